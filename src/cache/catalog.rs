@@ -66,6 +66,7 @@ impl Entry {
             schema: Arc::clone(&self.schema),
             stores: self.stores.iter().map(|member| member.snapshot(part)).collect(),
             part_of: None,
+            is_repeatable: true,
         }
     }
 }
@@ -204,7 +205,9 @@ impl Catalog {
         nothing: fn() -> B::Item,
     ) -> Box<dyn Iterator<Item = B::Item> + Send> {
         let is_share = self.0.is_share.load(Ordering::Relaxed);
-        let part = query.shard.map(|shard| Part::new(shard, is_share));
+        // The only shard has all objects.
+        let shard = query.shard.filter(|shard| shard.total > 1);
+        let part = shard.map(|shard| Part::new(shard, is_share));
         let resources = self.snapshot(query, part.as_ref());
         match Selected::new(query.namespaces.as_ref(), part) {
             None => Box::new(make(resources)),

@@ -108,11 +108,14 @@ impl DeflatedBody {
             return Some(encoding.clone());
         }
         let resource = &self.resources[at];
-        let is_whole = resource.part_of.is_none() && self.walk.opens_all(step);
-        let content = is_whole.then(|| resource.content(self.format));
-        let cache = resource.stores.first().filter(|_| is_whole).map(|store| &store.deflate_cache);
+        let is_cached = resource.is_repeatable && self.walk.opens_all(step);
+        let content = is_cached.then(|| resource.content(self.format));
+        let cache = resource.stores.first().filter(|_| is_cached).map(|store| &store.deflate_cache);
         let part = content.as_ref().zip(cache).and_then(|(content, cache)| cache.of(content));
-        let little = || little_text(resource, |name| self.walk.wants(name));
+        // A part of a resource uses the codes of the whole, so both share the memo of a page.
+        let whole = resource.part_of.as_deref().unwrap_or(resource);
+        let wanted = |name: &str| self.walk.wants(name);
+        let little = || little_text(whole, wanted).and_then(|_| little_text(resource, wanted));
         let encoding = if part.is_some() {
             self.cached = part;
             Encoding::Cached
@@ -124,9 +127,8 @@ impl DeflatedBody {
                 .map(|content| DeflateJob::new(at, content));
             if self.job.is_some() { Encoding::Compress } else { Encoding::Text }
         } else {
-            // A part of a resource uses the codes of the whole, so both share the memo of a page. Another scrape may
-            // have finished building codes meanwhile: two sets of codes would replace each other's memos.
-            let whole = resource.part_of.as_deref().unwrap_or(resource);
+            // Another scrape may have finished building codes meanwhile: two sets of codes would replace each other's
+            // memos.
             match (self.codes.known(whole), &mut self.code_builder) {
                 (Some(codes), _) => Encoding::Templates(codes),
                 (None, Some(code_builder)) => {

@@ -22,6 +22,7 @@ mod inflated;
 mod object_filter;
 mod object_view;
 mod objects;
+mod packed_pages;
 mod page;
 mod part;
 mod resource;

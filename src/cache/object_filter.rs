@@ -2,13 +2,15 @@
 //!
 //! A page whose objects all match is shared, including everything memoized with it. A page with other objects, too, is
 //! copied without them for this scrape. There are few of these for a namespace, because objects are ordered by identity.
-//! The objects of a virtual shard are spread over all pages, so they are packed into full pages. The result is then
-//! written like any other snapshot. Pages are filtered before the body begins, a bounded number in one step.
+//! The objects of a virtual shard are spread over all pages, so they are packed into full pages, which the next scrape
+//! of the shard uses again. The result is then written like any other snapshot. Pages are filtered before the body
+//! begins, a bounded number in one step.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::objects::Key;
+use super::packed_pages::Group;
 use super::page::{PAGE, Page};
 use super::part::Part;
 use super::resource::Resource;
@@ -58,8 +60,7 @@ struct ObjectFilter {
     stores: Vec<Snapshot>,
     /// Number of pages of the current store that were checked.
     page: usize,
-    /// Objects of a virtual shard that do not fill a page yet.
-    unpacked: Vec<(Arc<Page>, u64)>,
+    packer: Packer,
     scratch: Scratch,
 }
 
@@ -69,15 +70,24 @@ impl ObjectFilter {
     fn step(&mut self) -> Option<Vec<Resource>> {
         let mut work = 0;
         while let Some(resource) = self.rest.last() {
-            let Some(store) = resource.stores.get(self.stores.len().saturating_sub(1)) else {
+            if resource.stores.is_empty() {
                 self.next_resource();
                 continue;
-            };
+            }
             if self.stores.is_empty() {
                 self.stores.push(Snapshot::default());
             }
+            let (store, out) = (&resource.stores[self.stores.len() - 1], self.stores.last_mut()?);
+            let packed = store.packed.as_ref().filter(|_| self.selected.namespaces.is_none());
             let Some(page) = store.pages.get(self.page) else {
-                pack(&mut self.unpacked, &mut self.stores, &mut self.scratch);
+                if self.selected.part.is_some() {
+                    let groups = self.packer.end(out, &mut self.scratch);
+                    if let Some(packed) = packed {
+                        packed.replace(groups);
+                    }
+                    out.content = store.content;
+                    out.deflate_cache = Arc::clone(&store.deflate_cache);
+                }
                 self.page = 0;
                 if self.stores.len() == resource.stores.len() {
                     self.next_resource();
@@ -86,23 +96,30 @@ impl ObjectFilter {
                 }
                 continue;
             };
-            let slots = self.selected.slots_of(page, store.keys.get(self.page));
-            self.page += 1;
             work += 1;
             if self.selected.part.is_some() {
-                work += CUT;
-                let unpacked = self.unpacked.iter().map(|(_, slots)| slots.count_ones());
-                if (unpacked.sum::<u32>() + slots.count_ones()) as usize > PAGE {
-                    pack(&mut self.unpacked, &mut self.stores, &mut self.scratch);
+                let known = packed.filter(|_| self.packer.may_end());
+                if let Some(group) =
+                    known.and_then(|packed| packed.group(&store.pages[self.page..]))
+                {
+                    self.page += group.len();
+                    work += group.len();
+                    self.packer.reuse(group, out, &mut self.scratch);
+                } else {
+                    let slots = self.selected.slots_of(page, store.keys.get(self.page));
+                    self.page += 1;
+                    work += CUT;
+                    self.packer.push(page, slots, out, &mut self.scratch);
                 }
-                if slots != 0 {
-                    self.unpacked.push((Arc::clone(page), slots));
+            } else {
+                let slots = self.selected.slots_of(page, store.keys.get(self.page));
+                self.page += 1;
+                if page.is_all(slots) {
+                    out.pages.push(Arc::clone(page));
+                } else if slots != 0 {
+                    work += CUT;
+                    out.pages.push(Arc::new(page.only(slots, &mut self.scratch)));
                 }
-            } else if page.is_all(slots) {
-                self.stores.last_mut()?.pages.push(Arc::clone(page));
-            } else if slots != 0 {
-                work += CUT;
-                self.stores.last_mut()?.pages.push(Arc::new(page.only(slots, &mut self.scratch)));
             }
             if work >= STEP {
                 return None;
@@ -116,23 +133,69 @@ impl ObjectFilter {
         self.page = 0;
         let Some(whole) = self.rest.pop() else { return };
         // Without objects they still claim the names of their families, as in a real shard.
-        let is_kept = self.selected.namespaces.is_none();
-        if is_kept || stores.iter().any(|store| !store.pages.is_empty()) {
+        let is_shard = self.selected.namespaces.is_none();
+        if is_shard || stores.iter().any(|store| !store.pages.is_empty()) {
             let schema = Arc::clone(&whole.schema);
-            self.done.push(Resource { schema, stores, part_of: Some(Arc::new(whole)) });
+            let part_of = Some(Arc::new(whole));
+            self.done.push(Resource { schema, stores, part_of, is_repeatable: is_shard });
         }
     }
 }
 
-/// Adds a page of the collected objects, if any, to the last store.
-fn pack(unpacked: &mut Vec<(Arc<Page>, u64)>, stores: &mut [Snapshot], scratch: &mut Scratch) {
-    if let (Some(store), false) = (stores.last_mut(), unpacked.is_empty()) {
-        store.pages.push(match unpacked.as_slice() {
-            [(page, slots)] if page.is_all(*slots) => Arc::clone(page),
-            parts => Arc::new(Page::packed(parts, scratch)),
-        });
+/// Packs the objects of a virtual shard into pages, those of a few consecutive source pages into each.
+#[derive(Default)]
+struct Packer {
+    /// Objects that do not fill a page yet, and their number.
+    unpacked: Vec<(Arc<Page>, u64)>,
+    len: usize,
+    /// The source pages since the last packed page.
+    group: Group,
+    /// All groups of the current store.
+    groups: Vec<Group>,
+}
+
+impl Packer {
+    /// Returns true if the current page has enough objects to end before a group that can be used again.
+    fn may_end(&self) -> bool {
+        self.group.len() == 0 || self.len >= PAGE / 2
     }
-    unpacked.clear();
+
+    /// Adds the objects of a source page.
+    fn push(&mut self, page: &Arc<Page>, slots: u64, out: &mut Snapshot, scratch: &mut Scratch) {
+        let more = slots.count_ones() as usize;
+        if self.len + more > PAGE {
+            self.end_group(out, scratch);
+        }
+        self.group.push(page);
+        self.len += more;
+        if more > 0 {
+            self.unpacked.push((Arc::clone(page), slots));
+        }
+    }
+
+    /// Adds a group of an earlier scrape.
+    fn reuse(&mut self, group: Group, out: &mut Snapshot, scratch: &mut Scratch) {
+        self.end_group(out, scratch);
+        out.pages.extend(group.page.clone());
+        self.groups.push(group);
+    }
+
+    fn end_group(&mut self, out: &mut Snapshot, scratch: &mut Scratch) {
+        let mut group = std::mem::take(&mut self.group);
+        if !self.unpacked.is_empty() {
+            group.page = Some(Arc::new(Page::packed(&self.unpacked, scratch)));
+        }
+        out.pages.extend(group.page.clone());
+        self.unpacked.clear();
+        self.len = 0;
+        self.groups.extend((group.len() > 0).then_some(group));
+    }
+
+    /// Ends a store and returns its groups.
+    fn end(&mut self, out: &mut Snapshot, scratch: &mut Scratch) -> Vec<Group> {
+        self.end_group(out, scratch);
+        std::mem::take(&mut self.groups)
+    }
 }
 
 /// A body of the matching objects: empty pieces while the filter runs, then the pieces of the body.
@@ -159,7 +222,7 @@ impl<B: Iterator> FilteredBody<B> {
             done: Vec::new(),
             stores: Vec::new(),
             page: 0,
-            unpacked: Vec::new(),
+            packer: Packer::default(),
             scratch: Scratch::default(),
         };
         Self { filter: Some((filter, Box::new(make))), body: None, nothing }
@@ -398,6 +461,99 @@ mod tests {
         }
     }
 
+    /// Returns the pages of a virtual shard of a store.
+    fn pages(store: &Store, shard: VirtualShard) -> Vec<Arc<Page>> {
+        let part = Part::new(shard, false);
+        let stores = vec![store.snapshot_for(&part)];
+        let schema = Arc::clone(store.schema());
+        let resource = Resource { schema, stores, part_of: None, is_repeatable: true };
+        let selected = Selected::new(None, Some(part)).expect("a selection");
+        let nothing = || unreachable!("its resources are the body");
+        let mut body =
+            FilteredBody::new(vec![resource], selected, |resources| resources.into_iter(), nothing);
+        let filter = &mut body.filter.as_mut().expect("work").0;
+        let resources = std::iter::repeat_with(|| filter.step()).flatten().next().expect("done");
+        resources[0].stores[0].pages.clone()
+    }
+
+    /// A scrape of a virtual shard packs only objects whose pages have changed since the last one.
+    #[test]
+    fn pages_of_a_virtual_shard_are_packed_once() {
+        let store = Arc::new(Store::new(schema("pods")));
+        let mut list = store.replace();
+        (0..6_400).for_each(|number| list.push(&object(number, Some(number / 640), "a")));
+        list.commit();
+        let shard = VirtualShard { index: 1, total: 4 };
+        let new = |old: &[Arc<Page>]| {
+            let pages = pages(&store, shard);
+            let is_new = |page: &&Arc<Page>| !old.iter().any(|old| Arc::ptr_eq(old, page));
+            let count = pages.iter().filter(is_new).count();
+            (pages, count)
+        };
+        let (first, count) = new(&[]);
+        assert!(first.len() == count && count < 6_400 / 4 * 5 / 4 / PAGE, "{count}");
+        let (pages, count) = new(&first);
+        assert_eq!((pages.len(), count), (first.len(), 0));
+        // A change, a new object, and a deletion, far from each other.
+        store.apply(&object(5, Some(0), "b"));
+        store.apply(&object(7_000, Some(4), "a"));
+        store.delete(&object(6_000, None, "a").uid);
+        let (pages, count) = new(&pages);
+        assert!((1..=6).contains(&count), "{count}");
+        // Other shards and another number of shards have their own pages, but a third number replaces the first.
+        let keeps = |old: &[Arc<Page>]| new(old).1 == 0;
+        super::tests::pages(&store, VirtualShard { index: 0, total: 4 });
+        super::tests::pages(&store, VirtualShard { index: 0, total: 5 });
+        assert!(keeps(&pages));
+        super::tests::pages(&store, VirtualShard { index: 0, total: 6 });
+        super::tests::pages(&store, VirtualShard { index: 0, total: 7 });
+        assert!(!keeps(&pages));
+    }
+
+    /// After any change, all virtual shards together have what a scrape of everything has, as text and compressed.
+    #[test]
+    fn packed_pages_follow_every_change() {
+        let (catalog, mut random) = (Catalog::new(), fastrand::Rng::with_seed(7));
+        let schema = schema("pods");
+        let stores = [(); 2].map(|()| Arc::new(Store::new(Arc::clone(&schema))));
+        catalog.register(schema, stores.to_vec());
+        let sorted = |body: &str| {
+            let series = body.lines().filter(|line| !line.starts_with('#'));
+            let mut series: Vec<String> = series.map(str::to_owned).collect();
+            series.sort_unstable();
+            series
+        };
+        for round in 0..60 {
+            for store in &stores {
+                for _ in 0..random.usize(..if round % 10 == 0 { 2_000 } else { 6 }) {
+                    let object = object(random.u32(..3_000), Some(random.u32(..9)), "a");
+                    if random.u8(..4) == 0 {
+                        store.delete(&object.uid);
+                    } else if let Some(namespace) = object.namespace.last() {
+                        let label = ["a", "b"][usize::from(namespace % 2)];
+                        store.apply(&self::object(random.u32(..3_000), Some(1), label));
+                        store.apply(&object);
+                    }
+                }
+            }
+            if round % 20 == 19 {
+                let mut list = stores[0].replace();
+                (0..random.u32(..4_000)).for_each(|uid| list.push(&object(uid, Some(2), "a")));
+                list.commit();
+            }
+            let (total, mut union) = (random.u32(2..4), String::new());
+            for index in 0..total {
+                let body = text(&catalog, &part(index, total));
+                let deflated =
+                    inflated::inflated(catalog.deflated(Format::Text, &part(index, total)));
+                assert!(deflated == body.as_bytes(), "{round}: {index} of {total}");
+                union.push_str(&body);
+            }
+            let whole = text(&catalog, &ScrapeQuery::default());
+            assert!(sorted(&union) == sorted(&whole), "{round}: {total}");
+        }
+    }
+
     /// The filter yields while it checks a large cluster, and pages of one namespace are shared.
     #[test]
     fn work_is_bounded_and_pages_are_shared() {
@@ -409,7 +565,8 @@ mod tests {
         let mut list = store.replace();
         (0..6_400).for_each(|number| list.push(&object(number, Some(number / 640), "a")));
         list.commit();
-        let resource = Resource { schema, stores: vec![store.snapshot()], part_of: None };
+        let resource =
+            Resource { schema, stores: vec![store.snapshot()], part_of: None, is_repeatable: true };
         let mut filter = FilteredBody::new(
             vec![resource.clone()],
             Selected::new(Some(&["n3".to_owned()].into()), None).expect("a selection"),

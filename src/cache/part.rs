@@ -10,7 +10,7 @@ use crate::exposition::VirtualShard;
 use crate::util::jump_hash::jump_hash;
 
 /// A virtual shard of the objects of this process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     shard: VirtualShard,
     /// True if the process has only a share of the objects itself.
@@ -28,6 +28,11 @@ impl Part {
     /// Returns a virtual shard. `of_share` states whether the process is itself one of several shards.
     pub(super) fn new(shard: VirtualShard, of_share: bool) -> Self {
         Self { shard, of_share }
+    }
+
+    /// Returns the number of virtual shards that divide the objects, and whether these are a share.
+    pub(super) fn partitioning(&self) -> (u32, bool) {
+        (self.shard.total, self.of_share)
     }
 
     /// Returns true if the object with this key belongs to the part.

@@ -15,6 +15,8 @@ pub(super) struct Resource {
     pub(super) stores: Vec<Snapshot>,
     /// The whole resource, if this is a filtered part.
     pub(super) part_of: Option<Arc<Resource>>,
+    /// True if the numbers of its contents determine the text: it is whole, or all objects of a virtual shard.
+    pub(super) is_repeatable: bool,
 }
 
 impl Resource {

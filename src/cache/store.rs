@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::deflate_cache::DeflateCache;
 use super::object_view::ObjectView;
 use super::objects::{BulkLoader, Key, Objects};
+use super::packed_pages::{PackedPages, PackedPart};
 use super::page::Page;
 use super::part::Part;
 use super::schema::{Rendered, Schema, Size};
@@ -32,6 +33,7 @@ pub struct Store {
     hasher: Keys,
     objects: Mutex<Objects>,
     growth: Mutex<PerMinuteCounter>,
+    packed: PackedPages,
 }
 
 /// The pages of a store at one moment.
@@ -46,6 +48,8 @@ pub(super) struct Snapshot {
     pub(super) content: u64,
     /// Compressed text as in [`Objects::deflate_cache`].
     pub(super) deflate_cache: Arc<DeflateCache>,
+    /// Packed pages of the requested virtual shard, if it is a store's.
+    pub(super) packed: Option<Arc<PackedPart>>,
 }
 
 impl Snapshot {
@@ -57,7 +61,7 @@ impl Snapshot {
             *family = number.unwrap_or_default() as u32;
             number.is_some()
         });
-        Self { deflate_cache: Arc::default(), ..self }
+        Self { deflate_cache: Arc::default(), packed: None, ..self }
     }
 }
 
@@ -84,8 +88,8 @@ impl Store {
     /// Creates an empty store.
     #[must_use]
     pub fn new(schema: Arc<Schema>) -> Self {
-        let (objects, growth) = Default::default();
-        Self { schema, hasher: Keys::default(), objects, growth }
+        let (objects, growth, packed) = Default::default();
+        Self { schema, hasher: Keys::default(), objects, growth, packed }
     }
 
     /// Returns the families of the objects.
@@ -220,19 +224,22 @@ impl Store {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
+        self.packed.expire(Instant::now());
         let objects = self.lock();
         let (pages, counts) = (objects.pages(), objects.counts());
         let deflate_cache = Arc::clone(objects.deflate_cache());
-        let (keys, content) = (Vec::new(), objects.content());
-        Snapshot { pages, keys, counts, content, deflate_cache }
+        let content = objects.content();
+        Snapshot { pages, counts, content, deflate_cache, ..Snapshot::default() }
     }
 
-    /// Returns all pages with the keys of their objects, and the counts over a part of the objects.
+    /// Returns all pages with the keys of their objects, and the counts over a virtual shard.
     pub(super) fn snapshot_for(&self, part: &Part) -> Snapshot {
+        let packed = self.packed.of(*part, Instant::now());
+        let deflate_cache = Arc::clone(&packed.deflate_cache);
         let objects = self.lock();
         let counts = objects.counts_of(|key| part.has(key));
-        let (pages, keys) = (objects.pages(), objects.page_keys());
-        Snapshot { pages, keys, counts, ..Snapshot::default() }
+        let (pages, keys, content) = (objects.pages(), objects.page_keys(), objects.content());
+        Snapshot { pages, keys, counts, content, deflate_cache, packed: Some(packed) }
     }
 
     #[cfg(test)]
@@ -323,6 +330,7 @@ impl Replacement {
         let old = std::mem::replace(&mut *objects, new);
         let more = objects.series().saturating_sub(old.series());
         drop(objects);
+        self.store.packed.clear();
         self.store.grown(more);
         // Freeing a large content takes a while, so it happens outside the lock.
         drop(old);

@@ -360,12 +360,25 @@ func TestHelmDaemonSet(t *testing.T) {
 // TestHelmMonitors checks that each port with metrics is scraped once, with distinct labels.
 func TestHelmMonitors(t *testing.T) {
 	harness.NotInSelfCheck(t)
-	path := func(given string) string { return cmp.Or(given, "/metrics") }
+	// The virtual shard of a target is in its parameters and, to tell the targets apart, in a label.
+	path := func(given string, params map[string][]string, relabels []monitoringv1.RelabelConfig) string {
+		given = cmp.Or(given, "/metrics")
+		if len(params) == 0 {
+			return given
+		}
+		if !slices.ContainsFunc(relabels, func(r monitoringv1.RelabelConfig) bool {
+			return r.TargetLabel == "shard" && slices.Equal(r.SourceLabels, []monitoringv1.LabelName{"__param_shard"})
+		}) {
+			t.Errorf("the targets of shards have equal labels: %v", relabels)
+		}
+		return fmt.Sprintf("%s %s/%s", given, strings.Join(params["shard"], ","), strings.Join(params["total_shards"], ","))
+	}
 	for _, test := range []struct {
 		personality, monitor string
 		want                 []string
 	}{
 		{"run", "prometheus: {monitor: {enabled: true}}", []string{"http /metrics", "metrics /metrics"}},
+		{"run", "prometheus: {virtualShards: 2, monitor: {enabled: true}}", []string{"http /metrics 0/2", "http /metrics 1/2", "metrics /metrics"}},
 		{"kube-state-metrics", "prometheus: {monitor: {enabled: true, honorLabels: true}}", []string{"http /metrics"}},
 		{"kube-state-metrics", "prometheus: {monitor: {enabled: true, honorLabels: true}}\nselfMonitor: {enabled: true}", []string{"http /metrics", "metrics /metrics"}},
 		{"statsd_exporter", "serviceMonitor: {enabled: true, honorLabels: true}", []string{"http /metrics"}},
@@ -377,7 +390,7 @@ func TestHelmMonitors(t *testing.T) {
 			monitor := as[monitoringv1.ServiceMonitor](t, service.ofKind("ServiceMonitor")[0])
 			var got []string
 			for _, e := range monitor.Spec.Endpoints {
-				got = append(got, e.Port+" "+path(e.Path))
+				got = append(got, e.Port+" "+path(e.Path, e.Params, e.RelabelConfigs))
 				if !e.HonorLabels {
 					t.Errorf("%s: labels of objects are overwritten", e.Port)
 				}
@@ -410,7 +423,7 @@ func TestHelmMonitors(t *testing.T) {
 			pods := renderChart(t, other)
 			got = nil
 			for _, e := range as[monitoringv1.PodMonitor](t, pods.ofKind("PodMonitor")[0]).Spec.PodMetricsEndpoints {
-				got = append(got, *e.Port+" "+path(e.Path))
+				got = append(got, *e.Port+" "+path(e.Path, e.Params, e.RelabelConfigs))
 				if !e.HonorLabels {
 					t.Errorf("%s: labels of objects are overwritten", *e.Port)
 				}

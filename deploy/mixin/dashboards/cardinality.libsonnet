@@ -10,8 +10,8 @@ function(config) g.dashboard(
   'Series by kind and by StatsD family, and their growth.',
   common.variables(config),
   [
-    g.plot('Samples of a scrape', [g.query('scrape_samples_scraped{%s}' % here, '{{instance}}')]),
-    g.plot('New series of a scrape', [g.query('scrape_series_added{%s}' % here, '{{instance}}')], description='What Prometheus had not seen in the scrape before: churn.'),
+    g.plot('Samples of a scrape', [g.query('scrape_samples_scraped{%s}' % here, '{{instance}} {{shard}}')]),
+    g.plot('New series of a scrape', [g.query('scrape_series_added{%s}' % here, '{{instance}} {{shard}}')], description='What Prometheus had not seen in the scrape before: churn.'),
     g.row('Kubernetes'),
     g.plot('Series by kind', [g.query('topk(15, sum by (resource) (kstatd_kubernetes_series{%s}))' % here, '{{resource}}')], stacked=true),
     g.plot('Series of an object', [g.query('topk(15, sum by (resource) (kstatd_kubernetes_series{%s}) / sum by (resource) (kstatd_kubernetes_objects{%s}))' % [here, here], '{{resource}}')]),

@@ -11,14 +11,14 @@ function(config) g.dashboard(
   common.variables(config),
   [
     g.row('Scrapes'),
-    g.plot('Time of a scrape, as Prometheus sees it', [g.query('scrape_duration_seconds{%s}' % here, '{{instance}}')], unit='s'),
+    g.plot('Time of a scrape, as Prometheus sees it', [g.query('scrape_duration_seconds{%s}' % here, '{{instance}} {{shard}}')], unit='s'),
     g.plot('Time of an answer, as kstatd sees it', [
       g.query('histogram_quantile(0.5, sum by (le) (rate(http_request_duration_seconds_bucket{%s,handler="metrics"}[5m])))' % here, 'half'),
       g.query('histogram_quantile(0.99, sum by (le) (rate(http_request_duration_seconds_bucket{%s,handler="metrics"}[5m])))' % here, '99%'),
     ], unit='s'),
     g.plot('Answers a second', [g.query('sum by (instance, method) (rate(http_request_duration_seconds_count{%s}[5m]))' % here, '{{instance}} {{method}}')], unit='ops'),
-    g.plot('Samples of a scrape', [g.query('scrape_samples_scraped{%s}' % here, '{{instance}}')]),
-    g.plot('Targets', [g.query('up{%s}' % here, '{{instance}}')]),
+    g.plot('Samples of a scrape', [g.query('scrape_samples_scraped{%s}' % here, '{{instance}} {{shard}}')]),
+    g.plot('Targets', [g.query('up{%s}' % here, '{{instance}} {{shard}}')]),
     g.plot('HTTP connections', [
       g.query('sum by (instance) (kstatd_http_connections{%s})' % here, 'open: {{instance}}'),
       g.query('sum(increase(kstatd_http_connections_closed_for_another_total{%s}[5m]))' % here, 'closed for another'),
