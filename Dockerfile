@@ -33,6 +33,7 @@ COPY benches/instructions/Cargo.toml benches/instructions/Cargo.toml
 COPY deploy/build.sh deploy/build.sh
 RUN deploy/build.sh dependencies
 ARG KSTATD_REVISION=unknown
+COPY docs/compatibility.md docs/compatibility.md
 COPY src src
 RUN deploy/build.sh shipped
 COPY LICENSE LICENSE

@@ -201,6 +201,9 @@ def definitions():
         text = path.read_bytes()
         if len(text) < 20_000:
             put("custom_draft", text)
+    charts = sorted((ROOT.parent / "tests/conformance/charts").glob("*.yaml"))
+    for path in [*charts, ROOT.parent / "tests/data/check/original.yaml"]:
+        put("check_manifests", path.read_bytes())
     names = "names: {kind: W, plural: ws}"
     for schema in (
         "{type: object, properties: {spec: {type: object, properties: {a: {type: integer}, 'b c': {type: string, enum: [x, 'y: z']}}}}}",

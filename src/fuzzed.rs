@@ -23,7 +23,7 @@ use crate::server::pprof::saved::SavedProfile;
 use crate::server::web_config::WebConfig;
 use crate::statsd::Offline;
 use crate::statsd::line::ParserFlags;
-use crate::tools::{cardinality, custom_draft, diff, manifests, profile};
+use crate::tools::{cardinality, check, custom_draft, diff, manifests, profile};
 
 /// Parses a web configuration file and returns its settings, or the reason why it is invalid. Files that refer to other
 /// files are parsed but not loaded.
@@ -182,6 +182,19 @@ pub fn drafted(text: &str) -> Result<String, String> {
     let mut manifests = Vec::new();
     manifests::parse("input", text, &mut manifests).map_err(|error| error.to_string())?;
     custom_draft::draft(&manifests).map_err(|error| error.to_string())
+}
+
+/// Checks manifests as `kstatd check -f` does, and returns the report.
+///
+/// # Errors
+///
+/// The input is not a list of objects.
+pub fn checked(text: &str) -> Result<String, String> {
+    let mut inventory = check::inventory::Inventory::default();
+    manifests::parse("input", text, &mut inventory.objects).map_err(|error| error.to_string())?;
+    let report = in_no_time(check::before(&inventory, &Default::default(), None))?;
+    assert!(!report.json().is_empty());
+    Ok(report.text())
 }
 
 /// Runs a future with paused time.

@@ -17,6 +17,7 @@ use common::{DEADLINE, Program, get, request, run, until};
 enum Verdict {
     Same,
     Better,
+    Differs,
     Absent,
 }
 
@@ -74,6 +75,7 @@ fn rows(text: &str, heading: &str) -> Vec<(String, Verdict, String)> {
         let verdict = match *verdict {
             "same" => Verdict::Same,
             "better" => Verdict::Better,
+            "differs" => Verdict::Differs,
             "absent" => Verdict::Absent,
             other => panic!("{other:?} is no verdict: {line}"),
         };
@@ -268,7 +270,8 @@ fn check_metrics(key: &str, scrape: &str) -> Vec<String> {
         };
         match (found, verdict) {
             (None, Verdict::Absent) => {}
-            (Some((_, kind)), Verdict::Same | Verdict::Better) if **kind == *probe => {}
+            (Some((_, kind)), Verdict::Same | Verdict::Better | Verdict::Differs)
+                if **kind == *probe => {}
             (found, verdict) => wrong.push(format!("{key}: {name}: {verdict:?}, but {found:?}")),
         }
     }

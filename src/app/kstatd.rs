@@ -35,7 +35,8 @@ use crate::tools::{
 
 /// Parses the command line and runs the command.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
-    let is_diff = argv.get(1).is_some_and(|word| word == "diff");
+    // 1 is a result of these commands.
+    let is_comparison = argv.get(1).is_some_and(|word| word == "diff" || word == "check");
     let cli = match Cli::try_parse_from(argv) {
         Ok(cli) => cli,
         Err(error) => {
@@ -46,7 +47,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
                 None => drop(error.print()),
             }
             return match failed {
-                true if is_diff => diff::Outcome::Failed.into(),
+                true if is_comparison => diff::Outcome::Failed.into(),
                 true => ExitCode::FAILURE,
                 false => ExitCode::SUCCESS,
             };
@@ -70,6 +71,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Some(CliCommand::Cardinality { what: CardinalityCommand::Suggest(args) }) => {
             super::cardinality::suggest(*args)
         }
+        Some(CliCommand::Check(args)) => return super::check::main(*args),
         Some(CliCommand::CheckConfig(args)) => check(&args),
         Some(CliCommand::Custom { what: CustomCommand::Draft(args) }) => draft(&args),
         Some(CliCommand::Node(args)) => {

@@ -6,6 +6,7 @@
 
 mod access;
 mod cardinality;
+mod check;
 mod config_reloader;
 #[cfg(feature = "demo")]
 mod demo;

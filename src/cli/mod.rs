@@ -5,6 +5,7 @@
 //! validate and store values; [`config`] combines these with the options file into a
 //! [`config::Config`], which [`app`](crate::app) executes.
 
+pub(crate) mod check;
 pub(crate) mod clap_table;
 pub(crate) mod completion;
 pub(crate) mod config;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::check::ClusterCheckArgs;
 use super::clap_table::{FlagSelection, Table};
 use super::flag::Flag;
 use super::kube_args::SHARED_LIMITS;
@@ -75,6 +76,8 @@ pub enum CliCommand {
         #[command(subcommand)]
         what: CardinalityCommand,
     },
+    /// Check what a swap of the originals would change, or the health of an installation
+    Check(Box<ClusterCheckArgs>),
     /// Validate configuration files and print every problem
     CheckConfig(CheckArgs),
     /// Configure the metrics of custom resources

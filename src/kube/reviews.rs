@@ -136,11 +136,22 @@ impl Client {
             resource: text("pods"),
             ..ResourceAttributes::default()
         };
-        self.review_rights(SubjectAccessReviewSpec {
-            resource_attributes: Some(attributes),
-            ..account.spec()
-        })
-        .await
+        self.review_resource(account, attributes).await
+    }
+
+    /// Returns whether a user may access a resource.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the API server does not answer, or if this client may not ask.
+    pub async fn review_resource(
+        &self,
+        account: &Account,
+        attributes: ResourceAttributes,
+    ) -> Result<Decision, String> {
+        let spec = account.spec();
+        let spec = SubjectAccessReviewSpec { resource_attributes: Some(attributes), ..spec };
+        self.review_rights(spec).await
     }
 
     async fn review_rights(&self, spec: SubjectAccessReviewSpec) -> Result<Decision, String> {

@@ -254,6 +254,11 @@ impl Router {
         peer.is_verified() || (self.authorisation.is_none() && !had_users && is_of_this_host())
     }
 
+    /// Returns whether a GET request for `path` has a handler.
+    pub fn serves(&self, path: &str) -> bool {
+        !matches!(self.find(path, &Method::GET), Found::Nothing)
+    }
+
     fn find(&self, path: &str, method: &Method) -> Found<'_> {
         let answers = |route: &&Route| match route.methods {
             Methods::Any => true,

@@ -8,7 +8,7 @@ use super::manifests::Manifest;
 use super::render_kube::{self, RenderError};
 use crate::config_file;
 use crate::mapper::{Problem, Severity};
-use crate::resources::custom::{self, Definition, Shape};
+use crate::resources::custom::{self, Config, Definition, Shape};
 use crate::statsd::MappingError;
 use crate::statsd::mapping;
 
@@ -73,8 +73,21 @@ pub fn custom_resources(path: &Path, manifests: &[Manifest]) -> Result<Report, R
         Ok(text) => text,
         Err(reason) => return Ok(Report::unreadable(path, &reason)),
     };
-    let loaded = custom::load(&text);
-    let mut problems = loaded.problems.clone();
+    let (_, problems, contents) = custom_problems(&text, manifests)?;
+    Ok(Report::new(path, problems, &contents))
+}
+
+/// Returns a custom resource configuration, its problems, and a summary of its content.
+///
+/// # Errors
+///
+/// When a definition is malformed.
+pub(crate) fn custom_problems(
+    text: &str,
+    manifests: &[Manifest],
+) -> Result<(Config, Vec<Problem>, String), RenderError> {
+    let loaded = custom::load(text);
+    let mut problems = loaded.problems;
     problems.extend(loaded.config.problems());
     let mut kinds = Vec::new();
     for manifest in manifests {
@@ -86,7 +99,7 @@ pub fn custom_resources(path: &Path, manifests: &[Manifest]) -> Result<Report, R
     }
     let metrics = loaded.config.families().count();
     let contents = format!("resources: {}, metrics: {metrics}", loaded.config.entries.len());
-    Ok(Report::new(path, problems, &contents))
+    Ok((loaded.config, problems, contents))
 }
 
 /// Returns the kinds that a manifest defines, with the schemas of their objects.

@@ -33,12 +33,50 @@ pub struct Needs<'n> {
 }
 
 /// Resources by API group.
-type Rules = BTreeMap<String, BTreeSet<String>>;
+type Resources = BTreeMap<String, BTreeSet<String>>;
 
-/// Generates the manifests.
-#[must_use]
-pub fn manifests(needs: &Needs<'_>) -> String {
-    let (mut cluster, mut namespaced) = (Rules::new(), Rules::new());
+/// A role, cluster-wide if it has no namespace.
+pub(crate) struct Role<'n> {
+    /// The name.
+    pub(crate) name: String,
+    /// The namespace.
+    pub(crate) namespace: Option<&'n str>,
+    /// The rules.
+    pub(crate) rules: Vec<Rule>,
+}
+
+/// A rule of a role.
+pub(crate) struct Rule {
+    /// The API group.
+    pub(crate) group: String,
+    /// The plural names.
+    pub(crate) resources: BTreeSet<String>,
+    /// The verbs.
+    pub(crate) verbs: &'static [&'static str],
+}
+
+const LIST_WATCH: &[&str] = &["list", "watch"];
+
+impl Rule {
+    fn new(group: &str, resource: &str, verbs: &'static [&'static str]) -> Self {
+        Self { group: group.to_owned(), resources: BTreeSet::from([resource.to_owned()]), verbs }
+    }
+
+    fn text(&self) -> String {
+        let group = if self.group.is_empty() { "\"\"" } else { &self.group };
+        let mut text = format!("- apiGroups: [{group}]\n  resources:\n");
+        for resource in &self.resources {
+            let quoted = if resource == "*" { "\"*\"" } else { resource };
+            let _ = writeln!(text, "  - {quoted}");
+        }
+        let _ = writeln!(text, "  verbs: [{}]", self.verbs.join(", "));
+        text
+    }
+}
+
+/// Returns the roles that a configuration needs.
+pub(crate) fn roles<'n>(needs: &Needs<'n>) -> Vec<Role<'n>> {
+    let (mut cluster, mut namespaced) = (Resources::new(), Resources::new());
     let mut add = |in_namespaces: bool, group: &str, resource: &str| {
         let rules = if in_namespaces { &mut namespaced } else { &mut cluster };
         rules.entry(group.to_owned()).or_default().insert(resource.to_owned());
@@ -60,37 +98,45 @@ pub fn manifests(needs: &Needs<'_>) -> String {
             }
         }
     }
-    let name = needs.name.unwrap_or(NAME);
-    let mut documents = Vec::new();
-    let mut grant = |kind: &str, place: (&str, Option<&str>), rules: &str| {
-        documents.push(format!("{}rules:\n{rules}", head(kind, place)));
-        documents.extend(needs.account.map(|account| binding(kind, place, account)));
-    };
     if needs.namespaces.is_empty() {
         for (group, resources) in std::mem::take(&mut namespaced) {
             cluster.entry(group).or_default().extend(resources);
         }
     }
-    let mut rules = list_and_watch(&cluster);
+    let name = needs.name.unwrap_or(NAME);
+    let mut rules = list_and_watch(cluster);
     if needs.auth_filter {
-        for (group, resource) in [
-            ("authentication.k8s.io", "tokenreviews"),
-            ("authorization.k8s.io", "subjectaccessreviews"),
-        ] {
-            rules.push_str(&rule(group, &BTreeSet::from([resource.to_owned()]), "create"));
-        }
+        rules.push(Rule::new("authentication.k8s.io", "tokenreviews", &["create"]));
+        rules.push(Rule::new("authorization.k8s.io", "subjectaccessreviews", &["create"]));
     }
-    if !rules.is_empty() {
-        grant("ClusterRole", (name, None), &rules);
-    }
-    for namespace in needs.namespaces.iter().filter(|_| !namespaced.is_empty()) {
-        grant("Role", (name, Some(namespace)), &list_and_watch(&namespaced));
-    }
-    if let Some(namespace) = needs.sharded_in {
-        let one = |name: &str| BTreeSet::from([name.to_owned()]);
-        let rules =
-            rule("", &one("pods"), "get") + &rule("apps", &one("statefulsets"), "get, list, watch");
-        grant("Role", (&format!("{name}-sharding"), Some(namespace)), &rules);
+    let mut roles = vec![Role { name: name.to_owned(), namespace: None, rules }];
+    roles.extend(needs.namespaces.iter().map(|namespace| Role {
+        name: name.to_owned(),
+        namespace: Some(namespace),
+        rules: list_and_watch(namespaced.clone()),
+    }));
+    roles.extend(needs.sharded_in.map(|namespace| Role {
+        name: format!("{name}-sharding"),
+        namespace: Some(namespace),
+        rules: vec![
+            Rule::new("", "pods", &["get"]),
+            Rule::new("apps", "statefulsets", &["get", "list", "watch"]),
+        ],
+    }));
+    roles.retain(|role| !role.rules.is_empty());
+    roles
+}
+
+/// Generates the manifests.
+#[must_use]
+pub fn manifests(needs: &Needs<'_>) -> String {
+    let mut documents = Vec::new();
+    for Role { name, namespace, rules } in roles(needs) {
+        let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+        let place = (name.as_str(), namespace);
+        let rules: String = rules.iter().map(Rule::text).collect();
+        documents.push(format!("{}rules:\n{rules}", head(kind, place)));
+        documents.extend(needs.account.map(|account| binding(kind, place, account)));
     }
     documents.join("---\n")
 }
@@ -123,25 +169,15 @@ fn binding(kind: &str, place: (&str, Option<&str>), account: ServiceAccount<'_>)
     )
 }
 
-fn list_and_watch(rules: &Rules) -> String {
-    rules.iter().map(|(group, resources)| rule(group, resources, "list, watch")).collect()
+fn list_and_watch(resources: Resources) -> Vec<Rule> {
+    let rule = |(group, resources)| Rule { group, resources, verbs: LIST_WATCH };
+    resources.into_iter().map(rule).collect()
 }
 
 /// Returns the rule that one list/watch needs.
 #[must_use]
 pub fn rule_to_list_and_watch(group: &str, resource: &str) -> String {
-    rule(group, &BTreeSet::from([resource.to_owned()]), "list, watch")
-}
-
-fn rule(group: &str, resources: &BTreeSet<String>, verbs: &str) -> String {
-    let group = if group.is_empty() { "\"\"" } else { group };
-    let mut text = format!("- apiGroups: [{group}]\n  resources:\n");
-    for resource in resources {
-        let quoted = if resource == "*" { "\"*\"" } else { resource };
-        let _ = writeln!(text, "  - {quoted}");
-    }
-    let _ = writeln!(text, "  verbs: [{verbs}]");
-    text
+    Rule::new(group, resource, LIST_WATCH).text()
 }
 
 #[cfg(test)]

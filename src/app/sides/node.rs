@@ -128,6 +128,7 @@ async fn start_polling(
         PodSource::Kubelet => Some(Pods { server: Arc::clone(&kubelet), is_api_server: false }),
         PodSource::ApiServer => {
             let options = ClientOptions {
+                context: None,
                 kubeconfig: args.kubeconfig.clone(),
                 apiserver: args.apiserver.clone(),
                 environment: true,

@@ -28,6 +28,8 @@ pub struct ClientOptions {
     pub kubeconfig: Option<PathBuf>,
     /// `--apiserver`: overrides the server of the kubeconfig.
     pub apiserver: Option<String>,
+    /// The context of the kubeconfig, instead of its current one.
+    pub context: Option<String>,
     /// Use the variable `KUBECONFIG` if neither flag is set.
     pub environment: bool,
     /// The `User-Agent` header, such as `kstatd/0.1.0 (linux/amd64)`.
@@ -127,7 +129,10 @@ impl ClientOptions {
         };
         let fault = |reason| ClientError::Kubeconfig { origin: origin.clone(), reason };
         let (cluster, user) = merged(&files)
-            .and_then(|kubeconfig| chosen(kubeconfig, self.apiserver.is_some()))
+            .and_then(|mut kubeconfig| {
+                kubeconfig.current_context = self.context.clone().or(kubeconfig.current_context);
+                chosen(kubeconfig, self.apiserver.is_some())
+            })
             .map_err(&fault)?;
         self.with(cluster, user).map_err(|error| match error {
             ClientError::Setup { reason, .. } => fault(reason),

@@ -55,7 +55,7 @@ fn client_options(
     };
     // kube-state-metrics only considers flags and the service account.
     let environment = name == Name::Kstatd;
-    ClientOptions { kubeconfig, apiserver, environment, user_agent }
+    ClientOptions { kubeconfig, apiserver, environment, user_agent, ..ClientOptions::default() }
 }
 
 impl Connection {

@@ -1,0 +1,69 @@
+//! `kstatd check`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::access::{access, command_runtime, user_agent};
+use super::output::{print, print_error};
+use crate::cli::check::ClusterCheckArgs;
+use crate::kube::{Client, ClientOptions};
+use crate::tools::check::inventory::{Inventory, Selection};
+use crate::tools::check::report::Report;
+use crate::tools::check::{self, health};
+use crate::tools::manifests;
+use crate::tools::process_client::ProcessClient;
+
+/// The maximum size of a file of manifests in bytes.
+const MAX_FILE: u64 = 256 << 20;
+
+/// Runs the checks, prints the report and returns its exit code.
+pub(super) fn main(args: ClusterCheckArgs) -> ExitCode {
+    let output = args.output;
+    let report = command_runtime().and_then(|runtime| runtime.block_on(run(args)));
+    match report {
+        Ok(report) => {
+            print(&if output.is_json() { report.json() } else { report.text() });
+            ExitCode::from(u8::from(report.failed()))
+        }
+        Err(error) => {
+            print_error(&format!("error: {error}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn run(args: ClusterCheckArgs) -> Result<Report, String> {
+    if let Some(addr) = &args.addr {
+        let process = ProcessClient::new(addr, access(args.access)?, &user_agent())?;
+        let mut report = Report::default();
+        report.push(health::of_process(&process).await);
+        return Ok(report);
+    }
+    let selection = Selection { namespace: args.namespace, workload: args.workload };
+    if !args.files.is_empty() {
+        let objects = manifests::load_at_most(&args.files, MAX_FILE);
+        let objects = objects.map_err(|error| error.to_string())?;
+        let inventory = Inventory { objects, ..Inventory::default() };
+        return check::before(&inventory, &selection, None).await;
+    }
+    let options = ClientOptions {
+        kubeconfig: args.kubeconfig.or_else(default_kubeconfig),
+        context: args.context,
+        environment: true,
+        user_agent: user_agent(),
+        ..ClientOptions::default()
+    };
+    let client = Client::new(&options).await.map_err(|error| error.to_string())?;
+    let inventory = Inventory::read(&client, &selection).await?;
+    match args.pre {
+        true => check::before(&inventory, &selection, Some(&client)).await,
+        false => check::after(&inventory, &selection, &client).await,
+    }
+}
+
+/// Returns kubectl's default file, unless the variable `KUBECONFIG` names others or there is none.
+fn default_kubeconfig() -> Option<PathBuf> {
+    let is_named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
+    let file = PathBuf::from(std::env::var_os("HOME")?).join(".kube/config");
+    (!is_named && file.exists()).then_some(file)
+}

@@ -1,0 +1,72 @@
+//! Flags of `kstatd check`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::shared::{AccessArgs, OutputArgs};
+
+/// Flags of `kstatd check`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Check an installation; changes nothing.\n\n\
+        With --pre, it finds the running kube-state-metrics and statsd_exporter, by image and labels or by name, and \
+        reports flag by flag what stays the same with kstatd's image, what differs and what is rejected. It validates \
+        their configuration files, and checks the rights of their service account, their ports and probes, and \
+        whether Prometheus, alerts and dashboards keep working. With -f it does the same on manifests, offline. \
+        Without --pre it finds the running kstatd and reports its health.",
+    after_help = "Exit codes: 0 if no check failed (warnings included), 1 if one failed, 2 if the checks could not run."
+)]
+pub struct ClusterCheckArgs {
+    /// Name of the workload, as NAME or KIND/NAME (deployment, statefulset, daemonset) [default: each one found]
+    #[arg(value_name = "WORKLOAD", value_parser = workload)]
+    pub workload: Option<WorkloadName>,
+    /// Check what runs now, before kstatd replaces it
+    #[arg(long, conflicts_with = "addr")]
+    pub pre: bool,
+    /// Check manifests instead of a cluster: a file, YAML or JSON, with any number of documents and List kinds; - for
+    /// standard input; repeatable; implies --pre
+    #[arg(short = 'f', long = "filename", value_name = "FILE", conflicts_with_all = ["kubeconfig", "context", "addr"])]
+    pub files: Vec<PathBuf>,
+    /// Namespace of the workload [default: all]
+    #[arg(short = 'n', long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Path of a kubeconfig file [default: KUBECONFIG, ~/.kube/config, then the service account of the pod]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Report the health of the process at this address instead; prefix with https:// for TLS
+    #[arg(long, value_name = "HOST:PORT|URL", conflicts_with_all = ["kubeconfig", "context", "namespace", "workload"])]
+    pub addr: Option<String>,
+    /// The output format.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Access flags, for --addr.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// The name of a workload, with its kind if given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadName {
+    /// `Deployment`, `StatefulSet` or `DaemonSet`; any if absent.
+    pub kind: Option<&'static str>,
+    /// Its name.
+    pub name: String,
+}
+
+/// Parses NAME or KIND/NAME, with kubectl's names of the kinds.
+fn workload(text: &str) -> Result<WorkloadName, String> {
+    let Some((kind, name)) = text.split_once('/') else {
+        return Ok(WorkloadName { kind: None, name: text.to_owned() });
+    };
+    let kind = match kind.trim_end_matches(".apps") {
+        "deploy" | "deployment" | "deployments" => "Deployment",
+        "sts" | "statefulset" | "statefulsets" => "StatefulSet",
+        "ds" | "daemonset" | "daemonsets" => "DaemonSet",
+        _ => return Err("the kind must be deployment, statefulset or daemonset".to_owned()),
+    };
+    Ok(WorkloadName { kind: Some(kind), name: name.to_owned() })
+}

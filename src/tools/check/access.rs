@@ -1,0 +1,295 @@
+//! The rights of an exporter's service account, compared with those that its flags need.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use serde_json::Value;
+
+use super::configuration::Settings;
+use super::inventory::{Inventory, RBAC, is_same};
+use super::report::{Outcome, Section};
+use super::workload::{Workload, texts};
+use crate::cli::config;
+use crate::kube::{Account, Client};
+use crate::resources::custom::with_built_in;
+use crate::tools::manifests::Manifest;
+use crate::tools::rbac::{self, Needs};
+use crate::tools::render_kube;
+
+const PAGE: &str = "docs/runbook/KstatdKindForbidden.md";
+
+/// One permission.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    namespace: Option<String>,
+    group: String,
+    resource: String,
+    /// The name of the object, if only one is needed.
+    name: Option<String>,
+    verb: &'static str,
+}
+
+/// Checks the rights of the service account. Asks the API server about the account if there is a client and it may ask,
+/// and otherwise evaluates the bindings.
+///
+/// # Errors
+/// The API server does not answer.
+pub(crate) async fn check(
+    workload: &Workload<'_>,
+    settings: &Settings,
+    inventory: &Inventory,
+    client: Option<&Client>,
+) -> Result<Section, String> {
+    let namespace = workload.namespace().unwrap_or("default");
+    let account = format!("{namespace}/{}", workload.service_account());
+    let title = format!("{}: rights of the service account {account}", workload.title());
+    let mut section = Section::new(title);
+    let Some(rights) = needed(workload, settings, inventory) else {
+        section.ok("needs no rights");
+        return Ok(section);
+    };
+    if settings.kube.as_ref().is_some_and(|kube| !kube.kubeconfig.is_empty()) {
+        let text = "the exporter uses a kubeconfig, so the rights are those of its user";
+        section.add(Outcome::Warning, text, "check them with `kubectl auth can-i`", PAGE);
+        return Ok(section);
+    }
+    let reviewed = match client {
+        Some(client) => reviewed(client, workload, &rights).await,
+        None => Err(String::new()),
+    };
+    let (missing, how) = match reviewed {
+        Ok(missing) => (missing, "reviewed by the API server"),
+        Err(reason) => {
+            let mut bindings = Inventory::default();
+            let bindings = match client {
+                Some(client) => {
+                    bindings.read_bindings(client).await?;
+                    &bindings
+                }
+                None => inventory,
+            };
+            if bindings
+                .of(RBAC, "ClusterRoleBinding")
+                .chain(bindings.of(RBAC, "RoleBinding"))
+                .next()
+                .is_none()
+            {
+                let text = match client {
+                    Some(_) => format!("not known: {reason}"),
+                    None => "not known: the input has no bindings".to_owned(),
+                };
+                let hint = "add the roles and bindings to the input, or check the running cluster";
+                section.add(Outcome::Warning, text, hint, PAGE);
+                return Ok(section);
+            }
+            let granted = Granted::of(workload, bindings);
+            for role in &granted.unknown {
+                let text = format!("the role {role} is not in the input");
+                section.add(Outcome::Warning, text, "add it to the input", PAGE);
+            }
+            (
+                rights.iter().filter(|right| !granted.has(right)).cloned().collect(),
+                "by its bindings",
+            )
+        }
+    };
+    let total = rights.len();
+    report(missing, total, how, &mut section);
+    Ok(section)
+}
+
+/// Adds one line for each resource with missing verbs.
+fn report(missing: Vec<Right>, total: usize, how: &str, section: &mut Section) {
+    if missing.is_empty() {
+        section.ok(format!("has all {total} rights that these flags need ({how})"));
+    }
+    let mut verbs = BTreeMap::<_, Vec<&str>>::new();
+    for right in missing {
+        verbs.entry((right.namespace, right.group, right.resource)).or_default().push(right.verb);
+    }
+    for ((namespace, group, resource), verbs) in verbs {
+        let verbs = verbs.join(", ");
+        let place = namespace.map_or(String::new(), |it| format!(" in the namespace {it}"));
+        let dot = if group.is_empty() { "" } else { "." };
+        if resource == "*" {
+            let text = format!(
+                "custom resources of {group}: {verbs}{place} is not granted, or the resource is not known"
+            );
+            let hint = "add their custom resource definitions to the input";
+            section.add(Outcome::Warning, text, hint, PAGE);
+            continue;
+        }
+        let text = format!("may not {verbs} {resource}{dot}{group}{place} ({how})");
+        let hint = format!(
+            "add to its role: {{apiGroups: [\"{group}\"], resources: [{resource}], verbs: [{verbs}]}}"
+        );
+        section.add(Outcome::Failed, text, hint, PAGE);
+    }
+}
+
+/// Returns the rights that the flags need, or `None` without a Kubernetes side.
+fn needed(
+    workload: &Workload<'_>,
+    settings: &Settings,
+    inventory: &Inventory,
+) -> Option<BTreeSet<Right>> {
+    let kube = settings.kube.as_ref()?;
+    let crds: Vec<Manifest> =
+        inventory.of("apiextensions.k8s.io", "CustomResourceDefinition").cloned().collect();
+    let mut definitions = render_kube::definitions(&crds).unwrap_or_default();
+    if !kube.duplicate_series {
+        definitions = with_built_in(definitions);
+    }
+    let resources = if kube.custom_resources_only {
+        Vec::new()
+    } else {
+        config::rendering(kube, config::default_resources).unwrap_or_default()
+    };
+    let namespaces = config::namespaces(kube);
+    let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
+    let roles = rbac::roles(&Needs {
+        resources: resources.iter().map(|(resource, _)| *resource).collect(),
+        custom: settings.custom.as_ref(),
+        definitions: &definitions,
+        namespaces: &namespaces,
+        auth_filter: kube.auth_filter,
+        sharded_in: sharded.then_some(kube.pod_namespace.as_str()),
+        ..Needs::default()
+    });
+    let mut rights = BTreeSet::new();
+    for role in &roles {
+        for rule in &role.rules {
+            for resource in &rule.resources {
+                let is_own = role.name.ends_with("-sharding") && resource == "statefulsets";
+                let name = workload.manifest.name().1.filter(|_| is_own).map(str::to_owned);
+                rights.extend(rule.verbs.iter().map(|verb| Right {
+                    namespace: role.namespace.map(str::to_owned),
+                    group: rule.group.clone(),
+                    resource: resource.clone(),
+                    name: name.clone(),
+                    verb,
+                }));
+            }
+        }
+    }
+    Some(rights)
+}
+
+/// Returns the names of the groups of a service account.
+fn groups(namespace: &str) -> [String; 3] {
+    [
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{namespace}"),
+        "system:authenticated".to_owned(),
+    ]
+}
+
+fn user(workload: &Workload<'_>) -> (String, String) {
+    let namespace = workload.namespace().unwrap_or("default");
+    let name = workload.service_account();
+    (format!("system:serviceaccount:{namespace}:{name}"), namespace.to_owned())
+}
+
+/// Asks the API server about each right, and returns those that the account lacks.
+///
+/// # Errors
+/// The API server does not answer, or refuses to tell.
+async fn reviewed(
+    client: &Client,
+    workload: &Workload<'_>,
+    rights: &BTreeSet<Right>,
+) -> Result<Vec<Right>, String> {
+    let (name, namespace) = user(workload);
+    let account = Account { name, groups: groups(&namespace).to_vec(), ..Account::default() };
+    let mut missing = Vec::new();
+    for right in rights {
+        let Right { namespace, group, resource, name, verb } = right;
+        let review = ResourceAttributes {
+            namespace: namespace.clone(),
+            verb: Some((*verb).to_owned()),
+            group: Some(group.clone()),
+            resource: Some(resource.clone()),
+            name: name.clone(),
+            ..ResourceAttributes::default()
+        };
+        let decision = client.review_resource(&account, review).await?;
+        if !decision.allowed {
+            missing.push(right.clone());
+        }
+    }
+    Ok(missing)
+}
+
+/// The rules that bindings grant to a service account.
+#[derive(Default)]
+struct Granted<'i> {
+    /// Each rule with its namespace; `None` for all.
+    rules: Vec<(Option<&'i str>, &'i Value)>,
+    /// Bound roles that are not in the input.
+    unknown: BTreeSet<String>,
+}
+
+impl<'i> Granted<'i> {
+    fn of(workload: &Workload<'_>, bindings: &'i Inventory) -> Self {
+        let mut granted = Self::default();
+        let all = bindings.of(RBAC, "ClusterRoleBinding").chain(bindings.of(RBAC, "RoleBinding"));
+        for binding in all.filter(|binding| is_bound(workload, binding)) {
+            let namespace = binding.name().0;
+            let (kind, name) =
+                (&binding.object["roleRef"]["kind"], &binding.object["roleRef"]["name"]);
+            let (kind, name) =
+                (kind.as_str().unwrap_or_default(), name.as_str().unwrap_or_default());
+            let place = if kind == "Role" { namespace } else { None };
+            let mut roles = bindings.of(RBAC, kind);
+            let role =
+                roles.find(|role| role.name().1 == Some(name) && is_same(place, role.name().0));
+            let Some(role) = role else {
+                granted.unknown.insert(name.to_owned());
+                continue;
+            };
+            let scope =
+                if binding.kind == "RoleBinding" { Some(namespace.unwrap_or("")) } else { None };
+            let rules = role.object["rules"].as_array().into_iter().flatten();
+            granted.rules.extend(rules.map(|rule| (scope, rule)));
+        }
+        granted
+    }
+
+    fn has(&self, right: &Right) -> bool {
+        let lists = |rule: &Value, field: &str, wanted: &str| {
+            texts(&rule[field]).iter().any(|one| one == "*" || one == wanted)
+        };
+        self.rules.iter().any(|(scope, rule)| {
+            // A binding without a namespace may be applied to any.
+            let covers = match (scope, &right.namespace) {
+                (None, _) => true,
+                (Some(scope), Some(namespace)) => scope.is_empty() || scope == namespace,
+                (Some(_), None) => false,
+            };
+            covers
+                && (texts(&rule["resourceNames"]).is_empty()
+                    || right.name.as_deref().is_some_and(|name| lists(rule, "resourceNames", name)))
+                && lists(rule, "apiGroups", &right.group)
+                && lists(rule, "verbs", right.verb)
+                && lists(rule, "resources", &right.resource)
+        })
+    }
+}
+
+/// Returns true if a binding names the service account or one of its groups.
+fn is_bound(workload: &Workload<'_>, binding: &Manifest) -> bool {
+    let (user, namespace) = user(workload);
+    let mut subjects = binding.object["subjects"].as_array().into_iter().flatten();
+    subjects.any(|subject| {
+        let name = subject["name"].as_str().unwrap_or_default();
+        match subject["kind"].as_str() {
+            Some("ServiceAccount") => {
+                let place = subject["namespace"].as_str().or(binding.name().0);
+                name == workload.service_account() && is_same(workload.namespace(), place)
+            }
+            Some("Group") => groups(&namespace).iter().any(|group| group == name),
+            Some("User") => name == user,
+            _ => false,
+        }
+    })
+}

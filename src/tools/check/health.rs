@@ -1,0 +1,147 @@
+//! The health of running kstatd processes, from their status.
+
+use serde_json::Value;
+
+use super::api::get;
+use super::inventory::Inventory;
+use super::report::{Outcome, Section};
+use super::workload::Workload;
+use crate::cli::config::{Config, Name};
+use crate::kube::Client;
+use crate::server::status::{PATH, PREFIXED_PATH};
+use crate::telemetry::VERSION;
+use crate::tools::process_client::ProcessClient;
+use crate::tools::status::{self, ProcessState};
+
+const PAGE: &str = "docs/status.md";
+
+/// Reports the health of the process at an address.
+pub(crate) async fn of_process(process: &ProcessClient) -> Section {
+    let mut section = Section::new(format!("process at {}", process.address()));
+    let status = match status::fetch(process, true).await {
+        (ProcessState::Down, reason) => Err(reason.trim_end().to_owned()),
+        (_, text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
+    };
+    report(status, &mut section);
+    section
+}
+
+/// Reports the health of each pod of a workload, through the proxy of the API server.
+///
+/// # Errors
+/// The API server does not answer.
+pub(crate) async fn of_pods(
+    client: &Client,
+    workload: &Workload<'_>,
+    config: &Config,
+    section: &mut Section,
+) -> Result<(), String> {
+    let mut found = Inventory::default();
+    let labels = &workload.manifest.object["spec"]["selector"]["matchLabels"];
+    found.read_pods(client, workload.namespace(), labels).await?;
+    for gap in &found.gaps {
+        section.add(Outcome::Failed, format!("pods are not known: {gap}"), "", PAGE);
+    }
+    let ready = workload.manifest.object["status"]["readyReplicas"].as_u64().unwrap_or(0);
+    if workload.manifest.kind != "DaemonSet" && ready < workload.replicas() {
+        let text = format!("{ready} of {} pods are ready", workload.replicas());
+        section.add(
+            Outcome::Failed,
+            text,
+            "see `kubectl describe pod`",
+            "docs/runbook/KstatdNotReady.md",
+        );
+    }
+    let path = if workload.program == Name::Kstatd { PATH } else { PREFIXED_PATH };
+    for pod in &found.objects {
+        let (namespace, name) = pod.name();
+        let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
+        let scheme = if config.web_config.is_some() { "https:" } else { "" };
+        let target = format!(
+            "/api/v1/namespaces/{namespace}/pods/{scheme}{name}:{}/proxy{path}?format=json",
+            config.main.address.port
+        );
+        let mut of_pod = Section::new("");
+        let status = get(client, &target).await?;
+        let status = match status {
+            (200, body) => {
+                serde_json::from_str(&body).map_err(|error| format!("no status of kstatd: {error}"))
+            }
+            (code, reason) => Err(format!("{code} {reason}")),
+        };
+        report(status, &mut of_pod);
+        section.append(&format!("pod {name}: "), of_pod);
+    }
+    Ok(())
+}
+
+/// Reports a status.
+fn report(status: Result<Value, String>, section: &mut Section) {
+    let facts = match status {
+        Ok(facts) => facts,
+        Err(error) => {
+            let hint = "see whether the process runs and the port is that of its main listener";
+            let text = format!("no status: {error}");
+            return section.add(Outcome::Failed, text, hint, "docs/runbook/KstatdDown.md");
+        }
+    };
+    let state = facts["state"].as_str().unwrap_or_default().to_uppercase();
+    let problems = [("reasons", Outcome::Failed), ("warnings", Outcome::Warning)];
+    if state == "OK" {
+        section.ok("its state is OK");
+    }
+    for (field, outcome) in problems {
+        for problem in facts[field].as_array().into_iter().flatten() {
+            let text = |field: &str| problem[field].as_str().unwrap_or_default();
+            let text_and_state = format!("it is {state}: {}", text("text"));
+            section.add(outcome, text_and_state, "", text("runbook"));
+        }
+    }
+    let version = facts["program"]["version"].as_str().unwrap_or("unknown");
+    if version == VERSION {
+        section.ok(format!("its version is {version}"));
+    } else {
+        let text = format!("its version is {version}, that of this command {VERSION}");
+        section.add(Outcome::Warning, text, "use the same version", PAGE);
+    }
+    kinds(&facts["kubernetes"], section);
+    for file in facts["files"].as_array().into_iter().flatten() {
+        let name = file["path"].as_str().unwrap_or_default();
+        match file["error"].as_str() {
+            None if file["in_force"] == true => section.ok(format!("{name} is applied")),
+            None => section.add(Outcome::Warning, format!("{name} is pending"), "", PAGE),
+            Some(error) => {
+                let text = format!("{name} is rejected: {error}");
+                let page = "docs/runbook/KstatdConfigReloadFailed.md";
+                section.add(Outcome::Failed, text, "the previous content stays in force", page);
+            }
+        }
+    }
+    let listeners = facts["statsd"]["listeners"].as_array();
+    let count = |listener: &Value| listener["dropped"].as_u64().unwrap_or(0);
+    // The status warns of recent ones.
+    if let Some(dropped) = listeners.map(|all| all.iter().map(count).sum::<u64>()) {
+        section.ok(format!("datagrams dropped by the kernel since the start: {dropped}"));
+    }
+}
+
+/// Reports the kinds of the Kubernetes side.
+fn kinds(kubernetes: &Value, section: &mut Section) {
+    let Some(kinds) = kubernetes["kinds"].as_array() else { return };
+    let is_synced = |kind: &&Value| kind["health"] == "ok";
+    let synced = kinds.iter().filter(is_synced).count();
+    let text = format!("{synced} of {} kinds are synced", kinds.len());
+    match synced == kinds.len() {
+        true => section.ok(text),
+        false => section.add(Outcome::Failed, text, "", "docs/runbook/KstatdKindStale.md"),
+    }
+    for kind in kinds {
+        if let Some(rule) = kind["missing_rule"].as_str() {
+            let text =
+                format!("{} may not be listed", kind["resource"].as_str().unwrap_or_default());
+            let rule: Vec<&str> = rule.split_whitespace().collect();
+            let hint = format!("add to its role: {}", rule.join(" "));
+            section.add(Outcome::Failed, text, hint, "docs/runbook/KstatdKindForbidden.md");
+        }
+    }
+}

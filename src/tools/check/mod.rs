@@ -1,0 +1,168 @@
+//! `kstatd check`: reports what a swap of the originals for kstatd would change, and the health afterwards.
+//!
+//! It changes nothing. The objects come from manifests or from the API server and are checked alike.
+
+mod access;
+mod api;
+mod compatibility;
+mod configuration;
+mod expressions;
+pub(crate) mod health;
+pub(crate) mod inventory;
+mod listeners;
+pub(crate) mod report;
+mod scraping;
+mod workload;
+
+use self::configuration::Settings;
+use self::inventory::{Inventory, Selection};
+use self::listeners::Listeners;
+use self::report::{Outcome, Report, Section};
+use self::workload::Workload;
+use crate::cli::config::Name;
+use crate::kube::Client;
+
+/// The maximum number of exporters in one report.
+const MAX_EXPORTERS: usize = 32;
+
+/// Checks the exporters before a swap.
+///
+/// # Errors
+/// The API server does not answer.
+pub(crate) async fn before(
+    inventory: &Inventory,
+    selection: &Selection,
+    client: Option<&Client>,
+) -> Result<Report, String> {
+    let mut report = Report::default();
+    let found =
+        searched(inventory, selection, "kube-state-metrics or statsd_exporter", &mut report);
+    let mut all = Vec::new();
+    for workload in found {
+        let mut flags = Section::new(format!("{}: {}", workload.program_name(), workload.title()));
+        let settings = configuration::check(&workload, inventory, &mut flags);
+        flags.ok(format!("image {}", workload.container["image"].as_str().unwrap_or_default()));
+        report.push(flags);
+        let Some(settings) = settings else { continue };
+        report.push(access::check(&workload, &settings, inventory, client).await?);
+        let listeners = Listeners::new(&workload, &settings);
+        let mut ports = Section::new(format!("{}: ports and probes", workload.title()));
+        scraping::probes(&workload, &listeners, &mut ports);
+        let jobs = scraping::targets(&workload, inventory, &listeners, &mut ports);
+        report.push(ports);
+        let mut queries = Section::new(format!("{}: alerts and dashboards", workload.title()));
+        expressions::check(&workload, inventory, &jobs, &mut queries);
+        report.push(queries);
+        all.push((workload, settings));
+    }
+    report.push(shards(&all));
+    Ok(report)
+}
+
+/// Reports the health of running kstatd workloads.
+///
+/// # Errors
+/// The API server does not answer.
+pub(crate) async fn after(
+    inventory: &Inventory,
+    selection: &Selection,
+    client: &Client,
+) -> Result<Report, String> {
+    let mut report = Report::default();
+    let mut found = searched(inventory, selection, "kstatd", &mut report);
+    if selection.workload.is_none() {
+        found.retain(|workload| workload.runs_kstatd || workload.program == Name::Kstatd);
+    }
+    if found.is_empty() && !report.failed() {
+        let mut section = Section::new("kstatd");
+        let hint = "name its workload, or check the originals with --pre";
+        section.add(Outcome::Failed, "no workload runs kstatd's image", hint, "docs/commands.md");
+        report.push(section);
+    }
+    for workload in found {
+        let mut section = Section::new(format!("kstatd: {}", workload.title()));
+        let mut flags = Section::new("");
+        let settings = configuration::check(&workload, inventory, &mut flags);
+        match settings {
+            Some(settings) => {
+                health::of_pods(client, &workload, &settings.config, &mut section).await?;
+                report.push(section);
+                report.push(access::check(&workload, &settings, inventory, Some(client)).await?);
+            }
+            None => {
+                section.append("", flags);
+                report.push(section);
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Returns the exporters, and reports if there is none, or what could not be read.
+fn searched<'i>(
+    inventory: &'i Inventory,
+    selection: &Selection,
+    what: &str,
+    report: &mut Report,
+) -> Vec<Workload<'i>> {
+    let mut section = Section::new("objects");
+    for gap in &inventory.gaps {
+        let hint = "use credentials that may list them, or check manifests with -f";
+        section.add(Outcome::Warning, format!("not read: {gap}"), hint, "docs/commands.md");
+    }
+    let mut found = workload::find(inventory, selection);
+    if found.is_empty() {
+        let text = format!("no Deployment, StatefulSet or DaemonSet runs {what}");
+        section.add(Outcome::Failed, text, "name it: -n NAMESPACE NAME", "docs/commands.md");
+    } else if found.len() > MAX_EXPORTERS {
+        let text =
+            format!("{} exporters, of which the first {MAX_EXPORTERS} are checked", found.len());
+        section.add(Outcome::Warning, text, "name one: -n NAMESPACE NAME", "docs/commands.md");
+        found.truncate(MAX_EXPORTERS);
+    }
+    report.push(section);
+    found
+}
+
+/// Checks that each object belongs to exactly one of the processes.
+fn shards(all: &[(Workload<'_>, Settings)]) -> Section {
+    let mut section = Section::new("shards");
+    let page = "docs/scaling.md";
+    for (workload, settings) in all {
+        let Some(kube) = settings.kube.as_ref() else { continue };
+        let (title, replicas) = (workload.title(), workload.replicas());
+        let is_autosharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
+        let is_daemon_set = workload.manifest.kind == "DaemonSet";
+        if is_autosharded && workload.manifest.kind != "StatefulSet" {
+            let text = format!("{title}: --pod needs a StatefulSet");
+            section.add(Outcome::Failed, text, "remove --pod and --pod-namespace", page);
+        } else if is_autosharded {
+            section.ok(format!("{title}: one shard for each of {replicas} pods"));
+        } else if kube.total_shards > 1 {
+            let others = all.iter().filter_map(|(_, other)| other.kube.as_ref());
+            let same = others.filter(|other| other.total_shards == kube.total_shards);
+            let shards: std::collections::BTreeSet<i32> = same.map(|other| other.shard).collect();
+            let (found, total) = (shards.len(), kube.total_shards);
+            let text = format!("{title}: shard {} of {total}", kube.shard);
+            if usize::try_from(total).is_ok_and(|total| total == found) {
+                section.ok(text);
+            } else {
+                let text = format!("{text}, but only {found} of {total} shards run");
+                section.add(
+                    Outcome::Warning,
+                    text,
+                    "run the others too",
+                    "docs/runbook/KstatdShardMissing.md",
+                );
+            }
+        } else if is_daemon_set || replicas <= 1 {
+            section.ok(format!("{title}: not sharded"));
+        } else {
+            let text = format!(
+                "{title}: {replicas} pods without shards expose every series {replicas} times"
+            );
+            section.add(Outcome::Warning, text, "use one replica, or shards", page);
+        }
+    }
+    section
+}

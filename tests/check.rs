@@ -1,0 +1,339 @@
+//! `kstatd check` on manifests: planted differences, the recorded charts, malformed and hostile manifests; on an API
+//! server that does not answer, and on running processes.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::cluster::Cluster;
+use common::{Output, Program, run, run_with_input};
+use serde_json::Value;
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(repository(path)).expect(path)
+}
+
+/// Runs `kstatd check -f -` on a manifest.
+fn check(manifest: &str, args: &[&str]) -> Output {
+    run_with_input("kstatd", [&["check", "-f", "-"], args].concat(), manifest.as_bytes())
+}
+
+/// Returns the checks with a result other than ok, as one line each.
+fn objections(manifest: &str) -> (i32, Vec<(String, String)>) {
+    let output = check(manifest, &["-o", "json"]);
+    let report: Value =
+        serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let sections = report["sections"].as_array().expect("sections");
+    let checks = sections.iter().flat_map(|section| section["checks"].as_array().expect("checks"));
+    let found = checks.filter(|check| check["result"] != "ok").map(|check| {
+        let result = check["result"].as_str().expect("a result");
+        (result.to_owned(), check.to_string().replace("\\\"", "\""))
+    });
+    let found: Vec<_> = found.collect();
+    let worst =
+        ["failed", "warning"].into_iter().find(|worst| found.iter().any(|one| one.0 == *worst));
+    assert_eq!(report["result"], worst.unwrap_or("ok"));
+    (output.status.code().expect("a code"), found)
+}
+
+/// A difference that is planted in the manifest of the originals.
+struct Planted {
+    name: String,
+    from: String,
+    to: String,
+    result: String,
+    parts: Vec<String>,
+}
+
+fn planted() -> Vec<Planted> {
+    let all: Vec<Value> =
+        serde_json::from_str(&read("tests/data/check/planted.json")).expect("JSON");
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let planted = |one: &Value| Planted {
+        name: text(&one["name"]),
+        from: text(&one["from"]),
+        to: text(&one["to"]),
+        result: text(&one["result"]),
+        parts: one["parts"].as_array().expect("parts").iter().map(text).collect(),
+    };
+    all.iter().map(planted).collect()
+}
+
+impl Planted {
+    fn plant(&self, manifest: &str) -> String {
+        assert_eq!(manifest.matches(&self.from).count(), 1, "{}", self.name);
+        manifest.replace(&self.from, &self.to)
+    }
+
+    fn is_reported_by(&self, (result, text): &(String, String)) -> bool {
+        *result == self.result && self.parts.iter().all(|part| text.contains(part))
+    }
+}
+
+#[test]
+fn clean_originals_have_no_objections() {
+    let (code, found) = objections(&read("tests/data/check/original.yaml"));
+    assert_eq!((code, found), (0, vec![]));
+    let output = check(&read("tests/data/check/original.yaml"), &[]);
+    for line in [
+        "√ --port=8080: same",
+        "√ has all 10 rights that these flags need (by its bindings)",
+        "√ ServiceMonitor kube-state-metrics: scrapes /metrics on port 8081",
+        "√ /etc/statsd/mapping.yml: valid, rules: 1",
+        "√ livenessProbe: GET /livez on port 8080",
+        "√ Service statsd-exporter, port statsd-udp: UDP 9125 reaches port 9125 of the pods",
+        "√ Deployment monitoring/kube-state-metrics: not sharded",
+    ] {
+        assert!(output.stdout.lines().any(|found| found == line), "{line}\n{}", output.stdout);
+    }
+    assert!(output.stdout.contains("√ --config /etc/kube-state-metrics/options.yaml: better: "));
+    assert!(output.stdout.ends_with(" passed, 0 warnings, 0 failed\n"), "{}", output.stdout);
+}
+
+#[test]
+fn each_planted_difference_is_reported_alone() {
+    let original = read("tests/data/check/original.yaml");
+    for planted in planted() {
+        let (code, found) = objections(&planted.plant(&original));
+        let [one] = found.as_slice() else { panic!("{}: {found:#?}", planted.name) };
+        assert!(planted.is_reported_by(one), "{}: {one:?}", planted.name);
+        assert_eq!(code, i32::from(planted.result == "failed"), "{}", planted.name);
+    }
+}
+
+#[test]
+fn planted_differences_are_reported_together_and_nothing_else() {
+    let mut manifest = read("tests/data/check/original.yaml");
+    for planted in planted() {
+        manifest = planted.plant(&manifest);
+    }
+    let (code, found) = objections(&manifest);
+    assert_eq!((code, found.len()), (1, planted().len()), "{found:#?}");
+    for planted in planted() {
+        let reported = found.iter().filter(|one| planted.is_reported_by(one)).count();
+        assert_eq!(reported, 1, "{}: {found:#?}", planted.name);
+    }
+}
+
+/// The community charts' manifests work after a swap: only their own settings without effect are reported.
+#[test]
+fn recorded_charts_have_no_failures() {
+    for chart in ["autoshard", "default", "full"] {
+        let (code, found) =
+            objections(&read(&format!("tests/conformance/charts/kube-state-metrics-{chart}.yaml")));
+        assert_eq!(code, 0, "{chart}: {found:#?}");
+        let is_known = |text: &str| text.contains("its custom resource definition");
+        assert!(found.iter().all(|(_, text)| is_known(text)), "{chart}: {found:#?}");
+    }
+    let (code, found) = objections(&read("tests/conformance/charts/statsd-exporter.yaml"));
+    assert_eq!(code, 0, "{found:#?}");
+    let texts: Vec<_> =
+        found.iter().filter(|(_, text)| !text.contains("--statsd.cache-size=2000")).collect();
+    assert!(texts.is_empty(), "{found:#?}");
+}
+
+/// The objections to the recorded value sets, by chart and case. Each is true of the original too, or a flag without
+/// effect.
+const RECORDED: [(&str, &str, &[&str]); 8] = [
+    ("kube-state-metrics", "replicas", &["2 pods without shards"]),
+    ("kube-state-metrics", "collectors-extra", &["resource verticalpodautoscalers does not exist"]),
+    // The chart gives the ports of the probes to the proxy.
+    (
+        "kube-state-metrics",
+        "rbac-proxy",
+        &[
+            "livenessProbe: the container has no port http",
+            "readinessProbe: the container has no port metrics",
+        ],
+    ),
+    ("kube-state-metrics", "rbac-off", &["not known: the input has no bindings"]),
+    ("kube-state-metrics", "kubeconfig", &["the exporter uses a kubeconfig"]),
+    (
+        "kube-state-metrics",
+        "custom-resources",
+        &["custom resources of t.io: list, watch is not granted"],
+    ),
+    (
+        "kube-state-metrics",
+        "custom-resources-no-rules",
+        &["may not list, watch customresourcedefinitions"],
+    ),
+    (
+        "prometheus-statsd-exporter",
+        "ports",
+        &[
+            "cache-size=5",
+            "event-queue-size=6",
+            "event-flush-threshold=7",
+            "event-flush-interval=1s",
+        ],
+    ),
+];
+
+#[test]
+fn recorded_value_sets_have_only_their_own_objections() {
+    let cases: Value =
+        serde_json::from_str(&read("tests/conformance/charts/values.json")).expect("JSON");
+    let cases = cases["cases"].as_array().expect("cases");
+    assert!(cases.len() >= 50);
+    for case in cases {
+        let list =
+            serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": case["manifests"] });
+        let (_, found) = objections(&list.to_string());
+        let known = RECORDED
+            .iter()
+            .find(|(chart, name, _)| case["chart"] == *chart && case["name"] == *name);
+        let parts = known.map_or(&[][..], |(_, _, parts)| parts);
+        let all_known = parts.len() == found.len()
+            && parts.iter().zip(&found).all(|(part, (_, text))| text.contains(part));
+        assert!(all_known, "{}: {found:#?}", case["name"]);
+    }
+}
+
+#[test]
+fn a_workload_with_another_image_is_found_by_name() {
+    let manifest = read("tests/data/check/original.yaml")
+        .replace("registry.k8s.io/kube-state-metrics/kube-state-metrics:v2.20.0", "corp/ksm:1")
+        .replace("app.kubernetes.io/name: kube-state-metrics", "team: platform")
+        .replace("- name: kube-state-metrics\n        image", "- name: main\n        image");
+    let without = check(&manifest, &["-n", "monitoring"]).stdout;
+    assert!(!without.contains("kube-state-metrics: Deployment"), "{without}");
+    for name in ["kube-state-metrics", "deploy/kube-state-metrics"] {
+        let output = check(&manifest, &["-n", "monitoring", name]);
+        let title = "kube-state-metrics: Deployment monitoring/kube-state-metrics\n---";
+        assert!(output.stdout.contains(title), "{}", output.stdout);
+        assert!(!output.stdout.contains("statsd_exporter: "), "{}", output.stdout);
+    }
+    for args in [&["-n", "other"][..], &["sts/kube-state-metrics"], &["-n", "monitoring", "absent"]]
+    {
+        let output = check(&manifest, args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(output.stdout.contains("× no Deployment, StatefulSet or DaemonSet"), "{args:?}");
+    }
+}
+
+#[test]
+fn missing_pieces_are_reported_as_such() {
+    let original = read("tests/data/check/original.yaml");
+    let workloads: Vec<&str> =
+        original.split("---\n").filter(|part| part.contains("kind: Deployment")).collect();
+    let (code, found) = objections(&workloads.join("---\n"));
+    assert_eq!(code, 0, "{found:#?}");
+    for part in [
+        "options.yaml (--config): not checked: the config map kube-state-metrics is not in the input",
+        "custom.yaml (--custom-resource-state-config-file): not checked",
+        "mapping.yml (--statsd.mapping-config): not checked",
+        "not known: the input has no bindings",
+    ] {
+        assert!(found.iter().any(|(_, text)| text.contains(part)), "{part}: {found:#?}");
+    }
+    assert_eq!(found.len(), 4, "{found:#?}");
+}
+
+#[test]
+fn malformed_input_cannot_be_checked() {
+    for (text, part) in [
+        ("a: b: c\n", "standard input, document 1"),
+        ("[1]\n", "standard input, document 1: not an object"),
+        ("apiVersion: v1\n", "kind is missing"),
+    ] {
+        let output = check(text, &[]);
+        assert_eq!(output.status.code(), Some(2), "{text:?}");
+        assert!(output.stderr.contains(part) && output.stdout.is_empty(), "{output:?}");
+    }
+    for args in [
+        &["check", "-f", "/absent.yaml"][..],
+        &["check", "--nonsense"],
+        &["check", "-f", "-", "pod/x"],
+        &["check", "-f", "-", "--context=x"],
+        &["check", "--kubeconfig=/absent"],
+    ] {
+        let output = run("kstatd", args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{output:?}");
+    }
+}
+
+/// Names of objects and flags come from strangers.
+#[test]
+fn hostile_text_is_escaped() {
+    let manifest = read("tests/data/check/original.yaml")
+        .replace("- --port=8080\n", "- \"--port=8080\\e[2J\\u202E\"\n")
+        .replace("  name: dashboard\n", "  name: \"dash\\u0007board\"\n")
+        .replace("sum(kube_node_info{job=", "sum(go_goroutines{job=");
+    let text = check(&manifest, &[]).stdout;
+    assert!(text.contains("\\u{1b}[2J") && text.contains("dash\\u{7}board"), "{text}");
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text}");
+    assert!(!text.contains('\u{202e}'), "{text}");
+    // Wrong types where the API has others, and references to nothing.
+    let deployment = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: kube-state-metrics}, spec: {template: {metadata: \
+                      {labels: [1]}, spec: {volumes: 5, containers: [{image: kube-state-metrics, args: [5, null, \
+                      {a: b}, $(X), $$(Y), $], env: {}, ports: x, readinessProbe: {httpGet: {port: {}}}}]}}}}";
+    let output = check(deployment, &[]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.contains("readinessProbe: "), "{}", output.stdout);
+}
+
+/// Files named by flags are those of the container, never of this host.
+#[test]
+fn files_of_this_host_are_not_read() {
+    let secret = tempfile::NamedTempFile::new().expect("file");
+    std::fs::write(secret.path(), "mysecret: [\n").expect("write");
+    let path = secret.path().display().to_string();
+    let original = read("tests/data/check/original.yaml");
+    let manifest = original
+        .replace("/etc/kube-state-metrics/options.yaml", &path)
+        .replace(
+            "--custom-resource-state-config-file=/etc/kube-state-metrics/custom.yaml",
+            &format!("--tls-config={path}"),
+        )
+        .replace("- --web.listen-address=:9102\n", &format!("- '@{path}'\n"));
+    let output = check(&manifest, &[]);
+    assert!(!output.stdout.contains("mysecret"), "{}", output.stdout);
+    assert!(output.stdout.contains("not checked: no volume shows it"), "{}", output.stdout);
+    assert!(
+        output.stdout.contains("a file with arguments, which is not read"),
+        "{}",
+        output.stdout
+    );
+}
+
+#[test]
+fn the_health_of_a_process_is_reported() {
+    let cluster = Cluster::new(20);
+    let program = Program::start(
+        "kstatd",
+        [
+            &*cluster.flag(),
+            "--listen=127.0.0.1:0",
+            "--telemetry-listen=127.0.0.1:0",
+            "--statsd.listen-udp=127.0.0.1:0",
+            "--statsd.listen-tcp=",
+        ],
+    );
+    let address = program.address(&["Started metrics server"], "address");
+    common::until("all kinds are synced", || {
+        (common::get(address, "/readyz").status == 200).then_some(())
+    });
+    let addr = format!("--addr={address}");
+    let output = run("kstatd", ["check", &addr]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for part in [
+        "√ its state is OK",
+        "√ its version is ",
+        " kinds are synced",
+        "√ datagrams dropped by the kernel since the start: 0",
+    ] {
+        assert!(output.stdout.contains(part), "{part}: {}", output.stdout);
+    }
+    let json = run("kstatd", ["check", &addr, "-o", "json"]);
+    assert_eq!(serde_json::from_str::<Value>(&json.stdout).expect("JSON")["result"], "ok");
+    drop(program);
+    let output = run("kstatd", ["check", &addr]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.contains("× no status: "), "{output:?}");
+}
