@@ -137,6 +137,32 @@ fn files_are_compared_in_every_respect() {
 }
 
 #[test]
+fn explained_families_are_summed_up_or_listed() {
+    let folder = Folder::new();
+    let family = |number: u32, help: &str| {
+        let name = format!("kube_{number:02}");
+        let series = (0..=number).map(|at| format!("{name}{{x=\"{at}\"}} 1\n")).collect::<String>();
+        format!("# HELP {name} {help}\n# TYPE {name} gauge\n{series}")
+    };
+    let file = |name: &str, help: &str| {
+        folder.file(name, (0..8).map(|number| family(number, help)).collect::<String>())
+    };
+    let (a, b) = (file("a", "One."), file("b", "Two."));
+    let said = assert_exit(0, &[&a, &b]);
+    let reason = "  help: sentences are kstatd's own; stability and deprecation are the same";
+    let summed = format!(
+        "{reason}: kube_00, kube_01, kube_02, kube_03, kube_04 and 3 more with 21 series\n"
+    );
+    assert!(said.contains(&summed), "{said}");
+    let all = assert_exit(0, &["--explain-all", &a, &b]);
+    assert!(
+        all.contains(&format!("{reason}\n    kube_00 (1 series)\n    kube_01 (2 series)\n")),
+        "{all}"
+    );
+    assert!(all.contains("    kube_07 (8 series)\n") && !all.contains(" more "), "{all}");
+}
+
+#[test]
 fn text_is_compared_with_openmetrics() {
     let folder = Folder::new();
     let text = folder.file(
@@ -194,6 +220,13 @@ fn explained_differences_do_not_count() {
         "\nno difference;",
     ] {
         assert!(said.contains(part), "{part:?} in {said}");
+    }
+    let all = assert_exit(0, &["--explain-all", &a, &b]);
+    for part in [
+        "\n  only in A: there is no Go runtime\n    go_threads (1 series)\n",
+        "\n  help: sentences are kstatd's own; stability and deprecation are the same\n    kube_pod_info (1 series)\n",
+    ] {
+        assert!(all.contains(part), "{part:?} in {all}");
     }
     let said = assert_exit(1, &["--strict", &a, &b]);
     assert!(
@@ -536,7 +569,7 @@ fn watch_reports_temporary_differences() {
     let output = child.wait_with_output().expect("end");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
-    assert!(said.contains("\nx\n  value: 1 series\n"), "{said}");
+    assert!(said.contains("\nx\n  value: 1 series, seen from "), "{said}");
     for line in [
         "there are differences",
         "the server returned 503 Service Unavailable",

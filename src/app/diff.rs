@@ -7,7 +7,7 @@ use super::access::{access, command_runtime, user_agent};
 use super::output::{print, print_error};
 use crate::cli::native::DiffArgs;
 use crate::status::words::printable;
-use crate::tools::diff::{self, Options};
+use crate::tools::diff::{self, Explained, Options, Rules};
 
 /// The outcome of a comparison, which becomes the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,22 +41,30 @@ pub(crate) fn main(args: DiffArgs) -> Outcome {
 
 fn comparison_outcome(args: DiffArgs) -> Result<Outcome, String> {
     let (strict, json) = (args.strict, args.output.is_json());
-    let default_interval = if args.watch.is_some() { 15 } else { 1 };
+    let detail = match (strict, args.explain_all) {
+        (true, _) => Explained::Strict,
+        (false, true) => Explained::All,
+        (false, false) => Explained::Some,
+    };
+    let watched = args.watch.is_some();
+    let default_interval = if watched { 15 } else { 1 };
     let options = Options {
         access: access(args.access)?,
         sides: [args.a, args.b],
         user_agent: user_agent(),
-        open_metrics: args.openmetrics,
-        timeout: args.timeout,
         interval: args.interval.unwrap_or(Duration::from_secs(default_interval)),
         watch: args.watch,
-        ignore: args.ignore,
-        increases: args.increases,
-        examples: args.examples,
+        rules: Rules {
+            open_metrics: args.openmetrics,
+            timeout: args.timeout,
+            ignore: args.ignore,
+            increases: args.increases,
+            examples: args.examples,
+        },
     };
     let runtime = command_runtime()?;
     let report = runtime.block_on(diff::run(options, |text| print_error(&printable(text))))?;
-    let text = if json { report.json() } else { report.text(strict) };
+    let text = if json { report.json() } else { report.text(detail, watched) };
     if print(&text) != ExitCode::SUCCESS {
         return Ok(Outcome::Failed);
     }

@@ -36,7 +36,8 @@ use crate::tools::{
 /// Parses the command line and runs the command.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
     // 1 is a result of these commands.
-    let is_comparison = argv.get(1).is_some_and(|word| word == "diff" || word == "check");
+    let is_comparison =
+        argv.get(1).is_some_and(|word| word == "diff" || word == "check" || word == "shadow");
     let cli = match Cli::try_parse_from(argv) {
         Ok(cli) => cli,
         Err(error) => {
@@ -82,6 +83,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Some(CliCommand::Profile { what: ProfileCommand::Diff(args) }) => profile_diff(&args),
         Some(CliCommand::Rbac(args)) => rbac(&args),
         Some(CliCommand::Diff(args)) => return diff::main(*args).into(),
+        Some(CliCommand::Shadow(args)) => return super::shadow::main(*args).into(),
         Some(CliCommand::Version) => return print(&format!("kstatd {VERSION}\n")),
         Some(CliCommand::Completion { shell }) => return print(&completion::kstatd(shell)),
         Some(CliCommand::Man { command, out: None }) => match manual::page(&command) {

@@ -19,6 +19,7 @@ mod overhead;
 mod personality;
 mod process;
 mod run;
+mod shadow;
 mod sides;
 mod statsd_exporter;
 mod telemetry;

@@ -30,5 +30,6 @@ pub(crate) mod read_options;
 pub(crate) mod removed;
 pub(crate) mod selection;
 pub(crate) mod services;
+pub(crate) mod shadow;
 pub(crate) mod shared;
 pub(crate) mod statsd_flags;

@@ -15,8 +15,9 @@ use super::kube_flags::{self, KubeArgs};
 use super::node::NodeArgs;
 use super::overhead::OverheadArgs;
 use super::profile::ProfileCommand;
-use super::shared::duration;
+use super::shadow::ShadowArgs;
 pub use super::shared::{AccessArgs, LogArgs, LogLevel, LogStyle, OutputArgs, Profiles};
+use super::shared::{duration, whole};
 use super::statsd_flags::{self, StatsdArgs};
 
 /// The command line of kstatd.
@@ -100,6 +101,8 @@ pub enum CliCommand {
     Rbac(Box<RbacArgs>),
     /// Compare two expositions, such as an original's and kstatd's
     Diff(Box<DiffArgs>),
+    /// Run kstatd next to a running original: differences and costs
+    Shadow(Box<ShadowArgs>),
     /// Print the version
     Version,
     /// Generate a completion script
@@ -484,6 +487,9 @@ pub struct DiffArgs {
     /// Fail on explained differences too
     #[arg(long)]
     pub strict: bool,
+    /// List all families with explained differences, with their numbers of series
+    #[arg(long, conflicts_with_all = ["strict", "json"])]
+    pub explain_all: bool,
     /// Request OpenMetrics from servers instead of the text format
     #[arg(long)]
     pub openmetrics: bool,
@@ -503,11 +509,6 @@ impl std::fmt::Debug for DiffArgs {
         // The URLs may contain passwords.
         f.debug_struct("DiffArgs").finish_non_exhaustive()
     }
-}
-
-/// Parses a pattern that must match an entire name.
-fn whole(text: &str) -> Result<regex::Regex, String> {
-    regex::Regex::new(&format!("^(?:{text})$")).map_err(|error| error.to_string())
 }
 
 /// The Kubernetes flags of `run`: all except addresses and the log, which are shared.

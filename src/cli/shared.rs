@@ -147,3 +147,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         _ => Err("must be a duration above 0, such as 30s or 10m".to_owned()),
     }
 }
+
+/// Parses a pattern that must match an entire name.
+pub(super) fn whole(text: &str) -> Result<regex::Regex, String> {
+    regex::Regex::new(&format!("^(?:{text})$")).map_err(|error| error.to_string())
+}

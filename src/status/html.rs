@@ -22,7 +22,7 @@ use crate::telemetry::cardinality::Report;
 use crate::telemetry::countable::Sender;
 use crate::telemetry::scrapes::Scrape;
 
-const STYLE: &str = include_str!("style.css");
+pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// The location of the page.
 #[derive(Clone, Copy, Debug)]
@@ -182,16 +182,26 @@ fn tiles(facts: &Facts) -> Markup {
     }
 }
 
-/// Renders a chart with its scale and legend.
-fn drawing(title: &str, tracks: &[&Track], show: impl Fn(f64) -> String) -> Markup {
-    let top = tracks.iter().map(|track| track.max()).fold(0.0, f32::max);
+/// Renders a chart of the last hour.
+fn recent(title: &str, tracks: &[&Track], show: impl Fn(f64) -> String) -> Markup {
     let begin = (plot::span(tracks) - 1) as f64 * STEP.as_secs_f64();
+    drawing(title, tracks, [&format!("{} ago", duration(begin)), "now"], show)
+}
+
+/// Renders a chart with its scale, the names of its ends, and a legend.
+pub(crate) fn drawing(
+    title: &str,
+    tracks: &[&Track],
+    [begin, end]: [&str; 2],
+    show: impl Fn(f64) -> String,
+) -> Markup {
+    let top = tracks.iter().map(|track| track.max()).fold(0.0, f32::max);
     html! {
         div.card {
             h3 { (title) }
             div.ends { span { "up to " (show(top.into())) } }
             (plot::lines("plot", 90, top, tracks))
-            div.ends { span { (duration(begin)) " ago" } span { "now" } }
+            div.ends { span { (begin) } span { (end) } }
             @if tracks.iter().any(|track| !track.of.is_empty()) {
                 div.legend {
                     @for (number, track) in tracks.iter().enumerate() {
@@ -209,12 +219,12 @@ fn plots(facts: &Facts) -> Markup {
     let past: &Past = &facts.history;
     let kinds: Vec<&Track> = past.parts("events").collect();
     let one = |title: &str, what: &str, show: fn(f64) -> String| {
-        html! { @if let Some(track) = past.track(what) { (drawing(title, &[track], show)) } }
+        html! { @if let Some(track) = past.track(what) { (recent(title, &[track], show)) } }
     };
     html! {
         div.grid.wide {
             @if facts.kubernetes.is_some() {
-                (drawing("Events by kind", &kinds, rate))
+                (recent("Events by kind", &kinds, rate))
                 (one("Longest silence", "age", duration))
             }
             @if facts.statsd.is_some() {

@@ -26,7 +26,7 @@ pub(crate) use facts::{
     Kubernetes, LARGEST, Largest, Listener, Node, ObjectsOverBudget, OverBudget, Refused, Rule,
     SHOWN, Statsd, Unmapped,
 };
-pub(crate) use history::Sample;
-pub(crate) use html::{PageContext, page, policy};
+pub(crate) use history::{Sample, Track};
+pub(crate) use html::{PageContext, STYLE, drawing, page, policy};
 pub(crate) use text::text;
 pub(crate) use writer::Writer;

@@ -18,6 +18,7 @@ pub(crate) mod profile;
 pub(crate) mod rbac;
 pub(crate) mod render_kube;
 pub(crate) mod render_statsd;
+pub(crate) mod shadow;
 pub(crate) mod status;
 pub(crate) mod terminal;
 pub(crate) mod top;

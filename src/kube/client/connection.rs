@@ -82,6 +82,14 @@ impl Body {
         Self(Content::Http2(Box::new(body)))
     }
 
+    /// Returns the number of bytes that have arrived of a compressed body; `None` if it is not compressed.
+    pub(crate) fn compressed_bytes(&self) -> Option<u64> {
+        match &self.0 {
+            Content::Packed(packed) => Some(packed.received()),
+            _ => None,
+        }
+    }
+
     /// Returns whether the connection also carries other requests and is probed when silent, as in HTTP/2.
     pub(crate) fn is_shared(&self) -> bool {
         match &self.0 {

@@ -58,6 +58,7 @@ impl Access {
 }
 
 /// A server, with the path and query to request.
+#[derive(Clone)]
 pub(crate) struct Endpoint {
     client: Client,
     target: String,
@@ -99,6 +100,21 @@ impl Endpoint {
             ClientOptions { user_agent: user_agent.to_owned(), ..ClientOptions::default() };
         let client = Client::of(options.with(cluster, user).map_err(in_words)?);
         Ok(Self { client, target })
+    }
+
+    /// Creates an endpoint for a path of the API server, such as its proxy to a pod. Does not contact the server.
+    ///
+    /// # Errors
+    /// No API server is configured, or its configuration cannot be used.
+    pub(crate) fn of_api_server(options: &ClientOptions, target: String) -> Result<Self, String> {
+        let setup = options.setup().map_err(|error| error.to_string())?;
+        Ok(Self { client: Client::of(setup), target })
+    }
+
+    /// Returns the path and query.
+    #[cfg(test)]
+    pub(crate) fn target(&self) -> &str {
+        &self.target
     }
 
     /// Sends a GET request with these `Accept` and `Accept-Encoding` headers.

@@ -49,7 +49,7 @@ pub enum DifferenceKind {
 
 impl DifferenceKind {
     /// Returns the name used in the table of `docs/compatibility.md` and in the report.
-    pub(super) fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Self::OnlyInA => "only in A",
             Self::OnlyInB => "only in B",

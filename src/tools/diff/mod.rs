@@ -21,14 +21,15 @@ use tokio::time::{sleep, sleep_until};
 use crate::kube::client::endpoint::Access;
 use difference_kind::{DifferenceKind, Side};
 use report::Compared;
-pub(crate) use report::Report;
-use source::{Form, Source};
-use table::{About, Family, Table, TableSummary};
+pub(crate) use report::{Difference, Explained, Family as DifferingFamily, Report};
+use source::Form;
+pub(crate) use source::{Source, TEXT, fetch};
+use table::{About, Family, FamilyDifference, Table, TableSummary};
 
 /// The number of consecutive comparisons in which a difference must occur.
-const STREAK: u8 = 2;
+pub(crate) const STREAK: u8 = 2;
 
-/// The settings of a comparison.
+/// The settings of `kstatd diff`.
 pub(crate) struct Options {
     /// URLs, files, or `-` for standard input.
     pub sides: [String; 2],
@@ -36,14 +37,20 @@ pub(crate) struct Options {
     pub access: Access,
     /// The user agent.
     pub user_agent: String,
-    /// Requests OpenMetrics.
-    pub open_metrics: bool,
-    /// The request timeout.
-    pub timeout: Duration,
     /// The interval between samples.
     pub interval: Duration,
     /// The total duration; `None` for as short as possible.
     pub watch: Option<Duration>,
+    /// The rules of the comparison.
+    pub rules: Rules,
+}
+
+/// The rules of a comparison.
+pub(crate) struct Rules {
+    /// Requests OpenMetrics.
+    pub open_metrics: bool,
+    /// The request timeout.
+    pub timeout: Duration,
     /// Patterns of family names to ignore.
     pub ignore: Vec<Regex>,
     /// True if counters started at different times, so that only their increases are comparable.
@@ -57,159 +64,213 @@ pub(crate) struct Options {
 /// # Errors
 /// When a side cannot be read.
 pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<Report, String> {
-    let [a, b] = &options.sides;
+    let Options { sides, access, user_agent, interval, watch, rules } = options;
+    let [a, b] = &sides;
     if a == "-" && b == "-" {
         return Err("only one side can be standard input".to_owned());
     }
     let source = |word: &String| {
-        let source = Source::new(word, &options.access, &options.user_agent);
+        let source = Source::new(word, &access, &user_agent);
         source.map_err(|error| format!("{}: {error}", shown(word)))
     };
     let sources = [source(a)?, source(b)?];
     let fixed = sources.iter().all(Source::is_fixed);
-    let comparison = Comparison {
-        table: Table::new(options.ignore.clone()),
-        sources,
-        options: &options,
-        forms: [None; 2],
-        samples: [0; 2],
-        sizes: [(0, 0); 2],
-    };
-    match options.watch.filter(|_| !fixed) {
-        Some(time) => comparison.watch(time, say).await,
-        None => comparison.once(fixed).await,
+    let comparison = Comparison::new(sides.each_ref().map(|side| shown(side)), sources, rules);
+    match watch.filter(|_| !fixed) {
+        Some(time) => comparison.watch(time, interval, say).await,
+        None => comparison.once(fixed, interval).await,
     }
 }
 
-struct Comparison<'o> {
+/// A comparison of two sources, which are sampled in turn.
+pub(crate) struct Comparison {
     table: Table,
+    /// The sides as they are shown.
+    names: [String; 2],
     sources: [Source; 2],
-    options: &'o Options,
+    rules: Rules,
+    started: Instant,
     /// The format of each side.
     forms: [Option<Form>; 2],
     /// The number of samples of each side.
     samples: [u32; 2],
     /// Families and series of each side, from its last complete sample.
     sizes: [(usize, u64); 2],
+    /// Consecutive samples that succeeded on both sides.
+    good: u8,
+    /// The number of comparisons, and the last one.
+    compared: u32,
+    seen: TableSummary,
 }
 
-impl Comparison<'_> {
+impl Comparison {
+    /// Prepares a comparison without sampling.
+    pub(crate) fn new(names: [String; 2], sources: [Source; 2], rules: Rules) -> Self {
+        Self {
+            table: Table::new(rules.ignore.clone()),
+            names,
+            sources,
+            rules,
+            started: Instant::now(),
+            forms: [None; 2],
+            samples: [0; 2],
+            sizes: [(0, 0); 2],
+            good: 0,
+            compared: 0,
+            seen: TableSummary::default(),
+        }
+    }
+
     /// Compares until the result is certain.
-    async fn once(mut self, fixed: bool) -> Result<Report, String> {
+    async fn once(mut self, fixed: bool, interval: Duration) -> Result<Report, String> {
         self.sample().await?;
         let mut streak = 0;
-        let seen = loop {
+        loop {
             if !fixed {
-                sleep(self.options.interval).await;
+                sleep(interval).await;
             }
             self.sample().await?;
-            let seen = self.table.compare(self.options.increases);
+            self.compare();
             streak += 1;
-            if seen.suspects == 0 || fixed || streak == STREAK {
-                break seen;
+            if self.seen.suspects == 0 || fixed || streak == STREAK {
+                break;
             }
-        };
-        self.table.settle(streak);
-        self.compare_families();
-        Ok(self.report(seen))
+        }
+        self.settle(streak, 1);
+        Ok(self.report())
     }
 
     /// Compares for a fixed time and collects all differences, waiting while a side is unavailable.
-    async fn watch(mut self, time: Duration, say: impl Fn(&str)) -> Result<Report, String> {
+    async fn watch(
+        mut self,
+        time: Duration,
+        interval: Duration,
+        say: impl Fn(&str),
+    ) -> Result<Report, String> {
         let end = Instant::now() + time;
-        let mut seen = None;
-        // Consecutive samples that succeeded on both sides.
-        let mut good = 0_u8;
         let mut last_error = None;
         let mut stop = stop().map_err(|error| format!("cannot handle signals: {error}"))?;
         loop {
-            let sampled = tokio::select! {
-                sampled = self.sample() => sampled,
+            let before = self.differs();
+            let compared = tokio::select! {
+                compared = self.round() => compared,
                 _ = stop.recv() => break,
             };
-            match sampled {
-                Ok(()) => {
-                    if last_error.take().is_some() {
-                        say("both sides respond again");
-                    }
-                    good = good.saturating_add(1);
-                }
+            match compared {
+                Ok(()) if last_error.take().is_some() => say("both sides respond again"),
+                Ok(()) => {}
                 Err(error) => {
-                    good = 0;
                     if last_error.as_ref() != Some(&error) {
                         say(&error);
                     }
                     last_error = Some(error);
                 }
             }
-            if good >= 2 {
-                seen = Some(self.table.compare(self.options.increases));
-                let before = self.table.has_found();
-                self.table.settle(STREAK);
-                self.compare_families();
-                self.table.tidy();
-                if !before && self.table.has_found() {
-                    say("there are differences");
-                }
+            if !before && self.differs() {
+                say("there are differences");
             }
-            let next = (Instant::now() + self.options.interval).min(end);
+            let next = (Instant::now() + interval).min(end);
             tokio::select! {
                 () = sleep_until(next.into()) => {}
                 _ = stop.recv() => break,
             }
-            // Even a short run needs enough comparisons to confirm a difference.
-            if Instant::now() >= end && !(1..=STREAK).contains(&good) {
+            if Instant::now() >= end && self.is_settled() {
                 break;
             }
         }
-        match (seen, last_error) {
-            (Some(seen), _) => Ok(self.report(seen)),
-            (None, error) => Err(error.unwrap_or_else(|| "never read twice".to_owned())),
+        match (self.compared, last_error) {
+            (0, error) => Err(error.unwrap_or_else(|| "never read twice".to_owned())),
+            _ => Ok(self.report()),
         }
+    }
+
+    /// Samples both sides and, if the previous samples succeeded too, compares them. Differences
+    /// count from their second consecutive comparison.
+    ///
+    /// # Errors
+    /// A side cannot be read.
+    pub(crate) async fn round(&mut self) -> Result<(), String> {
+        let sampled = self.sample().await;
+        self.good = if sampled.is_ok() { self.good.saturating_add(1) } else { 0 };
+        if self.good >= 2 {
+            self.compare();
+            self.settle(STREAK, STREAK);
+            self.table.tidy();
+        }
+        sampled
+    }
+
+    /// Returns whether the last samples were compared often enough to confirm a difference, or
+    /// cannot be compared at all.
+    pub(crate) fn is_settled(&self) -> bool {
+        !(1..=STREAK).contains(&self.good)
+    }
+
+    /// Returns the number of comparisons.
+    pub(crate) fn compared(&self) -> u32 {
+        self.compared
+    }
+
+    /// Returns whether a difference was confirmed.
+    pub(crate) fn differs(&self) -> bool {
+        self.table.has_found()
     }
 
     /// Samples both sides, one after the other.
     async fn sample(&mut self) -> Result<(), String> {
-        let Self { table, sources, options, forms, samples, sizes } = self;
+        let Self { table, names, sources, rules, forms, samples, sizes, .. } = self;
         for side in Side::BOTH {
             let (source, at) = (&sources[side.index()], side.index());
             if source.is_fixed() && samples[at] > 0 {
                 table.repeat(side);
                 continue;
             }
-            let read = source.read(table, side, options.open_metrics, options.timeout).await;
-            forms[at] =
-                Some(read.map_err(|error| format!("{}: {error}", shown(&options.sides[at])))?);
+            let read = source.read(table, side, rules.open_metrics, rules.timeout).await;
+            forms[at] = Some(read.map_err(|error| format!("{}: {error}", names[at]))?);
             samples[at] += 1;
             sizes[at] = table.size(side);
         }
         Ok(())
     }
 
-    /// Records differences of family metadata.
-    fn compare_families(&mut self) {
+    fn compare(&mut self) {
+        let at = self.started.elapsed().as_secs() as u32;
+        self.seen = self.table.compare(self.rules.increases, at);
+        self.compared += 1;
+    }
+
+    /// Confirms differences, given the number of consecutive comparisons that must have had them.
+    fn settle(&mut self, series: u8, metadata: u8) {
+        let at = self.started.elapsed().as_secs() as u32;
+        self.table.settle(series, at);
         let one_form = self.forms[0] == self.forms[1];
         for family in self.table.families.iter_mut().filter(|family| !family.ignored) {
-            for difference in differences(family, one_form) {
-                if !family.found.iter().any(|known| known.0 == difference.0) {
-                    family.found.push(difference);
+            let now = differences(family, one_form);
+            family.found.retain(|known| {
+                known.is_confirmed || now.iter().any(|(what, ..)| *what == known.what)
+            });
+            for (what, a, b) in now {
+                match family.found.iter_mut().find(|known| known.what == what) {
+                    Some(known) => known.again(at, metadata),
+                    None => family.found.push(FamilyDifference::new(what, a, b, at, metadata)),
                 }
             }
         }
     }
 
-    fn report(self, seen: TableSummary) -> Report {
+    /// Returns the result so far.
+    pub(crate) fn report(&self) -> Report {
         let compared = |side: Side| {
             let (families, series) = self.sizes[side.index()];
             Compared {
-                from: shown(&self.options.sides[side.index()]),
+                from: self.names[side.index()].clone(),
                 format: self.forms[side.index()].unwrap_or(Form::Text),
                 families,
                 series,
                 samples: self.samples[side.index()],
             }
         };
-        Report::new(&self.table, Side::BOTH.map(compared), seen, self.options.examples)
+        Report::new(&self.table, Side::BOTH.map(compared), self.seen, self.rules.examples)
     }
 }
 
@@ -276,7 +337,7 @@ fn marked(help: &str) -> (&str, &str) {
 }
 
 /// Formats a side without its password.
-fn shown(word: &str) -> String {
+pub(crate) fn shown(word: &str) -> String {
     let Some((scheme, rest)) = word.split_once("://") else {
         return if word == "-" { "standard input".to_owned() } else { word.to_owned() };
     };

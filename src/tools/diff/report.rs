@@ -1,6 +1,6 @@
 //! The result of a comparison, as text and as JSON.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Serialize, Serializer};
 
@@ -8,17 +8,17 @@ use super::difference_kind::{DifferenceKind, Side};
 use super::known;
 use super::source::Form;
 use super::table::{Found, Table, TableSummary};
-use crate::status::words::printable;
+use crate::status::words::{duration, printable};
 
 /// The maximum number of families listed per reason.
 const NAMED: usize = 5;
 
 /// One side of a comparison.
 #[derive(Debug, Serialize)]
-pub(super) struct Compared {
+pub(crate) struct Compared {
     /// The URL without its password, or the file.
     pub from: String,
-    pub format: Form,
+    pub(super) format: Form,
     pub families: usize,
     pub series: u64,
     /// The number of samples.
@@ -27,28 +27,51 @@ pub(super) struct Compared {
 
 /// A difference of a family.
 #[derive(Debug, Serialize)]
-struct Difference {
-    what: DifferenceKind,
+pub(crate) struct Difference {
+    pub what: DifferenceKind,
     /// The number of differing series.
     #[serde(skip_serializing_if = "Option::is_none")]
-    series: Option<u64>,
+    pub series: Option<u64>,
     /// The value of each side.
     #[serde(skip_serializing_if = "Option::is_none")]
-    a: Option<String>,
+    pub a: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    b: Option<String>,
+    pub b: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    examples: Vec<Example>,
+    pub examples: Vec<Example>,
     /// The reason, if `docs/compatibility.md` has one.
-    explained: Option<&'static str>,
+    pub explained: Option<&'static str>,
+    /// Seconds from the start of the comparison.
+    pub first_seen: u32,
+    pub last_seen: u32,
+}
+
+impl Difference {
+    fn new(family: &str, what: DifferenceKind, first_seen: u32, last_seen: u32) -> Self {
+        let explained = known::reason(family, what);
+        let (series, a, b, examples) = (None, None, None, Vec::new());
+        Self { what, series, a, b, examples, explained, first_seen, last_seen }
+    }
 }
 
 /// A differing series.
 #[derive(Debug, Serialize)]
-struct Example {
-    series: String,
+pub(crate) struct Example {
+    pub series: String,
     a: Number,
     b: Number,
+}
+
+impl Example {
+    /// Formats the series with its values.
+    pub(crate) fn text(&self, what: DifferenceKind) -> String {
+        let Self { series, a, b } = self;
+        match what {
+            DifferenceKind::OnlyInA => format!("{series} {}", a.text()),
+            DifferenceKind::OnlyInB => format!("{series} {}", b.text()),
+            _ => format!("{series} A: {}, B: {}", a.text(), b.text()),
+        }
+    }
 }
 
 /// A value in exposition syntax; JSON has neither NaN nor infinities.
@@ -77,9 +100,11 @@ impl Number {
 
 /// A differing family.
 #[derive(Debug, Serialize)]
-struct Family {
-    family: String,
-    differences: Vec<Difference>,
+pub(crate) struct Family {
+    pub family: String,
+    /// The number of series of the side that has more.
+    pub series: u64,
+    pub differences: Vec<Difference>,
 }
 
 /// The result of a comparison.
@@ -87,14 +112,25 @@ struct Family {
 pub(crate) struct Report {
     /// True if all differences are explained.
     same: bool,
-    a: Compared,
-    b: Compared,
+    pub a: Compared,
+    pub b: Compared,
     /// Series present on both sides, and those of them that changed.
     series_of_both: u64,
     series_that_moved: u64,
     /// Families with unexplained differences.
-    differing_families: usize,
-    families: Vec<Family>,
+    pub differing_families: usize,
+    pub families: Vec<Family>,
+}
+
+/// The detail in which text lists explained differences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Explained {
+    /// Some families of each reason.
+    Some,
+    /// All families of each reason, with their numbers of series.
+    All,
+    /// Like differences without a reason.
+    Strict,
 }
 
 impl Report {
@@ -107,17 +143,12 @@ impl Report {
     ) -> Self {
         let mut found: BTreeMap<&str, BTreeMap<DifferenceKind, Difference>> = BTreeMap::new();
         let mut torn = BTreeMap::<usize, u8>::new();
-        for Found { family: number, what, series, values } in table.found() {
+        for Found { family: number, what, series, values, first, last } in table.found() {
             let name = table.families[number].name.as_str();
             let entry = found.entry(name).or_default().entry(what);
-            let difference = entry.or_insert_with(|| Difference {
-                what,
-                series: Some(0),
-                a: None,
-                b: None,
-                examples: Vec::new(),
-                explained: known::reason(name, what),
-            });
+            let difference = entry.or_insert_with(|| Difference::new(name, what, first, last));
+            difference.first_seen = difference.first_seen.min(first);
+            difference.last_seen = difference.last_seen.max(last);
             *difference.series.get_or_insert(0) += 1;
             if difference.examples.len() < examples {
                 let [a, b] = values.map(Number);
@@ -140,19 +171,30 @@ impl Report {
                     one.difference(other).copied().collect::<Vec<_>>().join(", ")
                 };
                 let name = table.families[number].name.as_str();
-                let said = (DifferenceKind::Labels, alone(a, b), alone(b, a));
-                add(found.entry(name).or_default(), name, &said);
+                let entry = found.entry(name).or_default();
+                let times = entry.values().map(|one| (one.first_seen, one.last_seen));
+                let (first, last) =
+                    times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or_default();
+                let labels = Difference::new(name, DifferenceKind::Labels, first, last);
+                add(entry, labels, &alone(a, b), &alone(b, a));
             }
         }
         for family in &table.families {
-            for said in &family.found {
-                add(found.entry(family.name.as_str()).or_default(), &family.name, said);
+            let name = family.name.as_str();
+            for of in family.found.iter().filter(|of| of.is_confirmed) {
+                let difference = Difference::new(name, of.what, of.first, of.last);
+                add(found.entry(name).or_default(), difference, &of.a, &of.b);
             }
         }
+        let sizes = table.families.iter().map(|family| {
+            (family.name.as_str(), family.about[0].series.max(family.about[1].series))
+        });
+        let series: HashMap<&str, u64> = sizes.collect();
         let families: Vec<Family> = found
             .into_iter()
             .map(|(name, differences)| Family {
                 family: name.to_owned(),
+                series: series.get(name).copied().unwrap_or(0),
                 differences: differences.into_values().collect(),
             })
             .collect();
@@ -180,8 +222,9 @@ impl Report {
         serde_json::to_string(self).unwrap_or_default() + "\n"
     }
 
-    /// Formats the report for people.
-    pub(crate) fn text(&self, strict: bool) -> String {
+    /// Formats the report for people, with the times of differences if they were watched for long.
+    pub(crate) fn text(&self, detail: Explained, times: bool) -> String {
+        let strict = detail == Explained::Strict;
         let mut out = String::new();
         for (name, side) in [("A", &self.a), ("B", &self.b)] {
             let Compared { from, format, families, series, samples } = side;
@@ -194,33 +237,28 @@ impl Report {
                 ),
             );
         }
-        let mut reasons: BTreeMap<(&str, DifferenceKind), Vec<&str>> = BTreeMap::new();
-        for Family { family, differences } in &self.families {
+        let mut reasons: BTreeMap<(&str, DifferenceKind), Vec<(&str, u64)>> = BTreeMap::new();
+        for Family { family, series, differences } in &self.families {
             let mut headed = false;
             for difference in differences {
                 if let Some(reason) = difference.explained
                     && !strict
                 {
-                    reasons.entry((reason, difference.what)).or_default().push(family);
+                    let families = reasons.entry((reason, difference.what)).or_default();
+                    families.push((family, difference.series.unwrap_or(*series)));
                     continue;
                 }
                 if !std::mem::replace(&mut headed, true) {
                     put(&mut out, format_args!("\n{family}"));
                 }
-                difference.write(&mut out);
+                difference.write(&mut out, times);
             }
         }
         if !reasons.is_empty() {
             put(&mut out, format_args!("\nexplained (docs/compatibility.md):"));
         }
         for ((reason, what), families) in reasons {
-            let more = match families.len().saturating_sub(NAMED) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            let named = families.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-            let what = what.text();
-            put(&mut out, format_args!("  {what}: {reason}: {named}{more}"));
+            write_reason(&mut out, what, reason, &families, detail);
         }
         let Self { series_of_both: both, series_that_moved: moved, .. } = self;
         let verdict = match (strict, self.differing_families, self.families.len()) {
@@ -237,30 +275,28 @@ impl Report {
 }
 
 impl Difference {
-    fn write(&self, out: &mut String) {
+    fn write(&self, out: &mut String, times: bool) {
         let why = match self.explained {
             Some(reason) => format!(" (explained: {reason})"),
             None => String::new(),
         };
         let what = self.what.text();
-        match self.series {
-            Some(1) => put(out, format_args!("  {what}: 1 series{why}")),
-            Some(series) => put(out, format_args!("  {what}: {series} series{why}")),
-            None => put(out, format_args!("  {what}{why}")),
-        }
+        let series = self.series.map_or(String::new(), |series| format!(": {series} series"));
+        let seconds = |seconds: u32| duration(seconds.into());
+        let seen = match times {
+            true => {
+                format!(", seen from {} to {}", seconds(self.first_seen), seconds(self.last_seen))
+            }
+            false => String::new(),
+        };
+        put(out, format_args!("  {what}{series}{seen}{why}"));
         for (side, said) in [("A", &self.a), ("B", &self.b)] {
             if let Some(said) = said {
                 put(out, format_args!("    {side}: {said}"));
             }
         }
-        for Example { series, a, b } in &self.examples {
-            let values = match (self.what, a, b) {
-                (DifferenceKind::OnlyInA, value, _) | (DifferenceKind::OnlyInB, _, value) => {
-                    value.text()
-                }
-                (_, a, b) => format!("A: {}, B: {}", a.text(), b.text()),
-            };
-            put(out, format_args!("    {series} {values}"));
+        for example in &self.examples {
+            put(out, format_args!("    {}", example.text(self.what)));
         }
         let shown = self.examples.len() as u64;
         if let Some(more) =
@@ -269,6 +305,31 @@ impl Difference {
             put(out, format_args!("    and {more} more"));
         }
     }
+}
+
+/// Writes the families whose difference has this reason, with their numbers of series.
+fn write_reason(
+    out: &mut String,
+    what: DifferenceKind,
+    reason: &str,
+    families: &[(&str, u64)],
+    detail: Explained,
+) {
+    let what = what.text();
+    if detail == Explained::All {
+        put(out, format_args!("  {what}: {reason}"));
+        for (name, series) in families {
+            put(out, format_args!("    {name} ({series} series)"));
+        }
+        return;
+    }
+    let (named, rest) = families.split_at(families.len().min(NAMED));
+    let named = named.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let more = match rest.iter().map(|(_, series)| series).sum::<u64>() {
+        _ if rest.is_empty() => String::new(),
+        series => format!(" and {} more with {series} series", rest.len()),
+    };
+    put(out, format_args!("  {what}: {reason}: {named}{more}"));
 }
 
 fn is_unexplained(difference: &Difference) -> bool {
@@ -283,20 +344,11 @@ fn put(out: &mut String, lines: std::fmt::Arguments<'_>) {
     }
 }
 
-fn add(
-    to: &mut BTreeMap<DifferenceKind, Difference>,
-    family: &str,
-    (what, a, b): &(DifferenceKind, String, String),
-) {
+/// Adds a difference with the value of each side, unless there is one of its kind.
+fn add(to: &mut BTreeMap<DifferenceKind, Difference>, mut new: Difference, a: &str, b: &str) {
     let said = |text: &str| if text.is_empty() { "nothing".to_owned() } else { text.to_owned() };
-    to.entry(*what).or_insert_with(|| Difference {
-        what: *what,
-        series: None,
-        a: Some(said(a)),
-        b: Some(said(b)),
-        examples: Vec::new(),
-        explained: known::reason(family, *what),
-    });
+    (new.a, new.b) = (Some(said(a)), Some(said(b)));
+    to.entry(new.what).or_insert(new);
 }
 
 /// Returns the label names of the series of some families.

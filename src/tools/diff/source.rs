@@ -17,7 +17,7 @@ use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::tools::process_client::MAX_EXPOSITION;
 
 /// The `Accept` header.
-const TEXT: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
+pub(crate) const TEXT: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
 const OPEN_METRICS: &str =
     "application/openmetrics-text;version=1.0.0;q=1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
 
@@ -47,7 +47,7 @@ impl Form {
 }
 
 /// A source of expositions.
-pub(super) enum Source {
+pub(crate) enum Source {
     Server(Endpoint),
     File(PathBuf),
     Stdin,
@@ -88,14 +88,17 @@ impl Source {
         open_metrics: bool,
         limit: Duration,
     ) -> Result<Form, String> {
-        let room = if self.is_fixed() { u64::MAX } else { MAX_EXPOSITION };
         let reading = table.read(side);
-        let mut intake = ParsingWriter { reader: Reader::default(), reading, room, fault: None };
+        let mut intake = ParsingWriter { reader: Reader::default(), reading };
         match self {
             Self::Server(server) => {
-                let answer = of_server(server, intake, open_metrics);
-                let late = |_| format!("no whole answer within {} s", limit.as_secs_f64());
-                timeout(limit, answer).await.map_err(late)?
+                let accept = if open_metrics { OPEN_METRICS } else { TEXT };
+                let fetched = fetch(server, accept, "gzip", limit, &mut intake).await?;
+                let form = intake.end(Ok(()))?;
+                if fetched.is_open_metrics && form == Form::Text {
+                    return Err("the response is truncated: # EOF is missing".to_owned());
+                }
+                Ok(form)
             }
             Self::File(path) => {
                 let read = std::fs::File::open(path).map(|file| of_file(file, &mut intake));
@@ -113,27 +116,13 @@ impl Source {
 struct ParsingWriter<'t> {
     reader: Reader,
     reading: Reading<'t>,
-    /// The number of bytes that may still follow.
-    room: u64,
-    /// The reason why the input is not an exposition.
-    fault: Option<String>,
 }
 
 impl Write for ParsingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Self { reader, reading, room, fault } = self;
-        let Some(left) = room.checked_sub(bytes.len() as u64) else {
-            *fault = Some(format!("longer than {} GiB", MAX_EXPOSITION >> 30));
-            return Err(io::ErrorKind::FileTooLarge.into());
-        };
-        *room = left;
-        match reader.feed(bytes, &mut |line| reading.line(line)) {
-            Ok(()) => Ok(bytes.len()),
-            Err(error) => {
-                *fault = Some(error.to_string());
-                Err(io::ErrorKind::InvalidData.into())
-            }
-        }
+        let Self { reader, reading } = self;
+        reader.feed(bytes, &mut |line| reading.line(line)).map_err(io::Error::other)?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -144,9 +133,6 @@ impl Write for ParsingWriter<'_> {
 impl ParsingWriter<'_> {
     /// Finishes after the last byte or a read error.
     fn end(self, read: io::Result<()>) -> Result<Form, String> {
-        if let Some(fault) = self.fault {
-            return Err(fault);
-        }
         read.map_err(|error| error.to_string())?;
         let ended = self.reader.finish().map_err(|error| error.to_string())?;
         self.reading.finish();
@@ -184,13 +170,37 @@ fn copy(mut from: impl Read, buffer: &mut [u8], to: &mut impl Write) -> io::Resu
     }
 }
 
-async fn of_server(
+/// The facts of a response that was read completely.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetched {
+    is_open_metrics: bool,
+    /// The size of the body in bytes, as transferred.
+    pub transferred: u64,
+}
+
+/// Requests an exposition and writes it decompressed to `sink`, within `limit`.
+///
+/// # Errors
+/// There is no complete response, it is not an exposition, or the sink rejects it.
+pub(crate) async fn fetch(
     server: &Endpoint,
-    mut intake: ParsingWriter<'_>,
-    open_metrics: bool,
-) -> Result<Form, String> {
-    let accept = if open_metrics { OPEN_METRICS } else { TEXT };
-    let answer = server.get(accept, "gzip").await?;
+    accept: &'static str,
+    coding: &'static str,
+    limit: Duration,
+    sink: &mut impl Write,
+) -> Result<Fetched, String> {
+    let answer = receive(server, accept, coding, sink);
+    let late = |_| format!("no whole answer within {} s", limit.as_secs_f64());
+    timeout(limit, answer).await.map_err(late)?
+}
+
+async fn receive(
+    server: &Endpoint,
+    accept: &'static str,
+    coding: &'static str,
+    sink: &mut impl Write,
+) -> Result<Fetched, String> {
+    let answer = server.get(accept, coding).await?;
     let header = |name| {
         let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
         value.unwrap_or_default().to_owned()
@@ -205,30 +215,28 @@ async fn of_server(
         return Err(format!("the server returned {} {reason}{elsewhere}", status.as_u16()));
     }
     let kind = header(CONTENT_TYPE).to_ascii_lowercase();
-    let open = kind.starts_with("application/openmetrics-text");
-    if !open && !kind.starts_with("text/plain") {
+    let is_open_metrics = kind.starts_with("application/openmetrics-text");
+    if !is_open_metrics && !kind.starts_with("text/plain") {
         return Err(format!("the response is not an exposition: its Content-Type is {kind:?}"));
     }
     let coding = header(CONTENT_ENCODING).to_ascii_lowercase();
     if !matches!(coding.as_str(), "" | "identity") {
         return Err(format!("the response is encoded as {coding}, which was not requested"));
     }
-    let mut body = answer.into_body();
-    let form = loop {
+    let (mut body, mut size) = (answer.into_body(), 0);
+    loop {
         match body.frame().await {
-            None => break intake.end(Ok(()))?,
+            None => break,
             Some(Err(error)) => return Err(format!("the response is truncated: {error}")),
             Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data()
-                    && let Err(error) = intake.write_all(&data)
-                {
-                    break intake.end(Err(error))?;
+                let Ok(data) = frame.into_data() else { continue };
+                size += data.len() as u64;
+                if size > MAX_EXPOSITION {
+                    return Err(format!("longer than {} GiB", MAX_EXPOSITION >> 30));
                 }
+                sink.write_all(&data).map_err(|error| error.to_string())?;
             }
         }
-    };
-    if open && form == Form::Text {
-        return Err("the response is truncated: # EOF is missing".to_owned());
     }
-    Ok(form)
+    Ok(Fetched { is_open_metrics, transferred: body.compressed_bytes().unwrap_or(size) })
 }

@@ -66,8 +66,12 @@ struct Series {
     /// The current difference and the number of consecutive comparisons that had it.
     streak: u8,
     differs: Option<DifferenceKind>,
-    /// The confirmed difference.
+    /// Seconds from the start of the comparison to the first of these comparisons.
+    since: u32,
+    /// The confirmed difference, and the seconds when it was first and last seen.
     found: Option<DifferenceKind>,
+    first: u32,
+    last: u32,
     before: [f64; 2],
     now: [f64; 2],
 }
@@ -132,8 +136,37 @@ pub(super) struct Family {
     pub about: [About; 2],
     /// True if the family is ignored.
     pub ignored: bool,
-    /// The metadata differences, with the value of each side.
-    pub found: Vec<(DifferenceKind, String, String)>,
+    /// The metadata differences.
+    pub found: Vec<FamilyDifference>,
+}
+
+/// A difference of family metadata.
+pub(super) struct FamilyDifference {
+    pub what: DifferenceKind,
+    /// The value of each side.
+    pub a: String,
+    pub b: String,
+    /// The number of consecutive comparisons that had it.
+    streak: u8,
+    pub is_confirmed: bool,
+    /// Seconds from the start of the comparison.
+    pub first: u32,
+    pub last: u32,
+}
+
+impl FamilyDifference {
+    /// Creates a difference that is confirmed after `streak` consecutive comparisons.
+    pub(super) fn new(what: DifferenceKind, a: String, b: String, at: u32, streak: u8) -> Self {
+        let is_confirmed = streak <= 1;
+        Self { what, a, b, streak: 1, is_confirmed, first: at, last: at }
+    }
+
+    /// Records that another comparison has it.
+    pub(super) fn again(&mut self, at: u32, streak: u8) {
+        self.streak = self.streak.saturating_add(1);
+        self.is_confirmed |= self.streak >= streak;
+        self.last = at;
+    }
 }
 
 /// A differing series.
@@ -143,6 +176,9 @@ pub(super) struct Found<'t> {
     pub series: &'t str,
     /// The last value of each side, if any.
     pub values: [Option<f64>; 2],
+    /// Seconds from the start of the comparison.
+    pub first: u32,
+    pub last: u32,
 }
 
 /// The result of one comparison.
@@ -207,8 +243,8 @@ impl Table {
         }
     }
 
-    /// Compares the last two samples of each side.
-    pub(super) fn compare(&mut self, increases: bool) -> TableSummary {
+    /// Compares the last two samples of each side, `at` seconds after the start.
+    pub(super) fn compare(&mut self, increases: bool, at: u32) -> TableSummary {
         let mut out = TableSummary::default();
         for series in &mut self.series {
             let family = &self.families[series.family as usize];
@@ -225,6 +261,9 @@ impl Table {
                 Some(_) => 1,
             };
             series.differs = differs;
+            if series.streak == 1 {
+                series.since = at;
+            }
             if let Some(what) = differs
                 && known::reason(&family.name, what).is_none()
             {
@@ -236,12 +275,15 @@ impl Table {
 
     /// Confirms differences that occurred in `streak` consecutive comparisons; known ones need only
     /// one.
-    pub(super) fn settle(&mut self, streak: u8) {
+    pub(super) fn settle(&mut self, streak: u8, at: u32) {
         for series in &mut self.series {
             let Some(what) = series.differs else { continue };
             let name = &self.families[series.family as usize].name;
             if series.streak >= streak || known::reason(name, what).is_some() {
-                series.found = Some(what);
+                if series.found.replace(what) != Some(what) {
+                    series.first = series.since;
+                }
+                series.last = at;
             }
         }
     }
@@ -268,9 +310,16 @@ impl Table {
         }
     }
 
-    /// Returns whether a series has a confirmed difference.
+    /// Returns whether there is a confirmed difference without a known reason.
     pub(super) fn has_found(&self) -> bool {
-        self.series.iter().any(|series| series.found.is_some())
+        let is_new = |family: &Family, what| known::reason(&family.name, what).is_none();
+        let of_series = |series: &Series| {
+            series.found.is_some_and(|what| is_new(&self.families[series.family as usize], what))
+        };
+        let of_family = |family: &Family| {
+            family.found.iter().any(|found| found.is_confirmed && is_new(family, found.what))
+        };
+        self.series.iter().any(of_series) || self.families.iter().any(of_family)
     }
 
     /// Returns the series with confirmed differences, in the order they appeared.
@@ -289,6 +338,8 @@ impl Table {
                 what: series.found?,
                 series: self.texts.get(series.text),
                 values: [value(0), value(1)],
+                first: series.first,
+                last: series.last,
             })
         })
     }
@@ -337,7 +388,10 @@ impl Table {
                     seen: 0,
                     streak: 0,
                     differs: None,
+                    since: 0,
                     found: None,
+                    first: 0,
+                    last: 0,
                     before: [0.0; 2],
                     now: [0.0; 2],
                 });

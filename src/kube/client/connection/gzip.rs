@@ -32,16 +32,23 @@ pub(super) struct Packed<B> {
     member: Option<Decompress>,
     /// The last chunk was full, so the decompressor may have more output without further input.
     more: bool,
+    /// The number of compressed bytes that have arrived.
+    received: u64,
 }
 
 impl<B: Body<Data = Bytes, Error: Display> + Unpin> Packed<B> {
     pub(super) fn new(body: B) -> Self {
-        Self { body: Some(body), rest: Bytes::new(), member: None, more: false }
+        Self { body: Some(body), rest: Bytes::new(), member: None, more: false, received: 0 }
     }
 
     /// Returns the compressed body, or `None` after its end.
     pub(super) fn body(&self) -> Option<&B> {
         self.body.as_ref()
+    }
+
+    /// Returns the number of compressed bytes that have arrived.
+    pub(super) fn received(&self) -> u64 {
+        self.received
     }
 
     /// Returns the next decompressed chunk.
@@ -60,7 +67,10 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Packed<B> {
             let Some(body) = &mut self.body else { return Poll::Ready(None) };
             match ready!(Pin::new(body).poll_frame(context)) {
                 // Ignores trailers.
-                Some(Ok(frame)) => self.rest = frame.into_data().unwrap_or_default(),
+                Some(Ok(frame)) => {
+                    self.rest = frame.into_data().unwrap_or_default();
+                    self.received += self.rest.len() as u64;
+                }
                 Some(Err(error)) => return Poll::Ready(Some(Err(error.to_string()))),
                 None => {
                     self.body = None;

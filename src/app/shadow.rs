@@ -1,0 +1,90 @@
+//! The `kstatd shadow` command.
+
+use super::access::{access, command_runtime, user_agent};
+use super::diff::Outcome;
+use super::output::{print, print_error};
+use crate::cli::shadow::{ShadowArgs, ShadowOutput};
+use crate::kube::ClientOptions;
+use crate::status::words::printable;
+use crate::tools::diff::Rules;
+use crate::tools::shadow::{self, CommandLine, Options, Original, Target};
+
+/// The maximum number of example series per difference.
+const EXAMPLES: usize = 5;
+
+pub(crate) fn main(args: ShadowArgs) -> Outcome {
+    match outcome(args) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            for line in format!("error: {error}").split('\n') {
+                print_error(&printable(line));
+            }
+            Outcome::Failed
+        }
+    }
+}
+
+fn outcome(args: ShadowArgs) -> Result<Outcome, String> {
+    let output = args.output;
+    // A page that is read from the log of a Job must not be mixed with anything else.
+    let say = |text: &str| {
+        if output == ShadowOutput::Text {
+            text.split('\n').for_each(|line| print_error(&printable(line)));
+        }
+    };
+    let runtime = command_runtime()?;
+    let report = runtime.block_on(async { shadow::run(options(args)?, say).await })?;
+    let text = match output {
+        ShadowOutput::Text => report.text(),
+        ShadowOutput::Json => report.json(),
+        ShadowOutput::Html => report.html(),
+    };
+    if print(&text) != std::process::ExitCode::SUCCESS {
+        return Ok(Outcome::Failed);
+    }
+    Ok(match report.is_equal() {
+        Some(true) => Outcome::Same,
+        Some(false) => Outcome::Different,
+        None => Outcome::Failed,
+    })
+}
+
+fn options(args: ShadowArgs) -> Result<Options, String> {
+    let mut line = CommandLine::parse(&args.command_line)?;
+    if let Some(path) = &args.kubeconfig {
+        line.set_kubeconfig(path.to_string_lossy().into_owned());
+    } else if !line.has_api_server()
+        && std::env::var_os("KUBERNETES_SERVICE_HOST").is_none()
+        && let Ok(path) = std::env::var("KUBECONFIG")
+    {
+        line.set_kubeconfig(path);
+    }
+    let user_agent = user_agent();
+    let mut api_server =
+        ClientOptions { user_agent: user_agent.clone(), ..ClientOptions::default() };
+    if let Original::KubeStateMetrics(flags) = &line.original {
+        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        api_server.kubeconfig = given(&flags.kubeconfig).map(Into::into);
+        api_server.apiserver = given(&flags.apiserver);
+    } else {
+        api_server.kubeconfig = args.kubeconfig;
+        api_server.environment = true;
+    }
+    let telemetry = args.original_telemetry.as_deref();
+    let target = Target::new(&args.original, telemetry, &access(args.access)?, &api_server, &line)?;
+    Ok(Options {
+        target,
+        user_agent,
+        total: args.total,
+        every: args.every,
+        rules: Rules {
+            open_metrics: false,
+            timeout: args.timeout,
+            ignore: args.ignore,
+            // The lines before the start of kstatd are unknown to it.
+            increases: matches!(line.original, Original::StatsdExporter(_)),
+            examples: EXAMPLES,
+        },
+        line,
+    })
+}

@@ -1,0 +1,225 @@
+//! `kstatd shadow`: runs kstatd next to an original, and compares their metrics and their costs.
+//!
+//! The [`candidate`] is a process of its own, so its costs are those of a kstatd alone. Each round
+//! compares both expositions ([`diff`]) and measures both processes ([`costs`]). Failures of
+//! the original are events of the report.
+
+mod candidate;
+mod costs;
+mod html;
+mod report;
+mod target;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{sleep, sleep_until};
+
+use crate::kube::client::endpoint::{Access, Endpoint};
+use crate::tools::diff::{Comparison, Rules, STREAK, Source};
+use candidate::Candidate;
+pub(crate) use candidate::{CommandLine, Original};
+use costs::{Listeners, Meter, OwnMetrics};
+pub(crate) use report::ShadowReport;
+use report::{Event, Verdict};
+pub(crate) use target::Target;
+
+/// The maximum time until the first lists of kstatd are complete.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The interval of asking whether they are.
+const SYNC_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The settings of a run.
+pub(crate) struct Options {
+    /// The command line of the original.
+    pub line: CommandLine,
+    pub target: Target,
+    /// The user agent.
+    pub user_agent: String,
+    /// The total time of comparing.
+    pub total: Duration,
+    /// The time between two comparisons.
+    pub every: Duration,
+    /// The rules of the comparison.
+    pub rules: Rules,
+}
+
+/// Runs the comparison. `say` receives progress messages.
+///
+/// # Errors
+/// The comparison cannot begin.
+pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<ShadowReport, String> {
+    let Options { line, target, user_agent, total, every, rules } = options;
+    let mut signals = Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
+    let timeout = rules.timeout;
+    let mut candidate = Candidate::start(&line)?;
+    let endpoints = tokio::select! {
+        endpoints = prepare(&mut candidate, &line, &user_agent, timeout) => endpoints?,
+        () = signals.recv() => return Err("stopped before the first comparison".to_owned()),
+    };
+    let commands = target.commands(&line).await;
+    let [ours, telemetry] = endpoints;
+    let sources = [target.metrics.clone(), ours.clone()].map(Source::Server);
+    let names = [target.name.clone(), "kstatd".to_owned()];
+    let sides = [
+        Listeners { name: "original", metrics: target.metrics, telemetry: target.telemetry },
+        Listeners { name: "kstatd", metrics: ours, telemetry: Some(telemetry) },
+    ];
+    let mut run = Run {
+        comparison: Comparison::new(names, sources, rules),
+        meter: Meter::new(sides, timeout),
+        started: Instant::now(),
+        errors: BTreeMap::new(),
+        events: Vec::new(),
+        say,
+    };
+    (run.say)(&format!("comparing every {} s for {} s", every.as_secs_f64(), total.as_secs_f64()));
+    let failure = tokio::select! {
+        () = run.rounds(total, every) => None,
+        () = signals.recv() => None,
+        failure = candidate.ended() => Some(failure),
+    };
+    candidate.stop().await;
+    let Run { comparison, meter, started, events, errors, .. } = run;
+    let report = comparison.report();
+    let too_few = format!("{} comparisons, at least {STREAK} are needed", comparison.compared());
+    let verdict = match failure {
+        Some(failure) => Verdict::NotCompared(failure),
+        None if comparison.compared() < STREAK.into() => {
+            Verdict::NotCompared(errors.get(COMPARISON).cloned().unwrap_or(too_few))
+        }
+        None if comparison.differs() => Verdict::Different,
+        None => Verdict::Equal,
+    };
+    Ok(ShadowReport {
+        program: line.program(),
+        verdict,
+        comparisons: comparison.compared(),
+        seconds: started.elapsed().as_secs_f64(),
+        differences: report,
+        events,
+        costs: meter.costs(matches!(line.original, Original::KubeStateMetrics(_))),
+        plots: meter.plots(),
+        commands,
+    })
+}
+
+/// Waits until kstatd has the state of the cluster. Returns the endpoints of its metrics and of its own metrics.
+async fn prepare(
+    candidate: &mut Candidate,
+    line: &CommandLine,
+    user_agent: &str,
+    timeout: Duration,
+) -> Result<[Endpoint; 2], String> {
+    let (metrics, telemetry) = candidate.urls().await?;
+    let endpoint = |url: &str| Endpoint::new(url, Access::default(), user_agent);
+    let endpoints = [endpoint(&metrics)?, endpoint(&telemetry)?];
+    let Original::KubeStateMetrics(_) = line.original else { return Ok(endpoints) };
+    let synced = async {
+        loop {
+            match OwnMetrics::fetch(&endpoints[1], timeout).await {
+                Ok(own) if own.is_ready() => return Ok(()),
+                Ok(_) => sleep(SYNC_INTERVAL).await,
+                Err(error) => return Err(format!("own metrics of kstatd: {error}")),
+            }
+        }
+    };
+    tokio::select! {
+        synced = synced => synced?,
+        failure = candidate.ended() => return Err(failure),
+        () = sleep(SYNC_TIMEOUT) => {
+            let seconds = SYNC_TIMEOUT.as_secs();
+            return Err(format!("the first lists took more than {seconds} s:\n{}", candidate.last_lines()));
+        }
+    }
+    Ok(endpoints)
+}
+
+/// The subject of errors of the comparison itself.
+const COMPARISON: &str = "comparison";
+/// The subject of errors of measurements.
+const COSTS: &str = "costs";
+
+/// A run in progress.
+struct Run<S> {
+    comparison: Comparison,
+    meter: Meter,
+    started: Instant,
+    /// The current error of each subject.
+    errors: BTreeMap<&'static str, String>,
+    events: Vec<Event>,
+    say: S,
+}
+
+impl<S: Fn(&str)> Run<S> {
+    /// Compares and measures until the time is over and the result is certain.
+    async fn rounds(&mut self, total: Duration, every: Duration) {
+        let end = self.started + total;
+        loop {
+            let next = (Instant::now() + every).min(end);
+            let differed = self.comparison.differs();
+            let compared = self.comparison.round().await;
+            let is_compared = compared.is_ok();
+            self.tell(COMPARISON, compared.err());
+            if !differed && self.comparison.differs() {
+                self.event("there are differences".to_owned());
+            }
+            // A side that does not answer would be waited for again.
+            if is_compared {
+                let events = self.meter.measure().await;
+                self.tell(COSTS, (!events.is_empty()).then(|| events.join("; ")));
+            } else {
+                self.meter.skip();
+            }
+            if Instant::now() >= end && self.comparison.is_settled() {
+                return;
+            }
+            // The rounds that are still needed at the end keep their distance.
+            let next = if next <= Instant::now() { Instant::now() + every } else { next };
+            sleep_until(next.into()).await;
+        }
+    }
+
+    /// Records an error that is new, or its end.
+    fn tell(&mut self, subject: &'static str, error: Option<String>) {
+        match error {
+            Some(error) if self.errors.get(subject) != Some(&error) => {
+                self.errors.insert(subject, error.clone());
+                self.event(error);
+            }
+            Some(_) => {}
+            None if self.errors.remove(subject).is_some() && subject == COMPARISON => {
+                self.event("both sides respond again".to_owned());
+            }
+            None => {}
+        }
+    }
+
+    fn event(&mut self, text: String) {
+        (self.say)(&text);
+        self.events.push(Event { seconds: self.started.elapsed().as_secs(), text });
+    }
+}
+
+/// The signals that end a run early; the report is still printed.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        let (interrupt, terminate) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(Self { interrupt, terminate })
+    }
+
+    async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
