@@ -152,6 +152,12 @@ spec:
 			}
 		}
 	}
+	// Without roles and bindings, and without reviews, nothing is known about the rights.
+	blind := cluster.KubeconfigWith("", cluster.ServiceAccountToken("blind", `[{apiGroups: ["", apps, apiextensions.k8s.io, monitoring.coreos.com], resources: ["*"], verbs: [get, list]}]`))
+	if _, found := checked(t, blind, "--pre", "-n", "monitoring", "deploy/kube-state-metrics"); !strings.Contains(fmt.Sprint(found), "{warning not known: ") ||
+		strings.Contains(fmt.Sprint(found), "may not watch") {
+		t.Errorf("blind: %+v", found)
+	}
 	// A caller who may not list anything is told so.
 	nobody := cluster.KubeconfigWith("", cluster.ServiceAccountToken("nobody", "[]"))
 	code, stdout, _ := harness.Run(t, harness.Kstatd(t), "", "check", "--pre", "--kubeconfig", nobody)
@@ -220,7 +226,7 @@ spec: {containers: [{name: c, image: i}]}
 	defer server.Close()
 	kubeconfig := cluster.KubeconfigWith(server.URL, harness.AdminToken)
 	code, stdout, stderr := harness.Run(t, harness.Kstatd(t), "", "check", "--kubeconfig", kubeconfig)
-	for _, line := range []string{"pod kstatd-1: its state is OK", "pod kstatd-1: 2 of 2 kinds are synced", "has all 4 rights that these flags need (reviewed by the API server)"} {
+	for _, line := range []string{"pod kstatd-1: its state is OK", "1 of 1 pods are ready", "pod kstatd-1: 2 of 2 kinds are synced", "has all 4 rights that these flags need (reviewed by the API server)"} {
 		if code != 0 || !strings.Contains(stdout, "√ "+line+"\n") {
 			t.Errorf("exit code %d, no %q: %s%s", code, line, stdout, stderr)
 		}

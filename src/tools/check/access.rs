@@ -57,45 +57,55 @@ pub(crate) async fn check(
         Some(client) => reviewed(client, workload, &rights).await,
         None => Err(String::new()),
     };
-    let (missing, how) = match reviewed {
-        Ok(missing) => (missing, "reviewed by the API server"),
-        Err(reason) => {
+    let missing = match (reviewed, client) {
+        (Ok(missing), _) => {
+            report(missing, rights.len(), "reviewed by the API server", &mut section);
+            return Ok(section);
+        }
+        (Err(_), None) => lacking(workload, &rights, inventory, &mut section),
+        (Err(reason), Some(client)) => {
             let mut bindings = Inventory::default();
-            let bindings = match client {
-                Some(client) => {
-                    bindings.read_bindings(client).await?;
-                    &bindings
-                }
-                None => inventory,
-            };
-            if bindings
-                .of(RBAC, "ClusterRoleBinding")
-                .chain(bindings.of(RBAC, "RoleBinding"))
-                .next()
-                .is_none()
-            {
-                let text = match client {
-                    Some(_) => format!("not known: {reason}"),
-                    None => "not known: the input has no bindings".to_owned(),
-                };
-                let hint = "add the roles and bindings to the input, or check the running cluster";
-                section.add(Outcome::Warning, text, hint, PAGE);
-                return Ok(section);
+            bindings.read_bindings(client).await?;
+            // Without one of the lists, the bindings prove nothing either.
+            let gaps = std::mem::take(&mut bindings.gaps);
+            if let Some(gap) = gaps.first() {
+                Err(format!("{reason}; {gap}"))
+            } else {
+                lacking(workload, &rights, &bindings, &mut section)
             }
-            let granted = Granted::of(workload, bindings);
-            for role in &granted.unknown {
-                let text = format!("the role {role} is not in the input");
-                section.add(Outcome::Warning, text, "add it to the input", PAGE);
-            }
-            (
-                rights.iter().filter(|right| !granted.has(right)).cloned().collect(),
-                "by its bindings",
-            )
         }
     };
-    let total = rights.len();
-    report(missing, total, how, &mut section);
+    match missing {
+        Ok(missing) => report(missing, rights.len(), "by its bindings", &mut section),
+        Err(reason) => {
+            let hint =
+                "add the roles and bindings to the input, or use credentials that may read them";
+            section.add(Outcome::Warning, format!("not known: {reason}"), hint, PAGE);
+        }
+    }
     Ok(section)
+}
+
+/// Returns the rights that bindings do not grant.
+///
+/// # Errors
+/// There are no bindings.
+fn lacking(
+    workload: &Workload<'_>,
+    rights: &BTreeSet<Right>,
+    bindings: &Inventory,
+    section: &mut Section,
+) -> Result<Vec<Right>, String> {
+    let kinds = ["ClusterRoleBinding", "RoleBinding"];
+    if kinds.iter().all(|kind| bindings.of(RBAC, kind).next().is_none()) {
+        return Err("the input has no bindings".to_owned());
+    }
+    let granted = Granted::of(workload, bindings);
+    for role in &granted.unknown {
+        let text = format!("the role {role} is not in the input");
+        section.add(Outcome::Warning, text, "add it to the input", PAGE);
+    }
+    Ok(rights.iter().filter(|right| !granted.has(right)).cloned().collect())
 }
 
 /// Adds one line for each resource with missing verbs.

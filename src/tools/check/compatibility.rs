@@ -4,33 +4,15 @@
 
 const DOCUMENT: &str = include_str!("../../../docs/compatibility.md");
 
-/// The page and section of a table.
+/// The heading of a table.
 #[derive(Clone, Copy)]
-pub(crate) struct Table {
-    heading: &'static str,
-    page: &'static str,
-}
+pub(crate) struct Table(&'static str);
 
-pub(crate) const KUBE_FLAGS: Table = Table {
-    heading: "kube-state-metrics: flags",
-    page: "docs/compatibility.md#kube-state-metrics-flags",
-};
-pub(crate) const OPTIONS_KEYS: Table = Table {
-    heading: "kube-state-metrics: keys of the options file",
-    page: "docs/compatibility.md#kube-state-metrics-keys-of-the-options-file",
-};
-pub(crate) const KUBE_METRICS: Table = Table {
-    heading: "kube-state-metrics: metrics of itself",
-    page: "docs/compatibility.md#kube-state-metrics-metrics-of-itself",
-};
-pub(crate) const STATSD_FLAGS: Table = Table {
-    heading: "statsd_exporter: flags",
-    page: "docs/compatibility.md#statsd_exporter-flags",
-};
-pub(crate) const STATSD_METRICS: Table = Table {
-    heading: "statsd_exporter: metrics of itself",
-    page: "docs/compatibility.md#statsd_exporter-metrics-of-itself",
-};
+pub(crate) const KUBE_FLAGS: Table = Table("kube-state-metrics: flags");
+pub(crate) const OPTIONS_KEYS: Table = Table("kube-state-metrics: keys of the options file");
+pub(crate) const KUBE_METRICS: Table = Table("kube-state-metrics: metrics of itself");
+pub(crate) const STATSD_FLAGS: Table = Table("statsd_exporter: flags");
+pub(crate) const STATSD_METRICS: Table = Table("statsd_exporter: metrics of itself");
 
 /// A row: the verdict (`same`, `better`, `differs` or `absent`) and the explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,21 +26,23 @@ pub(crate) struct Row {
 pub(crate) struct Rows {
     rows: Vec<Row>,
     /// The section in the documentation.
-    pub(crate) page: &'static str,
+    pub(crate) page: String,
 }
 
 impl Table {
     /// Reads the rows from the document.
     pub(crate) fn rows(self) -> Rows {
         let mut sections = DOCUMENT.split("\n### ");
-        let section = sections.find_map(|section| section.strip_prefix(self.heading));
+        let section = sections.find_map(|section| section.strip_prefix(self.0));
         let section = section.unwrap_or_default().split("\n#").next().unwrap_or_default();
         let row = |line: &'static str| {
             let mut cells = line.strip_prefix("| `")?.strip_suffix('|')?.splitn(3, " | ");
             let (name, verdict) = (cells.next()?.trim_end_matches('`'), cells.next()?);
             Some(Row { name, verdict, why: cells.next()?.trim() })
         };
-        Rows { rows: section.lines().filter_map(row).collect(), page: self.page }
+        let anchor = self.0.replace(':', "").replace(' ', "-");
+        let page = format!("docs/compatibility.md#{anchor}");
+        Rows { rows: section.lines().filter_map(row).collect(), page }
     }
 }
 
@@ -84,9 +68,8 @@ mod tests {
         assert_eq!(verdict(KUBE_METRICS, "go_threads"), Some("absent"));
         assert_eq!(verdict(KUBE_FLAGS, "--no-such-flag"), None);
         for table in [KUBE_FLAGS, OPTIONS_KEYS, KUBE_METRICS, STATSD_FLAGS, STATSD_METRICS] {
-            let anchor = table.heading.to_lowercase().replace(' ', "-").replace(':', "");
-            assert_eq!(table.page, format!("docs/compatibility.md#{anchor}"));
-            assert!(table.rows().rows.len() > 20, "{anchor}");
+            assert!(table.rows().rows.len() > 20, "{}", table.0);
         }
+        assert_eq!(STATSD_FLAGS.rows().page, "docs/compatibility.md#statsd_exporter-flags");
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn check(
             let config = config::kube_state_metrics(&without_files(&kube), Load::First);
             let config = config.or_else(|errors| {
                 for error in errors.0 {
-                    rejected(&error, KUBE_FLAGS.rows().page, section);
+                    rejected(&error, &KUBE_FLAGS.rows().page, section);
                 }
                 // The rest is checked with what is valid.
                 config::kube_state_metrics(&only_valid(&kube), Load::First)
@@ -65,7 +65,7 @@ pub(crate) fn check(
             Some(Settings { config: config.ok()?, kube, statsd: None, custom })
         }
         Name::StatsdExporter => {
-            let (flags, page) = (statsd_flags::FLAGS, STATSD_FLAGS.rows().page);
+            let (flags, page) = (statsd_flags::FLAGS, &STATSD_FLAGS.rows().page);
             let mut words = Vec::new();
             judge(&workload.argv, flags, STATSD_FLAGS, section, |flag| {
                 kingpin::parse(flags, &mut StatsdArgs::default(), flag)?;
@@ -150,7 +150,7 @@ fn only_valid(args: &KubeArgs) -> KubeArgs {
     }
 }
 
-fn rejected(error: &dyn std::fmt::Display, page: &'static str, section: &mut Section) {
+fn rejected(error: &dyn std::fmt::Display, page: &str, section: &mut Section) {
     let hint = "kstatd does not start with it; correct it";
     section.add(Outcome::Failed, format!("rejected: {error}"), hint, page);
 }
@@ -170,7 +170,7 @@ fn judge<A>(
         }
         if word.starts_with('@') {
             let text = format!("{word}: a file with arguments, which is not read");
-            section.add(Outcome::Warning, text, "write them into the manifest", table.page);
+            section.add(Outcome::Warning, text, "write them into the manifest", &table.page);
             rest = more;
             continue;
         }
@@ -188,7 +188,7 @@ fn judge<A>(
         let text = flag.join(" ");
         if let Err(error) = parsed {
             let hint = "kstatd does not start with it; remove or correct it";
-            section.add(Outcome::Failed, format!("{text}: rejected: {error}"), hint, table.page);
+            section.add(Outcome::Failed, format!("{text}: rejected: {error}"), hint, &table.page);
             continue;
         }
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -219,11 +219,11 @@ fn difference(section: &mut Section, table: &Rows, text: &str, name: &str, is_de
                     Outcome::Warning,
                     format!("{text}: differs: {}", row.why),
                     hint,
-                    table.page,
+                    &table.page,
                 );
             }
             "better" => {
-                section.add(Outcome::Ok, format!("{text}: better: {}", row.why), "", table.page)
+                section.add(Outcome::Ok, format!("{text}: better: {}", row.why), "", &table.page)
             }
             _ => section.ok(format!("{text}: same")),
         },

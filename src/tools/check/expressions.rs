@@ -73,7 +73,7 @@ pub(crate) fn check(
             if let Some(row) = row.filter(|row| row.verdict == "absent" && is_selected) {
                 let text = format!("{place}: {metric} is absent: {}", row.why);
                 let hint = "remove it from the expression";
-                section.add(Outcome::Warning, text, hint, own.page);
+                section.add(Outcome::Warning, text, hint, &own.page);
             } else if is_own && !jobs.is_empty() && !is_selected {
                 let text = format!(
                     "{place}: selects {metric} with job{operator}{value:?}, but the job is {}",

@@ -42,21 +42,30 @@ pub(crate) async fn of_pods(
     for gap in &found.gaps {
         section.add(Outcome::Failed, format!("pods are not known: {gap}"), "", PAGE);
     }
-    let ready = workload.manifest.object["status"]["readyReplicas"].as_u64().unwrap_or(0);
-    if workload.manifest.kind != "DaemonSet" && ready < workload.replicas() {
-        let text = format!("{ready} of {} pods are ready", workload.replicas());
-        section.add(
-            Outcome::Failed,
-            text,
-            "see `kubectl describe pod`",
-            "docs/runbook/KstatdNotReady.md",
-        );
+    let (status, count) =
+        (&workload.manifest.object["status"], |field: &Value| field.as_u64().unwrap_or(0));
+    let (ready, wanted) = match workload.manifest.kind.as_str() {
+        "DaemonSet" => (count(&status["numberReady"]), count(&status["desiredNumberScheduled"])),
+        _ => (count(&status["readyReplicas"]), workload.replicas()),
+    };
+    let text = format!("{ready} of {wanted} pods are ready");
+    match ready >= wanted {
+        true => section.ok(text),
+        false => {
+            let hint = "see `kubectl describe pod`";
+            section.add(Outcome::Failed, text, hint, "docs/runbook/KstatdNotReady.md");
+        }
+    }
+    if matches!(config.main.address.host.as_str(), "127.0.0.1" | "::1" | "localhost") {
+        let hint = "use `kubectl port-forward` and --addr";
+        section.add(Outcome::Warning, "it listens only inside its pods", hint, PAGE);
+        return Ok(());
     }
     let path = if workload.program == Name::Kstatd { PATH } else { PREFIXED_PATH };
     for pod in &found.objects {
         let (namespace, name) = pod.name();
         let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
-        let scheme = if config.web_config.is_some() { "https:" } else { "" };
+        let scheme = if workload.is_tls() { "https:" } else { "" };
         let target = format!(
             "/api/v1/namespaces/{namespace}/pods/{scheme}{name}:{}/proxy{path}?format=json",
             config.main.address.port

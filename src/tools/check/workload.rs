@@ -160,6 +160,14 @@ impl<'o> Workload<'o> {
         names.find(|name| !name.is_empty()).unwrap_or("default")
     }
 
+    /// Returns whether its listeners use TLS, by its flags and probes.
+    pub(crate) fn is_tls(&self) -> bool {
+        let probes = ["startupProbe", "livenessProbe", "readinessProbe"];
+        let flags = ["--tls-config", "--web.config.file"];
+        probes.iter().any(|probe| self.container[probe]["httpGet"]["scheme"] == "HTTPS")
+            || self.argv.iter().any(|arg| flags.iter().any(|flag| arg.starts_with(flag)))
+    }
+
     /// Returns the number of pods.
     pub(crate) fn replicas(&self) -> u64 {
         self.manifest.object["spec"]["replicas"].as_u64().unwrap_or(1)
