@@ -179,7 +179,7 @@ fn budgets_are_opt_in_under_the_original_name() {
 #[test]
 fn reports_match_the_scrape() {
     let running = Running::kstatd(&["--resources=pods,nodes,services"]);
-    let lines = running.series("kube_");
+    let lines = running.series("k");
     let mut names: BTreeMap<&str, u64> = BTreeMap::new();
     for line in &lines {
         *names.entry(line.split(['{', ' ']).next().expect("a name")).or_default() += 1;

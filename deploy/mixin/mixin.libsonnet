@@ -1,7 +1,9 @@
-// Alerts and dashboards of kstatd in the form of a Prometheus monitoring mixin: `prometheusAlerts`, `grafanaDashboards`,
+// Alerts and dashboards of kstatd in the form of a Prometheus monitoring mixin: `prometheusAlerts`, `prometheusRules`,
+// `grafanaDashboards`,
 // and `_config` for what differs between sites.
 (import 'config.libsonnet') +
 (import 'alerts.libsonnet') +
+(import 'rules.libsonnet') +
 {
   local config = self._config,
   local dashboards = {

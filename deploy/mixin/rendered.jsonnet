@@ -5,6 +5,7 @@ local yaml(value) = note + std.manifestYamlDoc(value, indent_array_in_object=fal
 
 {
   'alerts.yaml': yaml(mixin.prometheusAlerts),
+  'rules.yaml': yaml(mixin.prometheusRules),
   'prometheus-rule.yaml': yaml({
     apiVersion: 'monitoring.coreos.com/v1',
     kind: 'PrometheusRule',

@@ -26,6 +26,7 @@ use crate::go::strconv;
 use crate::kube::autosharding::PodName;
 use crate::kube::selector;
 use crate::kube::shard::Shard;
+use crate::kube::workloads::{FAMILIES, WorkloadFamily, WorkloadOptions};
 use crate::kube::{PipelineConfig, Timing, WatchedResource};
 use crate::resources::custom::resolve::ResolveOptions;
 use crate::resources::custom::{
@@ -112,6 +113,8 @@ pub struct KubeConfig {
     pub telemetry_port: u16,
     /// The custom resource metrics, if configured.
     pub custom: Option<CustomResources>,
+    /// The families of workloads and of totals over pods.
+    pub workloads: WorkloadOptions,
 }
 
 /// The custom resource metrics.
@@ -241,7 +244,9 @@ fn merged_kstatd(
         auth_filter: kube_args.auth_filter,
         profiles: args.profiles,
         gzip: kube_args.enable_gzip_encoding,
-        kube: kubernetes.then(|| kube(kube_args, budget, custom, telemetry_port)).transpose()?,
+        kube: kubernetes
+            .then(|| kube(kube_args, Name::Kstatd, budget, custom, telemetry_port))
+            .transpose()?,
         statsd: Some(args.statsd.0.clone()),
         node: None,
         options_file,
@@ -290,7 +295,13 @@ fn merged_kube_state_metrics(
         auth_filter: args.auth_filter,
         profiles: Profiles::Everybody,
         gzip: args.enable_gzip_encoding,
-        kube: Some(kube(args, args.budget(BudgetMode::Off), custom, telemetry_port)?),
+        kube: Some(kube(
+            args,
+            Name::KubeStateMetrics,
+            args.budget(BudgetMode::Off),
+            custom,
+            telemetry_port,
+        )?),
         statsd: None,
         node: None,
         options_file,
@@ -469,8 +480,28 @@ pub fn custom_resources(
     }))
 }
 
+/// Returns the families of workloads. They are off for a part of the pods, such as those of a node.
+///
+/// # Errors
+///
+/// When a pattern is invalid.
+pub fn workloads(
+    args: &KubeArgs,
+    name: Name,
+    budget: &Budget,
+) -> Result<WorkloadOptions, ConfigErrors> {
+    let filter = family_filter(args)?;
+    let is_whole = args.node.is_empty() && !args.track_unscheduled_pods;
+    let is_on = |family: &&'static WorkloadFamily| {
+        is_whole && filter.enabled(family.name, name != Name::Kstatd)
+    };
+    let max_series = if budget.mode == BudgetMode::Enforce { budget.series_per_kind } else { 0 };
+    Ok(WorkloadOptions { families: FAMILIES.iter().filter(is_on).collect(), max_series })
+}
+
 fn kube(
     args: &KubeArgs,
+    name: Name,
     budget: Budget,
     custom: Option<CustomResources>,
     telemetry_port: u16,
@@ -480,6 +511,7 @@ fn kube(
     let watched =
         resources.iter().map(|(resource, options)| WatchedResource::built_in(*resource, options));
     Ok(KubeConfig {
+        workloads: workloads(args, name, &budget)?,
         kubeconfig: named(&args.kubeconfig).map(PathBuf::from),
         apiserver: named(&args.apiserver),
         custom,

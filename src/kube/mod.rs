@@ -31,6 +31,7 @@ pub mod snapshot;
 #[cfg(test)]
 mod tests;
 pub(crate) mod value_errors;
+pub mod workloads;
 
 pub use api_resource::ApiResource;
 pub use client::{Client, ClientError, ClientOptions, check_url};

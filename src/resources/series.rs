@@ -59,20 +59,20 @@ pub struct Series<'s> {
 }
 
 impl<'s> Series<'s> {
-    pub(super) fn new(out: &'s mut Rendered, options: &'s RenderOptions) -> Self {
+    pub(crate) fn new(out: &'s mut Rendered, options: &'s RenderOptions) -> Self {
         let family = out.lines.len();
         Self { out, options, keys: Vec::new(), distinct: false, family, limit: MAX_TEXT }
     }
 
     /// Writes the next identity label. All of them must precede the first family.
-    pub(super) fn identity(&mut self, name: &str, value: &str) {
+    pub(crate) fn identity(&mut self, name: &str, value: &str) {
         let first = self.out.identity.is_empty();
         self.out.identity.push(if first { b'{' } else { b',' });
         write_label(&mut self.out.identity, name, value);
     }
 
     /// Ends the current family and begins the next one.
-    pub(super) fn end_family(&mut self) {
+    pub(crate) fn end_family(&mut self) {
         let mut series = self.keys.len();
         if series > 1 && (self.distinct || !self.options.keep_duplicates) {
             series = self.drop_duplicates();

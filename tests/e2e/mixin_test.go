@@ -85,6 +85,7 @@ func TestMixinIsRendered(t *testing.T) {
 		delete(want, name)
 	}
 	delete(want, "/prometheus-rule.yaml")
+	delete(want, "/rules.yaml")
 	for name := range want {
 		t.Errorf("the chart has no rendered%s", name)
 	}

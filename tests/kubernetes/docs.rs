@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use kstatd::exposition::Format;
+use kstatd::kube::workloads::FAMILIES;
 use kstatd::resources::{FamilyInfo, Resource, Stability, registry};
 
 fn folder() -> PathBuf {
@@ -67,7 +68,9 @@ fn pages() -> Vec<(String, String)> {
         let name = format!("{}.md", resource.name());
         (name, page(*resource))
     });
-    std::iter::once(("README.md".to_owned(), index(resources))).chain(pages).collect()
+    let workloads = ("workloads.md".to_owned(), workloads_page());
+    let first = [("README.md".to_owned(), index(resources)), workloads];
+    first.into_iter().chain(pages).collect()
 }
 
 fn index(resources: &[&'static dyn Resource]) -> String {
@@ -76,6 +79,13 @@ fn index(resources: &[&'static dyn Resource]) -> String {
         "One page for each resource that `--resources` can name. HELP of a stable metric begins with\n\
          `[STABLE]`: its name and labels stay. Resources marked *off* are watched only if named.\n\n\
          | Resource | Kind | Metrics | Default |\n|---|---|---|---|\n",
+    );
+    line(
+        &mut out,
+        format_args!(
+            "| [workloads](workloads.md) | of pods | {} | on in `kstatd run` |",
+            FAMILIES.len()
+        ),
     );
     for resource in resources {
         let name = resource.name();
@@ -88,6 +98,98 @@ fn index(resources: &[&'static dyn Resource]) -> String {
                 "| [{name}]({name}.md) | `{}` {} | {families} | {default} |",
                 group_version(*resource),
                 api.kind
+            ),
+        );
+    }
+    out
+}
+
+const WORKLOADS: &str = "\
+# workloads
+
+<!-- Generated from the table in src/kube/workloads by tests/kubernetes/docs.rs. -->
+
+The workload of each pod, and totals over the pods of workloads, namespaces and nodes. They are on in `kstatd run`, and off under the
+name kube-state-metrics unless `--metric-opt-in-list` names them. All are alpha gauges. They need `pods`, and are off with `--node` and
+`--track-unscheduled-pods`, which watch only a part of the pods.
+
+**Workload.** The owner that controls a pod; through a ReplicaSet or Job, the owner of that. `workload_type` is the kind in lower case,
+such as `deployment`, `cronjob`, `statefulset` or `rollout`; `barepod` and `staticpod` are workloads of one pod, named after it. Labels are
+those of kubernetes-mixin's `namespace_workload_pod:kube_pod_owner:relabel`, which [deploy/mixin](../../deploy/mixin) replaces by one rule.
+Unlike there, pods of CronJobs and of custom owners of ReplicaSets belong to those instead of the Job or ReplicaSet. ReplicaSets and
+Jobs are needed for this: name them in `--resources` with `pods`. If their own families are denied, they are requested as metadata only. A
+pod whose ReplicaSet or Job is unknown, as it is not watched or cannot be listed, has no workload, but counts for its namespace and node;
+the status page names the kind that cannot be listed.
+
+**Totals** equal the sums of the families of pods in every scrape, completed pods included: `kube_pod_status_phase`,
+`kube_pod_status_ready{condition=\"true\"}`, `kube_pod_container_resource_requests` and `…_limits`. A pod counts once for each reason
+in `pods_waiting`, whatever the number of its containers, init containers included. Pods that a budget leaves without series count
+nevertheless. `pods_desired` is `spec.replicas`, or `status.desiredNumberScheduled` of a DaemonSet, of watched kinds.
+
+**Shards.** Every shard watches all pods. A pod's info is served by the shard of the pod, totals of a workload by the shard of the
+workload's UID, and those of namespaces and nodes by the shard of the name's hash.
+
+| Metric | Labels | Meaning | Example |
+|---|---|---|---|
+";
+
+/// A query with each family.
+const EXAMPLES: [(&str, &str); 18] = [
+    (
+        "kstatd_pod_workload_info",
+        "sum by (namespace, workload, workload_type) (kube_pod_container_status_restarts_total * on (namespace, pod, uid) group_left (workload, workload_type) kstatd_pod_workload_info)",
+    ),
+    ("kstatd_workload_info", "count by (namespace, workload_type) (kstatd_workload_info)"),
+    ("kstatd_workload_pods", "kstatd_workload_pods{phase=\"Pending\"} > 0"),
+    ("kstatd_workload_pods_ready", "kstatd_workload_pods_ready < kstatd_workload_pods_desired"),
+    (
+        "kstatd_workload_pods_desired",
+        "kstatd_workload_pods_desired - on (namespace, workload, workload_type) kstatd_workload_pods_ready",
+    ),
+    ("kstatd_workload_pods_waiting", "kstatd_workload_pods_waiting{reason=\"CrashLoopBackOff\"}"),
+    (
+        "kstatd_workload_resource_requests",
+        "topk(10, kstatd_workload_resource_requests{resource=\"cpu\"})",
+    ),
+    (
+        "kstatd_workload_resource_limits",
+        "sum by (namespace) (kstatd_workload_resource_limits{resource=\"memory\"})",
+    ),
+    ("kstatd_namespace_pods", "sum(kstatd_namespace_pods{phase=\"Running\"})"),
+    ("kstatd_namespace_pods_ready", "topk(10, kstatd_namespace_pods_ready)"),
+    ("kstatd_namespace_pods_waiting", "sum by (reason) (kstatd_namespace_pods_waiting)"),
+    (
+        "kstatd_namespace_resource_requests",
+        "kstatd_namespace_resource_requests{resource=\"memory\"}",
+    ),
+    ("kstatd_namespace_resource_limits", "kstatd_namespace_resource_limits{resource=\"cpu\"}"),
+    ("kstatd_kube_node_pods", "sum by (node) (kstatd_kube_node_pods{phase=~\"Pending|Running\"})"),
+    ("kstatd_kube_node_pods_ready", "bottomk(3, kstatd_kube_node_pods_ready)"),
+    ("kstatd_kube_node_pods_waiting", "sum by (node) (kstatd_kube_node_pods_waiting) > 5"),
+    (
+        "kstatd_kube_node_resource_requests",
+        "kstatd_kube_node_resource_requests{resource=\"cpu\"} / on (node) kube_node_status_allocatable{resource=\"cpu\"}",
+    ),
+    (
+        "kstatd_kube_node_resource_limits",
+        "kstatd_kube_node_resource_limits{resource=\"memory\"} / on (node) kube_node_status_allocatable{resource=\"memory\"}",
+    ),
+];
+
+fn workloads_page() -> String {
+    let mut out = WORKLOADS.to_owned();
+    for family in &FAMILIES {
+        let example = EXAMPLES.iter().find(|(name, _)| *name == family.name);
+        let (_, example) = example.unwrap_or_else(|| panic!("{} has no example", family.name));
+        assert!(example.contains(family.name), "{example}");
+        line(
+            &mut out,
+            format_args!(
+                "| `{}` | {} | {} | `{}` |",
+                family.name,
+                labels(&family.labels()),
+                family.help,
+                example.replace('|', "\\|")
             ),
         );
     }

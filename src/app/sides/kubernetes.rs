@@ -27,6 +27,7 @@ use crate::exposition::Source;
 use crate::kube::resharding::{PeerOptions, ShardCoordinator};
 use crate::kube::shard::Shard;
 use crate::kube::snapshot::PipelineSnapshot;
+use crate::kube::workloads::{self, WorkloadOptions, Workloads};
 use crate::kube::{self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle};
 use crate::server::authorisation::Reviews;
 use crate::server::health::Check;
@@ -80,12 +81,13 @@ fn family_names(config: &KubeConfig) -> BTreeSet<String> {
 
 fn built_in() -> impl Iterator<Item = String> {
     let families = crate::resources::registry().iter().flat_map(|resource| resource.families());
-    families.flat_map(|family| {
+    let families = families.flat_map(|family| {
         let base = family.name.strip_suffix("_total");
         let base = base.filter(|_| family.kind == MetricKind::Counter);
         let around = base.map(|base| [base.to_owned(), format!("{base}_created")]);
         std::iter::once(family.name.to_owned()).chain(around.into_iter().flatten())
-    })
+    });
+    families.chain(workloads::FAMILIES.iter().map(|family| family.name.to_owned()))
 }
 
 /// A running Kubernetes side.
@@ -112,6 +114,8 @@ struct KubeSide {
     /// The number of the latest pipeline change.
     change: u64,
     custom: Option<CustomState>,
+    /// The workloads of pods, if any of their families is on.
+    workloads: Option<Workloads>,
     /// Withholds the catalog until the first lists are complete.
     first_sync: Option<Arc<FirstSync>>,
     /// The task that checks that the namespaces exist.
@@ -180,8 +184,10 @@ impl KubeSide {
         };
         let shard = sharding.as_ref().map(ShardCoordinator::shard);
         let mut custom = CustomState::new(config, metrics);
-        let mut first = pipeline_config(config, custom.as_mut());
-        first.shard = shard.unwrap_or(first.shard);
+        let shard = shard.unwrap_or(config.pipeline.shard);
+        let workloads = workloads_of(&config.workloads, &catalog, metrics, shard);
+        let mut first = pipeline_config(config, custom.as_mut(), workloads.as_ref());
+        first.shard = shard;
         let pipeline = if shard_lookup.is_empty() {
             Pipeline::start(client, &first, &catalog, metrics)?
         } else {
@@ -206,6 +212,7 @@ impl KubeSide {
             web: all.web_config.clone(),
             change: 1,
             custom,
+            workloads,
             namespace_check: JoinSet::new(),
             started: Instant::now(),
         };
@@ -219,10 +226,29 @@ impl KubeSide {
         if self.is_shard_unknown() {
             return;
         }
-        let mut config = pipeline_config(&self.config, self.custom.as_mut());
+        self.renew_workloads();
+        let mut config =
+            pipeline_config(&self.config, self.custom.as_mut(), self.workloads.as_ref());
         config.shard = self.shard();
         self.change = self.pipeline.reconfigure(&self.connection.client, &config);
         self.record_shard();
+    }
+
+    /// Brings the workloads in line with the configuration and the shard. Others replace the current ones when the pods have
+    /// been listed for them.
+    fn renew_workloads(&mut self) {
+        let (shard, wanted) = (self.shard(), &self.config.workloads);
+        let current = self.workloads.take();
+        self.workloads = match current.filter(|current| current.options() == wanted) {
+            Some(current) => {
+                current.set_shard(shard);
+                Some(current)
+            }
+            None => workloads_of(wanted, &self.catalog, &self.metrics, shard),
+        };
+        if self.workloads.is_none() {
+            self.catalog.exchange(None, &[workloads::RESOURCE.to_owned()]);
+        }
     }
 
     /// Starts a task that logs configured namespaces that do not exist.
@@ -459,8 +485,26 @@ fn check_name(kind: &str) -> String {
     format!("kubernetes/{kind}")
 }
 
-fn pipeline_config(config: &KubeConfig, custom: Option<&mut CustomState>) -> PipelineConfig {
+/// Returns the workloads with the families of a configuration, if there are any.
+fn workloads_of(
+    options: &WorkloadOptions,
+    catalog: &Catalog,
+    metrics: &KubeMetrics,
+    shard: Shard,
+) -> Option<Workloads> {
+    let is_on = !options.families.is_empty();
+    is_on.then(|| Workloads::new(options, catalog, metrics, shard))
+}
+
+fn pipeline_config(
+    config: &KubeConfig,
+    custom: Option<&mut CustomState>,
+    workloads: Option<&Workloads>,
+) -> PipelineConfig {
     let mut pipeline = config.pipeline.clone();
+    if let Some(workloads) = workloads {
+        workloads.attach(&mut pipeline.resources);
+    }
     pipeline.resources.extend(custom.map(|custom| custom.watched(config)).unwrap_or_default());
     pipeline
 }

@@ -71,6 +71,10 @@ impl ObjectSink {
         metrics: ReflectorMetrics,
     ) -> Self {
         let (scratch, version) = (Rendered::default(), String::new());
+        if let Some(observers) = &observers {
+            // A list of an earlier task, which ended by a fault, is not continued.
+            observers.each(|observer| observer.end_list(false));
+        }
         Self {
             scope,
             renderer,

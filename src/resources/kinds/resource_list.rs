@@ -12,6 +12,14 @@ pub type ResourceList<'a> = Map<'a, QuantityText<'a>>;
 
 /// Writes the series of a container's limits or requests: `labels`, then `resource` and `unit`.
 pub fn pod_series(list: &ResourceList<'_>, labels: [Label<'_>; 2], series: &mut Series<'_>) {
+    let [first, second] = labels;
+    pod_amounts(list, |resource, unit, value| {
+        series.with(&[first, second, ("resource", resource), ("unit", unit)], value);
+    });
+}
+
+/// Calls `see` with resource, unit and value of each amount of a container's limits or requests.
+pub fn pod_amounts(list: &ResourceList<'_>, mut see: impl FnMut(&str, &'static str, f64)) {
     for (name, text) in list.entries().iter() {
         let Ok(quantity) = Quantity::parse(text.text()) else {
             continue;
@@ -23,8 +31,7 @@ pub fn pod_series(list: &ResourceList<'_>, labels: [Label<'_>; 2], series: &mut 
                 Some(Reading::Integer) => quantity.integer() as f64,
                 None => continue,
             };
-            let [first, second] = labels;
-            series.with(&[first, second, ("resource", &resource), ("unit", class.unit)], value);
+            see(&resource, class.unit, value);
         }
     }
 }

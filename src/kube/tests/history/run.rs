@@ -20,6 +20,8 @@ use super::server::Server;
 use crate::cache::{Catalog, Family, MetricKind, Rendered, Schema};
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::frame::ObjectIdentity;
+use crate::kube::shard::Shard;
+use crate::kube::workloads::{FAMILIES, Subject, WorkloadOptions, Workloads};
 use crate::kube::{
     ApiResource, Client, ClientOptions, Pipeline, PipelineConfig, Timing, WatchedResource,
 };
@@ -422,6 +424,38 @@ pub fn simulate(scenario: Scenario) -> Outcome {
     in_simulated_time(scenario.seed, run(scenario))
 }
 
+/// Returns totals over the pods of namespaces, which observe pods and need no other kind.
+fn namespace_totals(catalog: &Catalog, metrics: &KubeMetrics) -> Workloads {
+    let families = FAMILIES.iter().filter(|family| family.subject == Subject::Namespace);
+    let options = WorkloadOptions { families: families.collect(), max_series: 0 };
+    Workloads::new(&options, catalog, metrics, Shard::ALL)
+}
+
+/// Returns the lines of a scrape without totals, and a difference between totals and the pods of the same scrape.
+fn without_totals(body: &str) -> (String, Option<String>) {
+    let (totals, pods): (Vec<&str>, Vec<&str>) =
+        body.lines().partition(|line| line.contains("kstatd_namespace_"));
+    let count = |lines: &[&str], name: &str| {
+        let mut sums: BTreeMap<(String, String), f64> = BTreeMap::new();
+        for line in lines.iter().filter(|line| line.starts_with(name)) {
+            let label = |name: &str| {
+                let (_, rest) = line.split_once(&format!("{name}=\""))?;
+                Some(rest.split_once('"')?.0.to_owned())
+            };
+            let (Some(namespace), Some(phase)) = (label("namespace"), label("phase")) else {
+                continue;
+            };
+            let value = line.rsplit_once(' ').and_then(|(_, value)| value.parse().ok());
+            *sums.entry((namespace, phase)).or_default() += value.unwrap_or(f64::NAN);
+        }
+        sums
+    };
+    let (have, want) =
+        (count(&totals, "kstatd_namespace_pods{"), count(&pods, "kube_pod_status_phase{"));
+    let difference = (have != want).then(|| format!("totals {have:?}, pods {want:?}"));
+    (pods.join("\n"), difference)
+}
+
 /// The kinds of scheduled actions.
 enum Action {
     /// The change that this seed determines, or a random one that schedules the next.
@@ -468,8 +502,10 @@ async fn run(scenario: Scenario) -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let client = connect(&server, folder.path(), http2);
     let namespaces = if each_namespace { &NAMESPACES[..] } else { &[] };
-    let config = pipeline_config(&kinds, namespaces);
+    let mut config = pipeline_config(&kinds, namespaces);
     let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
+    let workloads = namespace_totals(&catalog, &metrics);
+    workloads.attach(&mut config.resources);
     let pipeline =
         Pipeline::start_on_this_thread(&client, &config, &catalog, &metrics).expect("a pipeline");
 
@@ -569,6 +605,7 @@ async fn run(scenario: Scenario) -> Outcome {
                 let body = catalog.frames(format, &ScrapeQuery::default());
                 let body: Vec<u8> = body.flatten().collect();
                 let body = String::from_utf8_lossy(&body);
+                let (body, totals_differ) = without_totals(&body);
                 for scope in scopes(&kinds) {
                     if let Some(since) = refused_since(&events, &lasting, scope) {
                         let refusal = refusals.entry(scope).or_insert(Refusal { since, last: now });
@@ -596,6 +633,7 @@ async fn run(scenario: Scenario) -> Outcome {
                     first_lists.get_or_insert(server.lists());
                 }
                 let checked = checker.check(&server.cluster().snapshots, &body, now, expectation);
+                let checked = totals_differ.map_or(checked, |why| Err(Violation(why)));
                 let checked =
                     checked.and_then(|old| request_limit.check(server.requests()).map(|()| old));
                 match checked {

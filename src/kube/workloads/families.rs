@@ -1,0 +1,247 @@
+//! The families of workloads and of totals over pods, and their rendering.
+
+use std::collections::BTreeMap;
+
+use super::tally::{PHASES, Tally};
+use crate::cache::{Family, MetricKind, Rendered};
+use crate::resources::RenderOptions;
+use crate::resources::series::{Label, Series};
+
+/// The subject of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A pod.
+    Pod,
+    /// A workload.
+    Workload,
+    /// All pods of a namespace.
+    Namespace,
+    /// All pods of a node.
+    Node,
+}
+
+/// The figure that a family shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Figure {
+    Info,
+    Phases,
+    Ready,
+    Desired,
+    Waiting,
+    Requests,
+    Limits,
+}
+
+/// A family of workloads or of totals over pods.
+#[derive(Debug, PartialEq, Eq)]
+pub struct WorkloadFamily {
+    /// The metric name.
+    pub name: &'static str,
+    /// The HELP text.
+    pub help: &'static str,
+    /// The subject of its series.
+    pub subject: Subject,
+    figure: Figure,
+}
+
+const fn family(
+    name: &'static str,
+    subject: Subject,
+    figure: Figure,
+    help: &'static str,
+) -> WorkloadFamily {
+    WorkloadFamily { name, help, subject, figure }
+}
+
+/// All families, in exposition order. Each is on in `kstatd run`, and opt-in under the name kube-state-metrics.
+pub static FAMILIES: [WorkloadFamily; 18] = [
+    family(
+        "kstatd_pod_workload_info",
+        Subject::Pod,
+        Figure::Info,
+        "The workload that a pod belongs to, found through its owners.",
+    ),
+    family(
+        "kstatd_workload_info",
+        Subject::Workload,
+        Figure::Info,
+        "A workload that exists or has pods.",
+    ),
+    family(
+        "kstatd_workload_pods",
+        Subject::Workload,
+        Figure::Phases,
+        "Pods of the workload by phase.",
+    ),
+    family(
+        "kstatd_workload_pods_ready",
+        Subject::Workload,
+        Figure::Ready,
+        "Pods of the workload that are ready to serve requests.",
+    ),
+    family(
+        "kstatd_workload_pods_desired",
+        Subject::Workload,
+        Figure::Desired,
+        "Pods that the workload is meant to have.",
+    ),
+    family(
+        "kstatd_workload_pods_waiting",
+        Subject::Workload,
+        Figure::Waiting,
+        "Pods of the workload with a container that waits to be started, by reason.",
+    ),
+    family(
+        "kstatd_workload_resource_requests",
+        Subject::Workload,
+        Figure::Requests,
+        "Requested resources of the containers of the workload's pods.",
+    ),
+    family(
+        "kstatd_workload_resource_limits",
+        Subject::Workload,
+        Figure::Limits,
+        "Resource limits of the containers of the workload's pods.",
+    ),
+    family(
+        "kstatd_namespace_pods",
+        Subject::Namespace,
+        Figure::Phases,
+        "Pods of the namespace by phase.",
+    ),
+    family(
+        "kstatd_namespace_pods_ready",
+        Subject::Namespace,
+        Figure::Ready,
+        "Pods of the namespace that are ready to serve requests.",
+    ),
+    family(
+        "kstatd_namespace_pods_waiting",
+        Subject::Namespace,
+        Figure::Waiting,
+        "Pods of the namespace with a container that waits to be started, by reason.",
+    ),
+    family(
+        "kstatd_namespace_resource_requests",
+        Subject::Namespace,
+        Figure::Requests,
+        "Requested resources of the containers of the namespace's pods.",
+    ),
+    family(
+        "kstatd_namespace_resource_limits",
+        Subject::Namespace,
+        Figure::Limits,
+        "Resource limits of the containers of the namespace's pods.",
+    ),
+    family("kstatd_kube_node_pods", Subject::Node, Figure::Phases, "Pods of the node by phase."),
+    family(
+        "kstatd_kube_node_pods_ready",
+        Subject::Node,
+        Figure::Ready,
+        "Pods of the node that are ready to serve requests.",
+    ),
+    family(
+        "kstatd_kube_node_pods_waiting",
+        Subject::Node,
+        Figure::Waiting,
+        "Pods of the node with a container that waits to be started, by reason.",
+    ),
+    family(
+        "kstatd_kube_node_resource_requests",
+        Subject::Node,
+        Figure::Requests,
+        "Requested resources of the containers of the node's pods.",
+    ),
+    family(
+        "kstatd_kube_node_resource_limits",
+        Subject::Node,
+        Figure::Limits,
+        "Resource limits of the containers of the node's pods.",
+    ),
+];
+
+impl WorkloadFamily {
+    /// Returns the label names, in order.
+    #[must_use]
+    pub fn labels(&self) -> Vec<&'static str> {
+        let identity: &[_] = match self.subject {
+            Subject::Pod => &["namespace", "pod", "uid", "node", "workload", "workload_type"],
+            Subject::Workload => &["namespace", "workload", "workload_type"],
+            Subject::Namespace => &["namespace"],
+            Subject::Node => &["node"],
+        };
+        let own: &[_] = match self.figure {
+            Figure::Info | Figure::Ready | Figure::Desired => &[],
+            Figure::Phases => &["phase"],
+            Figure::Waiting => &["reason"],
+            Figure::Requests | Figure::Limits => &["resource", "unit"],
+        };
+        [identity, own].concat()
+    }
+
+    /// Returns whether the family needs more of a workload's object than its metadata.
+    pub(super) fn needs_object(&self) -> bool {
+        self.figure == Figure::Desired
+    }
+
+    pub(super) fn header(&self) -> Family {
+        let (name, help) = (self.name.to_owned(), self.help.to_owned());
+        Family { name, help, kind: MetricKind::Gauge }
+    }
+}
+
+/// One row: a pod, a workload, a namespace or a node with its figures.
+pub(super) struct Row<'a> {
+    pub(super) subject: Subject,
+    pub(super) namespace: &'a str,
+    pub(super) labels: &'a [Label<'a>],
+    /// The pods that the figures are totals of.
+    pub(super) pods: &'a Tally,
+    pub(super) desired: Option<i64>,
+}
+
+impl Row<'_> {
+    /// Renders the row's series of these families into `out`, under the key `uid`.
+    pub(super) fn render(
+        &self,
+        families: &[&'static WorkloadFamily],
+        uid: &[u8],
+        out: &mut Rendered,
+    ) {
+        out.clear();
+        out.uid.extend_from_slice(uid);
+        out.namespace.extend_from_slice(self.namespace.as_bytes());
+        let options = RenderOptions::default();
+        let mut series = Series::new(out, &options);
+        self.labels.iter().for_each(|(name, value)| series.identity(name, value));
+        let totals = self.pods.totals();
+        for family in families {
+            if family.subject == self.subject {
+                match family.figure {
+                    Figure::Info => series.value(1.0),
+                    Figure::Phases => {
+                        for (phase, pods) in PHASES.iter().zip(totals.phases) {
+                            series.with(&[("phase", phase)], pods as f64);
+                        }
+                    }
+                    Figure::Ready => series.value(totals.ready as f64),
+                    Figure::Desired => self.desired.iter().for_each(|n| series.value(*n as f64)),
+                    Figure::Waiting => {
+                        for (reason, pods) in &totals.waiting {
+                            series.with(&[("reason", reason)], *pods as f64);
+                        }
+                    }
+                    Figure::Requests => amounts(&totals.requests, &mut series),
+                    Figure::Limits => amounts(&totals.limits, &mut series),
+                }
+            }
+            series.end_family();
+        }
+    }
+}
+
+fn amounts(amounts: &BTreeMap<(&str, &'static str), f64>, series: &mut Series<'_>) {
+    for ((resource, unit), amount) in amounts {
+        series.with(&[("resource", resource), ("unit", unit)], *amount);
+    }
+}

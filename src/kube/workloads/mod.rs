@@ -1,0 +1,342 @@
+//! The workload of each pod, and totals over the pods of workloads, namespaces and nodes.
+//!
+//! [`Workloads`] observes pods and the kinds that own them ([`observer`](super::observer)). [`objects`] decodes them,
+//! [`state`] resolves each pod to its workload and keeps the totals, and [`families`] renders them into stores of the
+//! catalog. Every shard observes all pods, and serves the workloads whose UIDs it owns.
+
+mod families;
+mod objects;
+mod options;
+mod state;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+
+pub use families::{FAMILIES, Subject, WorkloadFamily};
+use objects::{OwnerFacts, PodFacts, Uid};
+use options::{LINKS, OTHERS};
+pub use options::{RESOURCE, WorkloadOptions};
+use state::State;
+use tally::Contribution;
+
+use super::config::WatchedResource;
+use super::observer::{NoFamilies, ObjectObserver, ObserverFactory};
+use super::shard::Shard;
+use crate::cache::{Catalog, Schema};
+use crate::resources::{DecodeError, ObjectBytes, Representation};
+use crate::telemetry::KubeMetrics;
+
+/// The workloads of a cluster.
+pub struct Workloads {
+    options: WorkloadOptions,
+    hub: Arc<Hub>,
+    /// The observers by plural of the kind.
+    observers: HashMap<&'static str, Arc<dyn ObserverFactory>>,
+}
+
+/// The state shared by all list/watches.
+struct Hub {
+    catalog: Catalog,
+    schema: Arc<Schema>,
+    state: Mutex<State>,
+    registered: Once,
+    /// True if pods have rows of their own.
+    names_pods: bool,
+    /// The distinct parts of pods that totals are computed from.
+    contributions: Mutex<HashSet<Arc<Contribution>>>,
+}
+
+impl Workloads {
+    /// Returns the workloads of a cluster. They are served as soon as its pods are.
+    #[must_use]
+    pub fn new(
+        options: &WorkloadOptions,
+        catalog: &Catalog,
+        metrics: &KubeMetrics,
+        shard: Shard,
+    ) -> Self {
+        let headers = options.families.iter().map(|family| family.header()).collect();
+        let schema = Arc::new(Schema { resource: RESOURCE.to_owned(), families: headers });
+        let state = State::new(options, &schema, metrics, shard);
+        let hub = Arc::new(Hub {
+            catalog: catalog.clone(),
+            schema,
+            state: Mutex::new(state),
+            registered: Once::new(),
+            names_pods: options.families.iter().any(|family| family.subject == Subject::Pod),
+            contributions: Mutex::default(),
+        });
+        let needs_object = options.families.iter().any(|family| family.needs_object());
+        let of_others =
+            if needs_object { Representation::Object } else { Representation::Metadata };
+        let pods = Factory::<PodFacts>::new(&hub, "Pod", Representation::Object);
+        let mut observers = HashMap::from([("pods", pods)]);
+        if options.resolves_owners() {
+            for (kinds, representation) in
+                [(&LINKS[..], Representation::Metadata), (&OTHERS, of_others)]
+            {
+                for (plural, kind) in kinds {
+                    let factory = Factory::<OwnerFacts>::new(&hub, kind, representation);
+                    observers.insert(plural, factory);
+                }
+            }
+        }
+        Self { options: options.clone(), hub, observers }
+    }
+
+    /// Returns the options.
+    #[must_use]
+    pub fn options(&self) -> &WorkloadOptions {
+        &self.options
+    }
+
+    /// Observes the built-in resources to watch. Those without families are requested as far as they are observed.
+    pub fn attach(&self, resources: &mut [WatchedResource]) {
+        if !resources.iter().any(|watched| watched.api.plural == "pods") {
+            return;
+        }
+        for watched in resources {
+            let plural = watched.api.plural.as_str();
+            let Some(observer) = self.observers.get(plural) else { continue };
+            if watched.renderer.schema().families.is_empty() {
+                watched.renderer = Arc::new(NoFamilies::new(plural));
+            }
+            watched.observers.push(Arc::clone(observer));
+        }
+    }
+
+    /// Serves the rows of another shard, or of another stage of a shard change.
+    pub fn set_shard(&self, shard: Shard) {
+        let updates = self.hub.catalog.update_lock();
+        let _update = updates.hold();
+        self.hub.state().set_shard(shard);
+    }
+}
+
+impl Hub {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the shared copy of a contribution.
+    fn shared(&self, contribution: Arc<Contribution>) -> Arc<Contribution> {
+        let mut all = self.contributions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = all.get(&contribution) {
+            return Arc::clone(shared);
+        }
+        if all.len() == all.capacity() {
+            all.retain(|shared| Arc::strong_count(shared) > 1);
+        }
+        all.insert(Arc::clone(&contribution));
+        contribution
+    }
+}
+
+/// The facts that are kept of an object.
+trait Facts: PartialEq + Send + Sync + Sized + 'static {
+    fn decode(
+        kind: &'static str,
+        object: ObjectBytes<'_>,
+        hub: &Hub,
+    ) -> Result<(Uid, Self), DecodeError>;
+
+    /// Registers the families, if these are the objects that most of them are about.
+    fn register(_: &Hub) {}
+
+    /// Adds or changes an object. `is_new` states whether its list/watch did not have it before.
+    fn put(state: &mut State, uid: &Uid, facts: Arc<Self>, is_new: bool);
+
+    /// Removes an object of a list/watch.
+    fn remove(state: &mut State, uid: &Uid);
+}
+
+impl Facts for PodFacts {
+    fn decode(
+        _: &'static str,
+        object: ObjectBytes<'_>,
+        hub: &Hub,
+    ) -> Result<(Uid, Self), DecodeError> {
+        let (uid, mut facts) = objects::pod(object)?;
+        facts.contribution = hub.shared(facts.contribution);
+        if !hub.names_pods {
+            facts.name = Box::default();
+        }
+        Ok((uid, facts))
+    }
+
+    fn register(hub: &Hub) {
+        hub.registered.call_once(|| {
+            hub.catalog.register(Arc::clone(&hub.schema), hub.state().stores());
+        });
+    }
+
+    fn put(state: &mut State, uid: &Uid, facts: Arc<Self>, is_new: bool) {
+        state.put_pod(uid, facts, is_new);
+    }
+
+    fn remove(state: &mut State, uid: &Uid) {
+        state.remove_pod(uid);
+    }
+}
+
+impl Facts for OwnerFacts {
+    fn decode(
+        kind: &'static str,
+        object: ObjectBytes<'_>,
+        _: &Hub,
+    ) -> Result<(Uid, Self), DecodeError> {
+        objects::owner(kind, object)
+    }
+
+    fn put(state: &mut State, uid: &Uid, facts: Arc<Self>, is_new: bool) {
+        state.put_owner(uid, facts, is_new);
+    }
+
+    fn remove(state: &mut State, uid: &Uid) {
+        state.remove_owner(uid);
+    }
+}
+
+/// Creates the observers of one kind.
+struct Factory<F> {
+    hub: Arc<Hub>,
+    kind: &'static str,
+    representation: Representation,
+    facts: PhantomData<fn() -> F>,
+}
+
+impl<F: Facts> Factory<F> {
+    fn new(
+        hub: &Arc<Hub>,
+        kind: &'static str,
+        representation: Representation,
+    ) -> Arc<dyn ObserverFactory> {
+        let (hub, facts) = (Arc::clone(hub), PhantomData);
+        Arc::new(Self { hub, kind, representation, facts })
+    }
+}
+
+impl<F: Facts> ObserverFactory for Factory<F> {
+    fn representation(&self) -> Representation {
+        self.representation
+    }
+
+    fn observe(self: Arc<Self>) -> Arc<dyn ObjectObserver> {
+        let (hub, kind) = (Arc::clone(&self.hub), self.kind);
+        let list = Mutex::new(ObservedList::<F> {
+            is_shown: false,
+            current: HashMap::new(),
+            collected: None,
+        });
+        Arc::new(Observer { hub, kind, list })
+    }
+}
+
+/// The observer of one list/watch.
+struct Observer<F> {
+    hub: Arc<Hub>,
+    kind: &'static str,
+    list: Mutex<ObservedList<F>>,
+}
+
+/// The objects of one list/watch.
+struct ObservedList<F> {
+    is_shown: bool,
+    current: HashMap<Uid, Arc<F>>,
+    /// The objects of a list in progress.
+    collected: Option<HashMap<Uid, Arc<F>>>,
+}
+
+impl<F: Facts> Observer<F> {
+    fn list(&self) -> MutexGuard<'_, ObservedList<F>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<F: Facts> ObjectObserver for Observer<F> {
+    fn begin_list(&self) {
+        self.list().collected.get_or_insert_default();
+    }
+
+    fn end_list(&self, commit: bool) {
+        let mut list = self.list();
+        let Some(collected) = list.collected.take().filter(|_| commit) else { return };
+        let old = std::mem::replace(&mut list.current, collected);
+        if !list.is_shown {
+            return;
+        }
+        let mut state = self.hub.state();
+        for (uid, facts) in &list.current {
+            F::put(&mut state, uid, Arc::clone(facts), !old.contains_key(uid));
+        }
+        for uid in old.keys().filter(|uid| !list.current.contains_key(*uid)) {
+            F::remove(&mut state, uid);
+        }
+        state.flush();
+    }
+
+    fn put(&self, object: ObjectBytes<'_>, fresh: bool) {
+        let Ok((uid, facts)) = F::decode(self.kind, object, &self.hub) else { return };
+        let mut list = self.list();
+        let old = list.current.get(&uid);
+        let is_new = old.is_none();
+        let unchanged = old.filter(|old| ***old == facts).cloned();
+        let is_unchanged = unchanged.is_some();
+        let facts = unchanged.unwrap_or_else(|| Arc::new(facts));
+        if let Some(collected) = list.collected.as_mut().filter(|_| fresh) {
+            collected.insert(uid, facts);
+            return;
+        }
+        if is_unchanged {
+            return;
+        }
+        list.current.insert(Arc::clone(&uid), Arc::clone(&facts));
+        if list.is_shown {
+            let mut state = self.hub.state();
+            F::put(&mut state, &uid, facts, is_new);
+            state.flush();
+        }
+    }
+
+    fn delete(&self, uid: &[u8], fresh: bool) {
+        let mut list = self.list();
+        if let Some(collected) = list.collected.as_mut().filter(|_| fresh) {
+            collected.remove(uid);
+            return;
+        }
+        if let Some((uid, _)) = list.current.remove_entry(uid)
+            && list.is_shown
+        {
+            let mut state = self.hub.state();
+            F::remove(&mut state, &uid);
+            state.flush();
+        }
+    }
+
+    fn show(&self) {
+        let mut list = self.list();
+        F::register(&self.hub);
+        if std::mem::replace(&mut list.is_shown, true) {
+            return;
+        }
+        let mut state = self.hub.state();
+        for (uid, facts) in &list.current {
+            F::put(&mut state, uid, Arc::clone(facts), true);
+        }
+        state.flush();
+    }
+
+    fn close(&self) {
+        let mut list = self.list();
+        if !std::mem::replace(&mut list.is_shown, false) {
+            return;
+        }
+        let mut state = self.hub.state();
+        list.current.keys().for_each(|uid| F::remove(&mut state, uid));
+        state.flush();
+    }
+}

@@ -1,0 +1,236 @@
+//! Lean views of pods and their owners, and the facts that workloads are resolved from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::tally::{Amount, Contribution, PHASES};
+use crate::resources::kinds::pods::{ContainerState, PodCondition, ResourceRequirements};
+use crate::resources::kinds::resource_list::{self, ResourceList};
+use crate::resources::{DecodeError, ObjectBytes};
+use crate::wire::view::{Str, decode, view};
+
+view! {
+    /// The fields of a Pod that its workload and totals are computed from.
+    pub struct Pod<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: PodSpec<'a> = 2 "spec",
+        status: PodStatus<'a> = 3 "status",
+    }
+
+    /// The identity of an object and its owners.
+    pub struct Metadata<'a> {
+        name: Str<'a> = 1 "name",
+        namespace: Str<'a> = 3 "namespace",
+        uid: Str<'a> = 5 "uid",
+        owner_references: Vec<OwnerReference<'a>> = 13 "ownerReferences",
+    }
+
+    /// An entry of `ownerReferences`.
+    pub struct OwnerReference<'a> {
+        kind: Str<'a> = 1 "kind",
+        name: Str<'a> = 3 "name",
+        uid: Str<'a> = 4 "uid",
+        api_version: Str<'a> = 5 "apiVersion",
+        controller: Option<bool> = 6 "controller",
+    }
+
+    /// `spec` of a pod.
+    pub struct PodSpec<'a> {
+        containers: Vec<Container<'a>> = 2 "containers",
+        node_name: Str<'a> = 10 "nodeName",
+    }
+
+    /// `spec.containers[]`.
+    pub struct Container<'a> {
+        resources: ResourceRequirements<'a> = 8 "resources",
+    }
+
+    /// `status` of a pod.
+    pub struct PodStatus<'a> {
+        phase: Str<'a> = 1 "phase",
+        conditions: Vec<PodCondition<'a>> = 2 "conditions",
+        container_statuses: Vec<ContainerStatus<'a>> = 8 "containerStatuses",
+        init_container_statuses: Vec<ContainerStatus<'a>> = 10 "initContainerStatuses",
+    }
+
+    /// `status.containerStatuses[]`.
+    pub struct ContainerStatus<'a> {
+        state: ContainerState<'a> = 2 "state",
+    }
+
+    /// An object that owns pods, with its number of replicas if it has one.
+    pub struct Replicated<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: Replicas<'a> = 2 "spec",
+    }
+
+    /// The number of replicas in `spec`.
+    pub struct Replicas<'a> {
+        replicas: Option<i64> = 1 "replicas",
+    }
+
+    /// A DaemonSet.
+    pub struct DaemonSet<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        status: Option<DaemonSetStatus<'a>> = 3 "status",
+    }
+
+    /// `status` of a DaemonSet.
+    pub struct DaemonSetStatus<'a> {
+        desired_number_scheduled: i64 = 3 "desiredNumberScheduled",
+    }
+
+    /// An object that has no number of pods.
+    pub struct Owner<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+    }
+}
+
+/// A UID. The API server does not restrict its form.
+pub(super) type Uid = Arc<[u8]>;
+
+/// The labels of a workload, which identify it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct WorkloadId {
+    pub(super) namespace: Arc<str>,
+    pub(super) kind: Box<str>,
+    pub(super) name: Box<str>,
+}
+
+/// A workload, and the UID that decides which shard serves it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Workload {
+    pub(super) id: Arc<WorkloadId>,
+    pub(super) uid: Uid,
+}
+
+impl Workload {
+    fn new(namespace: &str, kind: &str, name: &str, uid: &str) -> Self {
+        let id = WorkloadId { namespace: namespace.into(), kind: kind.into(), name: name.into() };
+        Self { id: Arc::new(id), uid: uid.as_bytes().into() }
+    }
+
+    fn of_owner(namespace: &str, owner: &OwnerReference<'_>) -> Self {
+        Self::new(namespace, &owner.kind.to_lowercase(), &owner.name, &owner.uid)
+    }
+}
+
+/// The owner of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum PodOwner {
+    /// A workload.
+    Workload(Workload),
+    /// The ReplicaSet or Job with this UID, which may belong to a workload.
+    Controller(Uid),
+}
+
+/// The facts about a pod.
+#[derive(Debug, PartialEq)]
+pub(super) struct PodFacts {
+    pub(super) namespace: Arc<str>,
+    pub(super) name: Box<str>,
+    pub(super) node: Arc<str>,
+    pub(super) owner: PodOwner,
+    pub(super) contribution: Arc<Contribution>,
+}
+
+/// The facts about an object that owns pods.
+#[derive(Debug, PartialEq)]
+pub(super) struct OwnerFacts {
+    /// The workload that its pods belong to.
+    pub(super) workload: Workload,
+    /// True if the object itself is the workload.
+    pub(super) is_workload: bool,
+    /// The number of pods it is meant to have.
+    pub(super) desired: Option<i64>,
+}
+
+/// Returns the owner that controls an object, or its first owner.
+fn controller<'m, 'a>(metadata: &'m Metadata<'a>) -> Option<&'m OwnerReference<'a>> {
+    let owners = &metadata.owner_references;
+    owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first())
+}
+
+/// Decodes a pod and its UID.
+///
+/// # Errors
+/// The object is malformed.
+pub(super) fn pod(object: ObjectBytes<'_>) -> Result<(Uid, PodFacts), DecodeError> {
+    let Pod { metadata, spec, status, .. } = decode(object)?;
+    let (namespace, name, uid) = (&*metadata.namespace, &*metadata.name, &*metadata.uid);
+    let by_itself = |kind| PodOwner::Workload(Workload::new(namespace, kind, name, uid));
+    let owner = match controller(&metadata) {
+        None => by_itself("barepod"),
+        Some(owner) => match (&*owner.kind, owner.api_version.split_once('/')) {
+            ("Node", None) => by_itself("staticpod"),
+            ("ReplicaSet", Some(("apps", _))) | ("Job", Some(("batch", _))) => {
+                PodOwner::Controller(owner.uid.as_bytes().into())
+            }
+            _ => PodOwner::Workload(Workload::of_owner(namespace, owner)),
+        },
+    };
+    let statuses = status.container_statuses.iter().chain(&status.init_container_statuses);
+    let waiting = statuses.filter_map(|status| status.state.waiting.as_ref());
+    let waiting: BTreeSet<&str> = waiting.map(|waiting| &*waiting.reason).collect();
+    let resources = || spec.containers.iter().map(|container| &container.resources);
+    let phase = PHASES.iter().position(|phase| *phase == &*status.phase);
+    let contribution = Contribution {
+        phase: phase.and_then(|phase| u8::try_from(phase).ok()),
+        ready: status.conditions.iter().any(|c| &*c.kind == "Ready" && &*c.status == "True"),
+        waiting: waiting.into_iter().map(Box::from).collect(),
+        requests: amounts(resources().map(|resources| &resources.requests)),
+        limits: amounts(resources().map(|resources| &resources.limits)),
+    };
+    let facts = PodFacts {
+        namespace: namespace.into(),
+        name: name.into(),
+        node: (*spec.node_name).into(),
+        owner,
+        contribution: Arc::new(contribution),
+    };
+    Ok((uid.as_bytes().into(), facts))
+}
+
+/// Returns the sum over containers of each resource.
+fn amounts<'v, 'a: 'v>(lists: impl Iterator<Item = &'v ResourceList<'a>>) -> Vec<Amount> {
+    let mut sums: BTreeMap<(Box<str>, &'static str), f64> = BTreeMap::new();
+    for list in lists {
+        // Of resources with equal labels, the families of pods show the first.
+        let mut own = BTreeMap::new();
+        resource_list::pod_amounts(list, |resource, unit, value| {
+            own.entry((Box::from(resource), unit)).or_insert(value);
+        });
+        own.into_iter().for_each(|(key, value)| *sums.entry(key).or_default() += value);
+    }
+    let amount =
+        |((resource, unit), value): (_, f64)| Amount { resource, unit, bits: value.to_bits() };
+    sums.into_iter().map(amount).collect()
+}
+
+/// Decodes an object of a kind (such as `ReplicaSet`) that owns pods, and its UID.
+///
+/// # Errors
+/// The object is malformed.
+pub(super) fn owner(
+    kind: &'static str,
+    object: ObjectBytes<'_>,
+) -> Result<(Uid, OwnerFacts), DecodeError> {
+    let (metadata, desired) = match kind {
+        "DaemonSet" => {
+            let DaemonSet { metadata, status, .. } = decode(object)?;
+            (metadata, status.map(|status| status.desired_number_scheduled))
+        }
+        "Job" | "CronJob" => (decode::<Owner<'_>>(object)?.metadata, None),
+        _ => {
+            let Replicated { metadata, spec, .. } = decode(object)?;
+            (metadata, spec.replicas)
+        }
+    };
+    let (namespace, uid) = (&*metadata.namespace, &*metadata.uid);
+    // Only these two are links of a chain; owners of the others, such as operators, are not workloads.
+    let owner = controller(&metadata).filter(|_| matches!(kind, "ReplicaSet" | "Job"));
+    let itself = || Workload::new(namespace, &kind.to_lowercase(), &metadata.name, uid);
+    let workload = owner.map_or_else(itself, |owner| Workload::of_owner(namespace, owner));
+    let facts = OwnerFacts { workload, is_workload: owner.is_none(), desired };
+    Ok((uid.as_bytes().into(), facts))
+}

@@ -1,0 +1,35 @@
+//! The selection of families, and the kinds they need.
+
+use super::families::{Subject, WorkloadFamily};
+
+/// The name of the families' resource in the catalog.
+pub const RESOURCE: &str = "workloads";
+
+/// The kinds between a pod and its workload.
+pub(super) const LINKS: [(&str, &str); 2] = [("replicasets", "ReplicaSet"), ("jobs", "Job")];
+
+/// The other kinds of workloads.
+pub(super) const OTHERS: [(&str, &str); 5] = [
+    ("cronjobs", "CronJob"),
+    ("daemonsets", "DaemonSet"),
+    ("deployments", "Deployment"),
+    ("replicationcontrollers", "ReplicationController"),
+    ("statefulsets", "StatefulSet"),
+];
+
+/// The selection of families, and the budget of their series.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkloadOptions {
+    /// The families to serve, in exposition order.
+    pub families: Vec<&'static WorkloadFamily>,
+    /// The maximum number of series; 0 for no limit.
+    pub max_series: u64,
+}
+
+impl WorkloadOptions {
+    /// Returns whether owners of pods are needed.
+    pub(super) fn resolves_owners(&self) -> bool {
+        let by_owner = |subject| matches!(subject, Subject::Pod | Subject::Workload);
+        self.families.iter().any(|family| by_owner(family.subject))
+    }
+}

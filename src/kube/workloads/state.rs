@@ -1,0 +1,390 @@
+//! The pods, their owners and their totals, over all served list/watches.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use super::families::{Row, Subject};
+use super::objects::{OwnerFacts, PodFacts, PodOwner, Uid, Workload, WorkloadId};
+use super::options::{RESOURCE, WorkloadOptions};
+use super::tally::{Contribution, Tally};
+use crate::cache::{Rendered, Schema, Store};
+use crate::exposition::budget::{Action, Limit};
+use crate::kube::shard::{Ownership, Shard};
+use crate::telemetry::KubeMetrics;
+
+/// A pod or owner. More than one list/watch may have it while a configuration is applied.
+#[derive(Debug)]
+struct Held<T> {
+    facts: Arc<T>,
+    holders: u32,
+}
+
+/// A pod, and the workload that it counts for.
+#[derive(Debug)]
+struct PodEntry {
+    held: Held<PodFacts>,
+    workload: Option<Workload>,
+}
+
+/// An object that owns pods, and the pods that refer to it.
+#[derive(Debug, Default)]
+struct OwnerEntry {
+    held: Option<Held<OwnerFacts>>,
+    pods: HashSet<Uid>,
+}
+
+/// A workload with pods, or whose object exists.
+#[derive(Debug, Default)]
+struct WorkloadEntry {
+    pods: Tally,
+    /// The objects with this name, usually one, with the number of pods each is meant to have.
+    objects: BTreeMap<Uid, Option<i64>>,
+    /// The UIDs by which pods refer to it, with the number of pods.
+    uids: BTreeMap<Uid, u64>,
+}
+
+impl WorkloadEntry {
+    /// Returns the UID that decides which shard serves it: that of its object, if known.
+    fn uid(&self) -> Option<&Uid> {
+        self.objects.keys().next_back().or_else(|| self.uids.keys().next_back())
+    }
+}
+
+/// The rows to render again.
+#[derive(Debug, Default)]
+struct Dirty {
+    pods: HashSet<Uid>,
+    workloads: HashSet<Arc<WorkloadId>>,
+    namespaces: HashSet<Arc<str>>,
+    nodes: HashSet<Arc<str>>,
+}
+
+/// The state behind the rows of all subjects.
+pub(super) struct State {
+    options: WorkloadOptions,
+    metrics: KubeMetrics,
+    shard: Shard,
+    pods: HashMap<Uid, PodEntry>,
+    owners: HashMap<Uid, OwnerEntry>,
+    workloads: HashMap<Arc<WorkloadId>, WorkloadEntry>,
+    namespaces: HashMap<Arc<str>, Tally>,
+    nodes: HashMap<Arc<str>, Tally>,
+    dirty: Dirty,
+    stores: [Arc<Store>; 4],
+    scratch: Rendered,
+}
+
+impl State {
+    pub(super) fn new(
+        options: &WorkloadOptions,
+        schema: &Arc<Schema>,
+        metrics: &KubeMetrics,
+        shard: Shard,
+    ) -> Self {
+        Self {
+            options: options.clone(),
+            metrics: metrics.clone(),
+            shard,
+            pods: HashMap::new(),
+            owners: HashMap::new(),
+            workloads: HashMap::new(),
+            namespaces: HashMap::new(),
+            nodes: HashMap::new(),
+            dirty: Dirty::default(),
+            stores: [(); 4].map(|()| Arc::new(Store::new(Arc::clone(schema)))),
+            scratch: Rendered::default(),
+        }
+    }
+
+    /// Returns the stores of the rows.
+    pub(super) fn stores(&self) -> Vec<Arc<Store>> {
+        self.stores.to_vec()
+    }
+
+    /// Adds or changes a pod. `is_new` states whether the list/watch did not have it before.
+    pub(super) fn put_pod(&mut self, uid: &Uid, facts: Arc<PodFacts>, is_new: bool) {
+        let old = self.pods.remove(uid);
+        let holders = old.as_ref().map_or(0, |old| old.held.holders) + u32::from(is_new);
+        match old {
+            Some(mut old) if old.held.facts == facts => {
+                old.held = Held { facts, holders };
+                self.pods.insert(Arc::clone(uid), old);
+                return;
+            }
+            old => self.withdraw(uid, old),
+        }
+        self.dirty.pods.insert(Arc::clone(uid));
+        self.namespaces.entry(Arc::clone(&facts.namespace)).or_default().add(&facts.contribution);
+        self.dirty.namespaces.insert(Arc::clone(&facts.namespace));
+        if !facts.node.is_empty() {
+            self.nodes.entry(Arc::clone(&facts.node)).or_default().add(&facts.contribution);
+            self.dirty.nodes.insert(Arc::clone(&facts.node));
+        }
+        if let PodOwner::Controller(owner) = &facts.owner {
+            self.owners.entry(Arc::clone(owner)).or_default().pods.insert(Arc::clone(uid));
+        }
+        let workload = self.resolve(&facts);
+        self.assign(workload.as_ref(), &facts.contribution);
+        let held = Held { facts, holders };
+        self.pods.insert(Arc::clone(uid), PodEntry { held, workload });
+    }
+
+    /// Removes a pod from one list/watch.
+    pub(super) fn remove_pod(&mut self, uid: &Uid) {
+        let Some(entry) = self.pods.get_mut(uid) else { return };
+        entry.held.holders -= 1;
+        if entry.held.holders == 0 {
+            let old = self.pods.remove(uid);
+            self.withdraw(uid, old);
+        }
+    }
+
+    /// Removes a pod from its totals.
+    fn withdraw(&mut self, uid: &Uid, old: Option<PodEntry>) {
+        let Some(PodEntry { held: Held { facts, .. }, workload }) = old else { return };
+        self.dirty.pods.insert(Arc::clone(uid));
+        remove_from(&mut self.namespaces, &facts.namespace, &facts.contribution);
+        self.dirty.namespaces.insert(Arc::clone(&facts.namespace));
+        if !facts.node.is_empty() {
+            remove_from(&mut self.nodes, &facts.node, &facts.contribution);
+            self.dirty.nodes.insert(Arc::clone(&facts.node));
+        }
+        self.unassign(workload.as_ref(), &facts.contribution);
+        if let PodOwner::Controller(owner) = &facts.owner
+            && let Some(entry) = self.owners.get_mut(owner)
+        {
+            entry.pods.remove(uid);
+            if entry.pods.is_empty() && entry.held.is_none() {
+                self.owners.remove(owner);
+            }
+        }
+    }
+
+    /// Returns the workload of a pod, if its owners are known. An owner in another namespace is not one.
+    fn resolve(&self, pod: &PodFacts) -> Option<Workload> {
+        match &pod.owner {
+            PodOwner::Workload(workload) => Some(workload.clone()),
+            PodOwner::Controller(owner) => {
+                let held = self.owners.get(owner)?.held.as_ref()?;
+                let workload = &held.facts.workload;
+                (workload.id.namespace == pod.namespace).then(|| workload.clone())
+            }
+        }
+    }
+
+    /// Counts a pod for its workload.
+    fn assign(&mut self, workload: Option<&Workload>, pod: &Arc<Contribution>) {
+        let Some(Workload { id, uid }) = workload else { return };
+        let entry = self.workloads.entry(Arc::clone(id)).or_default();
+        entry.pods.add(pod);
+        *entry.uids.entry(Arc::clone(uid)).or_default() += 1;
+        self.dirty.workloads.insert(Arc::clone(id));
+    }
+
+    /// Reverts [`State::assign`].
+    fn unassign(&mut self, workload: Option<&Workload>, pod: &Arc<Contribution>) {
+        let Some(Workload { id, uid }) = workload else { return };
+        let Some(entry) = self.workloads.get_mut(id) else { return };
+        entry.pods.remove(pod);
+        if let Some(pods) = entry.uids.get_mut(uid) {
+            *pods -= 1;
+            if *pods == 0 {
+                entry.uids.remove(uid);
+            }
+        }
+        self.dirty.workloads.insert(Arc::clone(id));
+    }
+
+    /// Adds or changes an owner. `is_new` states whether the list/watch did not have it before.
+    pub(super) fn put_owner(&mut self, uid: &Uid, facts: Arc<OwnerFacts>, is_new: bool) {
+        let entry = self.owners.entry(Arc::clone(uid)).or_default();
+        let old = entry.held.take();
+        let holders = old.as_ref().map_or(0, |old| old.holders) + u32::from(is_new);
+        let is_same = old.as_ref().is_some_and(|old| old.facts == facts);
+        let held = Held { facts: Arc::clone(&facts), holders };
+        entry.held = Some(held);
+        if is_same {
+            return;
+        }
+        self.withdraw_owner(uid, old.map(|old| old.facts));
+        if facts.is_workload {
+            let id = &facts.workload.id;
+            let workload = self.workloads.entry(Arc::clone(id)).or_default();
+            workload.objects.insert(Arc::clone(uid), facts.desired);
+            self.dirty.workloads.insert(Arc::clone(id));
+        }
+        self.resolve_pods_of(uid);
+    }
+
+    /// Removes an owner from one list/watch.
+    pub(super) fn remove_owner(&mut self, uid: &Uid) {
+        let Some(entry) = self.owners.get_mut(uid) else { return };
+        let Some(held) = &mut entry.held else { return };
+        held.holders -= 1;
+        if held.holders > 0 {
+            return;
+        }
+        let old = entry.held.take().map(|held| held.facts);
+        self.withdraw_owner(uid, old);
+        self.resolve_pods_of(uid);
+        if self.owners.get(uid).is_some_and(|entry| entry.pods.is_empty()) {
+            self.owners.remove(uid);
+        }
+    }
+
+    /// Removes the object of a workload.
+    fn withdraw_owner(&mut self, uid: &Uid, old: Option<Arc<OwnerFacts>>) {
+        let Some(old) = old.filter(|old| old.is_workload) else { return };
+        let id = &old.workload.id;
+        if let Some(workload) = self.workloads.get_mut(id) {
+            workload.objects.remove(uid);
+        }
+        self.dirty.workloads.insert(Arc::clone(id));
+    }
+
+    /// Finds the workloads of an owner's pods again.
+    fn resolve_pods_of(&mut self, owner: &Uid) {
+        let Some(entry) = self.owners.get(owner) else { return };
+        for uid in entry.pods.iter().cloned().collect::<Vec<_>>() {
+            let Some(pod) = self.pods.get(&uid) else { continue };
+            let (facts, old) = (Arc::clone(&pod.held.facts), pod.workload.clone());
+            let new = self.resolve(&facts);
+            if new == old {
+                continue;
+            }
+            self.unassign(old.as_ref(), &facts.contribution);
+            self.assign(new.as_ref(), &facts.contribution);
+            if let Some(pod) = self.pods.get_mut(&uid) {
+                pod.workload = new;
+            }
+            self.dirty.pods.insert(uid);
+        }
+    }
+
+    /// Serves the rows of another shard.
+    pub(super) fn set_shard(&mut self, shard: Shard) {
+        if self.shard == shard {
+            return;
+        }
+        self.shard = shard;
+        self.dirty.pods.extend(self.pods.keys().cloned());
+        self.dirty.workloads.extend(self.workloads.keys().cloned());
+        self.dirty.namespaces.extend(self.namespaces.keys().cloned());
+        self.dirty.nodes.extend(self.nodes.keys().cloned());
+        self.flush();
+    }
+
+    /// Renders the rows that have changed.
+    pub(super) fn flush(&mut self) {
+        let Dirty { pods, workloads, namespaces, nodes } = std::mem::take(&mut self.dirty);
+        let Self { options, metrics, shard, stores, scratch, .. } = self;
+        let stores = &*stores;
+        let mut rows = Rows { options, metrics, shard: *shard, stores, scratch };
+        let [pod_store, workload_store, namespace_store, node_store] = stores;
+        let none = Tally::default();
+        for uid in pods {
+            let pod = self.pods.get(&uid);
+            let row = pod.and_then(|pod| Some((&pod.held.facts, &pod.workload.as_ref()?.id)));
+            let labels = row.map(|(pod, workload)| {
+                [
+                    ("namespace", &*pod.namespace),
+                    ("pod", &*pod.name),
+                    ("uid", std::str::from_utf8(&uid).unwrap_or_default()),
+                    ("node", &*pod.node),
+                    ("workload", &*workload.name),
+                    ("workload_type", &*workload.kind),
+                ]
+            });
+            let row = labels.as_ref().map(|labels| Row {
+                subject: Subject::Pod,
+                namespace: labels[0].1,
+                labels,
+                pods: &none,
+                desired: None,
+            });
+            rows.set(pod_store, &uid, &uid, row);
+        }
+        for id in workloads {
+            let key = format!("{}/{}/{}", id.namespace, id.kind, id.name);
+            let entry = self.workloads.get(&id);
+            let entry = entry.and_then(|entry| Some((entry, entry.uid()?)));
+            let labels = [
+                ("namespace", &*id.namespace),
+                ("workload", &*id.name),
+                ("workload_type", &*id.kind),
+            ];
+            let row = entry.map(|(entry, _)| Row {
+                subject: Subject::Workload,
+                namespace: &id.namespace,
+                labels: &labels,
+                pods: &entry.pods,
+                desired: entry.objects.values().next_back().copied().flatten(),
+            });
+            let owner: &[u8] = entry.map_or(&[], |(_, uid)| uid);
+            rows.set(workload_store, key.as_bytes(), owner, row);
+            if entry.is_none() {
+                self.workloads.remove(&id);
+            }
+        }
+        for (names, tallies, store, subject) in [
+            (namespaces, &mut self.namespaces, namespace_store, Subject::Namespace),
+            (nodes, &mut self.nodes, node_store, Subject::Node),
+        ] {
+            for name in names {
+                let of_namespace = subject == Subject::Namespace;
+                let labels = [(if of_namespace { "namespace" } else { "node" }, &*name)];
+                let row = tallies.get(&name).map(|pods| Row {
+                    subject,
+                    namespace: if of_namespace { &name } else { "" },
+                    labels: &labels,
+                    pods,
+                    desired: None,
+                });
+                rows.set(store, name.as_bytes(), name.as_bytes(), row);
+            }
+        }
+    }
+}
+
+/// Removes a pod from a total, and the total with its last pod.
+fn remove_from<K: Hash + Eq>(totals: &mut HashMap<K, Tally>, key: &K, pod: &Arc<Contribution>) {
+    if let Some(total) = totals.get_mut(key) {
+        total.remove(pod);
+        if total.is_empty() {
+            totals.remove(key);
+        }
+    }
+}
+
+/// Writes rows into stores.
+struct Rows<'r> {
+    options: &'r WorkloadOptions,
+    metrics: &'r KubeMetrics,
+    shard: Shard,
+    stores: &'r [Arc<Store>],
+    scratch: &'r mut Rendered,
+}
+
+impl Rows<'_> {
+    /// Writes a row, or removes it if it does not exist or belongs to another shard. `owner` decides about the shard.
+    fn set(&mut self, store: &Store, key: &[u8], owner: &[u8], row: Option<Row<'_>>) {
+        let WorkloadOptions { families, max_series } = self.options;
+        let is_on = |row: &Row<'_>| families.iter().any(|family| family.subject == row.subject);
+        let is_shown = matches!(self.shard.ownership(owner), Ownership::Kept | Ownership::Lost);
+        let Some(row) = row.filter(|row| is_shown && is_on(row)) else {
+            store.delete(key);
+            return;
+        };
+        row.render(families, key, self.scratch);
+        if *max_series > 0 && !store.contains(key) {
+            let served: u64 = self.stores.iter().map(|store| store.series()).sum();
+            if served + u64::from(self.scratch.series) > *max_series {
+                let labels = [Action::Refused.as_str(), "", Limit::SeriesPerKind.as_str(), ""];
+                self.metrics.over_budget(labels, RESOURCE, 1);
+                return;
+            }
+        }
+        store.apply(self.scratch);
+    }
+}

@@ -1,0 +1,453 @@
+//! Workloads and totals over random histories of pods and owners, compared with the families of pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::{FAMILIES, WorkloadOptions, Workloads};
+use crate::cache::{Catalog, Rendered, Store};
+use crate::exposition::{Format, ScrapeQuery, Source};
+use crate::kube::observer::ObjectObserver;
+use crate::kube::shard::Shard;
+use crate::resources::{ObjectBytes, RenderOptions, Renderer, find};
+use crate::telemetry::KubeMetrics;
+
+/// A series: its name, and its labels by name.
+type Series = (String, BTreeMap<String, String>);
+
+/// The list/watches of a cluster, without a server.
+struct World {
+    catalog: Catalog,
+    workloads: Workloads,
+    /// The rendered pods.
+    pods: Arc<dyn Renderer>,
+    store: Arc<Store>,
+    observers: BTreeMap<&'static str, Arc<dyn ObjectObserver>>,
+}
+
+impl World {
+    fn new(shard: Shard) -> Self {
+        let options = WorkloadOptions { families: FAMILIES.iter().collect(), max_series: 0 };
+        let catalog = Catalog::new();
+        let workloads = Workloads::new(&options, &catalog, &KubeMetrics::default(), shard);
+        let pods = find("pods").expect("a kind").renderer(&RenderOptions::default());
+        let store = Arc::new(Store::new(pods.schema()));
+        catalog.register(pods.schema(), vec![Arc::clone(&store)]);
+        let observe = |(name, factory): (&&'static str, &Arc<_>)| {
+            let factory: &Arc<dyn super::ObserverFactory> = factory;
+            let observer = Arc::clone(factory).observe();
+            observer.show();
+            (*name, observer)
+        };
+        let observers = workloads.observers.iter().map(observe).collect();
+        Self { catalog, workloads, pods, store, observers }
+    }
+
+    fn put(&self, kind: &str, object: &str) {
+        if kind == "pods" {
+            let mut rendered = Rendered::default();
+            self.pods.render(ObjectBytes::Json(object.as_bytes()), &mut rendered).expect("valid");
+            self.store.apply(&rendered);
+        }
+        self.observers[kind].put(ObjectBytes::Json(object.as_bytes()), false);
+    }
+
+    fn delete(&self, kind: &str, uid: &str) {
+        if kind == "pods" {
+            self.store.delete(uid.as_bytes());
+        }
+        self.observers[kind].delete(uid.as_bytes(), false);
+    }
+
+    /// Lists a kind anew, over another list/watch if `other`.
+    fn relist(&mut self, kind: &'static str, objects: &[String], other: bool) {
+        let observer = if other {
+            Arc::clone(&self.workloads.observers[kind]).observe()
+        } else {
+            Arc::clone(&self.observers[kind])
+        };
+        observer.begin_list();
+        for object in objects {
+            observer.put(ObjectBytes::Json(object.as_bytes()), true);
+        }
+        observer.end_list(true);
+        if kind == "pods" {
+            let mut rendered = Rendered::default();
+            let mut replacement = self.store.replace();
+            for object in objects {
+                let bytes = ObjectBytes::Json(object.as_bytes());
+                self.pods.render(bytes, &mut rendered).expect("valid");
+                replacement.push(&rendered);
+            }
+            replacement.commit();
+        }
+        if other {
+            observer.show();
+            self.observers.insert(kind, observer).expect("one before").close();
+        }
+    }
+
+    /// Returns the series of a scrape, without those that are 0.
+    fn series(&self) -> BTreeMap<Series, f64> {
+        let body = self.catalog.frames(Format::Text, &ScrapeQuery::default());
+        let body = String::from_utf8(body.flatten().collect()).expect("text");
+        let mut all = BTreeMap::new();
+        for line in body.lines().filter(|line| !line.starts_with('#')) {
+            let (series, value) = line.rsplit_once(' ').expect("a value");
+            let (name, labels) = series.trim_end_matches('}').split_once('{').expect("labels");
+            let labels = labels.split(',').map(|label| {
+                let (name, value) = label.split_once('=').expect("a label");
+                (name.to_owned(), value.trim_matches('"').to_owned())
+            });
+            let value: f64 = value.parse().expect("a number");
+            let old = all.insert((name.to_owned(), labels.collect()), value);
+            assert!(old.is_none(), "twice: {line}");
+        }
+        all.retain(|_, value| *value != 0.0);
+        all
+    }
+}
+
+/// Returns the sums of series by some of their labels, under another name.
+fn sums(
+    series: &BTreeMap<Series, f64>,
+    (from, to): (&str, &str),
+    by: &[&str],
+) -> BTreeMap<Series, f64> {
+    let mut sums = BTreeMap::new();
+    for ((name, labels), value) in series.iter().filter(|((name, _), _)| name == from) {
+        let _ = name;
+        let labels = labels.iter().filter(|(label, _)| by.contains(&label.as_str()));
+        let labels = labels.map(|(label, value)| (label.clone(), value.clone())).collect();
+        *sums.entry((to.to_owned(), labels)).or_insert(0.0) += value;
+    }
+    sums
+}
+
+/// Checks that all totals equal the sums over the families of pods, and that each pod has the workload `expected`.
+fn check(world: &World, expected: &BTreeMap<String, Option<(String, String)>>) {
+    let mut series = world.series();
+    let label = |labels: &BTreeMap<String, String>, name: &str| labels.get(name).cloned();
+    let mut workload_of = BTreeMap::new();
+    for ((name, labels), _) in &series {
+        if name == "kstatd_pod_workload_info" {
+            let of = (label(labels, "workload_type").unwrap(), label(labels, "workload").unwrap());
+            workload_of.insert(label(labels, "uid").expect("a uid"), of);
+        }
+    }
+    let expected = expected.iter().filter_map(|(uid, of)| Some((uid.clone(), of.clone()?)));
+    assert_eq!(workload_of, expected.collect());
+    let node_of: BTreeMap<String, String> = series
+        .keys()
+        .filter(|(name, _)| name == "kube_pod_info")
+        .map(|(_, labels)| (label(labels, "uid").unwrap(), label(labels, "node").unwrap()))
+        .collect();
+    // Joins each series of a pod with its workload and node.
+    let mut joined = BTreeMap::new();
+    for ((name, labels), value) in &series {
+        let Some(uid) = labels.get("uid") else { continue };
+        let mut labels = labels.clone();
+        labels.insert("node".to_owned(), node_of[uid].clone());
+        if let Some((kind, workload)) = workload_of.get(uid) {
+            labels.insert("workload_type".to_owned(), kind.clone());
+            labels.insert("workload".to_owned(), workload.clone());
+        }
+        if name == "kube_pod_status_ready" && labels["condition"] != "true" {
+            continue;
+        }
+        if name == "kube_pod_container_status_waiting_reason" {
+            labels.remove("container");
+        }
+        joined.insert((name.clone(), labels), *value);
+    }
+    let mut totals = BTreeMap::new();
+    for (subject, by) in [
+        ("workload", &["namespace", "workload", "workload_type"][..]),
+        ("namespace", &["namespace"]),
+        ("kube_node", &["node"]),
+    ] {
+        let by_subject = joined.iter().filter(|((_, labels), _)| {
+            by.iter().all(|name| labels.get(*name).is_some_and(|value| !value.is_empty()))
+        });
+        let by_subject: BTreeMap<_, _> =
+            by_subject.map(|(series, value)| (series.clone(), *value)).collect();
+        for (from, to, own) in [
+            ("kube_pod_status_phase", "pods", &["phase"][..]),
+            ("kube_pod_status_ready", "pods_ready", &[]),
+            ("kube_pod_container_status_waiting_reason", "pods_waiting", &["reason"]),
+            ("kube_pod_container_resource_requests", "resource_requests", &["resource", "unit"]),
+            ("kube_pod_container_resource_limits", "resource_limits", &["resource", "unit"]),
+        ] {
+            let to = format!("kstatd_{subject}_{to}");
+            totals.extend(sums(&by_subject, (from, &to), &[by, own].concat()));
+        }
+    }
+    series.retain(|(name, _), _| {
+        name.starts_with("kstatd_")
+            && !name.ends_with("_info")
+            && name != "kstatd_workload_pods_desired"
+    });
+    let names = |all: &BTreeMap<Series, f64>| all.keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(names(&series), names(&totals));
+    for (series, value) in &series {
+        let want = totals[series];
+        assert!((value - want).abs() <= want.abs() * 1e-12, "{series:?}: {value}, not {want}");
+    }
+}
+
+/// An owner reference: kind, name and UID.
+fn reference(kind: &str, name: &str, uid: &str) -> String {
+    let version = match kind {
+        "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Deployment" => "apps/v1",
+        "Job" | "CronJob" => "batch/v1",
+        "Rollout" => "argoproj.io/v1alpha1",
+        _ => "v1",
+    };
+    format!(
+        r#"{{"apiVersion":"{version}","kind":"{kind}","name":"{name}","uid":"{uid}","controller":true}}"#
+    )
+}
+
+fn metadata(name: &str, uid: &str, owner: &str) -> String {
+    format!(
+        r#""metadata":{{"namespace":"n","name":"{name}","uid":"{uid}","resourceVersion":"1","ownerReferences":[{owner}]}}"#
+    )
+}
+
+/// A pod in one of a few states.
+fn pod(number: u8, state: u8, owner: &str) -> String {
+    let phase = ["Pending", "Running", "Running", "Succeeded", "Failed"][usize::from(state % 5)];
+    let ready = if state % 5 == 1 { "True" } else { "False" };
+    let node = if phase == "Pending" { "" } else { ["node-a", "node-b"][usize::from(state % 2)] };
+    let waiting = if state % 3 == 0 {
+        r#"{"name":"c","state":{"waiting":{"reason":"CrashLoopBackOff"}}}"#
+    } else {
+        r#"{"name":"c","state":{"running":{}}}"#
+    };
+    format!(
+        r#"{{{},"spec":{{"nodeName":"{node}","containers":[{{"name":"c","resources":{{"requests":{{"cpu":"{}m","memory":"64Mi"}},"limits":{{"memory":"{}Mi"}}}}}},{{"name":"d","resources":{{"requests":{{"cpu":"7m"}}}}}}]}},"status":{{"phase":"{phase}","conditions":[{{"type":"Ready","status":"{ready}"}}],"containerStatuses":[{waiting}]}}}}"#,
+        metadata(&format!("pod-{number}"), &format!("p{number}"), owner),
+        50 + u32::from(state) * 13,
+        32 << (state % 4),
+    )
+}
+
+/// The owners that a pod can have, by number.
+fn pod_owner(number: u8) -> String {
+    match number % 7 {
+        0 => String::new(),
+        1 => reference("Node", "node-a", "node"),
+        2 => reference("StatefulSet", "db", "s"),
+        3 => reference("Kafka", "broker", "k"),
+        4 => reference("Job", "job", "j"),
+        _ => reference("ReplicaSet", &format!("rs-{}", number % 3), &format!("r{}", number % 3)),
+    }
+}
+
+/// The owners that a ReplicaSet or Job can have. Number 3 is a cycle.
+fn link_owner(kind: &str, number: u8, uid: &str) -> String {
+    match number % 4 {
+        0 => String::new(),
+        1 => reference(if kind == "Job" { "CronJob" } else { "Deployment" }, "web", "d"),
+        2 => reference("Rollout", "canary", "o"),
+        _ => reference(kind, "itself", uid),
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Pod(u8, u8, u8),
+    DeletePod(u8),
+    ReplicaSet(u8, u8),
+    DeleteReplicaSet(u8),
+    Job(Option<u8>),
+    Relist(&'static str, bool),
+    Shards,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let kinds = prop::sample::select(vec!["pods", "replicasets", "jobs"]);
+    let op = prop_oneof![
+        12 => (0..12u8, any::<u8>(), 0..14u8).prop_map(|(pod, state, owner)| Op::Pod(pod, state, owner)),
+        4 => (0..12u8).prop_map(Op::DeletePod),
+        4 => (0..3u8, 0..4u8).prop_map(|(set, owner)| Op::ReplicaSet(set, owner)),
+        2 => (0..3u8).prop_map(Op::DeleteReplicaSet),
+        2 => prop::option::of(0..4u8).prop_map(Op::Job),
+        2 => (kinds, any::<bool>()).prop_map(|(kind, other)| Op::Relist(kind, other)),
+        1 => Just(Op::Shards),
+    ];
+    prop::collection::vec(op, 1..60)
+}
+
+/// The objects of the cluster: the texts by kind and UID.
+#[derive(Default)]
+struct Model {
+    pods: BTreeMap<String, (String, u8)>,
+    /// The number of the owner of each ReplicaSet and Job.
+    links: BTreeMap<&'static str, BTreeMap<String, (String, u8)>>,
+}
+
+impl Model {
+    /// Returns type and name of each pod's workload.
+    fn expected(&self) -> BTreeMap<String, Option<(String, String)>> {
+        let link = |kind: &'static str, plural, uid: &str, name: String| {
+            let (_, owner) = self.links.get(plural)?.get(uid)?;
+            let (of, name) = match owner % 4 {
+                0 => (kind.to_lowercase(), name),
+                1 => {
+                    (if kind == "Job" { "cronjob" } else { "deployment" }.to_owned(), "web".into())
+                }
+                2 => ("rollout".to_owned(), "canary".to_owned()),
+                _ => (kind.to_lowercase(), "itself".to_owned()),
+            };
+            Some((of, name))
+        };
+        let workload = |uid: &str, owner: u8| match owner % 7 {
+            0 => Some(("barepod".to_owned(), uid.replace('p', "pod-"))),
+            1 => Some(("staticpod".to_owned(), uid.replace('p', "pod-"))),
+            2 => Some(("statefulset".to_owned(), "db".to_owned())),
+            3 => Some(("kafka".to_owned(), "broker".to_owned())),
+            4 => link("Job", "jobs", "j", "job".to_owned()),
+            _ => {
+                let (uid, name) = (format!("r{}", owner % 3), format!("rs-{}", owner % 3));
+                link("ReplicaSet", "replicasets", &uid, name)
+            }
+        };
+        self.pods.iter().map(|(uid, (_, owner))| (uid.clone(), workload(uid, *owner))).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Totals equal the sums of the families of pods after every change, and every pod has the workload that its owners
+    /// say: over changed owners, cycles, relists and replaced list/watches.
+    #[test]
+    fn totals_equal_the_sums_of_the_families_of_pods(ops in ops()) {
+        let mut world = World::new(Shard::ALL);
+        let mut model = Model::default();
+        for op in ops {
+            match op {
+                Op::Pod(number, state, owner) => {
+                    let object = pod(number, state, &pod_owner(owner));
+                    world.put("pods", &object);
+                    model.pods.insert(format!("p{number}"), (object, owner));
+                }
+                Op::DeletePod(number) => {
+                    world.delete("pods", &format!("p{number}"));
+                    model.pods.remove(&format!("p{number}"));
+                }
+                Op::ReplicaSet(number, owner) => {
+                    let uid = format!("r{number}");
+                    let owner_text = link_owner("ReplicaSet", owner, &uid);
+                    let object = format!("{{{}}}", metadata(&format!("rs-{number}"), &uid, &owner_text));
+                    world.put("replicasets", &object);
+                    model.links.entry("replicasets").or_default().insert(uid, (object, owner));
+                }
+                Op::DeleteReplicaSet(number) => {
+                    world.delete("replicasets", &format!("r{number}"));
+                    model.links.entry("replicasets").or_default().remove(&format!("r{number}"));
+                }
+                Op::Job(owner) => {
+                    let jobs = model.links.entry("jobs").or_default();
+                    if let Some(owner) = owner {
+                        let object = format!("{{{}}}", metadata("job", "j", &link_owner("Job", owner, "j")));
+                        world.put("jobs", &object);
+                        jobs.insert("j".to_owned(), (object, owner));
+                    } else {
+                        world.delete("jobs", "j");
+                        jobs.clear();
+                    }
+                }
+                Op::Relist(kind, other) => {
+                    let objects: Vec<String> = if kind == "pods" {
+                        model.pods.values().map(|(object, _)| object.clone()).collect()
+                    } else {
+                        let links = model.links.entry(kind).or_default();
+                        links.values().map(|(object, _)| object.clone()).collect()
+                    };
+                    world.relist(kind, &objects, other);
+                }
+                Op::Shards => {
+                    let whole = world.series();
+                    let of_workloads = |series: BTreeMap<Series, f64>| -> Vec<_> {
+                        series.into_iter().filter(|((name, _), _)| name.starts_with("kstatd_")).collect()
+                    };
+                    let mut parts = Vec::new();
+                    for index in 0..3 {
+                        world.workloads.set_shard(Shard::new(index, 3));
+                        parts.extend(of_workloads(world.series()));
+                    }
+                    parts.sort_by(|a, b| a.0.cmp(&b.0));
+                    world.workloads.set_shard(Shard::ALL);
+                    prop_assert_eq!(parts, of_workloads(whole));
+                }
+            }
+            check(&world, &model.expected());
+        }
+    }
+}
+
+/// Returns the values of a family by workload.
+fn by_workload(world: &World, family: &str) -> BTreeMap<String, f64> {
+    let of = world.series().into_iter().filter(|((name, _), _)| name == family);
+    of.map(|((_, labels), value)| (labels["workload"].clone(), value)).collect()
+}
+
+#[test]
+fn workloads_exist_with_their_objects() {
+    let world = World::new(Shard::ALL);
+    let deployment = |uid: &str, replicas: u32| {
+        format!(r#"{{{},"spec":{{"replicas":{replicas}}}}}"#, metadata("web", uid, ""))
+    };
+    world.put("deployments", &deployment("d", 3));
+    assert_eq!(by_workload(&world, "kstatd_workload_pods_desired")["web"], 3.0);
+    assert_eq!(by_workload(&world, "kstatd_workload_info")["web"], 1.0);
+    world.put(
+        "daemonsets",
+        &format!(
+            r#"{{{},"status":{{"desiredNumberScheduled":5}}}}"#,
+            metadata("agent", "a", &reference("Operator", "op", "x"))
+        ),
+    );
+    assert_eq!(by_workload(&world, "kstatd_workload_pods_desired")["agent"], 5.0);
+    // A successor of the same name is the same workload.
+    world.put("deployments", &deployment("e", 4));
+    world.delete("deployments", "d");
+    assert_eq!(by_workload(&world, "kstatd_workload_pods_desired")["web"], 4.0);
+    world.delete("deployments", "e");
+    assert!(!by_workload(&world, "kstatd_workload_info").contains_key("web"));
+}
+
+/// A pod cannot be counted for a workload in another namespace.
+#[test]
+fn owners_of_other_namespaces_are_not_followed() {
+    let world = World::new(Shard::ALL);
+    let set = metadata("rs", "r", &reference("Deployment", "web", "d"));
+    world.put("replicasets", &format!("{{{}}}", set.replace(r#""n""#, r#""other""#)));
+    world.put("pods", &pod(1, 1, &reference("ReplicaSet", "rs", "r")));
+    assert_eq!(by_workload(&world, "kstatd_workload_pods"), BTreeMap::new());
+    world.put("replicasets", &format!("{{{set}}}"));
+    assert_eq!(by_workload(&world, "kstatd_workload_pods")["web"], 1.0);
+}
+
+#[test]
+fn rows_beyond_the_budget_are_left_out() {
+    let options = WorkloadOptions { families: FAMILIES.iter().collect(), max_series: 30 };
+    let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
+    let workloads = Workloads::new(&options, &catalog, &metrics, Shard::ALL);
+    let observer = Arc::clone(&workloads.observers["pods"]).observe();
+    observer.show();
+    for number in 0..20 {
+        observer.put(ObjectBytes::Json(pod(number, 1, "").as_bytes()), false);
+    }
+    let body: Vec<u8> = catalog.frames(Format::Text, &ScrapeQuery::default()).flatten().collect();
+    let series = String::from_utf8(body).expect("text");
+    let series = series.lines().filter(|line| !line.starts_with('#')).count();
+    assert!((20..=30).contains(&series), "{series}");
+    let over = metrics.all_over_budget();
+    assert!(over.iter().any(|([_, _, limit, _, resource], times)| {
+        (&**limit, &**resource) == ("series-per-kind", "workloads") && *times > 10
+    }));
+}

@@ -1,0 +1,311 @@
+//! Workloads of pods and totals over them: through the program, over a cluster that changes, in shards, with refused kinds
+//! and reloads.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use common::cluster::Cluster;
+use common::{Program, get, run, until, valid_text};
+
+const HERE: [&str; 4] = [
+    "--listen=127.0.0.1:0",
+    "--telemetry-listen=127.0.0.1:0",
+    "--statsd.listen-udp=",
+    "--statsd.listen-tcp=",
+];
+
+/// A program with the addresses of its ports.
+struct Running {
+    _program: Program,
+    main: SocketAddr,
+    telemetry: SocketAddr,
+}
+
+impl Running {
+    fn start(cluster: &Cluster, flags: &[&str]) -> Self {
+        let running = Self::unready(cluster, flags);
+        until("the first lists", || {
+            get(running.telemetry, "/metrics").text().contains("\nkstatd_ready 1\n").then_some(())
+        });
+        running
+    }
+
+    fn unready(cluster: &Cluster, flags: &[&str]) -> Self {
+        let program = Program::start("kstatd", [&HERE[..], flags, &[&cluster.flag()]].concat());
+        let main = program.address(&["Started metrics server"], "address");
+        let telemetry = program.address(&["Started self metrics server"], "address");
+        Self { _program: program, main, telemetry }
+    }
+
+    fn series(&self, path: &str) -> Vec<Series> {
+        let text = get(self.main, path).text();
+        valid_text(&text);
+        text.lines().filter(|line| !line.starts_with('#')).map(series).collect()
+    }
+}
+
+/// A line of the exposition.
+#[derive(Clone, Debug, PartialEq)]
+struct Series {
+    name: String,
+    labels: BTreeMap<String, String>,
+    value: f64,
+}
+
+impl Series {
+    fn pick(&self, names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| self.labels.get(*name).cloned().unwrap_or_default()).collect()
+    }
+}
+
+fn series(line: &str) -> Series {
+    let (series, value) = line.rsplit_once(' ').expect("a value");
+    let (name, rest) = series.split_once('{').unwrap_or((series, "}"));
+    let labels = rest.trim_end_matches('}').split("\",").filter_map(|label| {
+        let (name, value) = label.split_once("=\"")?;
+        Some((name.to_owned(), value.trim_end_matches('"').to_owned()))
+    });
+    let value = value.parse().expect("a number");
+    Series { name: name.to_owned(), labels: labels.collect(), value }
+}
+
+/// Returns the sums of a family by these labels, without sums of 0.
+fn sums(all: &[Series], name: &str, by: &[&str]) -> BTreeMap<Vec<String>, f64> {
+    let mut sums = BTreeMap::new();
+    for series in all.iter().filter(|series| series.name == name) {
+        *sums.entry(series.pick(by)).or_insert(0.0) += series.value;
+    }
+    sums.retain(|_, sum| *sum != 0.0);
+    sums
+}
+
+fn assert_same(have: &BTreeMap<Vec<String>, f64>, want: &BTreeMap<Vec<String>, f64>, of: &str) {
+    assert_eq!(have.keys().collect::<Vec<_>>(), want.keys().collect::<Vec<_>>(), "{of}");
+    for (key, value) in have {
+        let want = want[key];
+        assert!((value - want).abs() <= want.abs() * 1e-9, "{of} {key:?}: {value}, not {want}");
+    }
+}
+
+/// Checks that the totals of a scrape equal the sums over its pods.
+fn check_totals(mut all: Vec<Series>) {
+    let info = |name: &str| all.iter().filter(|series| series.name == name).cloned().collect();
+    let (infos, pods): (Vec<Series>, Vec<Series>) =
+        (info("kstatd_pod_workload_info"), info("kube_pod_info"));
+    assert_eq!(infos.len(), pods.len());
+    let infos: BTreeMap<_, _> =
+        infos.into_iter().map(|series| (series.labels["uid"].clone(), series.labels)).collect();
+    for pod in &pods {
+        let info = &infos[&pod.labels["uid"]];
+        for label in ["namespace", "pod", "node"] {
+            assert_eq!(pod.labels[label], info[label], "{pod:?}");
+        }
+    }
+    all.retain(|series| {
+        series.name != "kube_pod_status_ready" || series.labels["condition"] == "true"
+    });
+    for series in &mut all {
+        if let Some(info) = series.labels.get("uid").and_then(|uid| infos.get(uid)) {
+            series.labels.extend(info.clone());
+        }
+    }
+    for (subject, by) in [
+        ("workload", &["namespace", "workload", "workload_type"][..]),
+        ("namespace", &["namespace"]),
+        ("kube_node", &["node"]),
+    ] {
+        for (from, to, own) in [
+            ("kube_pod_status_phase", "pods", &["phase"][..]),
+            ("kube_pod_status_ready", "pods_ready", &[]),
+            ("kube_pod_container_resource_requests", "resource_requests", &["resource", "unit"]),
+            ("kube_pod_container_resource_limits", "resource_limits", &["resource", "unit"]),
+        ] {
+            let (to, by) = (format!("kstatd_{subject}_{to}"), [by, own].concat());
+            let mut want = sums(&all, from, &by);
+            if subject == "kube_node" {
+                want.retain(|key, _| !key[0].is_empty());
+            }
+            let have = sums(&all, &to, &by);
+            assert!(!have.is_empty(), "{to}");
+            assert_same(&have, &want, &to);
+        }
+    }
+}
+
+/// Returns the number of series by family of workloads.
+fn own(all: &[Series]) -> BTreeMap<&str, usize> {
+    let mut own = BTreeMap::new();
+    for series in all.iter().filter(|series| series.name.starts_with("kstatd_")) {
+        *own.entry(series.name.as_str()).or_default() += 1;
+    }
+    own
+}
+
+/// In every scrape of a cluster that changes quickly, also over expired watches, totals equal the sums over pods.
+#[test]
+fn totals_equal_sums_in_every_scrape() {
+    let cluster = Cluster::new(300);
+    let program = Running::start(&cluster, &[]);
+    cluster.double.set_events_per_second(300.0);
+    for round in 0..25 {
+        if round % 8 == 3 {
+            cluster.double.forget_history();
+        }
+        let before = cluster.double.changes();
+        check_totals(program.series("/metrics"));
+        until("changes", || (cluster.double.changes() > before + 20).then_some(()));
+    }
+    cluster.double.set_events_per_second(0.0);
+    let all = program.series("/metrics");
+    let types: BTreeSet<_> = all
+        .iter()
+        .filter(|series| series.name == "kstatd_pod_workload_info")
+        .map(|series| series.labels["workload_type"].clone())
+        .collect();
+    assert!(types.contains("deployment") && types.contains("statefulset"), "{types:?}");
+    assert!(!types.contains("replicaset"), "{types:?}");
+    let desired =
+        sums(&all, "kstatd_workload_pods_desired", &["namespace", "workload", "workload_type"]);
+    let replicas = sums(&all, "kube_deployment_spec_replicas", &["namespace", "deployment"]);
+    for (key, replicas) in replicas {
+        let key = vec![key[0].clone(), key[1].clone(), "deployment".to_owned()];
+        assert_eq!(desired[&key], replicas, "{key:?}");
+    }
+}
+
+/// Without any families of pods and their owners, totals are the same.
+#[test]
+fn totals_need_no_families_of_pods() {
+    let cluster = Cluster::new(200);
+    let whole = Running::start(&cluster, &[]);
+    let flags = [
+        "--resources=pods,replicasets,jobs",
+        "--metric-denylist=^kube_,^kstatd_pod_workload_info$",
+    ];
+    let totals = Running::start(&cluster, &flags);
+    let (whole, totals) = (whole.series("/metrics"), totals.series("/metrics"));
+    assert!(totals.iter().all(|series| series.name.starts_with("kstatd_")), "{:?}", own(&totals));
+    let by = ["namespace", "node", "workload", "workload_type", "phase", "resource", "unit"];
+    for name in own(&totals).keys() {
+        let (have, mut want) = (sums(&totals, name, &by), sums(&whole, name, &by));
+        if *name == "kstatd_workload_info" {
+            // Workloads without pods are known from their own kinds, which are not watched here.
+            want.retain(|key, _| have.contains_key(key));
+        }
+        assert_same(&have, &want, name);
+    }
+    assert!(own(&totals).len() > 10);
+}
+
+#[test]
+fn allow_lists_namespaces_and_names_of_the_program() {
+    let cluster = Cluster::new(150);
+    let some =
+        Running::start(&cluster, &["--metric-allowlist=^kstatd_workload_pods$,^kube_pod_info$"]);
+    let all = some.series("/metrics");
+    assert_eq!(own(&all).into_keys().collect::<Vec<_>>(), ["kstatd_workload_pods"]);
+    let namespace = all[0].labels["namespace"].clone();
+    let one = some.series(&format!("/metrics?namespace={namespace}"));
+    assert!(own(&one)["kstatd_workload_pods"] > 0);
+    assert!(one.iter().all(|series| series.labels["namespace"] == namespace));
+    let scoped = Running::start(&cluster, &[&format!("--namespaces={namespace}")[..]]);
+    let scoped = scoped.series("/metrics");
+    check_totals(scoped.clone());
+    let by = ["namespace", "workload", "workload_type", "phase"];
+    assert_same(
+        &sums(&scoped, "kstatd_workload_pods", &by),
+        &sums(&one, "kstatd_workload_pods", &by),
+        "kstatd_workload_pods",
+    );
+    let node = Running::start(&cluster, &["--resources=pods", "--node=none"]);
+    assert!(own(&node.series("/metrics")).is_empty());
+    let original = |flags: &[&str]| {
+        let here =
+            ["--host=127.0.0.1", "--port=0", "--telemetry-host=127.0.0.1", "--telemetry-port=0"];
+        let server = cluster.flag();
+        let program = Program::start("kube-state-metrics", [&here[..], flags, &[&server]].concat());
+        let main = program.address(&["Started metrics server"], "address");
+        let text = until("the pods", || {
+            let text = get(main, "/metrics").text();
+            (text.matches("\nkube_pod_info{").count() == 150).then_some(text)
+        });
+        (program, text)
+    };
+    assert!(!original(&["--resources=pods"]).1.contains("kstatd_"));
+    let opted_in = original(&["--metric-opt-in-list=^kstatd_namespace_pods$"]).1;
+    assert!(opted_in.contains("\nkstatd_namespace_pods{"));
+    assert!(!opted_in.contains("kstatd_workload"));
+}
+
+/// Each row is served by one shard, real or virtual, with the value of the whole.
+#[test]
+fn shards_divide_rows() {
+    let cluster = Cluster::new(200);
+    let whole = Running::start(&cluster, &[]);
+    let own_lines = |all: Vec<Series>| {
+        let mut lines: Vec<String> = all
+            .into_iter()
+            .filter(|series| series.name.starts_with("kstatd_"))
+            .map(|series| format!("{} {:?} {}", series.name, series.labels, series.value))
+            .collect();
+        lines.sort();
+        lines
+    };
+    let want = own_lines(whole.series("/metrics"));
+    let mut real = Vec::new();
+    for shard in 0..3 {
+        let shard = format!("--shard={shard}");
+        let process = Running::start(&cluster, &[&shard, "--total-shards=3"]);
+        let part = process.series("/metrics");
+        for family in ["kstatd_workload_pods", "kstatd_pod_workload_info"] {
+            assert!(own(&part)[family] > 0, "{shard} {family}");
+        }
+        // The shard of a pod serves its info.
+        let uids = |name: &str| -> BTreeSet<String> {
+            let named = part.iter().filter(|series| series.name == name);
+            named.map(|series| series.labels["uid"].clone()).collect()
+        };
+        assert_eq!(uids("kstatd_pod_workload_info"), uids("kube_pod_info"));
+        real.extend(part);
+    }
+    assert_eq!(own_lines(real), want);
+    let parts = (0..3).flat_map(|shard| whole.series(&format!("/metrics?shard={shard}/3")));
+    assert_eq!(own_lines(parts.collect()), want);
+}
+
+/// While ReplicaSets cannot be listed, pods of other workloads are resolved, all pods count for namespaces and nodes, and
+/// the status names the kind. The chain is complete as soon as they can be listed.
+#[test]
+fn a_refused_kind_costs_only_its_pods() {
+    let cluster = Cluster::new(200);
+    cluster.double.refuse("replicasets", Some(403));
+    let program = Running::start(
+        &cluster,
+        &["--metric-denylist=^kube_replicaset", "--gate-metrics-until-synced=false"],
+    );
+    let all = program.series("/metrics");
+    let infos =
+        |all: &[Series]| all.iter().filter(|s| s.name == "kstatd_pod_workload_info").count();
+    assert!((1..200).contains(&infos(&all)), "{}", infos(&all));
+    assert!(
+        all.iter()
+            .all(|series| series.labels.get("workload_type").is_none_or(|of| of != "replicaset"))
+    );
+    assert_same(
+        &sums(&all, "kstatd_namespace_pods", &["namespace", "phase"]),
+        &sums(&all, "kube_pod_status_phase", &["namespace", "phase"]),
+        "kstatd_namespace_pods",
+    );
+    let status = get(program.main, "/?format=text").text();
+    let status = if status.contains("replicasets") {
+        status
+    } else {
+        run("kstatd", ["status", &format!("--addr={}", program.main)]).stdout
+    };
+    assert!(status.contains("replicasets") && status.contains("403"), "{status}");
+    cluster.double.refuse("replicasets", None);
+    until("the ReplicaSets", || (infos(&program.series("/metrics")) == 200).then_some(()));
+    check_totals(program.series("/metrics"));
+}
