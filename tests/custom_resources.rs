@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use kstatd::cache::{Catalog, Rendered, Store};
+use kstatd::exposition::message::{Delimited, frames};
 use kstatd::exposition::{Format, ScrapeQuery, Source};
 use kstatd::resources::ObjectBytes;
 use kstatd::resources::custom::resolve::ResolveOptions;
@@ -302,7 +303,15 @@ proptest! {
             store.apply(&rendered);
             catalog.register(schema, vec![store]);
         }
-        let frames = catalog.frames(Format::OpenMetrics, &ScrapeQuery::default());
+        let query = ScrapeQuery::default();
+        let text: Vec<u8> = catalog.frames(Format::Text, &query).flatten().collect();
+        let typed = catalog.typed(&query).into_iter().collect();
+        let protobuf: Vec<u8> = frames(typed, Delimited::default()).flatten().collect();
+        prop_assert_eq!(
+            support::exposition::text_samples(str::from_utf8(&text).unwrap()),
+            Ok(support::exposition::any_protobuf_samples(&protobuf))
+        );
+        let frames = catalog.frames(Format::OpenMetrics, &query);
         let body = String::from_utf8(frames.flatten().collect()).unwrap();
         // A family without series has only its header.
         let lines: Vec<&str> = body.lines().collect();

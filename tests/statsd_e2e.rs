@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kstatd::exposition::message::{self, Delimited};
 use kstatd::exposition::{Format, ScrapeQuery, Source as _};
 use kstatd::statsd::line::ParserFlags;
 use kstatd::statsd::{Clock, Listener, Pipeline, PipelineConfig, StartError};
@@ -286,8 +287,8 @@ impl Harness {
     }
 
     fn protobuf(&self) -> Vec<u8> {
-        let frames = self.pipeline().protobuf_frames(&ScrapeQuery::default());
-        frames.into_iter().flatten().flat_map(|frame| frame.to_vec()).collect()
+        let body = self.pipeline().typed(&ScrapeQuery::default()).expect("a typed form");
+        message::frames(vec![body], Delimited::default()).flatten().collect()
     }
 
     fn wait(&self, seconds: &Value) {

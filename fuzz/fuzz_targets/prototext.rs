@@ -4,7 +4,8 @@
 #![no_main]
 
 use bytes::Bytes;
-use kstatd::exposition::prototext::{Layout, TextConverter};
+use kstatd::exposition::prototext::Layout;
+use kstatd::exposition::text_converter::TextConverter;
 use libfuzzer_sys::fuzz_target;
 
 fn text(body: &[u8], step: usize, layout: Layout) -> Vec<u8> {

@@ -17,6 +17,8 @@ use super::schema::{Family, Schema};
 use super::scrape_interval::ScrapeIntervals;
 use super::snapshot_text::SnapshotText;
 use super::store::{Snapshot, Store};
+use super::typed_snapshot::TypedSnapshot;
+use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 use crate::util::per_minute::MINUTES;
 
@@ -198,21 +200,18 @@ impl Catalog {
     }
 
     /// Applies `make` to the selected resources, restricted to the selected objects.
-    fn body<B: Iterator + Send + 'static>(
+    fn body<B>(
         &self,
         query: &ScrapeQuery,
         make: impl FnOnce(Vec<Resource>) -> B + Send + 'static,
-        nothing: fn() -> B::Item,
-    ) -> Box<dyn Iterator<Item = B::Item> + Send> {
+    ) -> FilteredBody<B> {
         let is_share = self.0.is_share.load(Ordering::Relaxed);
         // The only shard has all objects.
         let shard = query.shard.filter(|shard| shard.total > 1);
         let part = shard.map(|shard| Part::new(shard, is_share));
         let resources = self.snapshot(query, part.as_ref());
-        match Selected::new(query.namespaces.as_ref(), part) {
-            None => Box::new(make(resources)),
-            Some(selected) => Box::new(FilteredBody::new(resources, selected, make, nothing)),
-        }
+        let selected = Selected::new(query.namespaces.as_ref(), part);
+        FilteredBody::new(resources, selected, make)
     }
 
     /// Returns the scrape interval of the least frequent scraper; `None` before any scraper's second scrape.
@@ -273,8 +272,7 @@ impl Source for Catalog {
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Bytes> + Send> {
         let names = query.names.clone();
-        let body = move |resources| Body::new(resources, format, names);
-        self.body(query, body, Bytes::new)
+        Box::new(self.body(query, move |resources| Body::new(resources, format, names)))
     }
 
     fn deflated(
@@ -284,7 +282,12 @@ impl Source for Catalog {
     ) -> Box<dyn Iterator<Item = Piece> + Send> {
         let (names, codes) = (query.names.clone(), Arc::clone(&self.0.codes));
         let body = move |resources| DeflatedBody::new(resources, format, names, codes);
-        self.body(query, body, || Piece::Text(Bytes::new()))
+        Box::new(self.body(query, body))
+    }
+
+    fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {
+        let names = query.names.clone();
+        Some(Box::new(self.body(query, move |resources| TypedSnapshot::new(resources, names))))
     }
 
     fn has_namespaces(&self) -> bool {

@@ -31,6 +31,7 @@ mod scrape_interval;
 mod snapshot_text;
 mod store;
 mod tally;
+mod typed_snapshot;
 
 pub use catalog::{Catalog, UpdateLock};
 pub use counted_labels::CountedLabels;

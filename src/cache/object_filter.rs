@@ -16,6 +16,7 @@ use super::part::Part;
 use super::resource::Resource;
 use super::store::Snapshot;
 use crate::deflate::Scratch;
+use crate::exposition::typed::{FamilyEncoder, TypedBody};
 
 /// Maximum work per step; checking a page costs 1.
 const STEP: usize = if cfg!(test) { 70 } else { 4_096 };
@@ -198,23 +199,25 @@ impl Packer {
     }
 }
 
-/// A body of the matching objects: empty pieces while the filter runs, then the pieces of the body.
-pub(super) struct FilteredBody<B: Iterator> {
+/// A body of the matching objects, which begins when the filter is done.
+pub(super) struct FilteredBody<B> {
     filter: Option<(ObjectFilter, Make<B>)>,
     body: Option<B>,
-    nothing: fn() -> B::Item,
 }
 
 /// The function that starts the body.
 type Make<B> = Box<dyn FnOnce(Vec<Resource>) -> B + Send>;
 
-impl<B: Iterator> FilteredBody<B> {
+impl<B> FilteredBody<B> {
+    /// Returns the body of all objects, or of the selected ones.
     pub(super) fn new(
         mut resources: Vec<Resource>,
-        selected: Selected,
+        selected: Option<Selected>,
         make: impl FnOnce(Vec<Resource>) -> B + Send + 'static,
-        nothing: fn() -> B::Item,
     ) -> Self {
+        let Some(selected) = selected else {
+            return Self { filter: None, body: Some(make(resources)) };
+        };
         resources.reverse();
         let filter = ObjectFilter {
             selected,
@@ -225,20 +228,35 @@ impl<B: Iterator> FilteredBody<B> {
             packer: Packer::default(),
             scratch: Scratch::default(),
         };
-        Self { filter: Some((filter, Box::new(make))), body: None, nothing }
+        Self { filter: Some((filter, Box::new(make))), body: None }
     }
-}
 
-impl<B: Iterator> Iterator for FilteredBody<B> {
-    type Item = B::Item;
-
-    fn next(&mut self) -> Option<B::Item> {
+    /// Returns the body. While the filter runs, does a bounded amount of its work and returns `None`.
+    fn body(&mut self) -> Option<&mut B> {
         if let Some((filter, _)) = &mut self.filter {
-            let Some(resources) = filter.step() else { return Some((self.nothing)()) };
+            let resources = filter.step()?;
             let (_, make) = self.filter.take()?;
             self.body = Some(make(resources));
         }
-        self.body.as_mut()?.next()
+        self.body.as_mut()
+    }
+}
+
+/// Empty pieces while the filter runs, then those of the body.
+impl<B: Iterator<Item: Default>> Iterator for FilteredBody<B> {
+    type Item = B::Item;
+
+    fn next(&mut self) -> Option<B::Item> {
+        match self.body() {
+            Some(body) => body.next(),
+            None => Some(B::Item::default()),
+        }
+    }
+}
+
+impl<B: TypedBody> TypedBody for FilteredBody<B> {
+    fn step(&mut self, encoder: &mut dyn FamilyEncoder, out: &mut Vec<u8>) -> bool {
+        self.body().is_none_or(|body| body.step(encoder, out))
     }
 }
 
@@ -467,10 +485,8 @@ mod tests {
         let stores = vec![store.snapshot_for(&part)];
         let schema = Arc::clone(store.schema());
         let resource = Resource { schema, stores, part_of: None, is_repeatable: true };
-        let selected = Selected::new(None, Some(part)).expect("a selection");
-        let nothing = || unreachable!("its resources are the body");
-        let mut body =
-            FilteredBody::new(vec![resource], selected, |resources| resources.into_iter(), nothing);
+        let selected = Selected::new(None, Some(part));
+        let mut body = FilteredBody::new(vec![resource], selected, |resources| resources);
         let filter = &mut body.filter.as_mut().expect("work").0;
         let resources = std::iter::repeat_with(|| filter.step()).flatten().next().expect("done");
         resources[0].stores[0].pages.clone()
@@ -569,9 +585,8 @@ mod tests {
             Resource { schema, stores: vec![store.snapshot()], part_of: None, is_repeatable: true };
         let mut filter = FilteredBody::new(
             vec![resource.clone()],
-            Selected::new(Some(&["n3".to_owned()].into()), None).expect("a selection"),
-            |resources| resources.into_iter(),
-            || unreachable!("it is a small resource"),
+            Selected::new(Some(&["n3".to_owned()].into()), None),
+            |resources| resources,
         )
         .filter
         .expect("work")

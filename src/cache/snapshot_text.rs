@@ -45,12 +45,17 @@ fn read(page: &Page, family: usize, reader: &mut dyn SeriesVisitor) {
         labels.extend_from_slice(identity.strip_prefix(b"{").unwrap_or(identity));
         let common = labels.len();
         for line in lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
-            let end = memchr::memrchr(b' ', line).unwrap_or(line.len());
-            let rest = line.get(..end).unwrap_or(line);
-            let rest = rest.strip_suffix(b"}").unwrap_or(rest);
+            let (rest, _) = split_line(line);
             labels.truncate(common);
             labels.extend_from_slice(rest.strip_prefix(b"{").unwrap_or(rest));
             reader.series(&labels);
         }
     }
+}
+
+/// Splits the rest of a line behind the identity into its labels, without the closing brace, and its value.
+pub(super) fn split_line(line: &[u8]) -> (&[u8], &[u8]) {
+    let end = memchr::memrchr(b' ', line).unwrap_or(line.len());
+    let (labels, value) = line.split_at(end);
+    (labels.strip_suffix(b"}").unwrap_or(labels), value.get(1..).unwrap_or_default())
 }

@@ -2,56 +2,13 @@
 //!
 //! Used for the process's own metrics: a few families, gathered for each scrape by the module that owns the numbers
 //! ([`Collect`]) and encoded here. Large data (the lines of the cache, the series of StatsD clients) is written
-//! straight from its storage, through the same [`header`], [`float`] and [`Sink`].
+//! straight from its storage, through the same [`header`], [`float`] and [`FamilyEncoder`].
 
-use super::protobuf::{Binary, Length, Sink, fields, varint};
-use super::prototext::{Cursor, Layout, Text};
+use std::time::Duration;
+
+pub use super::typed::Kind;
+use super::typed::{FamilyEncoder, FamilyHead, Sample, SampleValue, TypedBody};
 use super::{Format, float, header, labels};
-
-/// The type of a family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// A monotonic counter.
-    Counter,
-    /// A value that can go up and down.
-    Gauge,
-    /// Quantiles, sum and count.
-    Summary,
-    /// Cumulative buckets, sum and count.
-    Histogram,
-}
-
-impl Kind {
-    /// Returns the type's name in the text formats.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Summary => "summary",
-            Self::Histogram => "histogram",
-        }
-    }
-
-    /// Returns the number and name in `io.prometheus.client.MetricType`.
-    #[must_use]
-    pub const fn message(self) -> (u64, &'static str) {
-        match self {
-            Self::Counter => (0, "COUNTER"),
-            Self::Gauge => (1, "GAUGE"),
-            Self::Summary => (2, "SUMMARY"),
-            Self::Histogram => (4, "HISTOGRAM"),
-        }
-    }
-}
-
-/// Appends the name, help and type fields of a family message.
-pub fn head(sink: &mut impl Sink, name: &str, help: &str, kind: Kind) {
-    sink.text(fields::FAMILY_NAME, name.as_bytes());
-    sink.text(fields::FAMILY_HELP, help.as_bytes());
-    let (number, word) = kind.message();
-    sink.word(fields::FAMILY_TYPE, number, word);
-}
 
 /// A source of families with their current values.
 pub trait Collect: Send + Sync {
@@ -182,64 +139,47 @@ impl Family {
         }
     }
 
-    /// Appends the family as a length-delimited message.
-    pub fn delimited(&self, out: &mut Vec<u8>) {
-        let mut length = Length::default();
-        self.message(&mut length);
-        varint(out, length.0 as u64);
-        self.message(&mut Binary(out));
-    }
-
-    /// Appends the family as protobuf text.
-    pub fn prototext(&self, out: &mut Vec<u8>, layout: Layout) {
-        let mut text = Text::new(out, Cursor::new(layout));
-        self.message(&mut text);
-        text.end();
-    }
-
-    fn message(&self, sink: &mut impl Sink) {
-        head(sink, self.name, self.help, self.kind);
-        for Series { labels, value } in &self.series {
-            sink.message(fields::FAMILY_METRIC, |metric| {
-                label_pairs(metric, labels);
-                match value {
-                    Value::Number(value) => {
-                        let field = match self.kind {
-                            Kind::Counter => fields::COUNTER,
-                            _ => fields::GAUGE,
-                        };
-                        metric.message(field, |number| number.double(fields::VALUE, *value));
-                    }
-                    Value::Histogram(buckets) => {
-                        metric.message(fields::HISTOGRAM, |histogram| buckets.message(histogram));
-                    }
-                }
-            });
+    /// Passes the family to an encoder. `created` is the start of all its series that start from zero, if known.
+    pub fn encode(
+        &self,
+        created: Option<Duration>,
+        encoder: &mut dyn FamilyEncoder,
+        out: &mut Vec<u8>,
+    ) {
+        let head = FamilyHead { name: self.name, help: self.help, kind: self.kind };
+        for pass in 0..encoder.passes() {
+            encoder.begin(&head, pass);
+            for Series { labels, value } in &self.series {
+                let value = match value {
+                    Value::Number(value) => SampleValue::Number(*value),
+                    Value::Histogram(buckets) => SampleValue::Histogram {
+                        count: buckets.count(),
+                        sum: buckets.sum,
+                        bounds: buckets.bounds,
+                        counts: &buckets.counts,
+                        native: None,
+                    },
+                };
+                encoder.sample(&Sample { labels: [labels, b""], value, created }, out);
+            }
+            encoder.end(out);
         }
     }
 }
 
-impl Buckets {
-    fn message(&self, sink: &mut impl Sink) {
-        sink.unsigned(fields::SAMPLE_COUNT, self.count());
-        sink.double(fields::SAMPLE_SUM, self.sum);
-        for (bound, count) in self.iter() {
-            sink.message(fields::BUCKET, |bucket| {
-                bucket.unsigned(fields::CUMULATIVE_COUNT, count);
-                bucket.double(fields::UPPER_BOUND, bound);
-            });
-        }
-    }
+/// Families as the typed form of a source. They are few, so one step passes all.
+pub struct TypedFamilies {
+    /// The families, in exposition order.
+    pub families: Vec<Family>,
+    /// The start of their series, if known.
+    pub created: Option<Duration>,
 }
 
-/// Appends the labels of a metric.
-#[inline]
-pub fn label_pairs(metric: &mut impl Sink, rendered: &[u8]) {
-    for (name, value) in labels::iter(rendered) {
-        metric.message(fields::LABEL, |label| {
-            label.text(fields::LABEL_NAME, name);
-            label.text(fields::LABEL_VALUE, &labels::plain(value));
-        });
+impl TypedBody for TypedFamilies {
+    fn step(&mut self, encoder: &mut dyn FamilyEncoder, out: &mut Vec<u8>) -> bool {
+        let families = std::mem::take(&mut self.families);
+        families.iter().for_each(|family| family.encode(self.created, encoder, out));
+        false
     }
 }
 
@@ -274,6 +214,9 @@ fn with_bound(labels: &[u8], format: Format, bound: f64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exposition::message::{self, Delimited, ProtoText};
+    use crate::exposition::prototext::Layout;
+    use crate::exposition::text_converter::TextConverter;
 
     fn families() -> [Family; 3] {
         let buckets = Buckets { bounds: &[0.5, 1.0], counts: vec![0, 1, 2], sum: 2.5 };
@@ -320,18 +263,21 @@ mod tests {
     #[test]
     fn every_kind_of_family_as_messages() {
         let text = "name:\"a_total\" help:\"Counts \\\"\\\\\\\" and \\n.\" type:COUNTER \
-             metric:{label:{name:\"x\" value:\"}\\\"\"} label:{name:\"y\" value:\"\"} counter:{value:3}}\n\
+             metric:{label:{name:\"x\" value:\"}\\\"\"} label:{name:\"y\" value:\"\"} \
+             counter:{value:3 created_timestamp:{seconds:7 nanos:500000000}}}\n\
              name:\"b\" help:\"B.\" type:GAUGE metric:{gauge:{value:-1.5}}\n\
              name:\"h\" help:\"H.\" type:HISTOGRAM metric:{label:{name:\"k\" value:\"1\"} \
              histogram:{sample_count:2 sample_sum:2.5 bucket:{cumulative_count:0 upper_bound:0.5} \
-             bucket:{cumulative_count:1 upper_bound:1} bucket:{cumulative_count:2 upper_bound:inf}}}\n";
-        assert_eq!(written(|family, out| family.prototext(out, Layout::Compact)), text);
-        let mut binary = Vec::new();
-        families().iter().for_each(|family| family.delimited(&mut binary));
-        let chunks = std::iter::once(binary.into());
-        let read: Vec<u8> = super::super::prototext::TextConverter::new(chunks, Layout::Compact)
-            .flatten()
-            .collect();
+             bucket:{cumulative_count:1 upper_bound:1} \
+             created_timestamp:{seconds:7 nanos:500000000}}}\n";
+        let body = || -> Vec<Box<dyn TypedBody>> {
+            let created = Some(Duration::from_millis(7_500));
+            vec![Box::new(TypedFamilies { families: families().into(), created })]
+        };
+        let direct = message::frames(body(), ProtoText::new(Layout::Compact));
+        assert_eq!(String::from_utf8(direct.flatten().collect()).expect("UTF-8"), text);
+        let binary = message::frames(body(), Delimited::default());
+        let read: Vec<u8> = TextConverter::new(binary, Layout::Compact).flatten().collect();
         assert_eq!(String::from_utf8(read).expect("UTF-8"), text);
     }
 

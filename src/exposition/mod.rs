@@ -9,14 +9,19 @@ pub(crate) mod deflate;
 pub(crate) mod escape;
 pub(crate) mod family;
 pub(crate) mod float;
+pub(crate) mod frames;
 pub(crate) mod header;
 pub(crate) mod labels;
+pub mod message;
 pub mod negotiate;
 pub mod normalise;
 pub(crate) mod protobuf;
 pub mod prototext;
 pub(crate) mod reader;
 mod source;
+#[cfg(any(test, fuzzing))]
+pub mod text_converter;
+pub mod typed;
 pub(crate) mod value_counts;
 
 pub use source::{DeflatePart, Format, Piece, ScrapeQuery, Source, VirtualShard};

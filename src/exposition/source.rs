@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 
-use super::prototext::{Layout, TextConverter};
+use super::typed::TypedBody;
 
 /// The text formats of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,12 @@ pub enum Piece {
     Deflated(DeflatePart),
 }
 
+impl Default for Piece {
+    fn default() -> Self {
+        Self::Text(Bytes::new())
+    }
+}
+
 /// A source of metrics: one side of the process.
 ///
 /// Each method takes one snapshot when it is called; the iterator yields its content, however slowly it is read, and
@@ -102,23 +108,9 @@ pub trait Source: Send + Sync {
         false
     }
 
-    /// Returns the body as length-delimited `io.prometheus.client.MetricFamily` messages; `None` if the source has no
-    /// such form.
-    fn protobuf_frames(
-        &self,
-        query: &ScrapeQuery,
-    ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
+    /// Returns families and samples as values, for every format but text; `None` if the source has no such form.
+    fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {
         let _ = query;
         None
-    }
-
-    /// Returns the same messages as protobuf text. The default converts [`Source::protobuf_frames`].
-    fn prototext_frames(
-        &self,
-        layout: Layout,
-        query: &ScrapeQuery,
-    ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
-        let frames = self.protobuf_frames(query)?;
-        Some(Box::new(TextConverter::new(frames, layout)))
     }
 }

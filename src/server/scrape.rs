@@ -13,6 +13,7 @@ use super::query::{self, Filters};
 use super::response::{self, Response};
 use super::router::Call;
 use super::shard_query;
+use crate::exposition::message::{self, Delimited, ProtoText};
 use crate::exposition::negotiate::{self, Choice, Dialect, Media, ProtobufEncoding};
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
@@ -137,13 +138,17 @@ impl Scrape {
 
     /// Returns a protobuf body, if every source supports it.
     fn protobuf(&self, encoding: ProtobufEncoding, query: &ScrapeQuery) -> Option<Frames> {
-        let body = |source: &Arc<dyn Source>| match encoding {
-            ProtobufEncoding::Delimited => source.protobuf_frames(query),
-            ProtobufEncoding::Text => source.prototext_frames(Layout::Lines, query),
-            ProtobufEncoding::CompactText => source.prototext_frames(Layout::Compact, query),
-        };
-        let bodies: Option<Vec<Frames>> = self.asked(query).map(body).collect();
-        bodies.map(|bodies| Box::new(bodies.into_iter().flatten()) as Frames)
+        let bodies: Option<Vec<_>> = self.asked(query).map(|source| source.typed(query)).collect();
+        let bodies = bodies?;
+        Some(match encoding {
+            ProtobufEncoding::Delimited => Box::new(message::frames(bodies, Delimited::default())),
+            ProtobufEncoding::Text => {
+                Box::new(message::frames(bodies, ProtoText::new(Layout::Lines)))
+            }
+            ProtobufEncoding::CompactText => {
+                Box::new(message::frames(bodies, ProtoText::new(Layout::Compact)))
+            }
+        })
     }
 }
 

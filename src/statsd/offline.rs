@@ -12,6 +12,7 @@ use super::metrics::{FamilyInputs, Listener};
 use super::scrape::Scrape;
 use super::series::registry::{Registry, Reserved};
 use crate::exposition::budget::Budget;
+use crate::exposition::message::{self, Delimited, ProtoText};
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery};
 use crate::mapper::Mapper;
@@ -158,7 +159,7 @@ impl Offline {
         &self,
         query: &ScrapeQuery,
     ) -> impl Iterator<Item = Bytes> + Send + use<> {
-        self.scrape(query).protobuf()
+        message::frames(vec![Box::new(self.scrape(query))], Delimited::default())
     }
 
     /// Writes the series as protobuf text.
@@ -167,7 +168,7 @@ impl Offline {
         layout: Layout,
         query: &ScrapeQuery,
     ) -> impl Iterator<Item = Bytes> + Send + use<> {
-        self.scrape(query).prototext(layout)
+        message::frames(vec![Box::new(self.scrape(query))], ProtoText::new(layout))
     }
 
     /// Writes the pipeline's own metrics as text format 0.0.4.

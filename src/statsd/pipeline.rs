@@ -22,7 +22,7 @@ use super::scrape::Scrape;
 use super::series::registry::{NameChanges, Registry, Reserved};
 use super::series_snapshot::SeriesSnapshot;
 use crate::exposition::family::{Collect, Family};
-use crate::exposition::prototext::Layout;
+use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::mapper::Mapper;
 use crate::status::Explanation;
@@ -287,19 +287,8 @@ impl Source for Pipeline {
         Box::new(self.scrape(query).text(format))
     }
 
-    fn protobuf_frames(
-        &self,
-        query: &ScrapeQuery,
-    ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
-        Some(Box::new(self.scrape(query).protobuf()))
-    }
-
-    fn prototext_frames(
-        &self,
-        layout: Layout,
-        query: &ScrapeQuery,
-    ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
-        Some(Box::new(self.scrape(query).prototext(layout)))
+    fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {
+        Some(Box::new(self.scrape(query)))
     }
 }
 

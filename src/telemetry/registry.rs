@@ -8,8 +8,8 @@ use bytes::Bytes;
 use super::metric::Row;
 use super::process::Process;
 use super::{build, connections};
-use crate::exposition::family::{Collect, Family};
-use crate::exposition::prototext::Layout;
+use crate::exposition::family::{Collect, Family, TypedFamilies};
+use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, ScrapeQuery, Source, labels};
 
 /// Collects registrations at start-up; [`finish`](Self::finish) turns it into [`OwnMetrics`].
@@ -107,14 +107,12 @@ impl OwnMetrics {
 
     /// Encodes the body of a scrape.
     pub fn encode(&self, format: Format) -> String {
-        let write = |family: &Family, out: &mut Vec<u8>| family.text(out, format);
-        let body = self.written(&ScrapeQuery::default(), write);
-        String::from_utf8_lossy(&body).into_owned()
+        String::from_utf8_lossy(&self.text(&ScrapeQuery::default(), format)).into_owned()
     }
 
-    fn written(&self, query: &ScrapeQuery, write: impl Fn(&Family, &mut Vec<u8>)) -> Vec<u8> {
+    fn text(&self, query: &ScrapeQuery, format: Format) -> Vec<u8> {
         let mut out = Vec::with_capacity(16 << 10);
-        self.asked_for(query).iter().for_each(|family| write(family, &mut out));
+        self.asked_for(query).iter().for_each(|family| family.text(&mut out, format));
         out
     }
 }
@@ -133,37 +131,22 @@ impl Collect for OwnMetrics {
     }
 }
 
-/// Returns the body in one chunk; own metrics are small.
-fn whole(body: Vec<u8>) -> Box<dyn Iterator<Item = Bytes> + Send> {
-    Box::new(std::iter::once(Bytes::from(body)))
-}
-
 impl Source for OwnMetrics {
     fn frames(
         &self,
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        whole(self.written(query, |family, out| family.text(out, format)))
+        // Own metrics are small.
+        Box::new(std::iter::once(Bytes::from(self.text(query, format))))
     }
 
     fn has_namespaces(&self) -> bool {
         true
     }
 
-    fn protobuf_frames(
-        &self,
-        query: &ScrapeQuery,
-    ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
-        Some(whole(self.written(query, Family::delimited)))
-    }
-
-    fn prototext_frames(
-        &self,
-        layout: Layout,
-        query: &ScrapeQuery,
-    ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
-        Some(whole(self.written(query, |family, out| family.prototext(out, layout))))
+    fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {
+        Some(Box::new(TypedFamilies { families: self.asked_for(query), created: None }))
     }
 }
 

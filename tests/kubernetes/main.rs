@@ -4,6 +4,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod api_double;
 mod conformance_values;
@@ -12,5 +14,6 @@ mod families;
 mod gzip;
 mod namespaces;
 mod oracle;
+mod protobuf;
 mod resources;
 mod virtual_shards;

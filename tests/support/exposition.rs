@@ -591,11 +591,24 @@ pub fn text_samples(text: &str) -> Result<BTreeMap<String, String>, String> {
     Ok(out)
 }
 
-/// Returns every sample of a protobuf body.
+/// Returns every sample of a protobuf body of StatsD series and own metrics.
 pub fn protobuf_samples(body: &[u8]) -> BTreeMap<String, String> {
+    for family in messages(body) {
+        let prefixes = ["statsd_", "kstatd_", "promhttp_", "process_", "http_", "go_", "kube_"];
+        let other = prefixes.iter().any(|prefix| family.name().starts_with(prefix));
+        let mut counters = family.metrics.iter().filter_map(|metric| metric.counter.as_ref());
+        assert!(other || counters.all(|counter| counter.created.is_some()), "no creation time");
+    }
+    any_protobuf_samples(body)
+}
+
+/// Returns every sample of a protobuf body.
+pub fn any_protobuf_samples(body: &[u8]) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
+    let mut names = BTreeSet::new();
     for family in messages(body) {
         assert!(family.help.is_some() && family.kind.is_some());
+        assert!(names.insert(family.name().to_owned()), "{} twice", family.name());
         for metric in &family.metrics {
             let mut add = |suffix: &str, bound: Option<(&str, f64)>, value: f64| {
                 let bound = bound.map(|(name, value)| (name, value.to_string()));
@@ -613,12 +626,7 @@ pub fn protobuf_samples(body: &[u8]) -> BTreeMap<String, String> {
             if let Some(single) = metric.gauge.as_ref().or(metric.counter.as_ref()) {
                 add("", None, single.value());
             }
-            if let Some(counter) = &metric.counter {
-                assert_eq!(family.kind, Some(0));
-                let prefixes = ["statsd_", "kstatd_", "promhttp_", "process_", "http_", "go_"];
-                let own = prefixes.iter().any(|prefix| family.name().starts_with(prefix));
-                assert!(own || counter.created.is_some(), "no creation time");
-            }
+            assert_eq!(metric.counter.is_some(), family.kind == Some(0));
             if let Some(summary) = &metric.summary {
                 assert!(summary.created.is_some(), "no creation time");
                 for quantile in &summary.quantiles {

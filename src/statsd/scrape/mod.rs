@@ -1,4 +1,4 @@
-//! Writes the series of the registry as text 0.0.4, OpenMetrics or protobuf, in pieces.
+//! Writes the series of the registry as text 0.0.4 or OpenMetrics, or passes them to an encoder, in pieces.
 //!
 //! A [`Scrape`] takes one snapshot of the membership and then writes without a lock: families by name (the
 //! user's and our own merged), within a family by number of labels and label values. Each series is
@@ -12,8 +12,8 @@
 //! [passes](Writer::begin).
 
 mod openmetrics_names;
-mod protobuf;
 mod text;
+mod typed;
 mod value_buffer;
 mod writer;
 
@@ -35,12 +35,8 @@ use super::series::registry::View;
 use super::series::tree::{Entry, LabelAssembler, Page};
 use crate::exposition::Format;
 use crate::exposition::family::Family as OwnFamily;
-use crate::exposition::prototext::Layout;
+use crate::exposition::frames::{FRAME, Frames};
 
-/// The minimum size of a frame, except for the last one.
-const FRAME: usize = 48 * 1024;
-/// Spare capacity for the series that exceeds the frame size.
-const SLACK: usize = 8 * 1024;
 /// The maximum number of registry pages per piece.
 const MAX_PAGES: usize = 16;
 /// The time limit of a piece. It ends with the first series after this.
@@ -111,23 +107,8 @@ impl Scrape {
 
     /// Writes the body as text.
     pub(crate) fn text(self, format: Format) -> impl Iterator<Item = Bytes> + Send {
-        self.frames(text::TextWriter::new(format))
-    }
-
-    /// Writes the body as length-delimited protobuf messages.
-    pub(crate) fn protobuf(self) -> impl Iterator<Item = Bytes> + Send {
-        let writer = protobuf::DelimitedWriter::new(self.clock.clone());
-        self.frames(writer)
-    }
-
-    /// Writes the body as protobuf text.
-    pub(crate) fn prototext(self, layout: Layout) -> impl Iterator<Item = Bytes> + Send {
-        let writer = protobuf::ProtoTextWriter::new(self.clock.clone(), layout);
-        self.frames(writer)
-    }
-
-    fn frames<W: Writer + Send>(self, writer: W) -> impl Iterator<Item = Bytes> + Send {
-        Frames { scrape: self, writer, out: Vec::new(), rest: Bytes::new(), more: true }
+        let (mut scrape, mut writer) = (self, text::TextWriter::new(format));
+        Frames::new(move |out| scrape.piece(&mut writer, out))
     }
 
     /// Writes a piece. Returns true if there may be more.
@@ -358,39 +339,6 @@ fn read(
         }
     };
     Some(ObserverSample { reading, created })
-}
-
-struct Frames<W> {
-    scrape: Scrape,
-    writer: W,
-    /// The buffer for the next frame.
-    out: Vec<u8>,
-    /// Bytes already written that did not fit into one frame.
-    rest: Bytes,
-    more: bool,
-}
-
-impl<W: Writer> Iterator for Frames<W> {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        if self.rest.is_empty() {
-            if !self.more {
-                return None;
-            }
-            self.out.reserve(FRAME + SLACK);
-            self.more = self.scrape.piece(&mut self.writer, &mut self.out);
-            if self.out.is_empty() {
-                return self.more.then(Bytes::new);
-            }
-            self.rest = Bytes::from(std::mem::take(&mut self.out));
-        }
-        let length = match self.rest.len() {
-            length if length <= 2 * FRAME => length,
-            _ => FRAME,
-        };
-        Some(self.rest.split_to(length))
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::exposition::ScrapeQuery;
-use crate::exposition::prototext::TextConverter;
+use crate::exposition::prototext::Layout;
+use crate::exposition::text_converter::TextConverter;
 use crate::mapper::Mapper;
 use crate::statsd::line::ParserFlags;
 use crate::statsd::{Offline, OfflineConfig};

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use super::writer::{Distribution, ObserverSample, Reading, ScalarSample};
 use crate::exposition::protobuf::{read_varint, unzigzag, varint, zigzag};
-use crate::statsd::series::observer::{HistogramSpec, NativeBucket, NativeView, SummarySpec};
+use crate::exposition::typed::{NativeBucket, NativeHistogram};
+use crate::statsd::series::observer::{HistogramSpec, SummarySpec};
 
 /// The size in bytes after which a chunk is full.
 const CHUNK: usize = 32 * 1024;
@@ -252,7 +253,7 @@ fn get_double(rest: &[u8]) -> Option<(f64, &[u8])> {
     Some((f64::from_le_bytes(*bytes), rest))
 }
 
-fn put_native(out: &mut Vec<u8>, native: &NativeView) {
+fn put_native(out: &mut Vec<u8>, native: &NativeHistogram) {
     varint(out, zigzag(i64::from(native.schema)));
     varint(out, native.zero);
     for buckets in [&native.positive, &native.negative] {
@@ -266,7 +267,7 @@ fn put_native(out: &mut Vec<u8>, native: &NativeView) {
     }
 }
 
-fn get_native(rest: &[u8]) -> Option<(NativeView, &[u8])> {
+fn get_native(rest: &[u8]) -> Option<(NativeHistogram, &[u8])> {
     let (schema, rest) = read_varint(rest)?;
     let (zero, mut rest) = read_varint(rest)?;
     let mut sides = [Vec::new(), Vec::new()];
@@ -285,7 +286,7 @@ fn get_native(rest: &[u8]) -> Option<(NativeView, &[u8])> {
     }
     let [positive, negative] = sides;
     let schema = i32::try_from(unzigzag(schema)).ok()?;
-    Some((NativeView { schema, zero, positive, negative }, rest))
+    Some((NativeHistogram { schema, zero, positive, negative }, rest))
 }
 
 #[cfg(test)]
@@ -299,16 +300,16 @@ mod tests {
         Absent,
         Scalar(f64, u32),
         Summary(u64, f64, u32),
-        Histogram(Vec<u32>, f64, u32, Option<NativeView>),
+        Histogram(Vec<u32>, f64, u32, Option<NativeHistogram>),
     }
 
-    fn native() -> impl Strategy<Value = NativeView> {
+    fn native() -> impl Strategy<Value = NativeHistogram> {
         let side = || prop::collection::btree_map(any::<i32>(), any::<u64>(), 0..200);
         (-4..=8i32, any::<u64>(), side(), side()).prop_map(|(schema, zero, positive, negative)| {
             let [positive, negative] = [positive, negative].map(|side| {
                 side.into_iter().map(|(index, count)| NativeBucket { index, count }).collect()
             });
-            NativeView { schema, zero, positive, negative }
+            NativeHistogram { schema, zero, positive, negative }
         })
     }
 

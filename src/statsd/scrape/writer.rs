@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::exposition::family::Family as OwnFamily;
+use crate::exposition::typed::NativeHistogram;
 use crate::statsd::series::family::Family;
-use crate::statsd::series::observer::{HistogramSpec, NativeView, SummarySpec};
+use crate::statsd::series::observer::{HistogramSpec, SummarySpec};
 use crate::statsd::series::registry::View;
 
 /// The number and kind of passes over the series of a family.
@@ -33,7 +34,7 @@ pub(crate) struct Distribution {
 pub(crate) enum Reading {
     Value(f64),
     Summary { spec: Arc<SummarySpec>, count: u64, sum: f64 },
-    Histogram { spec: Arc<HistogramSpec>, count: u64, sum: f64, native: Option<NativeView> },
+    Histogram { spec: Arc<HistogramSpec>, count: u64, sum: f64, native: Option<NativeHistogram> },
 }
 
 /// The value of a counter or gauge.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::cache::Catalog;
+use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 use crate::kube::FirstSync;
 
@@ -41,5 +42,8 @@ impl Source for GatedCatalog {
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Piece> + Send> {
         self.catalog.deflated(format, query)
+    }
+    fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {
+        self.catalog.typed(query)
     }
 }

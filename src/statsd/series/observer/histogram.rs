@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::native::{Native, NativeView, schema_of};
+use super::native::{Native, schema_of};
 use super::thinning::thin;
 use super::weighted_sum::{DecreaseFlag, add_weighted};
 use crate::exposition::float;
+use crate::exposition::typed::NativeHistogram;
 
 /// The settings that all series of a histogram share.
 #[derive(Debug)]
@@ -134,7 +135,7 @@ impl Histogram {
     }
 
     /// Returns a copy of the native buckets, if they are enabled.
-    pub(crate) fn native(&self) -> Option<NativeView> {
+    pub(crate) fn native(&self) -> Option<NativeHistogram> {
         self.native.as_ref().map(Native::view)
     }
 }

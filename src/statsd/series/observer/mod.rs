@@ -13,7 +13,6 @@ mod weighted_sum;
 
 pub(crate) use distinct::{Distinct, SetSpec};
 pub(crate) use histogram::{Histogram, HistogramSpec};
-pub(crate) use native::{NativeBucket, NativeView, ZERO_THRESHOLD};
 pub(crate) use summary::{Summary, SummarySpec};
 pub(crate) use weighted_sum::DecreaseFlag;
 

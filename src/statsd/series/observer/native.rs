@@ -8,11 +8,10 @@
 
 use std::sync::LazyLock;
 
+use crate::exposition::typed::{NativeBucket, NativeHistogram, ZERO_THRESHOLD};
+
 const MIN_SCHEMA: i32 = -4;
 const MAX_SCHEMA: i32 = 8;
-
-/// The maximum magnitude that counts as zero: 2^-128.
-pub(crate) const ZERO_THRESHOLD: f64 = 2.938_735_877_055_719e-39;
 
 /// The lower bounds of the buckets that divide [0.5, 1), for schemas 1 to 8.
 static BOUNDS: LazyLock<Vec<Vec<f64>>> = LazyLock::new(|| {
@@ -62,13 +61,6 @@ fn index_of(magnitude: f64, schema: i32) -> i32 {
     index + beyond
 }
 
-/// A bucket of a native histogram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NativeBucket {
-    pub(crate) index: i32,
-    pub(crate) count: u64,
-}
-
 /// The sparse buckets of one sign, in ascending order of index.
 type Buckets = Vec<NativeBucket>;
 
@@ -105,15 +97,6 @@ pub(crate) struct Native {
     zero: u64,
     positive: Buckets,
     negative: Buckets,
-}
-
-/// A copy of [`Native`] for the protobuf exposition.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct NativeView {
-    pub(crate) schema: i32,
-    pub(crate) zero: u64,
-    pub(crate) positive: Vec<NativeBucket>,
-    pub(crate) negative: Vec<NativeBucket>,
 }
 
 impl Native {
@@ -154,8 +137,8 @@ impl Native {
     }
 
     /// Returns a copy of the current state.
-    pub(crate) fn view(&self) -> NativeView {
-        NativeView {
+    pub(crate) fn view(&self) -> NativeHistogram {
+        NativeHistogram {
             schema: self.schema,
             zero: self.zero,
             positive: self.positive.clone(),
