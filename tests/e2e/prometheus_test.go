@@ -97,6 +97,12 @@ func startPrometheusWith(t *testing.T, interval, scrapeConfigs string) *promethe
 	if err != nil {
 		t.Fatalf("%v (Debian package prometheus)", err)
 	}
+	return startPrometheusProgram(t, path, interval, scrapeConfigs)
+}
+
+// startPrometheusProgram takes the program and its flags as well.
+func startPrometheusProgram(t *testing.T, path, interval, scrapeConfigs string, flags ...string) *prometheus {
+	t.Helper()
 	dir := t.TempDir()
 	config := fmt.Sprintf("global: {scrape_interval: %[1]s, scrape_timeout: %[1]s}\nscrape_configs:\n%[2]s", interval, scrapeConfigs)
 	file := filepath.Join(dir, "prometheus.yml")
@@ -105,8 +111,8 @@ func startPrometheusWith(t *testing.T, interval, scrapeConfigs string) *promethe
 	}
 	port := harness.FreePort(t)
 	p := &prometheus{t, fmt.Sprintf("http://127.0.0.1:%d", port)}
-	process := harness.Start(t, harness.Program{Name: "prometheus", Path: path},
-		"--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port))
+	process := harness.Start(t, harness.Program{Name: "prometheus", Path: path}, append(flags,
+		"--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port))...)
 	harness.WaitStatus(t, process, p.base+"/-/ready", 200)
 	return p
 }
@@ -227,4 +233,75 @@ mappings:
 		p.waitQuery(fmt.Sprintf(`took_seconds_bucket{job=%q,le="0.25"}`, job), "1")
 	}
 	harness.Eventually(t, "all targets are well", p.targetErrors)
+}
+
+// TestPrometheusScrapesProtobuf has a recent Prometheus scrape both sides as protobuf, with start times and native
+// histograms, and as text.
+func TestPrometheusScrapesProtobuf(t *testing.T) {
+	cluster := harness.StartCluster(t)
+	for _, k := range loadKinds(t) {
+		cluster.Create(k.resource, k.object())
+	}
+	server := harness.StartStatsd(t, harness.KstatdRun(t), `
+mappings:
+- {match: took.*, name: took_seconds, observer_type: histogram, histogram_options: {buckets: [0.25, 1], native_histogram_bucket_factor: 1.1}, labels: {what: $1}}
+`, "--kubeconfig="+cluster.Kubeconfig)
+	const protobuf = "application/vnd.google.protobuf"
+	jobs := map[string]*accepting{
+		"protobuf": newAccepting(t, server.Base, "", protobuf),
+		"text":     newAccepting(t, server.Base, "text/plain;version=0.0.4", "text/plain; version=0.0.4"),
+	}
+	config := ""
+	for job, proxy := range jobs {
+		config += fmt.Sprintf("- {job_name: %s, honor_labels: true, scrape_native_histograms: true, always_scrape_classic_histograms: true, static_configs: [{targets: ['%s']}]}\n", job, proxy.host())
+	}
+	p := startPrometheusProgram(t, harness.Tool(t, "prometheus"), "1s", config, "--enable-feature=created-timestamp-zero-ingestion")
+	for job := range jobs {
+		p.waitQuery(fmt.Sprintf(`up{job=%q}`, job), "1")
+		p.waitQuery(fmt.Sprintf(`kube_deployment_spec_replicas{job=%q,deployment="e2e-deployments"}`, job), "3")
+	}
+	// The first increment of a new series, which its first sample already contains, is an increase.
+	server.SendUDP("hits:5|c|#code:200\nlevel:42.5|g\nsize:0.5:1.5|d\ntook.a:125:500|ms")
+	p.waitQuery(`increase(hits{job="protobuf",code="200"}[1m]) >= bool 5`, "1")
+	p.waitQuery(`increase(size_count{job="protobuf"}[1m]) >= bool 2`, "1")
+	p.waitQuery(`histogram_count(increase(took_seconds{job="protobuf",what="a"}[1m])) >= bool 2`, "1")
+	p.waitQuery(`increase(took_seconds_bucket{job="protobuf",le="0.25"}[1m]) >= bool 1`, "1")
+	// Text has no start time: nothing increases after the first sample.
+	p.waitQuery(`increase(hits{job="text",code="200"}[1m])`, "0")
+	p.waitQuery(`histogram_count(took_seconds{job="protobuf"})`, "2")
+	p.waitQuery(`level{job="protobuf"}`, "42.5")
+	// Both have the same series and values, except for native histograms and those of Prometheus itself.
+	of := func(what, job string) string {
+		return fmt.Sprintf(`%s by (__name__) ({job=%q,__name__!~"up|scrape_.*|took_seconds"})`, what, job)
+	}
+	for _, what := range []string{"count", "sum"} {
+		p.waitQuery(fmt.Sprintf(`count(%s == on (__name__) %s) == bool count(%s)`, of(what, "protobuf"), of(what, "text"), of("count", "text")), "1")
+		p.waitQuery(fmt.Sprintf(`count(%s) == bool count(%s)`, of("count", "protobuf"), of("count", "text")), "1")
+	}
+	p.waitQuery(fmt.Sprintf(`count(%s) > bool 200`, of("count", "protobuf")), "1")
+	harness.Eventually(t, "all targets are well", p.targetErrors)
+	for job, format := range jobs {
+		if format.right.Load() == 0 || format.wrong.Load() != 0 {
+			t.Errorf("%s: %d answers in the format asked for, %d in another", job, format.right.Load(), format.wrong.Load())
+		}
+	}
+	// The parsers of the server and of the Go library read the same samples as in text.
+	read := map[string]int{}
+	for _, accept := range []string{protobuf + ";proto=io.prometheus.client.MetricFamily;encoding=delimited", "text/plain"} {
+		answer, err := harness.Get(server.Base+"/metrics", "Accept", accept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read[accept], err = serverReads(answer.Body, answer.Header.Get("Content-Type")); err != nil {
+			t.Errorf("the server: %v", err)
+		}
+		if err := libraryReads(answer.Body, answer.Header); err != nil {
+			t.Errorf("the Go library: %v", err)
+		}
+	}
+	for accept, samples := range read {
+		if samples == 0 || samples != read["text/plain"] {
+			t.Errorf("the server reads %d samples of %s, %d of text", samples, accept, read["text/plain"])
+		}
+	}
 }
