@@ -14,7 +14,8 @@ use super::{diff, personality, run};
 use crate::cli::kube_args::KubeArgs;
 use crate::cli::native::{
     CardinalityCommand, CheckArgs, Cli, CliCommand, CustomCommand, DraftArgs, ExplainArgs,
-    RbacArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs, RunArgs, StatusArgs,
+    ExplainCommand, ObjectArgs, RbacArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs, RunArgs,
+    StatusArgs,
 };
 use crate::cli::profile::{ProfileCommand, ProfileDiffArgs};
 use crate::cli::statsd_flags::StatsdArgs;
@@ -68,7 +69,10 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Some(CliCommand::Render { what: RenderCommand::Statsd(args) }) => render_statsd(&args),
         Some(CliCommand::Status(args)) => return status(args),
         Some(CliCommand::Top(args)) => return super::top::main(*args),
-        Some(CliCommand::Explain(args)) => explain(*args),
+        Some(CliCommand::Explain(args)) => match args.what {
+            Some(ExplainCommand::Object(args)) => explain_object(args),
+            None => explain(*args),
+        },
         Some(CliCommand::Cardinality { what: CardinalityCommand::Suggest(args) }) => {
             super::cardinality::suggest(*args)
         }
@@ -213,7 +217,7 @@ fn mapper(statsd: &StatsdArgs) -> Result<Mapper, String> {
 
 /// Prints the explanation of each line. Fails if any line is rejected.
 fn explain(args: ExplainArgs) -> Result<(), String> {
-    let ExplainArgs { lines, all, addr, output, access, statsd } = args;
+    let ExplainArgs { what: _, lines, all, addr, output, access, statsd } = args;
     let (statsd, mut refused, mut answers) = (&statsd.0, 0, Vec::new());
     if let Some(addr) = addr {
         let access = access::access(access)?;
@@ -245,6 +249,20 @@ fn explain(args: ExplainArgs) -> Result<(), String> {
         (0, _) => Ok(()),
         (refused, lines) => Err(format!("{refused} of {lines} lines were rejected")),
     }
+}
+
+/// Prints why an object has its series, or none. Fails if it has none.
+fn explain_object(args: ObjectArgs) -> Result<(), String> {
+    let ObjectArgs { resource, object, addr, output, access } = args;
+    let process = ProcessClient::new(&addr, access::access(access)?, &user_agent())?;
+    let asked = explain::ask_about_object(&process, &resource, &object);
+    let explained = command_runtime()?.block_on(asked)?;
+    let series = explained.series;
+    match output.is_json() {
+        true => print(&json_line(&explained.json())),
+        false => print(&explained.text),
+    };
+    if series > 0 { Ok(()) } else { Err(format!("{resource} {object} has no series")) }
 }
 
 fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {

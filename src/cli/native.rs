@@ -69,7 +69,8 @@ pub enum CliCommand {
     /// Show the metrics and labels with the most series of a running process; exit codes as for
     /// `status`
     Top(Box<TopArgs>),
-    /// Explain how a StatsD line is parsed, which mapping rules are tried, and which series result
+    /// Explain how a StatsD line is parsed, which mapping rules are tried, and which series result; or
+    /// why an object has its series
     Explain(Box<ExplainArgs>),
     /// Find mapping rules that reduce cardinality
     Cardinality {
@@ -310,9 +311,40 @@ const LOCAL_PARSING_FLAGS: [&str; 6] = [
     "statsd.sets",
 ];
 
+/// The other subjects of `kstatd explain`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ExplainCommand {
+    /// Ask a running process why an object has its series, or none; exits with 1 if it has none
+    Object(ObjectArgs),
+}
+
+/// Flags of `kstatd explain object`.
+#[derive(Clone, Debug, Args)]
+pub struct ObjectArgs {
+    /// Plural name of the resource, such as pods
+    #[arg(value_name = "RESOURCE")]
+    pub resource: String,
+    /// The object
+    #[arg(value_name = "[NAMESPACE/]NAME")]
+    pub object: String,
+    /// Address of the process's main listener; prefix with https:// for TLS
+    #[arg(long, value_name = "HOST:PORT|URL", default_value = "localhost:8080")]
+    pub addr: String,
+    /// The output format.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Access flags.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
 /// Flags of `kstatd explain`.
 #[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ExplainArgs {
+    /// Another subject than a line.
+    #[command(subcommand)]
+    pub what: Option<ExplainCommand>,
     /// StatsD lines, each explained separately
     #[arg(value_name = "LINE", required = true)]
     pub lines: Vec<OsString>,

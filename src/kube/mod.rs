@@ -10,6 +10,7 @@ pub(crate) mod autosharding;
 pub(crate) mod client;
 mod config;
 pub(crate) mod discovery;
+pub(crate) mod explain_object;
 mod first_sync;
 mod follow;
 pub mod frame;

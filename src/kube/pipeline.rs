@@ -275,6 +275,11 @@ impl PipelineHandle {
         known.then(|| self.status())
     }
 
+    /// Returns the list/watches.
+    pub(super) fn lists(&self) -> Vec<Arc<Progress>> {
+        self.progress().clone()
+    }
+
     fn progress(&self) -> MutexGuard<'_, Vec<Arc<Progress>>> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -20,7 +20,7 @@ pub fn build(denied: &[String], node: &str, unscheduled: bool) -> String {
 }
 
 /// Escapes a value for a selector.
-fn escape(value: &str) -> String {
+pub(super) fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for c in value.chars() {
         if matches!(c, '\\' | ',' | '=') {

@@ -158,6 +158,11 @@ impl Shard {
         }
     }
 
+    /// Returns the index of the shard that the object with this UID belongs to.
+    pub(crate) fn owner(&self, uid: &[u8]) -> i64 {
+        jump_hash(fnv1a64(uid), self.total)
+    }
+
     /// Returns true if the object with this UID is followed by the shard.
     #[must_use]
     pub fn keeps(&self, uid: &[u8]) -> bool {

@@ -68,7 +68,7 @@ pub(crate) fn line(query: &str, parameter: &str) -> Result<Option<Vec<u8>>, Stri
     Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
-fn refuse(status: u16, error: &str, is_json: bool) -> Response {
+pub(super) fn refuse(status: u16, error: &str, is_json: bool) -> Response {
     if !is_json {
         return response::error(status, format!("{error}\n"));
     }

@@ -25,6 +25,7 @@ pub(crate) mod body;
 pub(crate) mod cardinality;
 pub(crate) mod connection;
 pub(crate) mod explain;
+pub(crate) mod explain_object;
 mod fair_queue;
 pub mod gzip;
 mod handshake;

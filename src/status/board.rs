@@ -1,5 +1,6 @@
 //! Collects the status from its reporters.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,6 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::explanation::Explanation;
 use super::facts::{Facts, Kind, LARGEST, Program, State};
 use super::history::{History, STEP, Sample};
+use super::object_explanation::{ObjectExplanation, ObjectName};
 use super::{judge, text};
 use crate::telemetry::cardinality::{self, Report};
 use crate::telemetry::census::Question;
@@ -43,7 +45,16 @@ pub(crate) trait Reporter: Send + Sync {
         let _ = (line, all);
         None
     }
+
+    /// Explains why an object has its series, or none; `None` if it watches no objects.
+    fn explain_object(&self, object: ObjectName) -> Option<ObjectFuture> {
+        let _ = object;
+        None
+    }
 }
+
+/// The future explanation of an object.
+pub(crate) type ObjectFuture = Pin<Box<dyn Future<Output = ObjectExplanation> + Send>>;
 
 /// All reporters, and the history of the last hour.
 pub(crate) struct Board {
@@ -56,6 +67,8 @@ pub(crate) struct Board {
     summary: Mutex<Option<(Instant, String)>>,
     /// Limits requests that take longer than a millisecond to one at a time.
     worker: SerialBlocking,
+    /// Limits questions about objects to one at a time.
+    objects: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -80,7 +93,8 @@ impl Board {
         let started = unix(SystemTime::now());
         let (past, summary, worker) =
             (Mutex::default(), Mutex::default(), SerialBlocking::default());
-        Self { name, started, scrapes, reporters, past, summary, worker }
+        let objects = tokio::sync::Mutex::default();
+        Self { name, started, scrapes, reporters, past, summary, worker, objects }
     }
 
     /// Collects the current facts.
@@ -149,6 +163,14 @@ impl Board {
         let tell = move || board.reporters.iter().find_map(|reporter| reporter.explain(&line, all));
         let told = self.worker.run(tell).await;
         told.inspect_err(|error| tracing::error!(%error, "explaining a line failed")).ok()?
+    }
+
+    /// Explains an object, one at a time; `None` if the process watches no objects.
+    pub(crate) async fn explain_object(&self, object: ObjectName) -> Option<ObjectExplanation> {
+        let mut reporters = self.reporters.iter();
+        let told = reporters.find_map(|reporter| reporter.explain_object(object.clone()))?;
+        let _turn = self.objects.lock().await;
+        Some(told.await)
     }
 
     /// Reports the largest metrics and their labels; `None` if no reporter has countable series. It

@@ -1,4 +1,4 @@
-//! What the judgement found, by severity.
+//! The findings of a judgement, by severity.
 
 use super::facts::Problem;
 

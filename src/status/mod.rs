@@ -13,13 +13,14 @@ mod findings;
 mod history;
 mod html;
 mod judge;
+mod object_explanation;
 mod plot;
 mod text;
 mod truncation;
 pub(crate) mod words;
 mod writer;
 
-pub(crate) use board::{Board, Reporter};
+pub(crate) use board::{Board, ObjectFuture, Reporter};
 pub(crate) use explanation::Explanation;
 pub(crate) use facts::{
     COUNTED, ConfigFile, DatagramSender, EmptyMetric, Facts, Failure, Fullest, Health, Kind,
@@ -28,5 +29,6 @@ pub(crate) use facts::{
 };
 pub(crate) use history::{Sample, Track};
 pub(crate) use html::{PageContext, STYLE, drawing, page, policy};
+pub(crate) use object_explanation::{FAMILIES, FamilySeries, ObjectExplanation, ObjectName};
 pub(crate) use text::text;
 pub(crate) use writer::Writer;

@@ -1,13 +1,36 @@
-//! `kstatd explain LINE --addr URL`: asks a running process to explain a line.
+//! `kstatd explain LINE --addr URL` and `kstatd explain object`: asks a running process to explain a line or an object.
 //!
 //! The process itself formats the text, so the versions need not match.
 
 use serde_json::{Map, Value};
 
 use super::process_client::ProcessClient;
+use crate::server::cardinality::KSTATD_PREFIX;
 use crate::server::explain::PATH;
+use crate::server::explain_object::OBJECT_PATH;
 use crate::server::query::percent_encode;
 use crate::status::words::printable;
+
+/// The explanation of an object by a process.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+pub(crate) struct ExplainedObject {
+    /// The text for a terminal, ending with a line feed.
+    pub(crate) text: String,
+    /// The number of series of the object.
+    pub(crate) series: u64,
+    /// All other fields.
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+}
+
+impl ExplainedObject {
+    /// Returns the explanation as JSON, without its text.
+    pub(crate) fn json(self) -> Value {
+        let mut fields = self.fields;
+        fields.insert("series".to_owned(), self.series.into());
+        Value::Object(fields)
+    }
+}
 
 /// The explanation of a line by a process.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -44,6 +67,35 @@ pub(crate) async fn ask(
         target.push_str("&all=1");
     }
     let mut explained: Explained = process.data(&target).await?;
-    explained.text = explained.text.lines().map(|line| format!("{}\n", printable(line))).collect();
+    explained.text = printable_lines(&explained.text);
     Ok(explained)
+}
+
+/// Requests the explanation of an object, `[NAMESPACE/]NAME`. Under the name kube-state-metrics the path has a prefix.
+///
+/// # Errors
+/// When there is no explanation; the text contains the reason.
+pub(crate) async fn ask_about_object(
+    process: &ProcessClient,
+    resource: &str,
+    object: &str,
+) -> Result<ExplainedObject, String> {
+    let (namespace, name) = object.split_once('/').unwrap_or(("", object));
+    let [resource, namespace, name] =
+        [resource, namespace, name].map(|text| percent_encode(text.as_bytes()));
+    let query = format!("format=json&resource={resource}&namespace={namespace}&name={name}");
+    let asked = process.data(&format!("{OBJECT_PATH}?{query}")).await;
+    let mut explained: ExplainedObject = match asked {
+        Ok(explained) => explained,
+        Err(error) => {
+            let below = process.data(&format!("{KSTATD_PREFIX}{OBJECT_PATH}?{query}")).await;
+            below.map_err(|_| error)?
+        }
+    };
+    explained.text = printable_lines(&explained.text);
+    Ok(explained)
+}
+
+fn printable_lines(text: &str) -> String {
+    text.lines().map(|line| format!("{}\n", printable(line))).collect()
 }

@@ -247,15 +247,15 @@ impl Following {
             let store = Arc::new(Store::new(Arc::clone(&following.plan.schema)));
             let rejected = Arc::new(RejectedSet::default());
             let rejected_by_budget = following.budget.is_some().then(|| Arc::clone(&rejected));
+            let handover = Arc::new(Handover::new(following.plan.shard));
             let progress = Progress::new(
                 scope,
-                Arc::clone(&store),
+                (Arc::clone(&store), Arc::clone(&handover)),
                 rejected_by_budget,
                 context.changes.clone(),
             );
             let progress = Arc::new(progress);
             let task_id = ScopeTaskId { following: following.id, scope: number };
-            let handover = Arc::new(Handover::new(following.plan.shard));
             let (quota, budget) = (following.quota.as_ref(), following.budget.as_ref());
             let observers = following.plan.watched.observers.iter();
             let observers = observers.map(|observer| Arc::clone(observer).observe()).collect();

@@ -10,10 +10,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
+use super::handover::Handover;
 use super::rejected_set::{Namespaces, RejectedSet};
-use crate::cache::{Size, Store};
+use crate::cache::{ObjectView, Schema, Size, Store};
 use crate::kube::api_resource::{ApiResource, Scope};
 use crate::kube::frame::Encoding;
+use crate::kube::shard::Shard;
 use crate::telemetry::kube::Reason;
 
 /// The current activity of a list/watch.
@@ -146,6 +148,16 @@ pub(crate) struct Totals {
     pub(crate) rejected: Namespaces,
 }
 
+/// The place of an object.
+pub(crate) struct Placement {
+    /// The shard of the list/watch.
+    pub(crate) shard: Shard,
+    /// A budget leaves it without series.
+    pub(crate) rejected: bool,
+    /// Its number of series by family; `None` if it is not served.
+    pub(crate) families: Option<Vec<u64>>,
+}
+
 /// The part of a [`Progress`] that is guarded by its lock.
 #[derive(Debug, Default)]
 struct ProgressState {
@@ -161,9 +173,9 @@ struct ProgressState {
 /// The progress of a list/watch, shared between the list/watch and readers.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    api: ApiResource,
-    namespace: Option<String>,
+    scope: Scope,
     store: Arc<Store>,
+    handover: Arc<Handover>,
     /// The objects rejected by budgets; `None` without budgets.
     rejected: Option<Arc<RejectedSet>>,
     state: Mutex<ProgressState>,
@@ -181,15 +193,15 @@ impl Progress {
     /// Creates the progress of a list/watch, which has to settle before the pipeline is ready.
     pub(crate) fn new(
         scope: &Scope,
-        store: Arc<Store>,
+        (store, handover): (Arc<Store>, Arc<Handover>),
         rejected: Option<Arc<RejectedSet>>,
         pending: watch::Sender<usize>,
     ) -> Self {
         pending.send_modify(|pending| *pending += 1);
         Self {
-            api: scope.api.clone(),
-            namespace: scope.namespace.clone(),
+            scope: scope.clone(),
             store,
+            handover,
             rejected,
             state: Mutex::default(),
             settled: AtomicBool::new(false),
@@ -321,6 +333,36 @@ impl Progress {
         }
     }
 
+    /// Returns the subject of the list/watch.
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// Returns whether its objects are served.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.shown.load(Ordering::Relaxed)
+    }
+
+    /// Returns the families of its objects.
+    pub(crate) fn schema(&self) -> &Schema {
+        self.store.schema()
+    }
+
+    /// Returns where the object with this uid is.
+    pub(crate) fn place(&self, uid: &[u8]) -> Placement {
+        let families = self.store.schema().families.len();
+        let series = |object: ObjectView<'_>| {
+            let lines = (0..families).map(|family| object.family(family));
+            lines.map(|lines| memchr::memchr_iter(b'\n', lines).count() as u64).collect()
+        };
+        let key = self.store.key(uid);
+        Placement {
+            shard: self.handover.shard(),
+            rejected: self.rejected.as_ref().is_some_and(|rejected| rejected.contains(key)),
+            families: self.store.look(uid, series),
+        }
+    }
+
     /// Returns its status.
     pub(crate) fn status(&self) -> Status {
         self.status_of(&self.lock())
@@ -335,7 +377,7 @@ impl Progress {
     pub(crate) fn pulse(&self) -> Pulse {
         let since = self.lock().failure.as_ref().map(|failure| failure.since);
         Pulse {
-            kind: self.api.name(),
+            kind: self.scope.api.name(),
             objects: self.store.len(),
             events: self.events.load(Ordering::Relaxed),
             current: current(self.last_heard(), since),
@@ -350,7 +392,7 @@ impl Progress {
         drop(state);
         ListWatch {
             status,
-            api: self.api.clone(),
+            api: self.scope.api.clone(),
             size: self.store.size(),
             events: self.events.load(Ordering::Relaxed),
             errors,
@@ -372,13 +414,13 @@ impl Progress {
     /// objects are not served.
     pub(crate) fn rejected(&self) -> Option<(String, Namespaces)> {
         let rejected = self.rejected.as_ref().filter(|_| self.shown.load(Ordering::Relaxed))?;
-        Some((self.api.unique_label(), rejected.namespaces()))
+        Some((self.scope.api.unique_label(), rejected.namespaces()))
     }
 
     fn status_of(&self, state: &ProgressState) -> Status {
         Status {
-            resource: self.api.plural.clone(),
-            namespace: self.namespace.clone(),
+            resource: self.scope.api.plural.clone(),
+            namespace: self.scope.namespace.clone(),
             phase: state.phase,
             listed: state.listed,
             heard: self.last_heard(),

@@ -99,6 +99,11 @@ impl RejectedSet {
         *self.lock() = State::default();
     }
 
+    /// Returns whether the object was rejected.
+    pub(super) fn contains(&self, key: Key) -> bool {
+        self.lock().served.keys.contains_key(&key)
+    }
+
     /// Returns the number of rejected objects.
     pub(crate) fn len(&self) -> u64 {
         self.lock().served.keys.len() as u64

@@ -6,6 +6,7 @@ use super::{LivenessProbe, metrics};
 use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
 use crate::server::cardinality;
+use crate::server::explain_object;
 use crate::server::health::{self, Check, Checks};
 use crate::server::landing_page::{self, Link};
 use crate::server::query::Filters;
@@ -53,6 +54,7 @@ pub(crate) fn router(
     );
     let router = metrics(Router::default(), "/metrics", scrape, http);
     let router = router.merge(cardinality::routes(series, cardinality::KSTATD_PREFIX));
+    let router = router.merge(explain_object::routes(board, cardinality::KSTATD_PREFIX));
     status::add(router, board, status::PREFIXED_PATH, false)
         .at("/healthz", Methods::Any, |_| response::text(200, "OK"))
         .at_async("/livez", Methods::Any, move |call| {

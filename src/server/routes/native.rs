@@ -7,6 +7,7 @@ use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
 use crate::server::cardinality::{self, TSDB_PATH};
 use crate::server::explain;
+use crate::server::explain_object;
 use crate::server::health::{self, Checks};
 use crate::server::landing_page::{self, Link};
 use crate::server::query::Filters;
@@ -61,6 +62,7 @@ pub(crate) fn router(
     links.push(Link::new(status::PATH, status::PATH, "health, with reasons"));
     if !series.is_empty() {
         router = router.merge(cardinality::routes(series, "")).merge(explain::routes(board));
+        router = router.merge(explain_object::routes(board, ""));
         links.push(Link::new(TSDB_PATH, TSDB_PATH, "metrics and labels with the most series"));
     }
     links.push(Link::new("/healthz", "/healthz", "liveness of the process"));

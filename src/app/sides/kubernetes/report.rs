@@ -10,8 +10,8 @@ use crate::cache::Catalog;
 use crate::kube::snapshot::PipelineSnapshot;
 use crate::kube::{self, Client, ListWatch, Phase, PipelineHandle};
 use crate::status::{
-    EmptyMetric, Facts, Failure, Health, Kind, Kubernetes, ObjectsOverBudget, Reporter, SHOWN,
-    Sample,
+    EmptyMetric, Facts, Failure, Health, Kind, Kubernetes, ObjectFuture, ObjectName,
+    ObjectsOverBudget, Reporter, SHOWN, Sample,
 };
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::Reason;
@@ -129,6 +129,14 @@ impl Reporter for KubeReporter {
             unserved_kinds: unserved,
             kinds: pipeline.lists.iter().map(|list| kind(list, now)).collect(),
         });
+    }
+
+    fn explain_object(&self, object: ObjectName) -> Option<ObjectFuture> {
+        let (handle, client) = (self.handle.clone(), self.client.load_full());
+        let metrics = self.metrics.clone();
+        Some(Box::pin(async move {
+            kube::explain_object::explain(&handle, &client, &metrics, object).await
+        }))
     }
 
     fn sample(&self, sample: &mut Sample) {
