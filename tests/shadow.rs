@@ -329,6 +329,59 @@ fn assert_well_formed(page: &str) {
     assert!(open.is_empty(), "{open:?}");
 }
 
+#[test]
+fn statsd_lines_are_relayed_to_the_original() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mapping = folder.path().join("mapping.yml");
+    std::fs::write(&mapping, "mappings:\n- match: a.*.b\n  name: mapped\n  labels: {x: $1}\n")
+        .expect("write");
+    let mapping = format!("--statsd.mapping-config={}", mapping.display());
+    let original = Program::start(
+        "statsd_exporter",
+        [
+            "--web.listen-address=127.0.0.1:0",
+            "--statsd.listen-udp=127.0.0.1:0",
+            "--statsd.listen-tcp=127.0.0.1:0",
+            &mapping,
+        ],
+    );
+    let direct = original.address(&["Accepting StatsD Traffic"], "tcp");
+    let udp = original.address(&["Accepting StatsD Traffic"], "udp");
+    let web = original.address(&["Accepting Prometheus Requests"], "addr");
+    let front = Reserved::new();
+    let [listen, relay] =
+        [format!("--statsd.listen-tcp={}", front.address), format!("--statsd.relay.address={udp}")];
+    let line =
+        ["statsd_exporter", "--web.listen-address=:9102", "--statsd.listen-udp=", &listen, &relay];
+    let url = format!("--original=http://{web}");
+    // With the same mapping both are equal, although the original is older, and lines come to it later.
+    let mut old = TcpStream::connect(direct).expect("connect");
+    old.write_all(b"a.old.b:7|c\nold:1|g\n").expect("send");
+    until("the original knows them", || {
+        get(web, "/metrics").text().contains("mapped{x=\"old\"} 7").then_some(())
+    });
+    for (flags, want) in [(&[mapping.as_str()][..], 0), (&[], 1)] {
+        let args = ["-o", "json", "--for=13s", "--every=3s", &url];
+        let mut child = Child::start(&args, &[&line[..], flags].concat());
+        let mut sender = until("it listens", || TcpStream::connect(front.address).ok());
+        until("the comparison ends", || {
+            // The last lines are not received.
+            let _ = sender.write_all(b"a.one.b:1|c\na.two.b:5|g\ntimes:3|ms\n");
+            child.0.try_wait().expect("wait").map(drop)
+        });
+        let output = child.output();
+        let report: Value = serde_json::from_str(&output.stdout).expect("JSON");
+        assert_eq!(output.status.code(), Some(want), "{report:#}");
+        let mapped = undocumented(&report).iter().any(|of| of.starts_with("mapped "));
+        assert_eq!(mapped, want == 1, "{report:#}");
+        let [theirs, ours] = cost(&report, "memory, last");
+        assert!(theirs > Some(1e6) && ours > Some(1e6), "{report:#}");
+        assert!(!report["costs"].to_string().contains("API"), "{report:#}");
+        let swap = report["commands"]["swap"].to_string();
+        assert!(swap.contains("kstatd/statsd-exporter"), "{swap}");
+    }
+}
+
 /// A running `kstatd shadow`.
 struct Child(std::process::Child);
 
@@ -350,6 +403,11 @@ impl Child {
     fn interrupt(self) -> Output {
         let kill = ["-c", &format!("kill -INT {}", self.0.id())];
         assert!(Command::new("sh").args(kill).status().expect("kill").success());
+        self.output()
+    }
+
+    /// Waits for the report.
+    fn output(self) -> Output {
         let output = self.0.wait_with_output().expect("end");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
         Output { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }

@@ -12,6 +12,10 @@ use crate::tools::shadow::{self, CommandLine, Options, Original, Target};
 /// The maximum number of example series per difference.
 const EXAMPLES: usize = 5;
 
+/// Own metrics of statsd_exporter that depend on the way by which lines arrive, which is the relay for
+/// the original, and on the lines before.
+const TRANSPORT: &str = "^statsd_exporter_(metrics_total|(udp|tcp|unixgram|relay)_.*)$";
+
 pub(crate) fn main(args: ShadowArgs) -> Outcome {
     match outcome(args) {
         Ok(outcome) => outcome,
@@ -70,6 +74,12 @@ fn options(args: ShadowArgs) -> Result<Options, String> {
         api_server.kubeconfig = args.kubeconfig;
         api_server.environment = true;
     }
+    let increases = matches!(line.original, Original::StatsdExporter(_));
+    let mut ignore = args.ignore;
+    if increases {
+        let transport = regex::Regex::new(TRANSPORT).map_err(|error| error.to_string())?;
+        ignore.push(transport);
+    }
     let telemetry = args.original_telemetry.as_deref();
     let target = Target::new(&args.original, telemetry, &access(args.access)?, &api_server, &line)?;
     Ok(Options {
@@ -80,9 +90,9 @@ fn options(args: ShadowArgs) -> Result<Options, String> {
         rules: Rules {
             open_metrics: false,
             timeout: args.timeout,
-            ignore: args.ignore,
+            ignore,
             // The lines before the start of kstatd are unknown to it.
-            increases: matches!(line.original, Original::StatsdExporter(_)),
+            increases,
             examples: EXAMPLES,
         },
         line,

@@ -56,7 +56,7 @@ func parseManifests(t *testing.T, name, text string) chart {
 				t.Fatal(err)
 			}
 			c.config[m.Name] = m
-		case "Deployment", "StatefulSet", "DaemonSet":
+		case "Deployment", "StatefulSet", "DaemonSet", "Job":
 			c = c.of(t, u)
 		}
 	}
@@ -81,7 +81,8 @@ func (c chart) of(t *testing.T, workload *unstructured.Unstructured) chart {
 		c.container.Args = append(slices.Clone(c.container.Command[1:]), c.container.Args...)
 		c.container.Command = c.container.Command[:1]
 	}
-	if len(c.container.Args) == 0 || c.container.ReadinessProbe == nil || c.container.LivenessProbe == nil {
+	serves := workload.GetKind() != "Job"
+	if len(c.container.Args) == 0 || serves && (c.container.ReadinessProbe == nil || c.container.LivenessProbe == nil) {
 		t.Fatalf("%s has no container with arguments and probes", d.Name)
 	}
 	return c
@@ -247,7 +248,7 @@ func inCluster(t *testing.T, image *harness.Image, cluster *harness.Cluster, nam
 var resourceOfKind = map[string]string{
 	"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
 	"Namespace": "namespaces", "Role": "roles", "RoleBinding": "rolebindings", "Service": "services", "Deployment": "deployments", "StatefulSet": "statefulsets",
-	"DaemonSet": "daemonsets", "PodDisruptionBudget": "poddisruptionbudgets", "NetworkPolicy": "networkpolicies",
+	"DaemonSet": "daemonsets", "Job": "jobs", "PodDisruptionBudget": "poddisruptionbudgets", "NetworkPolicy": "networkpolicies",
 	"Secret": "secrets", "Pod": "pods", "Ingress": "ingresses", "HorizontalPodAutoscaler": "horizontalpodautoscalers",
 }
 

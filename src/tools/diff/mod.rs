@@ -27,7 +27,7 @@ pub(crate) use source::{Source, TEXT, fetch};
 use table::{About, Family, FamilyDifference, Table, TableSummary};
 
 /// The number of consecutive comparisons in which a difference must occur.
-pub(crate) const STREAK: u8 = 2;
+const STREAK: u8 = 2;
 
 /// The settings of `kstatd diff`.
 pub(crate) struct Options {
@@ -107,7 +107,7 @@ impl Comparison {
     /// Prepares a comparison without sampling.
     pub(crate) fn new(names: [String; 2], sources: [Source; 2], rules: Rules) -> Self {
         Self {
-            table: Table::new(rules.ignore.clone()),
+            table: Table::new(rules.ignore.clone(), rules.increases),
             names,
             sources,
             rules,
@@ -130,7 +130,7 @@ impl Comparison {
                 sleep(interval).await;
             }
             self.sample().await?;
-            self.compare();
+            self.compare(false);
             streak += 1;
             if self.seen.suspects == 0 || fixed || streak == STREAK {
                 break;
@@ -193,7 +193,7 @@ impl Comparison {
         let sampled = self.sample().await;
         self.good = if sampled.is_ok() { self.good.saturating_add(1) } else { 0 };
         if self.good >= 2 {
-            self.compare();
+            self.compare(true);
             self.settle(STREAK, STREAK);
             self.table.tidy();
         }
@@ -204,6 +204,12 @@ impl Comparison {
     /// cannot be compared at all.
     pub(crate) fn is_settled(&self) -> bool {
         !(1..=STREAK).contains(&self.good)
+    }
+
+    /// Returns whether enough comparisons were made to confirm a difference. Lost increases show only
+    /// once they exceed those of a round.
+    pub(crate) fn is_conclusive(&self) -> bool {
+        self.compared >= if self.rules.increases { 2 + u32::from(STREAK) } else { STREAK.into() }
     }
 
     /// Returns the number of comparisons.
@@ -233,9 +239,9 @@ impl Comparison {
         Ok(())
     }
 
-    fn compare(&mut self) {
+    fn compare(&mut self, since_start: bool) {
         let at = self.started.elapsed().as_secs() as u32;
-        self.seen = self.table.compare(self.rules.increases, at);
+        self.seen = self.table.compare(since_start, at);
         self.compared += 1;
     }
 

@@ -15,24 +15,46 @@ pub(super) enum SampleKind {
     Counter,
     /// The creation time of a counter.
     Created,
+    /// A quantile, which depends on the observations of the last minutes.
+    Quantile,
+}
+
+/// The comparison of counters.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Counters<'b> {
+    /// By value.
+    Values,
+    /// Counters started at different times: by the increase between the last two samples.
+    Increases,
+    /// The same by the increase since the first samples, given the first two values of each side.
+    Since(&'b [[f64; 2]; 2]),
 }
 
 /// The maximum relative difference between two increases.
 const TOLERANCE: f64 = 0.1;
 
 /// Returns the difference between the values of a series, given the previous and the last sample of
-/// each side. With `increases`, counters started at different times, so that only their increases
-/// are comparable.
+/// each side.
 pub(super) fn differ(
     part: SampleKind,
     a: [f64; 2],
     b: [f64; 2],
-    increases: bool,
+    counters: Counters<'_>,
 ) -> Option<DifferenceKind> {
-    if increases && part == SampleKind::Created {
+    let increases = !matches!(counters, Counters::Values);
+    if increases && matches!(part, SampleKind::Created | SampleKind::Quantile) {
         return None;
     }
     let by_increase = increases && part == SampleKind::Counter;
+    if let (true, Counters::Since(first)) = (by_increase, counters) {
+        // The sides are sampled at different times, and one may lag behind the other. Less than a
+        // round of that leaves the ranges between two samples overlapping.
+        let range =
+            |[before, now]: [f64; 2], [first, second]: [f64; 2]| (before - second, now - first);
+        let ((low_a, high_a), (low_b, high_b)) = (range(a, first[0]), range(b, first[1]));
+        let apart = (low_a - high_b).max(low_b - high_a);
+        return (apart > TOLERANCE * high_a.max(high_b)).then_some(DifferenceKind::Increase);
+    }
     if !by_increase {
         if a.iter().any(|a| b.iter().any(|b| same(*a, *b))) {
             return None;
@@ -75,8 +97,8 @@ fn high([one, other]: [f64; 2]) -> f64 {
 mod tests {
     use super::*;
 
-    const USUAL: bool = false;
-    const INCREASES: bool = true;
+    const USUAL: Counters<'_> = Counters::Values;
+    const INCREASES: Counters<'_> = Counters::Increases;
 
     #[test]
     fn constant_values_must_be_equal() {
@@ -119,5 +141,18 @@ mod tests {
             Some(DifferenceKind::Value)
         );
         assert_eq!(differ(SampleKind::Created, [1.0; 2], [2.0; 2], INCREASES), None);
+    }
+    #[test]
+    fn increases_since_the_start_tolerate_a_lag_of_a_round() {
+        let since =
+            |first: [[f64; 2]; 2], a, b| differ(SampleKind::Counter, a, b, Counters::Since(&first));
+        // A single event between the samples of both sides, at the start, in the middle.
+        assert_eq!(since([[7.0, 8.0], [1.0, 1.0]], [8.0, 8.0], [1.0, 1.0]), None);
+        assert_eq!(since([[7.0; 2], [0.0; 2]], [7.0, 8.0], [1.0, 1.0]), None);
+        assert_eq!(since([[7.0; 2], [0.0; 2]], [8.0, 8.0], [0.0, 1.0]), None);
+        assert_eq!(since([[0.0; 2], [0.0; 2]], [900.0, 1000.0], [1000.0, 1100.0]), None);
+        let lost = Some(DifferenceKind::Increase);
+        assert_eq!(since([[7.0; 2], [0.0; 2]], [9.0, 10.0], [0.0, 0.0]), lost);
+        assert_eq!(since([[0.0; 2], [0.0; 2]], [900.0, 1000.0], [450.0, 500.0]), lost);
     }
 }

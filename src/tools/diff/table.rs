@@ -12,7 +12,7 @@ use regex::Regex;
 
 use super::difference_kind::{DifferenceKind, Side};
 use super::known;
-use super::movement::{self, SampleKind};
+use super::movement::{self, Counters, SampleKind};
 use crate::exposition::reader::{Line, Sample};
 
 /// The chunk size of the string arena, which grows without moving strings.
@@ -74,6 +74,9 @@ struct Series {
     last: u32,
     before: [f64; 2],
     now: [f64; 2],
+    /// The values of the first two samples of each side, if only increases are comparable. A counter
+    /// that appears later started at 0, of another series there is no such value.
+    first_values: Option<Box<[[f64; 2]; 2]>>,
 }
 
 impl Series {
@@ -83,7 +86,7 @@ impl Series {
 
     /// Compares two samples of each side. A series that appears or disappears meanwhile is not
     /// compared.
-    fn compare(&self, increases: bool) -> Option<DifferenceKind> {
+    fn compare(&self, counters: Option<Counters<'_>>) -> Option<DifferenceKind> {
         let steady = |side: usize| {
             let (before, now) = (self.has(seen::BEFORE[side]), self.has(seen::NOW[side]));
             (before == now).then_some(now)
@@ -91,11 +94,36 @@ impl Series {
         match (steady(0)?, steady(1)?) {
             (true, true) => {
                 let values = |side: usize| [self.before[side], self.now[side]];
-                movement::differ(self.part, values(0), values(1), increases)
+                let since =
+                    self.first_values.as_deref().map_or(Counters::Increases, Counters::Since);
+                movement::differ(self.part, values(0), values(1), counters.unwrap_or(since))
             }
+            // Nothing was sent for it since B started.
+            (true, false) if counters.is_none() && self.is_unchanged_in_a() => None,
             (true, false) => Some(DifferenceKind::OnlyInA),
             (false, true) => Some(DifferenceKind::OnlyInB),
             (false, false) => None,
+        }
+    }
+
+    /// Returns whether A has its value since its first sample.
+    fn is_unchanged_in_a(&self) -> bool {
+        self.first_values.as_deref().is_some_and(|first| movement::same(first[0][0], self.now[0]))
+    }
+
+    /// Records the value of a sample, given the number of complete samples before.
+    fn record_first_value(&mut self, side: usize, value: f64, samples: u32) {
+        let missing = if self.part == SampleKind::Counter { 0.0 } else { f64::NEG_INFINITY };
+        let before = self.before[side];
+        let first = &mut self.first_values.get_or_insert_with(|| Box::new([[missing; 2]; 2]))[side];
+        match samples {
+            0 => *first = [value; 2],
+            1 => first[1] = value,
+            // A reset continues the increase.
+            _ if self.part == SampleKind::Counter && value < before => {
+                first.iter_mut().for_each(|of| *of -= before);
+            }
+            _ => {}
         }
     }
 
@@ -201,11 +229,15 @@ pub(super) struct Table {
     hasher: foldhash::fast::RandomState,
     texts: Texts,
     ignore: Vec<Regex>,
+    /// True if only the increases of counters are comparable.
+    increases: bool,
+    /// The number of complete samples of each side.
+    samples: [u32; 2],
 }
 
 impl Table {
     /// Creates an empty table. Families that match one of the patterns are ignored.
-    pub(super) fn new(ignore: Vec<Regex>) -> Self {
+    pub(super) fn new(ignore: Vec<Regex>, increases: bool) -> Self {
         Self {
             families: Vec::new(),
             names: HashMap::new(),
@@ -214,6 +246,8 @@ impl Table {
             hasher: foldhash::fast::RandomState::default(),
             texts: Texts::default(),
             ignore,
+            increases,
+            samples: [0; 2],
         }
     }
 
@@ -243,8 +277,14 @@ impl Table {
         }
     }
 
-    /// Compares the last two samples of each side, `at` seconds after the start.
-    pub(super) fn compare(&mut self, increases: bool, at: u32) -> TableSummary {
+    /// Compares the last two samples of each side, `at` seconds after the start. Increases are those
+    /// between these samples, or with `since_start` those since the first ones.
+    pub(super) fn compare(&mut self, since_start: bool, at: u32) -> TableSummary {
+        let counters = match (self.increases, since_start) {
+            (false, _) => Some(Counters::Values),
+            (true, false) => Some(Counters::Increases),
+            (true, true) => None,
+        };
         let mut out = TableSummary::default();
         for series in &mut self.series {
             let family = &self.families[series.family as usize];
@@ -254,7 +294,7 @@ impl Table {
             let both = seen::NOW[0] | seen::NOW[1];
             out.both += u64::from(series.seen & both == both);
             out.moved += u64::from(series.moves());
-            let differs = series.compare(increases);
+            let differs = series.compare(counters);
             series.streak = match differs {
                 None => 0,
                 Some(_) if differs == series.differs => series.streak.saturating_add(1),
@@ -394,6 +434,7 @@ impl Table {
                     last: 0,
                     before: [0.0; 2],
                     now: [0.0; 2],
+                    first_values: None,
                 });
                 self.index.insert_unique(hash, number, |one| {
                     hasher.hash_one(texts.get(series[*one as usize].text))
@@ -437,6 +478,7 @@ impl Reading<'_> {
     /// Completes the sample.
     pub(super) fn finish(mut self) {
         self.leave();
+        self.table.samples[self.side.index()] += 1;
     }
 
     /// Returns the family named by a comment.
@@ -548,10 +590,14 @@ impl Reading<'_> {
         if !labels.is_empty() {
             text.push('}');
         }
+        let (increases, samples) = (self.table.increases, self.table.samples[side]);
         let series = self.table.series(&text, family, part);
         let family = series.family as usize;
         let again = series.has(seen::NOW[side]);
         if !again {
+            if increases {
+                series.record_first_value(side, value, samples);
+            }
             series.seen |= seen::NOW[side];
             series.now[side] = value;
         }
@@ -581,6 +627,7 @@ fn part(kind: &str, suffix: &str) -> SampleKind {
         ("counter", _) | ("histogram" | "summary", "_sum" | "_count" | "_bucket") => {
             SampleKind::Counter
         }
+        ("summary", _) => SampleKind::Quantile,
         _ => SampleKind::Gauge,
     }
 }

@@ -22,10 +22,11 @@ const CLIENT_REQUESTS: &str = "rest_client_requests_total";
 const CLIENT_BYTES: &str = "rest_client_response_size_bytes_sum";
 const RECEIVED: &str = "kstatd_kubernetes_received_bytes_total";
 const READY: &str = "kstatd_ready";
+const LINES: &str = "statsd_exporter_lines_total";
 
 /// The metrics that are read; the values of a metric's series are summed.
-const METRICS: [&str; 9] =
-    [MEMORY, CPU, STARTED, LISTS, WATCHES, CLIENT_REQUESTS, CLIENT_BYTES, RECEIVED, READY];
+const METRICS: [&str; 10] =
+    [MEMORY, CPU, STARTED, LISTS, WATCHES, CLIENT_REQUESTS, CLIENT_BYTES, RECEIVED, READY, LINES];
 
 /// What a process reports about itself.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +50,11 @@ impl OwnMetrics {
     /// Returns whether it is a kstatd whose first lists are complete or were rejected.
     pub(super) fn is_ready(&self) -> bool {
         self.get(READY) == Some(1.0)
+    }
+
+    /// Returns whether it has received a StatsD line.
+    pub(super) fn has_lines(&self) -> bool {
+        self.get(LINES).is_some_and(|lines| lines > 0.0)
     }
 
     fn requests(&self) -> Option<f64> {

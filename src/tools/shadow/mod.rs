@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, sleep_until};
 
 use crate::kube::client::endpoint::{Access, Endpoint};
-use crate::tools::diff::{Comparison, Rules, STREAK, Source};
+use crate::tools::diff::{Comparison, Rules, Source};
 use candidate::Candidate;
 pub(crate) use candidate::{CommandLine, Original};
 use costs::{Listeners, Meter, OwnMetrics};
@@ -56,7 +56,7 @@ pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<ShadowRe
     let timeout = rules.timeout;
     let mut candidate = Candidate::start(&line)?;
     let endpoints = tokio::select! {
-        endpoints = prepare(&mut candidate, &line, &user_agent, timeout) => endpoints?,
+        endpoints = prepare(&mut candidate, &line, &user_agent, timeout, &say) => endpoints?,
         () = signals.recv() => return Err("stopped before the first comparison".to_owned()),
     };
     let commands = target.commands(&line).await;
@@ -84,10 +84,10 @@ pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<ShadowRe
     candidate.stop().await;
     let Run { comparison, meter, started, events, errors, .. } = run;
     let report = comparison.report();
-    let too_few = format!("{} comparisons, at least {STREAK} are needed", comparison.compared());
+    let too_few = format!("{} comparisons are too few", comparison.compared());
     let verdict = match failure {
         Some(failure) => Verdict::NotCompared(failure),
-        None if comparison.compared() < STREAK.into() => {
+        None if !comparison.is_conclusive() => {
             Verdict::NotCompared(errors.get(COMPARISON).cloned().unwrap_or(too_few))
         }
         None if comparison.differs() => Verdict::Different,
@@ -106,21 +106,25 @@ pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<ShadowRe
     })
 }
 
-/// Waits until kstatd has the state of the cluster. Returns the endpoints of its metrics and of its own metrics.
+/// Waits until kstatd has the state of the cluster, or the first StatsD line. Returns the endpoints of its metrics and of its own metrics.
 async fn prepare(
     candidate: &mut Candidate,
     line: &CommandLine,
     user_agent: &str,
     timeout: Duration,
+    say: &impl Fn(&str),
 ) -> Result<[Endpoint; 2], String> {
     let (metrics, telemetry) = candidate.urls().await?;
     let endpoint = |url: &str| Endpoint::new(url, Access::default(), user_agent);
     let endpoints = [endpoint(&metrics)?, endpoint(&telemetry)?];
-    let Original::KubeStateMetrics(_) = line.original else { return Ok(endpoints) };
+    let is_statsd = matches!(line.original, Original::StatsdExporter(_));
+    if is_statsd {
+        say("waiting for StatsD lines");
+    }
     let synced = async {
         loop {
             match OwnMetrics::fetch(&endpoints[1], timeout).await {
-                Ok(own) if own.is_ready() => return Ok(()),
+                Ok(own) if own.is_ready() || (is_statsd && own.has_lines()) => return Ok(()),
                 Ok(_) => sleep(SYNC_INTERVAL).await,
                 Err(error) => return Err(format!("own metrics of kstatd: {error}")),
             }
@@ -129,7 +133,7 @@ async fn prepare(
     tokio::select! {
         synced = synced => synced?,
         failure = candidate.ended() => return Err(failure),
-        () = sleep(SYNC_TIMEOUT) => {
+        () = sleep(SYNC_TIMEOUT), if !is_statsd => {
             let seconds = SYNC_TIMEOUT.as_secs();
             return Err(format!("the first lists took more than {seconds} s:\n{}", candidate.last_lines()));
         }
@@ -173,7 +177,9 @@ impl<S: Fn(&str)> Run<S> {
             } else {
                 self.meter.skip();
             }
-            if Instant::now() >= end && self.comparison.is_settled() {
+            let is_settled =
+                !is_compared || self.comparison.is_conclusive() && self.comparison.is_settled();
+            if Instant::now() >= end && is_settled {
                 return;
             }
             // The rounds that are still needed at the end keep their distance.
