@@ -1,5 +1,5 @@
-//! Workloads of pods and totals over them: through the program, over a cluster that changes, in shards, with refused kinds
-//! and reloads.
+//! Workloads of pods and totals over them: through the program, over a cluster that changes, in shards and with refused
+//! kinds.
 
 mod common;
 
@@ -271,7 +271,8 @@ fn shards_divide_rows() {
         real.extend(part);
     }
     assert_eq!(own_lines(real), want);
-    let parts = (0..3).flat_map(|shard| whole.series(&format!("/metrics?shard={shard}/3")));
+    let parts =
+        (0..3).flat_map(|shard| whole.series(&format!("/metrics?shard={shard}&total_shards=3")));
     assert_eq!(own_lines(parts.collect()), want);
 }
 
