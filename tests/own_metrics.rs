@@ -352,6 +352,8 @@ fn document_lists_every_own_family() {
         "--statsd.listen-tcp=",
         "--statsd.relay.address=127.0.0.1:9",
         &format!("--statsd.mapping-config={}", mapping.display()),
+        "--standby",
+        "--standby-peers=127.0.0.1:9",
     ]);
     kstatd.has("kstatd_ready", 1.0);
     let own = kstatd.own();
@@ -368,6 +370,7 @@ fn document_lists_every_own_family() {
         "src/telemetry/scrapes.rs",
         "src/kube/snapshot.rs",
         "src/statsd/metrics/families.rs",
+        "src/app/standby/mod.rs",
     ] {
         sources.push_str(&std::fs::read_to_string(root.join(file)).expect(file));
     }

@@ -18,7 +18,9 @@ use tokio::time::{Instant, sleep_until};
 use super::listeners::Listeners;
 use super::personality::{NamedFiles, Personality, Resolve, RunningSide};
 use super::process::file_watch::FileWatch;
+use super::sides::kubernetes::own_identity;
 use super::sides::{RejectedFile, ReloadTrigger, SideKind};
+use super::standby::Standby;
 use super::telemetry::{ConfigFiles, Telemetry};
 use crate::cli::config::{Config, ConfigErrors, FilesInUse, Load, OptionsFile};
 use crate::config_file::reader;
@@ -124,6 +126,7 @@ pub(crate) struct ConfigReloader {
     kinds: &'static [&'static SideKind],
     sides: Vec<RunningSide>,
     listeners: Listeners,
+    standby: Option<Standby>,
     metrics: KubeMetrics,
     status: ConfigFiles,
     step: Step,
@@ -169,6 +172,7 @@ impl ConfigReloader {
         kinds: &'static [&'static SideKind],
         listeners: Listeners,
         sides: Vec<RunningSide>,
+        standby: Option<Standby>,
         telemetry: &Telemetry,
     ) -> Self {
         let InitialConfig { resolve, named_files, watched, config } = initial;
@@ -179,6 +183,7 @@ impl ConfigReloader {
             kinds,
             sides,
             listeners,
+            standby,
             metrics: telemetry.kube.clone(),
             status: telemetry.files.clone(),
             step: Step::Idle,
@@ -281,10 +286,18 @@ impl ConfigReloader {
         self.report();
     }
 
-    /// Stops the listeners and the sides in parallel. The listeners complete the responses in flight first.
+    /// Stops the listeners and the sides in parallel. The listeners complete the responses in flight first. A replica
+    /// of several hands over before that, and passes its last lines on.
     pub(crate) async fn end(mut self) {
+        if let Some(standby) = &self.standby {
+            standby.leave().await;
+        }
         let mut sides: JoinSet<()> =
             self.sides.into_iter().map(|running| running.side.stop()).collect();
+        if let Some(standby) = self.standby {
+            while sides.join_next().await.is_some() {}
+            standby.drain().await;
+        }
         self.listeners.stop().await;
         while sides.join_next().await.is_some() {}
     }
@@ -348,6 +361,9 @@ impl ConfigReloader {
             return self.refuse_config(config, error, true);
         }
         self.listeners.change(config);
+        if let Some(standby) = &self.standby {
+            standby.set_identity(own_identity(config));
+        }
         files(config, self.kinds).iter().for_each(|path| reader::forget_applied(path));
         let had_refused = self.refused.take().is_some();
         let rejects = |running: &RunningSide| running.side.status().rejected;

@@ -21,6 +21,7 @@ mod process;
 mod run;
 mod shadow;
 mod sides;
+mod standby;
 mod statsd_exporter;
 mod telemetry;
 mod top;

@@ -13,6 +13,7 @@ use super::sides::kubernetes::{self, KUBERNETES};
 use super::sides::node::NODE;
 use super::sides::statsd::{self, STATSD};
 use super::sides::{ReloadTrigger, Side, SideKind};
+use super::standby::{Standby, StandbySource};
 use super::telemetry::Telemetry;
 use crate::cli::config::{self, Config, ConfigError, ConfigErrors, Load, Name};
 use crate::cli::kube_flags::KubeArgs;
@@ -24,6 +25,7 @@ use crate::exposition::Source;
 use crate::server::health::Checks;
 use crate::server::pprof;
 use crate::server::readiness::Readiness;
+use crate::server::router::Router;
 use crate::server::routes::native::MetricsEndpoint;
 use crate::server::routes::statsd_exporter::Lifecycle;
 use crate::server::routes::{
@@ -88,11 +90,22 @@ pub(crate) struct RouterContext<'a> {
     pub(crate) board: &'a Arc<Board>,
     /// Notify it to end the process.
     pub(crate) quit: &'a Arc<Notify>,
+    /// The other replicas, with `--standby`.
+    pub(crate) standby: Option<&'a Standby>,
 }
 
 impl RouterContext<'_> {
     fn sources(&self) -> Vec<Arc<dyn Source>> {
-        self.sides.iter().map(|running| running.side.source()).collect()
+        self.sides.iter().map(|running| self.source(running)).collect()
+    }
+
+    /// Returns the metrics of a side, which are empty while this replica is a standby.
+    fn source(&self, running: &RunningSide) -> Arc<dyn Source> {
+        let source = running.side.source();
+        match self.standby.cloned() {
+            Some(standby) => Arc::new(StandbySource { source, standby }),
+            None => source,
+        }
     }
 
     fn series(&self) -> Vec<Arc<dyn Countable>> {
@@ -111,6 +124,9 @@ impl RouterContext<'_> {
     fn own_metrics(&self) -> OwnMetrics {
         let mut recorder = Recorder::default();
         recorder.add(self.telemetry.own.clone());
+        if let Some(standby) = self.standby {
+            recorder.add(standby.clone());
+        }
         self.with_side_metrics(recorder)
     }
 
@@ -181,18 +197,18 @@ pub(crate) fn node(args: &NodeArgs) -> Personality {
 
 /// Builds the routers of `kstatd run` and `kstatd node`.
 fn native_routers(context: &RouterContext<'_>) -> Routers {
-    let endpoint = |RunningSide { kind, side }: &RunningSide| MetricsEndpoint {
-        path: kind.path,
-        about: kind.description,
-        source: side.source(),
-        protobuf: kind.protobuf,
+    let endpoint = |running: &RunningSide| MetricsEndpoint {
+        path: running.kind.path,
+        about: running.kind.description,
+        source: context.source(running),
+        protobuf: running.kind.protobuf,
     };
     let endpoints: Vec<MetricsEndpoint> = context.sides.iter().map(endpoint).collect();
     let (readiness, checks) = (context.readiness.clone(), context.checks());
     let (http, own) = (context.telemetry.http.clone(), context.own_metrics());
     let board = Arc::clone(context.board);
     let (series, profiles) = (context.series(), context.config.profiles);
-    let lifecycle = lifecycle(context);
+    let (lifecycle, standby) = (lifecycle(context), context.standby.cloned());
     Box::new(move |role, gzip| match role {
         Role::Main => {
             let readiness = readiness.clone();
@@ -205,12 +221,21 @@ fn native_routers(context: &RouterContext<'_>) -> Routers {
         }
         Role::Telemetry => {
             let router = telemetry::router(&own, "kstatd", true, &checks, &board);
+            let router = with_polls(router, standby.as_ref());
             match profiles {
                 Profiles::ThisHost => router.restrict(pprof::PREFIX),
                 Profiles::Everybody => router,
             }
         }
     })
+}
+
+/// Adds the path that other replicas poll.
+fn with_polls(router: Router, standby: Option<&Standby>) -> Router {
+    match standby {
+        Some(standby) => standby.route(router),
+        None => router,
+    }
 }
 
 /// Returns the personality of kube-state-metrics.
@@ -238,6 +263,7 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
             let livez = context.sides.iter().find_map(|running| running.side.liveness());
             let (http, own) = (context.telemetry.http.clone(), context.own_metrics());
             let (board, series) = (Arc::clone(context.board), context.series());
+            let standby = context.standby.cloned();
             Box::new(move |role, gzip| match role {
                 Role::Main => {
                     let livez = livez.clone();
@@ -245,7 +271,9 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
                     original_kube::router(sources, &series, gzip, livez, &checks, &board, &http)
                 }
                 Role::Telemetry => {
-                    telemetry::router(&own, "kube-state-metrics", false, &checks, &board)
+                    let router =
+                        telemetry::router(&own, "kube-state-metrics", false, &checks, &board);
+                    with_polls(router, standby.as_ref())
                 }
             })
         },

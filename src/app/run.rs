@@ -9,7 +9,9 @@ use super::listeners::{self, Listeners};
 use super::personality::{Personality, RouterContext, RunningSide, no_sides_error};
 use super::process::lifetime::{block_on, or_exit_on_signal, signals};
 use super::process::{Request, StartupGuard, dump_threads_and_exit, startup_code};
+use super::sides::kubernetes::own_identity;
 use super::sides::{FamilyNames, ReloadTrigger, StartContext, Task};
+use super::standby::Standby;
 use super::telemetry::Telemetry;
 use crate::cli::config::Config;
 use crate::config_file::reader;
@@ -46,7 +48,9 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
         return Err(error);
     }
     let latches = readiness_latches(&readiness, &sides);
-    let board = board(&personality, &sides, &telemetry);
+    let lines = sides.iter().find_map(|running| running.side.lines());
+    let standby = Standby::start(config, &readiness, own_identity(config), lines);
+    let board = board(&personality, &sides, &telemetry, standby.as_ref());
     let quit = Arc::new(Notify::new());
     let context = RouterContext {
         config,
@@ -55,6 +59,7 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
         readiness: &readiness,
         board: &board,
         quit: &quit,
+        standby: standby.as_ref(),
     };
     let routers = (personality.routers)(&context);
     let reviews = sides.iter().find_map(|running| running.side.reviews());
@@ -69,7 +74,7 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
     tokio::spawn(release_latches(latches));
     tokio::spawn(async move { board.keep().await });
     let mut reloader =
-        ConfigReloader::new(initial, personality.sides, listeners, sides, &telemetry);
+        ConfigReloader::new(initial, personality.sides, listeners, sides, standby, &telemetry);
     drop(guard);
     // Reads were unbounded until now; from here on there is a configuration to fall back to.
     reader::limit_waits();
@@ -151,10 +156,16 @@ fn names(personality: &Personality, config: &Config, telemetry: &Telemetry) -> F
 }
 
 /// Builds the data of the status page.
-fn board(personality: &Personality, sides: &[RunningSide], telemetry: &Telemetry) -> Arc<Board> {
+fn board(
+    personality: &Personality,
+    sides: &[RunningSide],
+    telemetry: &Telemetry,
+    standby: Option<&Standby>,
+) -> Arc<Board> {
     let files: Arc<dyn Reporter> = Arc::new(telemetry.files.clone());
+    let standby = standby.map(|standby| Arc::new(standby.clone()) as Arc<dyn Reporter>);
     let sides = sides.iter().filter_map(|running| running.side.reporter());
-    let reporters = sides.chain([files]).collect();
+    let reporters = sides.chain(standby).chain([files]).collect();
     Arc::new(Board::new(personality.program, telemetry.http.log().clone(), reporters))
 }
 

@@ -84,6 +84,8 @@ pub struct Config {
     pub statsd: Option<StatsdArgs>,
     /// The node side.
     pub node: Option<Arc<NodeArgs>>,
+    /// The addresses of the replicas of which one exposes its metrics, if there are several.
+    pub standby: Option<Vec<String>>,
     /// The options file, if configured.
     pub options_file: Option<OptionsFile>,
 }
@@ -249,6 +251,7 @@ fn merged_kstatd(
             .transpose()?,
         statsd: Some(args.statsd.0.clone()),
         node: None,
+        standby: standby(kube_args)?,
         options_file,
     })
 }
@@ -304,8 +307,34 @@ fn merged_kube_state_metrics(
         )?),
         statsd: None,
         node: None,
+        standby: standby(args)?,
         options_file,
     })
+}
+
+/// Returns the addresses of all replicas, if `--standby` is set.
+fn standby(args: &KubeArgs) -> Result<Option<Vec<String>>, ConfigErrors> {
+    let error = |text: String| Err(ConfigErrors::from(ConfigError::Invalid(text)));
+    let peers = &args.standby_peers;
+    if args.standby == peers.is_empty() {
+        return error("--standby and --standby-peers need each other".to_owned());
+    }
+    if !args.standby {
+        return Ok(None);
+    }
+    if named(&args.pod).is_some() {
+        return error(
+            "--standby and --pod exclude each other: the replicas of a StatefulSet cannot be shards and standbys; use --shard and --total-shards for each group of replicas".to_owned(),
+        );
+    }
+    let is_valid = |peer: &String| {
+        let (host, port) = peer.rsplit_once(':').unwrap_or_default();
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
+    };
+    match peers.iter().find(|peer| !is_valid(peer)) {
+        Some(peer) => error(format!("--standby-peers: {peer:?} must be host:port")),
+        None => Ok(Some(peers.clone())),
+    }
 }
 
 fn none(problems: Vec<ConfigError>) -> Result<(), ConfigErrors> {
@@ -342,6 +371,7 @@ pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
         kube: None,
         statsd: Some(args.clone()),
         node: None,
+        standby: None,
         options_file: None,
     })
 }
@@ -372,6 +402,7 @@ pub fn node(args: &NodeArgs, load: Load<'_>) -> Result<Config, ConfigErrors> {
         kube: None,
         statsd: None,
         node: Some(Arc::new(args)),
+        standby: None,
         options_file,
     })
 }

@@ -153,6 +153,10 @@ flags! {
             "Zero-based shard of this instance.";
         total_shards: Int, "total-shards", ["total_shards"], "1",
             "Total number of shards; 1 disables sharding.";
+        standby: Switch, "standby", "",
+            "Expose metrics only while no other replica of --standby-peers does, and answer scrapes with an empty body otherwise.";
+        standby_peers: Names, "standby-peers", "",
+            "Comma-separated telemetry addresses (host:port) of all replicas for --standby; a host name stands for all its addresses. The own address is recognised.";
         tls_config: Text, "tls-config", ["tls_config"], "",
             "Path of the web configuration file (TLS, basic authentication) for both ports.";
         use_apiserver_cache: Switch, "use-apiserver-cache", ["use_api_server_cache"], "",

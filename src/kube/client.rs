@@ -75,7 +75,7 @@ impl Client {
     ///
     /// # Errors
     /// The address or the certificate cannot be used.
-    pub(super) fn of_peer(
+    pub(crate) fn of_peer(
         address: SocketAddr,
         identity: Option<&Arc<CertifiedKey>>,
     ) -> Result<Self, ClientError> {
@@ -296,6 +296,19 @@ impl Client {
             api.request_text(request).await
         })
         .await
+    }
+
+    /// Sends a GET request for `path` and returns a body of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// There is no response, its status is an error, or its body is too long or incomplete.
+    pub(crate) async fn fetch_bytes(&self, path: &str, limit: usize) -> Result<Bytes, String> {
+        let response = self.get(path, "*/*", None).await?;
+        if !response.status().is_success() {
+            return Err(Refusal::read(response).await.message);
+        }
+        let body = Limited::new(response.into_body(), limit).collect().await;
+        body.map(|body| body.to_bytes()).map_err(|error| causes(&*error))
     }
 
     fn place(&self, path: &str) -> String {

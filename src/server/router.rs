@@ -69,11 +69,17 @@ const OPEN: [&str; 4] = ["/", "/healthz", "/livez", "/readyz"];
 /// The response to a client that may not fetch profiles.
 const PROFILES_FORBIDDEN: &str = "Profiles are served to connections from this host (kubectl port-forward, or a local proxy) and to clients authenticated by --auth-filter, a password or a client certificate; --profiles=everybody serves them to every client\n";
 
+/// Marks a request of another replica to a listener that admits everybody.
+#[derive(Clone, Copy, Debug)]
+pub struct Unprotected;
+
 /// The routes of one listener.
 #[derive(Default)]
 pub struct Router {
     routes: Vec<Route>,
     guard: Option<Guard>,
+    /// The path that other replicas poll. Its handler decides what they may see.
+    replicas: Option<&'static str>,
     authorisation: Option<Arc<Authorisation>>,
 }
 
@@ -133,6 +139,12 @@ impl Router {
         self
     }
 
+    /// Exempts a path from users, rate limit and auth filter: other replicas have no password.
+    pub fn for_replicas(mut self, path: &'static str) -> Self {
+        self.replicas = Some(path);
+        self
+    }
+
     /// Adds a handler for all paths without a route.
     pub fn all(self, handler: impl Fn(&Call) -> Response + Send + Sync + 'static) -> Self {
         self.at("", Methods::Any, handler)
@@ -151,7 +163,8 @@ impl Router {
             return self;
         }
         for route in &mut self.routes {
-            route.protected = !OPEN.contains(&route.path.as_str());
+            let path = route.path.as_str();
+            route.protected = !OPEN.contains(&path) && self.replicas != Some(path);
             if route.protected {
                 route.methods = Methods::Any;
             }
@@ -184,10 +197,15 @@ impl Router {
     }
 
     /// Answers one request.
-    pub async fn dispatch(&self, head: Parts) -> Response {
+    pub async fn dispatch(&self, mut head: Parts) -> Response {
         let is_head = head.method == Method::HEAD;
+        let is_exempt = self.replicas == Some(head.uri.path());
+        if is_exempt && self.is_open().await {
+            head.extensions.insert(Unprotected);
+        }
         let mut response = match &self.guard {
             None => self.answer(head, false).await,
+            Some(_) if is_exempt => self.answer(head, false).await,
             Some(guard) => match guard.admit(&head).await {
                 Ok(admitted) => {
                     admitted.put_headers(self.answer(head, admitted.has_password).await)
@@ -204,6 +222,15 @@ impl Router {
             response = response.map(super::body::Body::without_data);
         }
         response
+    }
+
+    /// Returns true if there are neither users nor an auth filter.
+    async fn is_open(&self) -> bool {
+        let has_users = match &self.guard {
+            Some(guard) => guard.has_users().await,
+            None => false,
+        };
+        !has_users && self.authorisation.is_none()
     }
 
     /// Answers a request that has passed the web configuration; `has_password` if it did so with a

@@ -71,14 +71,10 @@ impl Worker {
         self.plan_indexes.clear();
     }
 
-    /// Ends a batch: publishes its counts and passes its lines to the relay.
+    /// Ends a batch: publishes its counts and passes its lines to the relay and to other replicas.
     pub(crate) fn end(&mut self) {
         let applier = &mut self.applier;
-        if let Some(relay) = &applier.shared.relay
-            && !applier.relayed.is_empty()
-        {
-            relay.send(std::mem::take(&mut applier.relayed));
-        }
+        applier.pass_copies();
         let metrics = &applier.shared.metrics;
         if std::mem::take(&mut self.cache_changed) {
             let known = self.key_cache.len() as i64;
@@ -152,12 +148,8 @@ impl Worker {
         if line.is_empty() {
             return self.applier.tally.line(LineOutcome::Empty);
         }
-        if let Some(relay) = &self.applier.shared.relay {
-            if relay.fits(line) {
-                self.applier.relayed.push(line);
-            } else {
-                self.applier.tally.add(Count::RelayLongLines, 1);
-            }
+        if self.applier.copies {
+            self.applier.copy(line);
         }
         work_counter::add(line.len());
         let simple = split_simple(line);

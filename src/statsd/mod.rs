@@ -7,6 +7,7 @@
 
 pub mod line;
 pub(crate) mod mapping;
+pub(crate) mod mirror;
 
 mod clock;
 mod datagram_senders;

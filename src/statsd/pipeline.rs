@@ -5,16 +5,17 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::explain;
-use super::ingest::{LoadedMapping, Shared};
+use super::ingest::{LoadedMapping, Shared, Worker};
 use super::mapping::{self, MappingError};
 use super::metrics::{FamilyInputs, Listener, Metrics, bump, is_own_name};
+use super::mirror::Mirror;
 use super::receive::receiver::Receiver;
 use super::relay::Relay;
 use super::reload::ReloadLock;
@@ -46,6 +47,8 @@ pub struct Pipeline {
     reload_lock: ReloadLock,
     self_metrics: SelfMetrics,
     additional: Option<Arc<dyn Collect>>,
+    /// Applies the lines of other replicas.
+    peer_worker: Mutex<Worker>,
 }
 
 impl std::fmt::Debug for Pipeline {
@@ -91,6 +94,7 @@ impl Pipeline {
             metrics,
             key_cache_size: config.key_cache_size,
             relay,
+            mirror: config.mirrored.then(Mirror::default),
             ..Shared::new(registry, mapper, config.flags)
         });
         // From here on, dropping `threads` stops what was started.
@@ -106,6 +110,7 @@ impl Pipeline {
             threads.expiry = Some(expiry.map_err(StartError::Thread)?);
         }
         Ok(Self {
+            peer_worker: Mutex::new(Worker::new(&shared, Listener::Peer)),
             shared,
             threads: Arc::new(threads),
             udp_address,
@@ -175,6 +180,26 @@ impl Pipeline {
             Ok(mapping::load_and_warn(path).inspect_err(failed)?)
         };
         self.reload_lock.run(read, publish)
+    }
+
+    /// Returns the received lines for other replicas, if they are kept.
+    pub(crate) fn mirror(&self) -> Option<&Mirror> {
+        self.shared.mirror.as_ref()
+    }
+
+    /// Applies lines that another replica received, each followed by a line feed. They are not relayed.
+    pub(crate) fn apply_mirrored(&self, text: &[u8]) {
+        let mut worker = self.peer_worker.lock().unwrap_or_else(|poisoned| {
+            self.peer_worker.clear_poison();
+            let mut worker = poisoned.into_inner();
+            worker.recover();
+            worker
+        });
+        worker.begin();
+        if let Some(lines) = text.strip_suffix(b"\n") {
+            worker.lines(lines);
+        }
+        worker.end();
     }
 
     /// Advances a manual clock and removes expired series.

@@ -59,7 +59,18 @@ impl RelayBatch {
         self.lines == 0
     }
 
-    fn cost(&self) -> usize {
+    /// Returns the lines.
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Returns the number of lines.
+    pub(super) fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    /// Returns the memory that the batch takes in a queue, in bytes.
+    pub(super) fn cost(&self) -> usize {
         self.text.len() + BATCH_BYTES
     }
 }

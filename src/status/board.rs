@@ -121,6 +121,7 @@ impl Board {
             kubernetes: None,
             statsd: None,
             node: None,
+            standby: None,
             files: Vec::new(),
             scrapes: self.scrapes.latest(),
             incomplete_scrapes: self.scrapes.incomplete(),

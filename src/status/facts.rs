@@ -3,6 +3,8 @@
 //! Times are Unix seconds, ages and durations seconds, sizes bytes. Unknown values are absent
 //! (`null`).
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::explanation::Explanation;
@@ -76,6 +78,8 @@ pub(crate) struct Facts {
     pub(crate) statsd: Option<Statsd>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) node: Option<Node>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) standby: Option<StandbyStatus>,
     pub(crate) files: Vec<ConfigFile>,
     /// The last scrapes, newest first.
     pub(crate) scrapes: Vec<Scrape>,
@@ -294,6 +298,29 @@ pub(crate) struct Fullest {
     pub(crate) limit_ratio: Option<f64>,
     /// Seconds until the limit is reached, if the usage grows.
     pub(crate) until_full: Option<f64>,
+}
+
+/// The replicas of which one exposes its metrics.
+#[derive(Debug, Serialize)]
+pub(crate) struct StandbyStatus {
+    /// True if this replica exposes its metrics.
+    pub(crate) active: bool,
+    /// The other replicas.
+    pub(crate) peers: Vec<StandbyPeer>,
+    /// The configured names that cannot be resolved, with the error.
+    pub(crate) unresolved: BTreeMap<String, String>,
+}
+
+/// Another replica.
+#[derive(Debug, Serialize)]
+pub(crate) struct StandbyPeer {
+    pub(crate) address: String,
+    /// True if it exposes its metrics, if it answers.
+    pub(crate) active: Option<bool>,
+    /// The time since which it answers, or does not.
+    pub(crate) since: f64,
+    /// The reason why it does not answer.
+    pub(crate) error: Option<String>,
 }
 
 /// The StatsD side.

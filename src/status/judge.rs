@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::facts::{
-    ConfigFile, EmptyMetric, Facts, Health, Kind, Kubernetes, Listener, Program, State, Statsd,
+    ConfigFile, EmptyMetric, Facts, Health, Kind, Kubernetes, Listener, Program, StandbyPeer,
+    StandbyStatus, State, Statsd,
 };
 use super::findings::Findings;
 use super::words::{bytes, clock, count, duration};
@@ -22,6 +23,7 @@ const NEAR_LIMIT: f64 = 0.9;
 /// Runbook pages that several problems share.
 const NOT_READY: &str = "KstatdNotReady";
 const OVER_BUDGET: &str = "KstatdOverBudget";
+const PARTITION: &str = "KstatdStandbyPartition";
 
 /// The maximum number of kinds named in a sentence.
 const NAMED: usize = 4;
@@ -32,6 +34,9 @@ pub(super) fn judge(facts: &mut Facts) {
     if let Some(kubernetes) = &facts.kubernetes {
         kinds(kubernetes, facts.at, &mut found);
         objects(kubernetes, facts.at, &mut found);
+    }
+    if let Some(of) = &facts.standby {
+        standby(of, facts.at, &mut found);
     }
     facts.files.iter().for_each(|of| file(of, facts.at, &mut found));
     memory(facts, &mut found);
@@ -284,6 +289,38 @@ fn data(kinds: &[&Kind], now: f64) -> String {
         (false, true) => format!("data {} old", duration(now - oldest)),
         (false, false) => "age of the data unknown".to_owned(),
     }
+}
+
+/// Describes which replica exposes metrics, and those that do not answer.
+fn standby(standby: &StandbyStatus, now: f64, found: &mut Findings) {
+    for StandbyPeer { address, since, error, .. } in &standby.peers {
+        if let Some(error) = error {
+            let since = clock(*since, now);
+            let text = format!(
+                "standby: {address} has not answered since {since} ({error}); if it runs, both replicas expose the same metrics"
+            );
+            found.warning(PARTITION, text);
+        }
+    }
+    for (name, error) in &standby.unresolved {
+        let text = format!("standby: the address {name} cannot be looked up ({error})");
+        found.warning(PARTITION, text);
+    }
+    let active = standby.peers.iter().filter(|peer| peer.active == Some(true));
+    let active: Vec<&str> = active.map(|peer| peer.address.as_str()).collect();
+    let others = active.join(", ");
+    if standby.peers.is_empty() && standby.unresolved.is_empty() {
+        let text = "standby: --standby-peers has no address of another replica";
+        found.warning(PARTITION, text.to_owned());
+    }
+    found.note(match (standby.active, active.is_empty()) {
+        (true, true) => "standby: this replica exposes the metrics".to_owned(),
+        (true, false) => format!("standby: this replica exposes the metrics, and so does {others}"),
+        (false, false) => {
+            format!("standby: {others} exposes the metrics, scrapes of this replica are empty")
+        }
+        (false, true) => "standby: no replica exposes the metrics yet".to_owned(),
+    });
 }
 
 /// Describes lost lines.

@@ -25,7 +25,7 @@ pub(crate) use explanation::Explanation;
 pub(crate) use facts::{
     COUNTED, ConfigFile, DatagramSender, EmptyMetric, Facts, Failure, Fullest, Health, Kind,
     Kubernetes, LARGEST, Largest, Listener, Node, ObjectsOverBudget, OverBudget, Refused, Rule,
-    SHOWN, Statsd, Unmapped,
+    SHOWN, StandbyPeer, StandbyStatus, Statsd, Unmapped,
 };
 pub(crate) use history::{Sample, Track};
 pub(crate) use html::{PageContext, STYLE, drawing, page, policy};

@@ -36,8 +36,8 @@ use crate::status::Reporter;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::{KubeMetrics, Recorder};
 
-pub(crate) use connection::is_configured;
-use connection::{ApiServerReviews, Connection, log_version, own_identity};
+use connection::{ApiServerReviews, Connection, log_version};
+pub(crate) use connection::{is_configured, own_identity};
 use custom::{CustomState, definitions_changed};
 use gated::GatedCatalog;
 use report::KubeReporter;

@@ -19,6 +19,7 @@ use crate::exposition::family::Collect;
 use crate::server::authorisation::Reviews;
 use crate::server::health::HealthCheck;
 use crate::server::routes::LivenessProbe;
+use crate::statsd::Pipeline;
 use crate::status::Reporter;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::{KubeMetrics, Recorder};
@@ -201,6 +202,11 @@ pub(crate) trait Side: Send {
 
     /// Returns the detailed health checks.
     fn health(&self) -> Option<HealthChecks> {
+        None
+    }
+
+    /// Returns the StatsD lines to share with other replicas.
+    fn lines(&self) -> Option<Arc<Pipeline>> {
         None
     }
 

@@ -8,16 +8,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{
-    FileReload, HealthChecks, ReloadTrigger, ReservedNames, Side, SideKind, StartContext, Task,
-};
+use super::{FileReload, HealthChecks, ReloadTrigger, Side, SideKind, StartContext, Task};
 use crate::cli::config::Name;
 use crate::cli::services;
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::config_file::reader;
 use crate::exposition::Source;
-use crate::exposition::budget::{Budget, BudgetMode};
-use crate::exposition::family::Collect;
+use crate::exposition::budget::BudgetMode;
 use crate::server::health::Check;
 use crate::statsd::mapping;
 use crate::statsd::{Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartError};
@@ -68,7 +65,17 @@ impl StatsdSide {
             _ => BudgetMode::Enforce,
         };
         let taken = names.of_others(STATSD.name);
-        let pipeline = start(args, args.budget(mode), self_metrics, taken, merged_metrics.clone());
+        let shape = PipelineConfig {
+            budget: args.budget(mode),
+            self_metrics,
+            reserved: taken,
+            additional: merged_metrics.clone(),
+            mirrored: config.standby.is_some(),
+            // statsd_exporter keeps empty labels.
+            keep_empty_labels: self_metrics == SelfMetrics::Original,
+            ..PipelineConfig::default()
+        };
+        let pipeline = start(args, shape);
         let pipeline = pipeline.map_err(|error| error.to_string())?;
         let pipeline_ref = Arc::downgrade(&pipeline);
         names.subscribe(STATSD.name, move |taken| {
@@ -121,6 +128,10 @@ impl Side for StatsdSide {
             listeners.map(check).collect()
         };
         Some(HealthChecks { ready: Arc::new(ready), live: Arc::new(Vec::new) })
+    }
+
+    fn lines(&self) -> Option<Arc<Pipeline>> {
+        Some(Arc::clone(&self.pipeline))
     }
 
     fn file_reload(&self) -> Option<FileReload> {
@@ -266,18 +277,12 @@ pub(crate) fn run_checks(args: &StatsdArgs) -> Result<bool, String> {
     Ok(args.check_config)
 }
 
-/// Starts the pipeline. `reserved` tests for names of other sides; `merged_metrics` is merged into the exposition.
+/// Starts the pipeline. `shape` has the settings that do not depend on the flags.
 ///
 /// # Errors
 ///
 /// Returns an error for the first listener, file or relay target that cannot be used.
-fn start(
-    args: &StatsdArgs,
-    budget: Budget,
-    self_metrics: SelfMetrics,
-    reserved: ReservedNames,
-    merged_metrics: Option<Arc<dyn Collect>>,
-) -> Result<Arc<Pipeline>, StatsdError> {
+fn start(args: &StatsdArgs, shape: PipelineConfig) -> Result<Arc<Pipeline>, StatsdError> {
     let udp = listen_address("UDP", &args.listen_udp)?;
     let tcp = listen_address("TCP", &args.listen_tcp)?;
     let unixgram = Some(args.listen_unixgram.clone()).filter(|path| !path.is_empty());
@@ -312,13 +317,7 @@ fn start(
             target: relay_target(address),
             packet_length: usize::try_from(args.relay_packet_length).unwrap_or(usize::MAX),
         }),
-        budget,
-        // statsd_exporter keeps empty labels.
-        keep_empty_labels: self_metrics == SelfMetrics::Original,
-        reserved,
-        self_metrics,
-        additional: merged_metrics,
-        ..PipelineConfig::default()
+        ..shape
     };
     let pipeline = Pipeline::start(config).map_err(|error| match error {
         StartError::Mapping(error) => StatsdError(format!("error loading config: {error}")),

@@ -218,6 +218,11 @@ impl Guard {
         &self.config
     }
 
+    /// Returns whether users are configured, or an invalid file may contain some.
+    pub(crate) async fn has_users(&self) -> bool {
+        self.config.file().await.map_or(true, |file| !file.users.is_empty())
+    }
+
     /// Decides whether a request may proceed.
     ///
     /// # Errors

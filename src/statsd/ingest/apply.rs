@@ -101,7 +101,10 @@ pub(super) struct Applier {
     pub(super) text: Vec<u8>,
     /// The origin of the current line.
     pub(super) origin: Origin,
+    /// True if lines are copied to the relay or to other replicas: lines of another replica never are.
+    pub(super) copies: bool,
     pub(super) relayed: RelayBatch,
+    pub(super) mirrored: RelayBatch,
     /// True if the lines of this batch are logged.
     pub(super) verbose: bool,
 }
@@ -118,9 +121,38 @@ impl Applier {
             buffer: mapper::Buffer::default(),
             text: Vec::new(),
             origin: Origin::default(),
+            copies: listener != Listener::Peer
+                && (shared.relay.is_some() || shared.mirror.is_some()),
             relayed: RelayBatch::default(),
+            mirrored: RelayBatch::default(),
             verbose: false,
             shared: Arc::clone(shared),
+        }
+    }
+
+    /// Copies a line to the relay and to other replicas.
+    pub(super) fn copy(&mut self, line: &[u8]) {
+        match &self.shared.relay {
+            Some(relay) if relay.fits(line) => self.relayed.push(line),
+            Some(_) => self.tally.add(Count::RelayLongLines, 1),
+            None => {}
+        }
+        if self.shared.mirror.is_some() {
+            self.mirrored.push(line);
+        }
+    }
+
+    /// Passes the copied lines on.
+    pub(super) fn pass_copies(&mut self) {
+        if let Some(relay) = &self.shared.relay
+            && !self.relayed.is_empty()
+        {
+            relay.send(std::mem::take(&mut self.relayed));
+        }
+        if let Some(mirror) = &self.shared.mirror
+            && !self.mirrored.is_empty()
+        {
+            mirror.push(std::mem::take(&mut self.mirrored));
         }
     }
 

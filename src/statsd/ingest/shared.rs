@@ -8,6 +8,7 @@ use crate::mapper::{Mapper, Rule};
 use crate::statsd::datagram_senders::DatagramSenders;
 use crate::statsd::line::ParserFlags;
 use crate::statsd::metrics::{EventType, Metrics, RuleHits};
+use crate::statsd::mirror::Mirror;
 use crate::statsd::relay::Relay;
 use crate::statsd::series::registry::Registry;
 
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     /// The number of keys that a worker caches.
     pub(crate) key_cache_size: usize,
     pub(crate) relay: Option<Relay>,
+    /// The lines for other replicas.
+    pub(crate) mirror: Option<Mirror>,
     /// The load of each sender of datagrams.
     pub(crate) datagram_senders: DatagramSenders,
 }
@@ -67,6 +70,7 @@ impl Shared {
             flags,
             key_cache_size: 4 << 20,
             relay: None,
+            mirror: None,
             datagram_senders: DatagramSenders::default(),
         }
     }

@@ -31,10 +31,13 @@ pub enum Listener {
     Unixgram,
     /// Lines passed in by a function call.
     Direct,
+    /// Lines that another replica received.
+    Peer,
 }
 
 impl Listener {
-    pub(crate) const ALL: [Self; 4] = [Self::Udp, Self::Tcp, Self::Unixgram, Self::Direct];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Udp, Self::Tcp, Self::Unixgram, Self::Direct, Self::Peer];
 
     /// Returns the value of the label `listener`.
     #[must_use]
@@ -44,6 +47,7 @@ impl Listener {
             Self::Tcp => "tcp",
             Self::Unixgram => "unixgram",
             Self::Direct => "direct",
+            Self::Peer => "peer",
         }
     }
 }

@@ -47,6 +47,8 @@ pub struct PipelineConfig {
     pub keep_empty_labels: bool,
     /// The relay, if any.
     pub relay: Option<RelayConfig>,
+    /// True if other replicas keep the same series: received lines are kept for them, and theirs are applied.
+    pub mirrored: bool,
     /// Names that StatsD metrics may not use because they are used elsewhere in the exposition.
     pub reserved: Reserved,
     /// The own metrics to add to the users' series.
@@ -74,6 +76,7 @@ impl Default for PipelineConfig {
             budget: Budget::default(),
             keep_empty_labels: true,
             relay: None,
+            mirrored: false,
             reserved: Arc::new(|_| false),
             self_metrics: SelfMetrics::Original,
             additional: None,

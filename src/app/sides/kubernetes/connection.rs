@@ -101,10 +101,13 @@ impl Connection {
     }
 }
 
-/// Returns the TLS identity of our own listeners for requests to other shards. `None` without TLS or sharding, or if
-/// the web configuration is invalid, which the listeners report.
+/// Returns the TLS identity of our own listeners for requests to other shards and replicas. `None` without TLS or any
+/// of these, or if the web configuration is invalid, which the listeners report.
 pub(crate) fn own_identity(config: &Config) -> Option<ListenerIdentity> {
-    config.kube.as_ref()?.pod.as_ref()?;
+    let is_shard = config.kube.as_ref().is_some_and(|kube| kube.pod.is_some());
+    if !is_shard && config.standby.is_none() {
+        return None;
+    }
     let web = WebConfig::load(config.web_config.as_deref()?).ok().filter(WebConfig::is_tls)?;
     let web = Arc::new(web);
     Some(Arc::new(move || {

@@ -1,0 +1,203 @@
+//! The answer to a poll of another replica.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use super::election::Replica;
+use super::state::Standby;
+use crate::server::body::Body;
+use crate::server::connection::Peer as Connection;
+use crate::server::query;
+use crate::server::response::{self, Response};
+use crate::server::router::{Call, Methods, Router, Unprotected};
+use crate::statsd::mirror::Mirror;
+
+/// The path of polls on the telemetry listener, which does not depend on the name of the program.
+pub(crate) const PATH: &str = "/kstatd/standby";
+
+/// The version of the protocol. Later versions that are compatible only add fields.
+pub(super) const PROTOCOL: u32 = 1;
+
+/// The longest time that a poll waits for news.
+const MAX_WAIT: Duration = Duration::from_millis(500);
+
+/// The maximum number of processes whose positions are remembered, against strangers and against replicas that are
+/// started very often.
+pub(super) const MAX_REPLICAS: usize = 256;
+
+/// The first line of an answer, as JSON. StatsD lines follow.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Answer {
+    pub(super) protocol: u32,
+    pub(super) replica: Replica,
+    /// The number of this state, for the next poll.
+    pub(super) version: u64,
+    /// The number of the first line that follows.
+    pub(super) first: u64,
+    /// The number after the last line that follows, for the next poll.
+    pub(super) next: u64,
+}
+
+/// The parameters of a poll.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Poll {
+    /// The replica that polls.
+    pub(super) from: u64,
+    /// The process that `version` and `next` are about: they mean nothing to another one at the same address.
+    pub(super) to: u64,
+    /// The known version of its state.
+    pub(super) version: u64,
+    /// The number of the next line.
+    pub(super) next: u64,
+}
+
+impl Poll {
+    /// Returns path and query.
+    pub(super) fn target(&self) -> String {
+        let Self { from, to, version, next } = self;
+        format!("{PATH}?from={from}&to={to}&version={version}&next={next}")
+    }
+
+    /// Reads the query. What is missing or invalid is 0.
+    fn parse(text: &str) -> Self {
+        let number = |name| query::first(text, name).and_then(|n| n.parse().ok()).unwrap_or(0);
+        let (from, to) = (number("from"), number("to"));
+        Self { from, to, version: number("version"), next: number("next") }
+    }
+}
+
+/// Adds the route of polls.
+pub(super) fn route(standby: Standby, router: Router) -> Router {
+    router
+        .for_replicas(PATH)
+        .at_async(PATH, Methods::Any, move |call| answer(standby.clone(), call))
+}
+
+/// Waits for news, then answers.
+async fn answer(standby: Standby, call: Call) -> Response {
+    let poll = Poll::parse(call.query());
+    let shared = &standby.0;
+    let mut versions = shared.version.subscribe();
+    let is_verified = call.head.extensions.get::<Connection>().is_some_and(Connection::is_verified);
+    let is_admitted = is_verified || call.head.extensions.get::<Unprotected>().is_some();
+    let mirror = shared.lines.as_ref().and_then(|lines| lines.mirror());
+    let mirror = mirror.filter(|_| is_admitted);
+    let is_known = {
+        let mut state = standby.lock();
+        let is_about_this = poll.to == state.election.own.id;
+        if is_about_this && poll.from != 0 {
+            if state.asked.len() >= MAX_REPLICAS {
+                state.asked.clear();
+            }
+            state.asked.insert(poll.from, poll.next);
+        }
+        let is_from = |replica: &Replica| replica.id == poll.from;
+        if !state.peers.values().any(|peer| peer.replica.as_ref().is_some_and(is_from)) {
+            shared.has_stranger.notify_one();
+        }
+        is_about_this
+    };
+    let from = is_known.then_some(poll.next);
+    if is_known {
+        let mut lines = mirror.map(Mirror::next);
+        let has_lines = async {
+            match &mut lines {
+                Some(lines) => drop(lines.wait_for(|next| *next > poll.next).await),
+                None => std::future::pending().await,
+            }
+        };
+        let has_changed = versions.wait_for(|version| *version != poll.version);
+        let news = async {
+            tokio::select! {
+                _ = has_changed => {}
+                () = has_lines => {}
+            }
+        };
+        let _ = timeout(MAX_WAIT, news).await;
+    }
+    let (replica, version) = {
+        let state = standby.lock();
+        (state.reported(), *shared.version.borrow())
+    };
+    let lines = mirror.map(|mirror| mirror.read(from));
+    let (first, next, text) =
+        lines.map_or((0, 0, Vec::new()), |lines| (lines.first, lines.next, lines.text));
+    let head = Answer { protocol: PROTOCOL, replica, version, first, next };
+    let mut body = serde_json::to_vec(&head).unwrap_or_default();
+    body.push(b'\n');
+    body.extend_from_slice(&text);
+    response::with_type(200, "application/octet-stream", Body::whole(Bytes::from(body)))
+}
+
+/// Splits an answer into its head and the lines that follow.
+///
+/// # Errors
+///
+/// Returns the reason why it is not an answer that this version understands.
+pub(super) fn parse(body: &[u8]) -> Result<(Answer, &[u8]), String> {
+    let end = memchr::memchr(b'\n', body).ok_or("the answer is incomplete")?;
+    let (head, text) = body.split_at(end + 1);
+    let version: Protocol =
+        serde_json::from_slice(head).map_err(|_| "the answer is not that of a replica")?;
+    if version.protocol != PROTOCOL {
+        return Err(format!("it speaks version {} of the protocol", version.protocol));
+    }
+    let answer: Answer = serde_json::from_slice(head)
+        .map_err(|error| format!("the answer cannot be read: {error}"))?;
+    let count = memchr::memchr_iter(b'\n', text).count() as u64;
+    if !text.is_empty() && !text.ends_with(b"\n")
+        || answer.next.checked_sub(answer.first) != Some(count)
+    {
+        return Err("the answer has another number of lines than it says".to_owned());
+    }
+    Ok((answer, text))
+}
+
+/// The version of an answer of any version.
+#[derive(Deserialize)]
+struct Protocol {
+    protocol: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers() {
+        let replica = r#"{"id":7,"group":"0/1","started":1,"active_since":null,"synced":true,"leaving":false,"later":1}"#;
+        let body = |protocol, first, next, text: &str| {
+            format!(
+                "{{\"protocol\":{protocol},\"replica\":{replica},\"version\":2,\"first\":{first},\"next\":{next}}}\n{text}"
+            )
+        };
+        let body_of = body(1, 3, 5, "a:1|c\nb:1|c\n");
+        let (answer, text) = parse(body_of.as_bytes()).expect("an answer");
+        assert_eq!((answer.replica.id, answer.version, answer.next), (7, 2, 5));
+        assert_eq!(text, b"a:1|c\nb:1|c\n");
+        for (text, complaint) in [
+            (String::new(), "incomplete"),
+            ("<html>\n".to_owned(), "not that of a replica"),
+            ("{\"protocol\":2}\n".to_owned(), "version 2"),
+            ("{\"protocol\":1}\n".to_owned(), "missing field"),
+            (body(1, 3, 5, "a:1|c\n"), "another number"),
+            (body(1, 5, 3, ""), "another number"),
+            (body(1, 3, 4, "a:1|c\nb"), "another number"),
+        ] {
+            let error = parse(text.as_bytes()).expect_err(&text);
+            assert!(error.contains(complaint), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn polls() {
+        let poll = Poll { from: u64::MAX, to: 2, version: 3, next: 4 };
+        let target = poll.target();
+        let (path, query) = target.split_once('?').expect("a query");
+        assert_eq!((path, Poll::parse(query)), (PATH, poll));
+        assert_eq!(Poll::parse("from=-1&to=x&next=99999999999999999999"), Poll::default());
+    }
+}

@@ -1,0 +1,163 @@
+//! Replicas that hold the full state and of which exactly one exposes it.
+//!
+//! Each replica polls the telemetry listeners of the others ([`polling`]) and answers their polls ([`answer`]). An answer
+//! is the state of the replica, from which each of them [decides](election) who exposes, followed by the StatsD lines
+//! that it received from clients. A poll waits at the other side until there is something new, so a change is known at
+//! once. Only what a replica asked a configured address for is believed, never what a stranger sends.
+
+mod answer;
+mod election;
+mod polling;
+mod source;
+mod state;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use crate::cli::config::Config;
+use crate::exposition::family::{Collect, Family, Kind, Series};
+use crate::kube::resharding::ListenerIdentity;
+use crate::kube::shard::Shard;
+use crate::server::readiness::Readiness;
+use crate::server::router::Router;
+use crate::statsd::Pipeline;
+use crate::status::{Facts, Reporter, StandbyPeer, StandbyStatus};
+
+use election::{Election, Replica};
+pub(crate) use source::StandbySource;
+pub(crate) use state::Standby;
+use state::{Peer, Shared, State, unix_millis};
+
+/// The interval between two decisions if nothing changes.
+const TICK: Duration = Duration::from_millis(500);
+
+impl Standby {
+    /// Starts as a standby; `None` without `--standby`. `identity` is for requests to the other replicas, `lines` is the
+    /// StatsD side.
+    pub(crate) fn start(
+        config: &Config,
+        readiness: &Readiness,
+        identity: Option<ListenerIdentity>,
+        lines: Option<Arc<Pipeline>>,
+    ) -> Option<Self> {
+        let addresses = config.standby.clone()?;
+        let shard = config.kube.as_ref().map_or(Shard::ALL, |kube| kube.pipeline.shard);
+        let own = Replica {
+            id: fastrand::u64(1..),
+            group: format!("{}/{}", shard.index, shard.total),
+            started: unix_millis(),
+            active_since: None,
+            synced: false,
+            leaving: false,
+        };
+        let state = State {
+            election: Election::new(own, Instant::now()),
+            peers: BTreeMap::new(),
+            unresolved: None,
+            positions: BTreeMap::new(),
+            asked: BTreeMap::new(),
+        };
+        let standby = Self(Arc::new(Shared {
+            state: Mutex::new(state),
+            version: watch::Sender::new(1),
+            has_news: Notify::new(),
+            has_stranger: Notify::new(),
+            lines,
+            identity: ArcSwapOption::new(identity.map(Arc::new)),
+            received: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            takeovers: AtomicU64::new(0),
+        }));
+        tokio::spawn(standby.clone().run(readiness.clone(), addresses));
+        Some(standby)
+    }
+
+    /// Decides whenever another replica has changed, and regularly.
+    async fn run(self, readiness: Readiness, addresses: Vec<String>) {
+        let mut polls = JoinSet::new();
+        polls.spawn(polling::poll_all(self.clone(), addresses));
+        loop {
+            let synced = readiness.waiting_for().is_empty();
+            self.change(|own| own.synced = synced);
+            let _ = timeout(TICK, self.0.has_news.notified()).await;
+        }
+    }
+
+    /// Returns the answer to polls, as a route of the telemetry listener.
+    pub(crate) fn route(&self, router: Router) -> Router {
+        answer::route(self.clone(), router)
+    }
+}
+
+impl Collect for Standby {
+    fn collect(&self, out: &mut Vec<Family>) {
+        let is_standby = !self.is_active();
+        let state = self.lock();
+        let up = |name: &str, is_up: bool| Series::new(&[("peer", name)], f64::from(is_up));
+        let answering =
+            state.others().map(|(address, peer)| up(&address.to_string(), peer.replica.is_some()));
+        let unresolved =
+            state.unresolved.iter().flat_map(|names| names.keys().map(|name| up(name, false)));
+        let series = answering.chain(unresolved).collect();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        out.push(Family::one(
+            "kstatd_standby",
+            "1 if another replica exposes the metrics and this one is a standby, 0 if it exposes them itself.",
+            Kind::Gauge,
+            f64::from(is_standby),
+        ));
+        out.push(Family {
+            name: "kstatd_standby_peer_up",
+            help: "1 if another replica answers, 0 if it does not or if its name cannot be resolved.",
+            kind: Kind::Gauge,
+            series,
+        });
+        out.push(Family::one(
+            "kstatd_standby_takeovers_total",
+            "Times that this replica began to expose metrics.",
+            Kind::Counter,
+            count(&self.0.takeovers),
+        ));
+        if self.0.lines.is_some() {
+            out.push(Family::one(
+                "kstatd_standby_lines_total",
+                "StatsD lines that other replicas received and this one applied.",
+                Kind::Counter,
+                count(&self.0.received),
+            ));
+            out.push(Family::one(
+                "kstatd_standby_lost_lines_total",
+                "StatsD lines that other replicas received and this one did not get.",
+                Kind::Counter,
+                count(&self.0.lost),
+            ));
+        }
+    }
+}
+
+impl Reporter for Standby {
+    fn report(&self, facts: &mut Facts) {
+        let active = self.is_active();
+        let state = self.lock();
+        let seconds = |time: SystemTime| {
+            time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as f64 / 1000.0
+        };
+        let peer = |(address, peer): (&SocketAddr, &Peer)| StandbyPeer {
+            address: address.to_string(),
+            active: peer.replica.as_ref().map(|replica| replica.active_since.is_some()),
+            since: seconds(peer.since),
+            error: peer.error.clone(),
+        };
+        let peers = state.others().map(peer).collect();
+        let unresolved = state.unresolved.clone().unwrap_or_default();
+        facts.standby = Some(StandbyStatus { active, peers, unresolved });
+    }
+}

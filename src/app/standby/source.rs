@@ -1,0 +1,66 @@
+//! A source that is empty while this replica is a standby.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::state::Standby;
+use crate::exposition::prototext::Layout;
+use crate::exposition::{Format, Piece, ScrapeQuery, Source};
+
+/// A source and the decision whether it is exposed.
+pub(crate) struct StandbySource {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) standby: Standby,
+}
+
+impl StandbySource {
+    /// Returns true if the query is answered in full. kstatd's own commands see the state of a standby.
+    fn exposes(&self, query: &ScrapeQuery) -> bool {
+        query.by_a_command || self.standby.is_active()
+    }
+}
+
+type Frames = Box<dyn Iterator<Item = Bytes> + Send>;
+
+impl Source for StandbySource {
+    fn frames(&self, format: Format, query: &ScrapeQuery) -> Frames {
+        if !self.exposes(query) {
+            return Box::new(std::iter::empty());
+        }
+        self.source.frames(format, query)
+    }
+
+    fn deflated(
+        &self,
+        format: Format,
+        query: &ScrapeQuery,
+    ) -> Box<dyn Iterator<Item = Piece> + Send> {
+        if !self.exposes(query) {
+            return Box::new(std::iter::empty());
+        }
+        self.source.deflated(format, query)
+    }
+
+    fn missing(&self) -> Vec<String> {
+        if self.standby.is_active() { self.source.missing() } else { Vec::new() }
+    }
+
+    fn has_namespaces(&self) -> bool {
+        self.source.has_namespaces()
+    }
+
+    fn has_shards(&self) -> bool {
+        self.source.has_shards()
+    }
+
+    fn protobuf_frames(&self, query: &ScrapeQuery) -> Option<Frames> {
+        let frames = self.source.protobuf_frames(query)?;
+        Some(if self.exposes(query) { frames } else { Box::new(std::iter::empty()) })
+    }
+
+    fn prototext_frames(&self, layout: Layout, query: &ScrapeQuery) -> Option<Frames> {
+        let frames = self.source.prototext_frames(layout, query)?;
+        Some(if self.exposes(query) { frames } else { Box::new(std::iter::empty()) })
+    }
+}

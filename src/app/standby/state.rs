@@ -1,0 +1,194 @@
+//! The state of this replica and of the others, as far as it is known.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::election::{Election, Replica};
+use crate::kube::resharding::ListenerIdentity;
+use crate::statsd::Pipeline;
+
+/// The pause between two polls that succeed, which bounds their rate.
+pub(super) const PAUSE: Duration = Duration::from_millis(25);
+
+/// The longest wait for another replica to take over, or to fetch the last lines, at the end.
+const MAX_HANDOVER: Duration = Duration::from_secs(2);
+
+/// This replica among others; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Standby(pub(super) Arc<Shared>);
+
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
+    /// The number of the own state, which increases with each change.
+    pub(super) version: watch::Sender<u64>,
+    /// The state of another replica has changed.
+    pub(super) has_news: Notify,
+    /// A replica has polled whose address may not be known yet.
+    pub(super) has_stranger: Notify,
+    /// The StatsD side, if there is one.
+    pub(super) lines: Option<Arc<Pipeline>>,
+    /// The TLS identity of the own listeners, which all replicas share.
+    pub(super) identity: ArcSwapOption<ListenerIdentity>,
+    pub(super) received: AtomicU64,
+    pub(super) lost: AtomicU64,
+    pub(super) takeovers: AtomicU64,
+}
+
+pub(super) struct State {
+    pub(super) election: Election,
+    /// The other replicas and this one, by address.
+    pub(super) peers: BTreeMap<SocketAddr, Peer>,
+    /// The addresses that cannot be resolved, with the error; `None` until all have been tried.
+    pub(super) unresolved: Option<BTreeMap<String, String>>,
+    /// The number of the next line of each replica that lines have been applied of.
+    pub(super) positions: BTreeMap<u64, u64>,
+    /// The number of the next line that each replica has asked for.
+    pub(super) asked: BTreeMap<u64, u64>,
+}
+
+/// The state of the replica at an address.
+pub(super) struct Peer {
+    /// Its state, if the latest poll succeeded.
+    pub(super) replica: Option<Replica>,
+    /// The reason for the failure of the latest poll.
+    pub(super) error: Option<String>,
+    /// True if it has been polled since the start.
+    pub(super) is_asked: bool,
+    /// True if the address is one of this process.
+    pub(super) is_own: bool,
+    /// The time since which polls succeed, or fail.
+    pub(super) since: SystemTime,
+}
+
+impl State {
+    pub(super) fn others(&self) -> impl Iterator<Item = (&SocketAddr, &Peer)> {
+        self.peers.iter().filter(|(_, peer)| !peer.is_own)
+    }
+
+    pub(super) fn replicas(&self) -> Vec<Replica> {
+        self.others().filter_map(|(_, peer)| peer.replica.clone()).collect()
+    }
+
+    /// Returns the own state for the other replicas.
+    pub(super) fn reported(&self) -> Replica {
+        let has_peers = self.others().any(|(_, peer)| peer.replica.is_some());
+        self.election.reported(has_peers, Instant::now())
+    }
+
+    /// Repeats the decision with the current states. Returns true if it has changed.
+    fn decide(&mut self) -> bool {
+        let now = Instant::now();
+        let was_stopped = self.election.was_stopped(now);
+        let replicas = self.replicas();
+        let is_resolved = self.unresolved.is_some();
+        let are_all_asked = is_resolved && self.others().all(|(_, peer)| peer.is_asked);
+        let do_all_answer = self.others().count() == replicas.len()
+            && self.unresolved.as_ref().is_some_and(BTreeMap::is_empty);
+        let changed =
+            self.election.decide(&replicas, are_all_asked, do_all_answer, now, unix_millis());
+        if was_stopped {
+            self.peers.values_mut().for_each(|peer| peer.is_asked = false);
+        }
+        changed
+    }
+}
+
+pub(super) fn unix_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Standby {
+    /// Changes the own state, repeats the decision and notifies the other replicas.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Replica)) {
+        let mut state = self.lock();
+        let before = state.election.own.clone();
+        change(&mut state.election.own);
+        let decided = state.decide();
+        let own = &state.election.own;
+        if decided && own.active_since.is_some() {
+            self.0.takeovers.fetch_add(1, Ordering::Relaxed);
+            tracing::info!(peers = ?peers_for_log(&state), "This replica exposes its metrics");
+        } else if decided {
+            tracing::info!(peers = ?peers_for_log(&state), "This replica is a standby");
+        }
+        if before != state.election.own {
+            self.0.version.send_modify(|version| *version += 1);
+        }
+    }
+
+    /// Returns true if this replica exposes its metrics now.
+    pub(crate) fn is_active(&self) -> bool {
+        self.lock().reported().active_since.is_some()
+    }
+
+    /// Replaces the TLS identity for requests to the other replicas.
+    pub(crate) fn set_identity(&self, identity: Option<ListenerIdentity>) {
+        self.0.identity.store(identity.map(Arc::new));
+    }
+
+    /// Hands over to another replica, if there is one, and waits until it exposes.
+    pub(crate) async fn leave(&self) {
+        self.change(|own| own.leaving = true);
+        let taken_over = async {
+            loop {
+                let replicas = self.lock().replicas();
+                let mut staying = replicas.iter().filter(|replica| !replica.leaving).peekable();
+                if staying.peek().is_none() || staying.any(|one| one.active_since.is_some()) {
+                    return;
+                }
+                sleep(PAUSE).await;
+            }
+        };
+        if timeout(MAX_HANDOVER, taken_over).await.is_err() {
+            tracing::warn!("no other replica has taken over");
+        }
+    }
+
+    /// Waits until the other replicas have asked for the last lines.
+    pub(crate) async fn drain(&self) {
+        let Some(mirror) = self.0.lines.as_ref().and_then(|lines| lines.mirror()) else { return };
+        let end = *mirror.next().borrow();
+        let drained = async {
+            loop {
+                let is_done = {
+                    let state = self.lock();
+                    let has_all =
+                        |one: &Replica| state.asked.get(&one.id).is_some_and(|at| *at >= end);
+                    state.replicas().iter().all(has_all)
+                };
+                if is_done {
+                    return;
+                }
+                sleep(PAUSE).await;
+            }
+        };
+        let _ = timeout(MAX_HANDOVER, drained).await;
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the address and the state of each other replica.
+fn peers_for_log(state: &State) -> Vec<String> {
+    let describe = |(address, peer): (&SocketAddr, &Peer)| {
+        let what = match (&peer.replica, &peer.error) {
+            (Some(Replica { leaving: true, .. }), _) => "leaving",
+            (Some(Replica { active_since: Some(_), .. }), _) => "active",
+            (Some(_), _) => "standby",
+            (None, Some(error)) => error,
+            (None, None) => "not asked yet",
+        };
+        format!("{address}: {what}")
+    };
+    state.others().map(describe).collect()
+}

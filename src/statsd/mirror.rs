@@ -1,0 +1,141 @@
+//! The latest lines that this process received from clients, for other replicas that keep the same series.
+//!
+//! Lines are numbered in the order of their batches. A reader asks for the lines from a number on, so it notices lines
+//! that were evicted before it read them, and a repeated request loses nothing. Lines that came from another replica
+//! are never part of it, so they do not return to where they came from.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::relay::RelayBatch;
+
+/// The maximum size of the kept lines in bytes.
+const KEPT_BYTES: usize = 8 << 20;
+
+/// The size in bytes from which a reader gets no further batches at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// A bounded log of the latest lines.
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    kept: Mutex<Kept>,
+    /// The number of the next line.
+    next: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Batches with the number of their first line.
+    batches: VecDeque<(u64, RelayBatch)>,
+    bytes: usize,
+}
+
+/// A range of consecutive lines.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct MirroredLines {
+    /// The number of the first line.
+    pub(crate) first: u64,
+    /// The number after the last line.
+    pub(crate) next: u64,
+    /// The lines, each followed by a line feed.
+    pub(crate) text: Vec<u8>,
+}
+
+impl Default for Mirror {
+    fn default() -> Self {
+        Self { kept: Mutex::default(), next: watch::Sender::new(0) }
+    }
+}
+
+impl Mirror {
+    /// Adds a batch and evicts the oldest ones beyond the limit.
+    pub(super) fn push(&self, batch: RelayBatch) {
+        let mut kept = self.lock();
+        let (lines, cost) = (batch.lines(), batch.cost());
+        let first = *self.next.borrow();
+        while kept.bytes + cost > KEPT_BYTES
+            && let Some((_, evicted)) = kept.batches.pop_front()
+        {
+            kept.bytes -= evicted.cost();
+        }
+        if cost <= KEPT_BYTES {
+            kept.bytes += cost;
+            kept.batches.push_back((first, batch));
+        }
+        // Under the lock, so that numbers are given in the order of the batches.
+        self.next.send_replace(first + lines);
+    }
+
+    /// Returns lines from number `from` on, or from the first kept one after it. Without `from`, returns no lines and the
+    /// current number.
+    pub(crate) fn read(&self, from: Option<u64>) -> MirroredLines {
+        let kept = self.lock();
+        let end = *self.next.borrow();
+        let at = kept.batches.partition_point(|(first, _)| *first < from.unwrap_or(u64::MAX));
+        let first = kept.batches.get(at).map_or(end, |(first, _)| *first);
+        let mut lines = MirroredLines { first, next: first, text: Vec::new() };
+        for (first, batch) in kept.batches.range(at..) {
+            if lines.text.len() >= READ_BYTES || *first != lines.next {
+                break;
+            }
+            lines.text.extend_from_slice(batch.text());
+            lines.next += batch.lines();
+        }
+        lines
+    }
+
+    /// Returns a receiver of the number of the next line.
+    pub(crate) fn next(&self) -> watch::Receiver<u64> {
+        self.next.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(lines: &[&str]) -> RelayBatch {
+        let mut batch = RelayBatch::default();
+        lines.iter().for_each(|line| batch.push(line.as_bytes()));
+        batch
+    }
+
+    fn read(mirror: &Mirror, from: Option<u64>) -> (u64, u64, String) {
+        let MirroredLines { first, next, text } = mirror.read(from);
+        (first, next, String::from_utf8(text).expect("UTF-8"))
+    }
+
+    #[test]
+    fn lines_are_read_in_order_and_again() {
+        let mirror = Mirror::default();
+        assert_eq!(read(&mirror, None), (0, 0, String::new()));
+        mirror.push(batch(&["a:1|c", "b:1|c"]));
+        mirror.push(batch(&["c:1|c"]));
+        for _ in 0..2 {
+            assert_eq!(read(&mirror, Some(0)), (0, 3, "a:1|c\nb:1|c\nc:1|c\n".to_owned()));
+        }
+        assert_eq!(read(&mirror, Some(2)), (2, 3, "c:1|c\n".to_owned()));
+        for from in [None, Some(3), Some(u64::MAX)] {
+            assert_eq!(read(&mirror, from), (3, 3, String::new()), "{from:?}");
+        }
+    }
+
+    #[test]
+    fn evicted_and_oversized_batches_leave_a_gap() {
+        let mirror = Mirror::default();
+        let long = "x".repeat(KEPT_BYTES / 4);
+        (0..5).for_each(|_| mirror.push(batch(&[&long, "a:1|c"])));
+        let lines = mirror.read(Some(0));
+        assert_eq!((lines.first, lines.next), (4, 6), "the first two batches were evicted");
+        assert!(mirror.lock().bytes <= KEPT_BYTES);
+        mirror.push(batch(&[&"y".repeat(KEPT_BYTES)]));
+        mirror.push(batch(&["z:1|c"]));
+        assert_eq!(read(&mirror, Some(10)), (11, 12, "z:1|c\n".to_owned()));
+    }
+}

@@ -1,0 +1,582 @@
+//! Several replicas with `--standby`, of which one exposes its metrics, while they are scraped every 200 ms.
+
+mod common;
+#[path = "web_config/pki.rs"]
+#[allow(dead_code, reason = "another test uses the rest")]
+mod pki;
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use common::cluster::Cluster;
+use common::{Gate, Passage, Program, Reserved, get, request, until, valid_text};
+
+/// The interval between two scrapes of a replica.
+const SCRAPE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The usual scrape interval, which no gap may exceed.
+const USUAL_INTERVAL: Duration = Duration::from_secs(15);
+
+/// A replica.
+struct Replica {
+    program: Program,
+    main: SocketAddr,
+    telemetry: SocketAddr,
+}
+
+impl Replica {
+    /// Starts a replica whose telemetry listener has this address.
+    fn start(name: &str, telemetry: SocketAddr, peers: &[SocketAddr], flags: &[&str]) -> Self {
+        let peers: Vec<String> = peers.iter().map(SocketAddr::to_string).collect();
+        let mut args = vec!["--standby".to_owned(), format!("--standby-peers={}", peers.join(","))];
+        match name {
+            "kstatd" => {
+                args.push("--listen=127.0.0.1:0".to_owned());
+                args.push(format!("--telemetry-listen={telemetry}"));
+            }
+            _ => {
+                args.extend(["--host=127.0.0.1", "--port=0"].map(str::to_owned));
+                args.push(format!("--telemetry-host={}", telemetry.ip()));
+                args.push(format!("--telemetry-port={}", telemetry.port()));
+            }
+        }
+        args.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let program = Program::start(name, args);
+        let main = program.address(&["Started metrics server"], "address");
+        program.line(&["Started self metrics server"]);
+        Self { program, main, telemetry }
+    }
+
+    /// Starts a replica under its own name, with StatsD over UDP only.
+    fn kstatd(telemetry: SocketAddr, peers: &[SocketAddr], flags: &[&str]) -> Self {
+        let statsd = ["--statsd.listen-udp=127.0.0.1:0", "--statsd.listen-tcp="];
+        Self::start("kstatd", telemetry, peers, &[&statsd[..], flags].concat())
+    }
+
+    /// Returns one of its own metrics.
+    fn own(&self, series: &str) -> Option<f64> {
+        let text = get(self.telemetry, "/metrics").text();
+        let mut samples = valid_text(&text).into_iter();
+        samples.find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    /// Waits until it exposes its metrics, or no longer does.
+    fn becomes(&self, active: bool) {
+        let wanted = f64::from(!active);
+        until(&format!("active is {active}"), || {
+            (self.own("kstatd_standby") == Some(wanted)).then_some(())
+        });
+    }
+
+    /// Waits until the other replica answers it.
+    fn hears(&self, peer: SocketAddr, answers: bool) {
+        let series = format!("kstatd_standby_peer_up{{peer=\"{peer}\"}}");
+        until(&series, || (self.own(&series) == Some(f64::from(answers))).then_some(()));
+    }
+
+    /// Waits until its status contains this text.
+    fn reports(&self, path: &str, text: &str) {
+        until(text, || get(self.main, path).text().contains(text).then_some(()));
+    }
+
+    /// Waits until it has served its first lists, or would do so.
+    fn synced(&self) {
+        until("synced", || (get(self.main, "/readyz").status == 200).then_some(()));
+    }
+
+    fn udp(&self) -> SocketAddr {
+        self.program.address(&["Accepting StatsD Traffic"], "udp")
+    }
+}
+
+/// Starts two replicas that know each other; the first one exposes.
+fn pair(name: &str, flags: &[&str]) -> ([Replica; 2], [Reserved; 2]) {
+    let ports = [Reserved::new(), Reserved::new()];
+    let addresses = ports.each_ref().map(|port| port.address);
+    let first = Replica::start(name, addresses[0], &addresses, flags);
+    first.becomes(true);
+    let second = Replica::start(name, addresses[1], &addresses, flags);
+    second.hears(addresses[0], true);
+    first.hears(addresses[1], true);
+    second.becomes(false);
+    ([first, second], ports)
+}
+
+/// A scrape that got metrics.
+struct Exposure {
+    replica: usize,
+    sent: Instant,
+    received: Instant,
+}
+
+/// Scrapes every replica every 200 ms, each on its own thread.
+struct Scraper {
+    exposures: Arc<Mutex<Vec<Exposure>>>,
+    is_done: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Scraper {
+    fn start(replicas: &[Replica]) -> Self {
+        let (exposures, is_done) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());
+        let scrape = |(number, replica): (usize, &Replica)| {
+            let (address, exposures) = (replica.main, Arc::clone(&exposures));
+            let is_done = Arc::clone(&is_done);
+            std::thread::spawn(move || {
+                let mut gzip = false;
+                while !is_done.load(Ordering::SeqCst) {
+                    let sent = Instant::now();
+                    gzip = !gzip;
+                    if scrape(address, gzip).is_some_and(|size| size > 100) {
+                        let exposure = Exposure { replica: number, sent, received: Instant::now() };
+                        exposures.lock().expect("lock").push(exposure);
+                    }
+                    std::thread::park_timeout(SCRAPE_INTERVAL.saturating_sub(sent.elapsed()));
+                }
+            })
+        };
+        let threads = replicas.iter().enumerate().map(scrape).collect();
+        Self { exposures, is_done, threads }
+    }
+
+    /// Waits until this replica has answered so many scrapes from now on.
+    fn sees(&self, replica: usize, scrapes: usize) {
+        let count = || {
+            let exposures = self.exposures.lock().expect("lock");
+            exposures.iter().filter(|one| one.replica == replica).count()
+        };
+        let before = count();
+        until("scrapes", || (count() >= before + scrapes).then_some(()));
+    }
+
+    /// Returns the longest time without metrics, and checks that the replicas exposed in this order, one at a time.
+    fn end(self, order: &[usize]) -> Duration {
+        self.is_done.store(true, Ordering::SeqCst);
+        for thread in self.threads {
+            thread.thread().unpark();
+            thread.join().expect("scraper");
+        }
+        let mut exposures = std::mem::take(&mut *self.exposures.lock().expect("lock"));
+        exposures.sort_by_key(|one| one.sent);
+        let mut seen: Vec<usize> = Vec::new();
+        for one in &exposures {
+            // Concurrent scrapes have no order.
+            let is_after_next = exposures.iter().any(|other| {
+                other.received < one.sent && order_of(order, other) > order_of(order, one)
+            });
+            assert!(!is_after_next, "replica {} exposed after its successor", one.replica);
+            seen.push(one.replica);
+        }
+        for replica in order {
+            assert!(seen.contains(replica), "replica {replica} never exposed");
+        }
+        assert!(seen.iter().all(|replica| order.contains(replica)), "{order:?}");
+        let gaps = exposures.windows(2).map(|two| two[1].received - two[0].received);
+        let longest = gaps.max().unwrap_or_default();
+        assert!(longest < USUAL_INTERVAL, "no metrics for {longest:?}");
+        longest
+    }
+}
+
+fn order_of(order: &[usize], one: &Exposure) -> Option<usize> {
+    order.iter().position(|replica| *replica == one.replica)
+}
+
+/// Returns the size of a response, if there is one within a second.
+fn scrape(address: SocketAddr, gzip: bool) -> Option<usize> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    let accept = if gzip { "gzip" } else { "identity" };
+    let head = format!(
+        "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {accept}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).ok()?;
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).ok()?;
+    let end = response.windows(4).position(|window| window == b"\r\n\r\n")?;
+    response.starts_with(b"HTTP/1.1 200").then_some(response.len() - end)
+}
+
+/// Runs a fault of the first of two replicas, under scrapes, and returns the longest gap.
+fn takeover(
+    name: &str,
+    flags: &[&str],
+    fault: impl FnOnce(&mut [Replica; 2], &Scraper),
+) -> Duration {
+    let (mut replicas, _ports) = pair(name, flags);
+    replicas.iter().filter(|_| name == "kstatd").for_each(Replica::synced);
+    let scraper = Scraper::start(&replicas);
+    scraper.sees(0, 3);
+    fault(&mut replicas, &scraper);
+    scraper.sees(1, 10);
+    scraper.end(&[0, 1])
+}
+
+fn cluster_flags(cluster: &Cluster) -> [String; 2] {
+    [cluster.flag(), "--resources=pods,nodes".to_owned()]
+}
+
+fn with_cluster(name: &str, more: &[&str], fault: impl FnOnce(&mut [Replica; 2], &Scraper)) {
+    let cluster = Cluster::new(50);
+    let flags = cluster_flags(&cluster);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    let gap = takeover(name, &flags, fault);
+    println!("{name}: no metrics for {gap:?}");
+}
+
+const NO_STATSD: [&str; 2] = ["--statsd.listen-udp=", "--statsd.listen-tcp="];
+
+#[test]
+fn a_standby_takes_over_from_a_killed_replica() {
+    with_cluster("kube-state-metrics", &[], |replicas, _| replicas[0].program.signal("KILL"));
+}
+
+#[test]
+fn a_standby_takes_over_from_a_frozen_replica_which_does_not_return() {
+    with_cluster("kstatd", &NO_STATSD, |replicas, scraper| {
+        replicas[0].program.freeze();
+        scraper.sees(1, 3);
+        replicas[0].program.signal("CONT");
+        replicas[0].becomes(false);
+    });
+}
+
+/// A process that ends hands over before it closes its listeners. It is started again and stays a standby.
+#[test]
+fn a_replica_that_ends_hands_over() {
+    with_cluster("kstatd", &NO_STATSD, |replicas, _| {
+        replicas[0].program.signal("TERM");
+        assert!(replicas[0].program.ended().success());
+        let lines = replicas[0].program.log();
+        assert!(!lines.iter().any(|line| line.contains("has taken over")), "{lines:?}");
+    });
+}
+
+/// The API server fails, a configuration is reloaded, and shards are requested: none of it changes who exposes.
+#[test]
+fn faults_of_the_api_server_and_reloads_change_nothing() {
+    let cluster = Cluster::new(50);
+    let gate = Gate::new(cluster.double.address(), Passage::Open);
+    let server = format!("--apiserver=http://{}", gate.address());
+    let flags = [&server, "--resources=pods", NO_STATSD[0], NO_STATSD[1]];
+    let ([first, second], _ports) = pair("kstatd", &flags);
+    for replica in [&first, &second] {
+        replica.synced();
+    }
+    let whole = get(first.main, "/metrics").text();
+    gate.set(Passage::Cut);
+    for replica in [&first, &second] {
+        replica.program.signal("HUP");
+        replica.program.line(&["have not changed"]);
+        replica.reports("/status?format=json", "no connection");
+    }
+    assert_eq!(get(first.main, "/metrics").text().lines().count(), whole.lines().count());
+    for path in ["/metrics", "/metrics/kubernetes", "/metrics?shard=0&total_shards=2"] {
+        assert_eq!(get(second.main, path).text(), "", "{path}");
+    }
+    assert_eq!(get(second.main, "/metrics?shard=2&total_shards=2").status, 400);
+    assert_eq!((first.own("kstatd_standby"), second.own("kstatd_standby")), (Some(0.0), Some(1.0)));
+}
+
+#[test]
+fn a_synced_standby_is_ready_and_empty_in_every_format() {
+    let cluster = Cluster::new(5);
+    let flag = cluster.flag();
+    let ([first, second], _ports) =
+        pair("kstatd", &[&flag, "--enable-gzip-encoding", NO_STATSD[0], NO_STATSD[1]]);
+    second.synced();
+    let open = "application/openmetrics-text";
+    let protobuf = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
+                    encoding=delimited";
+    for (accept, want) in [("text/plain", ""), (open, "# EOF\n"), (protobuf, "")] {
+        let response = request(second.main, "GET", "/metrics", &[("Accept", accept)]);
+        let response = response.expect("a response");
+        assert_eq!((response.status, response.text().as_str()), (200, want), "{accept}");
+        let headers = [("Accept", accept), ("Accept-Encoding", "gzip")];
+        let response = request(second.main, "GET", "/metrics", &headers).expect("a response");
+        assert_eq!(response.header("content-encoding"), Some("gzip"));
+        let mut text = String::new();
+        let mut member = flate2::read::GzDecoder::new(&response.body[..]);
+        member.read_to_string(&mut text).expect("gzip");
+        assert_eq!(text, want, "{accept}");
+    }
+    second.reports("/status", &format!("standby: {} exposes the metrics", first.telemetry));
+    first.reports("/status", "standby: this replica exposes the metrics");
+}
+
+/// A proxy that records the paths of the requests to an API server.
+fn recorded(server: SocketAddr) -> (SocketAddr, Arc<Mutex<BTreeSet<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("address");
+    let paths = Arc::<Mutex<BTreeSet<String>>>::default();
+    let shared = Arc::clone(&paths);
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let Ok(upstream) = TcpStream::connect(server) else { continue };
+            let pair = (client.try_clone().expect("clone"), upstream.try_clone().expect("clone"));
+            std::thread::spawn(move || std::io::copy(&mut &pair.1, &mut &pair.0));
+            let paths = Arc::clone(&shared);
+            std::thread::spawn(move || {
+                let mut buffer = [0; 16 << 10];
+                while let Ok(length) = (&client).read(&mut buffer) {
+                    if length == 0 {
+                        return;
+                    }
+                    let text = String::from_utf8_lossy(&buffer[..length]);
+                    let path = text.split(' ').nth(1).unwrap_or_default().split('?').next();
+                    paths.lock().expect("lock").extend(path.map(str::to_owned));
+                    if (&upstream).write_all(&buffer[..length]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, paths)
+}
+
+#[test]
+fn replicas_ask_the_api_server_nothing_else() {
+    let cluster = Cluster::new(5);
+    let (alone, of_alone) = recorded(cluster.double.address());
+    let (together, of_both) = recorded(cluster.double.address());
+    let flag = |server: SocketAddr| format!("--apiserver=http://{server}");
+    let fixed = ["--listen=127.0.0.1:0", "--telemetry-listen=127.0.0.1:0", "--resources=pods"];
+    let one = flag(alone);
+    let plain = Program::start("kstatd", [&fixed[..], &NO_STATSD, &[&one]].concat());
+    let main = plain.address(&["Started metrics server"], "address");
+    until("synced", || (get(main, "/readyz").status == 200).then_some(()));
+    let both = flag(together);
+    let flags = [&both, "--resources=pods", NO_STATSD[0], NO_STATSD[1]];
+    let ([first, second], _ports) = pair("kstatd", &flags);
+    for replica in [&first, &second] {
+        replica.synced();
+    }
+    drop(first);
+    second.becomes(true);
+    assert_eq!(*of_alone.lock().expect("lock"), *of_both.lock().expect("lock"));
+}
+
+/// Both sides of a partition expose and report it. Afterwards the one that was longer active goes on.
+#[test]
+fn a_partition_is_reported_by_both_sides() {
+    let ports = [Reserved::new(), Reserved::new()];
+    let own = ports.each_ref().map(|port| port.address);
+    let gates = own.map(|address| Gate::new(address, Passage::Open));
+    let cluster = Cluster::new(5);
+    let flag = cluster.flag();
+    let flags = [flag.as_str(), "--resources=pods"];
+    let first = Replica::kstatd(own[0], &[own[0], gates[1].address()], &flags);
+    first.becomes(true);
+    let second = Replica::kstatd(own[1], &[own[1], gates[0].address()], &flags);
+    second.hears(gates[0].address(), true);
+    first.hears(gates[1].address(), true);
+    second.becomes(false);
+    gates.iter().for_each(|gate| gate.set(Passage::Cut));
+    second.becomes(true);
+    for (replica, gate) in [(&first, &gates[1]), (&second, &gates[0])] {
+        replica.hears(gate.address(), false);
+        replica.reports("/status", &format!("standby: {} has not answered", gate.address()));
+        assert_eq!(replica.own("kstatd_standby"), Some(0.0), "a duplicate is better than a gap");
+    }
+    gates.iter().for_each(|gate| gate.set(Passage::Open));
+    second.becomes(false);
+    first.hears(gates[1].address(), true);
+    first.becomes(true);
+}
+
+/// Sends lines, one per datagram.
+fn send(to: SocketAddr, lines: impl Iterator<Item = String>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    for line in lines {
+        socket.send_to(line.as_bytes(), to).expect("sent");
+    }
+}
+
+/// Lines count once, whichever replica receives them, and are relayed once.
+#[test]
+fn statsd_counters_continue_after_a_takeover() {
+    let target = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    let relay = format!("--statsd.relay.address={}", target.local_addr().expect("address"));
+    let flags = ["--statsd.listen-udp=127.0.0.1:0", "--statsd.listen-tcp=", &relay];
+    let ([mut first, second], _ports) = pair("kstatd", &flags);
+    let counted = |number: u64| {
+        (0..number).flat_map(move |n| [String::from("hits:1|c"), format!("last_{number}:{n}|g")])
+    };
+    send(first.udp(), counted(300));
+    send(second.udp(), counted(200));
+    let lines = "kstatd_standby_lines_total";
+    until("mirrored", || (second.own(lines) == Some(600.0)).then_some(()));
+    until("forwarded", || (first.own(lines) == Some(400.0)).then_some(()));
+    let body = get(first.main, "/metrics").text();
+    assert!(body.contains("\nhits 500\n") && body.contains("\nlast_200 199\n"), "{body}");
+    first.program.signal("TERM");
+    assert!(first.program.ended().success());
+    second.becomes(true);
+    let body = get(second.main, "/metrics").text();
+    assert!(body.contains("\nhits 500\n") && body.contains("\nlast_300 299\n"), "{body}");
+    assert_eq!(second.own(lines), Some(600.0), "no line returns");
+    assert_eq!(second.own("kstatd_standby_lost_lines_total"), Some(0.0));
+    // Every line was relayed once, by the replica that received it.
+    target.set_read_timeout(Some(common::DEADLINE)).expect("timeout");
+    let (mut buffer, mut relayed) = ([0; 65_535], 0);
+    while relayed < 1_000 {
+        let length = target.recv(&mut buffer).expect("a datagram");
+        relayed += buffer[..length].iter().filter(|byte| **byte == b'\n').count();
+    }
+    assert_eq!(relayed, 1_000);
+    assert_eq!(second.own("statsd_exporter_relay_lines_relayed_total{target=\"x\"}"), None);
+}
+
+/// Lines that were sent to one replica during a partition reach the other one afterwards.
+#[test]
+fn lines_of_a_partition_are_delivered_afterwards() {
+    let ports = [Reserved::new(), Reserved::new()];
+    let own = ports.each_ref().map(|port| port.address);
+    let gate = Gate::new(own[0], Passage::Open);
+    let first = Replica::kstatd(own[0], &own, &[]);
+    first.becomes(true);
+    let second = Replica::kstatd(own[1], &[own[1], gate.address()], &[]);
+    second.hears(gate.address(), true);
+    send(first.udp(), (0..10).map(|_| "a:1|c".to_owned()));
+    let lines = "kstatd_standby_lines_total";
+    until("mirrored", || (second.own(lines) == Some(10.0)).then_some(()));
+    gate.set(Passage::Cut);
+    second.hears(gate.address(), false);
+    send(first.udp(), (0..10).map(|_| "a:1|c".to_owned()));
+    gate.set(Passage::Open);
+    until("mirrored", || (second.own(lines) == Some(20.0)).then_some(()));
+    assert_eq!(second.own("kstatd_standby_lost_lines_total"), Some(0.0));
+}
+
+/// Answers every connection with the same bytes, and then nothing.
+fn impostor(answer: &'static [u8], repeat: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let _ = stream.read(&mut [0; 4096]);
+                for _ in 0..repeat {
+                    if stream.write_all(answer).is_err() {
+                        return;
+                    }
+                }
+                let _ = stream.read(&mut [0; 4096]);
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn peers_that_are_no_replicas_cause_no_gap() {
+    const HTML: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n<html>\n";
+    const ERROR: &[u8] = b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n";
+    const LATER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"protocol\":2}\n";
+    const LONG: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n";
+    for (address, error) in [
+        (impostor(HTML, 1), "not that of a replica"),
+        (impostor(ERROR, 1), "Internal Server Error"),
+        (impostor(LATER, 1), "version 2 of the protocol"),
+        (impostor(LONG, 1_000_000), "not answered"),
+        (impostor(b"", 0), "no answer within 2s"),
+        (impostor(b"\0\xff\r\n\r\n", 1), "not answered"),
+    ] {
+        let own = Reserved::new();
+        let replica = Replica::kstatd(own.address, &[own.address, address], &[]);
+        replica.becomes(true);
+        replica.hears(address, false);
+        replica.reports("/status", error);
+    }
+}
+
+#[test]
+fn names_that_cannot_be_resolved_cause_no_gap() {
+    let own = Reserved::new();
+    let peers = format!("--standby-peers=no-such-host.invalid:1,{}", own.address);
+    let replica = Replica::kstatd(own.address, &[own.address], &[&peers]);
+    replica.becomes(true);
+    replica.reports("/status", "no-such-host.invalid:1 cannot be looked up");
+    let series = "kstatd_standby_peer_up{peer=\"no-such-host.invalid:1\"}";
+    until(series, || (replica.own(series) == Some(0.0)).then_some(()));
+}
+
+/// Replicas of different shards do not replace each other.
+#[test]
+fn other_shards_are_no_standbys() {
+    let cluster = Cluster::new(5);
+    let flag = cluster.flag();
+    let ports = [Reserved::new(), Reserved::new()];
+    let own = ports.each_ref().map(|port| port.address);
+    let shard = |number: usize| {
+        let shard = format!("--shard={number}");
+        Replica::start(
+            "kube-state-metrics",
+            own[number],
+            &own,
+            &[&flag, &shard, "--total-shards=2"],
+        )
+    };
+    let shards = [shard(0), shard(1)];
+    for replica in &shards {
+        replica.becomes(true);
+        replica.reports("/kstatd/status", "it is shard");
+    }
+}
+
+/// Replicas reach each other despite passwords, but strangers read no lines then. With TLS they use their certificate.
+#[test]
+fn replicas_with_users_and_tls_agree() {
+    let (pki, dir) = (pki::Pki::new(), tempfile::tempdir().expect("directory"));
+    for name in ["server.crt", "server.key"] {
+        std::fs::write(dir.path().join(name), pki.text(name)).expect("write");
+    }
+    let hash = bcrypt::hash("pass", 4).expect("hash");
+    let users = format!("basic_auth_users: {{me: '{hash}'}}\n");
+    let tls = "tls_server_config: {cert_file: server.crt, key_file: server.key}\n".to_owned();
+    for (text, is_tls) in [(users, false), (tls, true)] {
+        let web = dir.path().join("web.yaml");
+        std::fs::write(&web, text).expect("write");
+        let web = format!("--tls-config={}", web.display());
+        let ports = [Reserved::new(), Reserved::new()];
+        let own = ports.each_ref().map(|port| port.address);
+        let first = Replica::kstatd(own[0], &own, &[&web]);
+        first.program.line(&["This replica exposes its metrics"]);
+        let second = Replica::kstatd(own[1], &own, &[&web]);
+        first.program.line(&["Another replica answers", &own[1].to_string()]);
+        second.program.line(&["Another replica answers", &own[0].to_string()]);
+        if !is_tls {
+            assert_eq!(get(own[0], "/metrics").status, 401);
+            let answer = get(own[0], "/kstatd/standby").text();
+            assert!(
+                answer.starts_with("{\"protocol\":1,") && answer.contains("\"next\":0}\n"),
+                "{answer}"
+            );
+        }
+        drop(first);
+        second.program.line(&["This replica exposes its metrics"]);
+    }
+}
+
+#[test]
+fn invalid_flags_are_refused() {
+    for (flags, error) in [
+        (&["--standby"][..], "--standby and --standby-peers need each other"),
+        (&["--standby-peers=a:1"], "--standby and --standby-peers need each other"),
+        (&["--standby", "--standby-peers=a:1,b"], "must be host:port"),
+        (&["--standby", "--standby-peers=a:0"], "must be host:port"),
+        (&["--standby", "--standby-peers=a:1", "--pod=x"], "--standby and --pod exclude"),
+    ] {
+        for name in ["kstatd", "kube-state-metrics"] {
+            let output = common::run(name, flags);
+            assert!(!output.status.success(), "{flags:?}");
+            assert!(output.stderr.contains(error), "{name} {flags:?}: {}", output.stderr);
+        }
+    }
+}
