@@ -13,7 +13,8 @@
 
   local shards = targets('kube_state_metrics_total_shards{%s}'),
   local samples = targets('scrape_samples_scraped{%s}'),
-  local samplesBefore = targets('scrape_samples_scraped{%s} offset 1h'),
+  // A standby of several replicas has no samples until it takes over.
+  local samplesBefore = targets('scrape_samples_scraped{%s} offset 1h > 0'),
 
   // A rate of each system process of a node divided by last week's mean over all nodes, where it is above a threshold.
   // The resource becomes a label.
@@ -76,6 +77,14 @@
             'sum by (%(by)s, scraper, cause) (increase(kstatd_http_scrapes_incomplete_total{%(ownSelector)s}[15m])) > %(incompleteScrapes)g',
             'A scraper does not take all of its scrapes of kstatd.',
             '{{ $labels.instance }}: {{ $labels.scraper }} did not take all of {{ $value | humanize }} responses in 15 minutes, cause {{ $labels.cause }}. It loses all metrics of such a scrape.',
+          ),
+          alert(
+            'StandbyPartition',
+            'warning',
+            '5m',
+            'kstatd_standby_peer_up{%(ownSelector)s} == 0',
+            'Replicas of kstatd do not reach each other.',
+            '{{ $labels.instance }} gets no answer from the replica {{ $labels.peer }}. If that one runs, both expose the same metrics; if not, no replica takes over from this one.',
           ),
           alert(
             'MemoryNearLimit',

@@ -111,6 +111,8 @@ func TestDeployVariants(t *testing.T) {
 		{"standard", 1, map[string]func(string) error{"kstatd": everything}},
 		// A single replica has everything.
 		{"autosharding", 1, map[string]func(string) error{"kstatd": everything}},
+		// The other replicas cannot be looked up, so this one exposes.
+		{"standby", 1, map[string]func(string) error{"kstatd": everything}},
 		{"daemonset", 1, map[string]func(string) error{
 			"kstatd-pods": pods("here"), "kstatd-unscheduled": pods("nowhere"),
 			"kstatd-others": func(all string) error {

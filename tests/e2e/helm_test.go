@@ -141,6 +141,8 @@ var helmCases = []struct {
 	{"statsd_exporter", "personality: statsd_exporter\n" + mapping + everythingOn, []string{"Deployment"}},
 	{"autosharding", "personality: kube-state-metrics\nreplicas: 3\nautosharding: {enabled: true}\n", []string{"StatefulSet"}},
 	{"autosharding of both sides", "replicas: 3\nautosharding: {enabled: true}\n" + mapping, []string{"StatefulSet"}},
+	{"standby", "standby: true\nreplicas: 2\nnetworkPolicy: {enabled: true}\n" + mapping, []string{"Deployment"}},
+	{"standby of kube-state-metrics", "personality: kube-state-metrics\nstandby: true\nreplicas: 3\nselfMonitor: {telemetryPort: 9999}\n", []string{"Deployment"}},
 	{"daemonset", "daemonset: {enabled: true}\nservice: {internalTrafficPolicy: Local}\n" + mapping + everythingOn, []string{"DaemonSet", "Deployment", "Deployment"}},
 	{"daemonset of kube-state-metrics", "personality: kube-state-metrics\ndaemonset: {enabled: true}\n", []string{"DaemonSet", "Deployment", "Deployment"}},
 	{"daemonset of statsd_exporter", "personality: statsd_exporter\ndaemonset: {enabled: true}\nservice: {internalTrafficPolicy: Local}\n", []string{"DaemonSet"}},
@@ -220,8 +222,11 @@ func TestHelmChart(t *testing.T) {
 func TestHelmChartRefuses(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	for values, message := range map[string]string{
-		"personality: node_exporter":                                          "personality",
-		"autosharding: {enabled: true}\ndaemonset: {enabled: true}":           "choose one",
+		"personality: node_exporter":                                "personality",
+		"autosharding: {enabled: true}\ndaemonset: {enabled: true}": "choose one",
+		"standby: true": "replicas must be 2 or more",
+		"standby: true\nreplicas: 2\nautosharding: {enabled: true}":           "its replicas hold everything",
+		"personality: statsd_exporter\nstandby: true\nreplicas: 2":            "it belongs to run and kube-state-metrics",
 		"daemonset: {enabled: true}\ncollectors: [nodes]":                     "collectors has no pods",
 		"personality: statsd_exporter\nautosharding: {enabled: true}":         "it belongs to run and kube-state-metrics",
 		"prometheus: {monitor: {enabled: true}, podMonitor: {enabled: true}}": "scraped twice",

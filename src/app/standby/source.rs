@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::state::Standby;
-use crate::exposition::prototext::Layout;
+use crate::exposition::typed::{FamilyEncoder, TypedBody};
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 
 /// A source and the decision whether it is exposed.
@@ -54,13 +54,17 @@ impl Source for StandbySource {
         self.source.has_shards()
     }
 
-    fn protobuf_frames(&self, query: &ScrapeQuery) -> Option<Frames> {
-        let frames = self.source.protobuf_frames(query)?;
-        Some(if self.exposes(query) { frames } else { Box::new(std::iter::empty()) })
+    fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {
+        let body = self.source.typed(query)?;
+        Some(if self.exposes(query) { body } else { Box::new(NoFamilies) })
     }
+}
 
-    fn prototext_frames(&self, layout: Layout, query: &ScrapeQuery) -> Option<Frames> {
-        let frames = self.source.prototext_frames(layout, query)?;
-        Some(if self.exposes(query) { frames } else { Box::new(std::iter::empty()) })
+/// The families of a standby.
+struct NoFamilies;
+
+impl TypedBody for NoFamilies {
+    fn step(&mut self, _encoder: &mut dyn FamilyEncoder, _out: &mut Vec<u8>) -> bool {
+        false
     }
 }

@@ -183,6 +183,12 @@ imagePullSecrets:
 {{- if and $values.autosharding.enabled $values.daemonset.enabled -}}
 {{- fail "autosharding.enabled and daemonset.enabled: choose one" -}}
 {{- end -}}
+{{- if and $values.standby (or $values.autosharding.enabled $values.daemonset.enabled) -}}
+{{- fail "standby: its replicas hold everything; disable autosharding.enabled and daemonset.enabled" -}}
+{{- end -}}
+{{- if and $values.standby (lt (int $values.replicas) 2) -}}
+{{- fail "standby: replicas must be 2 or more" -}}
+{{- end -}}
 {{- if and $values.daemonset.enabled (not (has "pods" $values.collectors)) -}}
 {{- fail "daemonset.enabled: collectors has no pods, which are what its pods share" -}}
 {{- end -}}
