@@ -221,7 +221,12 @@ proptest! {
                 let text = body(short.frames(Format::Text, &query));
                 prop_assert_eq!(exposition::check_text(&text), Ok(()));
                 let open_metrics = body(short.frames(Format::OpenMetrics, &query));
+                let other_lines = others.clone();
                 prop_assert_eq!(exposition::check_open_metrics(&(others + &open_metrics)), Ok(()));
+                let with_created = body(short.openmetrics_with_created());
+                prop_assert_eq!(exposition::check_open_metrics(&(other_lines + &with_created)), Ok(()));
+                let is_other = |line: &&str| !line.contains("_created");
+                prop_assert!(with_created.lines().filter(is_other).eq(open_metrics.lines().filter(is_other)));
                 // No format lacks a series.
                 prop_assert_eq!(exposition::text_samples(&text), exposition::text_samples(&open_metrics));
                 prop_assert_eq!(&text, &body(long.frames(Format::Text, &query)));

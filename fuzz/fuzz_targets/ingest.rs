@@ -109,6 +109,8 @@ fuzz_target!(|data: &[u8]| {
     }
     let open_metrics = text(short.frames(Format::OpenMetrics, &query));
     assert_eq!(exposition::check_open_metrics(&open_metrics), Ok(()), "{open_metrics}");
+    let with_created = text(short.openmetrics_with_created());
+    assert_eq!(exposition::check_open_metrics(&with_created), Ok(()), "{with_created}");
     assert_eq!(plain, text(long.frames(Format::Text, &query)));
     let protobuf = body(short.protobuf_frames(&query));
     assert_eq!(exposition::text_samples(&plain), Ok(exposition::protobuf_samples(&protobuf)));

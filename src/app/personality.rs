@@ -205,7 +205,7 @@ fn native_routers(context: &RouterContext<'_>) -> Routers {
     };
     let endpoints: Vec<MetricsEndpoint> = context.sides.iter().map(endpoint).collect();
     let (readiness, checks) = (context.readiness.clone(), context.checks());
-    let (http, own) = (context.telemetry.http.clone(), context.own_metrics());
+    let (http, own) = (context.telemetry.http.clone(), context.own_metrics().with_start());
     let board = Arc::clone(context.board);
     let (series, profiles) = (context.series(), context.config.profiles);
     let (lifecycle, standby) = (lifecycle(context), context.standby.cloned());

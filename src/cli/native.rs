@@ -629,7 +629,7 @@ impl FlagSelection for RunStatsd {
 
     fn flags() -> Vec<Flag<StatsdArgs>> {
         select(statsd_flags::FLAGS, |name| {
-            let prefixes = ["statsd.", "debug.", "limit."];
+            let prefixes = ["statsd.", "debug.", "limit.", "openmetrics."];
             prefixes.iter().any(|prefix| name.starts_with(prefix))
                 || ["web.config.file", "web.enable-lifecycle"].contains(&name)
         })

@@ -116,6 +116,8 @@ flags! {
             "File with TLS certificates, users and headers of the web server, in the format of the Prometheus exporter toolkit.";
         sets: Toggle, "statsd.sets", "",
             "Count the distinct values of sets (type s), estimated. Off by default: statsd_exporter refuses sets.";
+        openmetrics_created: Toggle, "openmetrics.created", "",
+            "Write the start times of StatsD series as samples x_created in OpenMetrics. Off by default: such samples are series of their own to most scrapers, and protobuf always has start times.";
         limit_mode: LimitMode, "limit.mode", "",
             "Action when a budget is exceeded: enforce (fold counters, histograms and summaries with exact totals, reject gauges), track (only count) or off. Defaults to enforce in kstatd run, off under the originals' names.";
         limit_series: Unsigned, "limit.series", "1000000",

@@ -169,16 +169,14 @@ impl Family {
 
 /// Families as the typed form of a source. They are few, so one step passes all.
 pub struct TypedFamilies {
-    /// The families, in exposition order.
-    pub families: Vec<Family>,
-    /// The start of their series, if known.
-    pub created: Option<Duration>,
+    /// The families, in exposition order, each with the start of its series, if known.
+    pub families: Vec<(Family, Option<Duration>)>,
 }
 
 impl TypedBody for TypedFamilies {
     fn step(&mut self, encoder: &mut dyn FamilyEncoder, out: &mut Vec<u8>) -> bool {
         let families = std::mem::take(&mut self.families);
-        families.iter().for_each(|family| family.encode(self.created, encoder, out));
+        families.iter().for_each(|(family, created)| family.encode(*created, encoder, out));
         false
     }
 }
@@ -272,7 +270,8 @@ mod tests {
              created_timestamp:{seconds:7 nanos:500000000}}}\n";
         let body = || -> Vec<Box<dyn TypedBody>> {
             let created = Some(Duration::from_millis(7_500));
-            vec![Box::new(TypedFamilies { families: families().into(), created })]
+            let families = families().map(|family| (family, created)).into();
+            vec![Box::new(TypedFamilies { families })]
         };
         let direct = message::frames(body(), ProtoText::new(Layout::Compact));
         assert_eq!(String::from_utf8(direct.flatten().collect()).expect("UTF-8"), text);

@@ -151,7 +151,12 @@ impl Offline {
         format: Format,
         query: &ScrapeQuery,
     ) -> impl Iterator<Item = Bytes> + Send + use<> {
-        self.scrape(query).text(format)
+        self.scrape(query).text(format, false)
+    }
+
+    /// Writes the series as OpenMetrics with start times.
+    pub fn openmetrics_with_created(&self) -> impl Iterator<Item = Bytes> + Send + use<> {
+        self.scrape(&ScrapeQuery::default()).text(Format::OpenMetrics, true)
     }
 
     /// Writes the series as length-delimited protobuf messages.
@@ -187,6 +192,6 @@ impl Offline {
         let mut own = self.shared.metrics.original(&context);
         own.extend(self.shared.metrics.additional(&context));
         view.pages = super::series::tree::Snapshot::default();
-        Scrape::new(view, own, None, registry.clock.clone()).text(Format::Text)
+        Scrape::new(view, own, None, registry.clock.clone()).text(Format::Text, false)
     }
 }

@@ -46,6 +46,7 @@ pub struct Pipeline {
     mapping_file: Option<PathBuf>,
     reload_lock: ReloadLock,
     self_metrics: SelfMetrics,
+    openmetrics_created: bool,
     additional: Option<Arc<dyn Collect>>,
     /// Applies the lines of other replicas.
     peer_worker: Mutex<Worker>,
@@ -119,6 +120,7 @@ impl Pipeline {
             mapping_file: config.mapping_file.clone(),
             reload_lock: ReloadLock::default(),
             self_metrics: config.self_metrics,
+            openmetrics_created: config.openmetrics_created,
             additional: config.additional,
         })
     }
@@ -309,7 +311,7 @@ impl Source for Pipeline {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        Box::new(self.scrape(query).text(format))
+        Box::new(self.scrape(query).text(format, self.openmetrics_created))
     }
 
     fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {

@@ -2,12 +2,18 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::exposition::family::{Collect, Family, Kind};
 
 /// Ticks per second in `/proc/*/stat` (`USER_HZ`), which is 100 on every supported architecture,
 /// regardless of the kernel's timer frequency.
 const TICKS: f64 = 100.0;
+
+/// Returns the time at which the process started, since the Unix epoch.
+pub(super) fn start() -> Option<Duration> {
+    Duration::try_from_secs_f64(Stat::read()?.started()?).ok()
+}
 
 /// Collects the metrics from `/proc/self` on each scrape, omitting those of unreadable files.
 #[derive(Debug)]

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::metric::Row;
 use super::process::Process;
-use super::{build, connections};
+use super::{build, connections, process};
 use crate::exposition::family::{Collect, Family, TypedFamilies};
 use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, ScrapeQuery, Source, labels};
@@ -49,7 +50,7 @@ impl Recorder {
 
     /// Ends the registration.
     pub fn finish(self) -> OwnMetrics {
-        OwnMetrics(self.0.into())
+        OwnMetrics { collectors: self.0.into(), start: None }
     }
 }
 
@@ -64,9 +65,19 @@ impl Collect for Always {
 
 /// All own metrics.
 #[derive(Clone)]
-pub struct OwnMetrics(Arc<[Box<dyn Collect>]>);
+pub struct OwnMetrics {
+    collectors: Arc<[Box<dyn Collect>]>,
+    /// The start of the process, if counters have a start time.
+    start: Option<Duration>,
+}
 
 impl OwnMetrics {
+    /// Gives counters and histograms the start of the process as their start time.
+    #[must_use]
+    pub fn with_start(self) -> Self {
+        Self { start: process::start(), ..self }
+    }
+
     /// Returns all families that currently have series, sorted by name.
     fn families(&self) -> Vec<Family> {
         let mut families = Vec::new();
@@ -93,7 +104,7 @@ impl OwnMetrics {
 
     /// Returns whether any family has series.
     pub fn are_readable(&self) -> bool {
-        self.0.iter().any(|of| {
+        self.collectors.iter().any(|of| {
             let mut families = Vec::new();
             of.collect(&mut families);
             families.iter().any(|family| !family.series.is_empty())
@@ -127,7 +138,7 @@ fn is_of(namespaces: &BTreeSet<String>, labels: &[u8]) -> bool {
 
 impl Collect for OwnMetrics {
     fn collect(&self, out: &mut Vec<Family>) {
-        self.0.iter().for_each(|of| of.collect(out));
+        self.collectors.iter().for_each(|of| of.collect(out));
     }
 }
 
@@ -146,7 +157,13 @@ impl Source for OwnMetrics {
     }
 
     fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {
-        Some(Box::new(TypedFamilies { families: self.asked_for(query), created: None }))
+        // The network namespace may be older than the process.
+        let counts_from_start = |family: &Family| !family.name.starts_with("process_network_");
+        let families = self.asked_for(query).into_iter().map(|family| {
+            let created = self.start.filter(|_| counts_from_start(&family));
+            (family, created)
+        });
+        Some(Box::new(TypedFamilies { families: families.collect() }))
     }
 }
 

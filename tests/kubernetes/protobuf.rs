@@ -34,7 +34,7 @@ struct Kstatd {
 }
 
 impl Kstatd {
-    fn start(pods: u32) -> Self {
+    fn start(pods: u32, more: &[&str]) -> Self {
         let cluster = Cluster::new(pods);
         let flags = [
             "--listen=127.0.0.1:0",
@@ -46,7 +46,7 @@ impl Kstatd {
             &format!("--custom-resource-state-config={CUSTOM}"),
             &cluster.flag(),
         ];
-        let program = Program::start("kstatd", flags);
+        let program = Program::start("kstatd", [&flags, more].concat());
         let main = program.address(&["Started metrics server"], "address");
         let telemetry = program.address(&["Started self metrics server"], "address");
         let statsd = program.address(&["Accepting StatsD Traffic"], "udp");
@@ -83,7 +83,7 @@ impl Kstatd {
 
 #[test]
 fn protobuf_has_the_samples_of_the_text_for_every_query() {
-    let kstatd = Kstatd::start(700);
+    let kstatd = Kstatd::start(700, &[]);
     let whole = kstatd.samples("/metrics", "text/plain", "identity");
     for start in [
         "kube_pod_info{",
@@ -142,7 +142,7 @@ fn protobuf_has_the_samples_of_the_text_for_every_query() {
 /// A client that closes its connection ends the work and is counted.
 #[test]
 fn a_disconnected_client_ends_its_scrape() {
-    let kstatd = Kstatd::start(3_000);
+    let kstatd = Kstatd::start(3_000, &[]);
     let mut stream = TcpStream::connect(kstatd.main).expect("connect");
     stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
     let head = format!("GET /metrics HTTP/1.1\r\nHost: test\r\nAccept: {DELIMITED}\r\n\r\n");
@@ -155,4 +155,42 @@ fn a_disconnected_client_ends_its_scrape() {
     });
     let whole = kstatd.samples("/metrics", "text/plain", "identity");
     assert!(kstatd.samples("/metrics", DELIMITED, "gzip") == whole);
+}
+
+/// Start times: in protobuf always, in OpenMetrics only on request.
+#[test]
+fn start_times_are_in_protobuf_and_on_request_in_openmetrics() {
+    let is_time = |text: &str| text.parse::<f64>().is_ok_and(|seconds| seconds > 1.6e9);
+    for (flags, is_created) in [(&[][..], false), (&["--openmetrics.created"][..], true)] {
+        let kstatd = Kstatd::start(10, flags);
+        let accept = ("Accept", "application/openmetrics-text; version=1.0.0");
+        let open = request(kstatd.main, "GET", "/metrics", &[accept]).expect("answer").text();
+        assert!(open.contains("\nrequests_total{code=\"200\"} 3\n"));
+        for series in ["requests_created{code=\"200\"} ", "times_created "] {
+            let mut values = open.lines().filter_map(|line| line.strip_prefix(series));
+            assert_eq!(values.next().is_some_and(is_time), is_created, "{series}");
+        }
+        let ours = |line: &&str| line.contains("_created ") && !line.starts_with('#');
+        assert_eq!(open.lines().filter(ours).count(), usize::from(is_created));
+        let text = get(kstatd.main, "/metrics/statsd").text();
+        assert!(!text.contains("_created"), "{text}");
+    }
+    let kstatd = Kstatd::start(10, &[]);
+    let accept = DELIMITED.replace("delimited", "compact-text");
+    let read = |address| {
+        request(address, "GET", "/metrics", &[("Accept", &accept)]).expect("answer").text()
+    };
+    let (main, own) = (read(kstatd.main), read(kstatd.telemetry));
+    let created = |text: &str, family: &str| {
+        let start = format!("name:\"{family}\" ");
+        let line = text.lines().find(|line| line.starts_with(&start)).expect("a family");
+        line.matches(" created_timestamp:{seconds:").count()
+    };
+    assert_eq!(created(&main, "requests_total"), 2);
+    assert_eq!(created(&main, "times"), 1);
+    assert_eq!(created(&main, "temperature"), 0);
+    assert_eq!(created(&main, "kube_pod_container_status_restarts_total"), 0);
+    assert_eq!(created(&own, "process_cpu_seconds_total"), 1);
+    assert_eq!(created(&own, "process_network_receive_bytes_total"), 0);
+    assert_eq!(created(&own, "process_open_fds"), 0);
 }

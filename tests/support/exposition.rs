@@ -101,7 +101,9 @@ fn suffixes(kind: &str, open_metrics: bool) -> &'static [&'static str] {
     match kind {
         "counter" if open_metrics => &["_total", "_created"],
         "info" if open_metrics => &["_info"],
+        "summary" if open_metrics => &["", "_sum", "_count", "_created"],
         "summary" => &["", "_sum", "_count"],
+        "histogram" if open_metrics => &["_bucket", "_sum", "_count", "_created"],
         "histogram" => &["_bucket", "_sum", "_count"],
         _ => &[""],
     }
@@ -242,6 +244,7 @@ fn check_sums(family: &Family) -> Result<(), String> {
         match name.strip_prefix(&family.name) {
             Some("_sum") => *sum = true,
             Some("_count") => *count = true,
+            Some("_created") => {}
             _ => {
                 let bound = labels.iter().find(|(label, _)| label == "le");
                 let bound: f64 = bound

@@ -317,6 +317,7 @@ fn start(args: &StatsdArgs, shape: PipelineConfig) -> Result<Arc<Pipeline>, Stat
             target: relay_target(address),
             packet_length: usize::try_from(args.relay_packet_length).unwrap_or(usize::MAX),
         }),
+        openmetrics_created: args.openmetrics_created,
         ..shape
     };
     let pipeline = Pipeline::start(config).map_err(|error| match error {

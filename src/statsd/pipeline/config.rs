@@ -45,6 +45,8 @@ pub struct PipelineConfig {
     /// True if a label with an empty value is kept, as in statsd_exporter. Prometheus treats `m{a=""}` and
     /// `m` as one series.
     pub keep_empty_labels: bool,
+    /// True if OpenMetrics has `_created` samples.
+    pub openmetrics_created: bool,
     /// The relay, if any.
     pub relay: Option<RelayConfig>,
     /// True if other replicas keep the same series: received lines are kept for them, and theirs are applied.
@@ -75,6 +77,7 @@ impl Default for PipelineConfig {
             key_cache_size: 4 << 20,
             budget: Budget::default(),
             keep_empty_labels: true,
+            openmetrics_created: false,
             relay: None,
             mirrored: false,
             reserved: Arc::new(|_| false),

@@ -105,9 +105,15 @@ impl Scrape {
         }
     }
 
-    /// Writes the body as text.
-    pub(crate) fn text(self, format: Format) -> impl Iterator<Item = Bytes> + Send {
-        let (mut scrape, mut writer) = (self, text::TextWriter::new(format));
+    /// Writes the body as text. `with_created` adds start times as `_created` samples to OpenMetrics.
+    pub(crate) fn text(
+        self,
+        format: Format,
+        with_created: bool,
+    ) -> impl Iterator<Item = Bytes> + Send {
+        let with_created = with_created && format == Format::OpenMetrics;
+        let clock = with_created.then(|| self.clock.clone());
+        let (mut scrape, mut writer) = (self, text::TextWriter::new(format, clock));
         Frames::new(move |out| scrape.piece(&mut writer, out))
     }
 

@@ -4,6 +4,7 @@ use super::openmetrics_names;
 use super::writer::{Distribution, Passes, Reading, Series, Writer};
 use crate::exposition::family::{Family as OwnFamily, sample};
 use crate::exposition::{Format, float, header};
+use crate::statsd::clock::Clock;
 use crate::statsd::series::family::{Family, Kind};
 use crate::statsd::series::observer::{HistogramSpec, SummarySpec};
 use crate::statsd::series::registry::View;
@@ -19,6 +20,8 @@ pub(super) struct TextWriter {
     is_counter: bool,
     /// The page on which the series of the family begin.
     near: usize,
+    /// The clock of start times, if they are written.
+    clock: Option<Clock>,
 }
 
 /// The samples of an observer that one pass writes.
@@ -49,8 +52,17 @@ impl ObserverPart {
 }
 
 impl TextWriter {
-    pub(super) fn new(format: Format) -> Self {
-        Self { format, part: ObserverPart::Whole, head: Vec::new(), is_counter: false, near: 0 }
+    /// Returns a writer of text; with a clock, typed OpenMetrics families have `_created` samples.
+    pub(super) fn new(format: Format, clock: Option<Clock>) -> Self {
+        let (part, head) = (ObserverPart::Whole, Vec::new());
+        Self { format, part, head, is_counter: false, near: 0, clock }
+    }
+
+    /// Appends the start time of a series of a typed family.
+    fn created(&self, name: &str, labels: &[u8], created: u32, out: &mut Vec<u8>) {
+        if let Some(clock) = self.clock.as_ref().filter(|_| created > 0) {
+            sample(out, (name, "_created"), labels, clock.wall(created).as_secs_f64());
+        }
     }
 
     /// Appends the value of a `le` or `quantile` label. OpenMetrics requires a decimal point.
@@ -177,7 +189,7 @@ impl Writer for TextWriter {
         family: &Family,
         labels: &[u8],
         value: f64,
-        _created: u32,
+        created: u32,
         out: &mut Vec<u8>,
     ) {
         if self.is_counter && self.forbids(value) {
@@ -185,11 +197,17 @@ impl Writer for TextWriter {
         }
         self.write_head(out);
         sample(out, (&family.name, ""), labels, value);
+        if self.is_counter
+            && let Some(name) = family.name.strip_suffix("_total")
+        {
+            self.created(name, labels, created, out);
+        }
     }
 
     fn observer(&mut self, family: &Family, series: &Series<'_>, out: &mut Vec<u8>) {
         let name = &*family.name;
-        let &Series { labels, distribution: Distribution { quantiles, counts }, .. } = series;
+        let &Series { labels, distribution: Distribution { quantiles, counts }, created, .. } =
+            series;
         let (count, sum) = match series.reading {
             Reading::Value(value) => {
                 self.write_head(out);
@@ -221,6 +239,9 @@ impl Writer for TextWriter {
         if self.part.has(ObserverPart::Count) {
             self.write_head(out);
             sample(out, (name, "_count"), labels, count as f64);
+        }
+        if self.part == ObserverPart::Whole {
+            self.created(name, labels, created, out);
         }
     }
 
