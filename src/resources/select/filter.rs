@@ -34,7 +34,15 @@ pub enum FilterError {
 pub struct FamilyFilter {
     allow: Vec<fancy_regex::Regex>,
     deny: Vec<fancy_regex::Regex>,
-    opt_in: Vec<regex::bytes::Regex>,
+    opt_in: Vec<OptIn>,
+}
+
+/// A pattern of the opt-in list.
+#[derive(Debug, Clone)]
+struct OptIn {
+    pattern: regex::bytes::Regex,
+    /// It names families that only kstatd has.
+    names_own: bool,
 }
 
 impl FamilyFilter {
@@ -54,18 +62,26 @@ impl FamilyFilter {
         })
     }
 
-    /// True if the family `name` is exposed. `opt_in` families are off unless the opt-in list names them.
+    /// True if the family `name` is exposed. `opt_in` families are off unless the opt-in list names them. A pattern for
+    /// all families, such as `.*`, does not name those that only kstatd has.
     #[must_use]
     pub fn enabled(&self, name: &str, opt_in: bool) -> bool {
         // A pattern that exceeds the engine's backtracking limit matches nothing.
         let any = |list: &[fancy_regex::Regex]| {
             list.iter().any(|pattern| pattern.is_match(name).unwrap_or(false))
         };
-        (!opt_in || self.opt_in.iter().any(|pattern| pattern.is_match(name.as_bytes())))
+        let is_own = name.starts_with(OWN);
+        let names = |opt_in: &OptIn| {
+            (!is_own || opt_in.names_own) && opt_in.pattern.is_match(name.as_bytes())
+        };
+        (!opt_in || self.opt_in.iter().any(names))
             && (self.allow.is_empty() || any(&self.allow))
             && !any(&self.deny)
     }
 }
+
+/// The beginning of the names of families that kube-state-metrics does not have.
+const OWN: &str = "kstatd_";
 
 /// The size limit of one compiled pattern, in bytes. Go has no small one; this keeps a pattern from using all memory.
 const SIZE_LIMIT: usize = 64 << 20;
@@ -75,12 +91,11 @@ fn ecmascript(pattern: &str) -> Result<fancy_regex::Regex, String> {
     fancy_regex::Regex::new(&translated).map_err(|error| error.to_string())
 }
 
-fn re2(pattern: &str) -> Result<regex::bytes::Regex, String> {
+fn re2(pattern: &str) -> Result<OptIn, String> {
     let translated = go::regex::translate(pattern).map_err(|error| error.to_string())?;
-    regex::bytes::RegexBuilder::new(&translated.pattern)
-        .size_limit(SIZE_LIMIT)
-        .build()
-        .map_err(|error| error.to_string())
+    let built = regex::bytes::RegexBuilder::new(&translated.pattern).size_limit(SIZE_LIMIT).build();
+    let compiled = built.map_err(|error| error.to_string())?;
+    Ok(OptIn { pattern: compiled, names_own: pattern.contains(OWN) })
 }
 
 fn compile<R, E: ToString>(
@@ -144,6 +159,21 @@ mod tests {
         ] {
             let filter = opt_in(pattern).unwrap();
             assert_eq!(filter.enabled("kube_pod_nodeselectors", true), kept, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn opt_in_patterns_for_everything_leave_the_families_of_kstatd_off() {
+        for (pattern, is_on) in [
+            (".*", false),
+            ("^k", false),
+            ("kstatd_", true),
+            ("^kstatd_workload_.*$", false),
+            (".*|kstatd_pod_workload_info", true),
+        ] {
+            let filter = FamilyFilter::new(&[], &[], &[pattern.to_owned()]).unwrap();
+            assert_eq!(filter.enabled("kstatd_pod_workload_info", true), is_on, "{pattern}");
+            assert!(filter.enabled("kstatd_pod_workload_info", false), "{pattern}");
         }
     }
 
