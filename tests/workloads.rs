@@ -310,3 +310,100 @@ fn a_refused_kind_costs_only_its_pods() {
     until("the ReplicaSets", || (infos(&program.series("/metrics")) == 200).then_some(()));
     check_totals(program.series("/metrics"));
 }
+
+/// Returns the restarts of each container by the UID of its pod.
+fn restarts(all: &[Series]) -> BTreeMap<Vec<String>, f64> {
+    let mut restarts = sums(all, "kube_pod_container_status_restarts_total", &["uid", "container"]);
+    restarts.extend(sums(
+        all,
+        "kube_pod_init_container_status_restarts_total",
+        &["uid", "container"],
+    ));
+    restarts
+}
+
+/// While a cluster changes quickly, also over expired watches, counters of events never go back and are never behind the
+/// restarts of containers. In the end they equal those since the start of the program.
+#[test]
+fn terminations_equal_restarts() {
+    let cluster = Cluster::new(200);
+    let program = Running::start(&cluster, &[]);
+    let first = program.series("/metrics");
+    let name = "kstatd_workload_container_terminations_total";
+    assert!(first.iter().any(|series| series.name == name));
+    assert!(first.iter().all(|series| !is_counter(series) || series.value == 0.0));
+    let before = restarts(&first);
+    let since_start = |all: &[Series]| {
+        let mut want = restarts(all);
+        for (container, restarts) in &mut want {
+            *restarts -= before.get(container).unwrap_or(&0.0);
+        }
+        want.retain(|_, terminations| *terminations > 0.0);
+        want
+    };
+    let of_pods = |all: &[Series]| {
+        sums(all, "kstatd_pod_container_terminations_total", &["uid", "container"])
+    };
+    cluster.double.set_events_per_second(300.0);
+    let by = ["namespace", "workload", "workload_type", "container", "reason"];
+    let mut last = BTreeMap::new();
+    for round in 0..20 {
+        if round % 6 == 3 {
+            cluster.double.forget_history();
+        }
+        let changes = cluster.double.changes();
+        let all = program.series("/metrics");
+        let have = of_pods(&all);
+        // A list in progress counts at once, and its pods are shown when it is complete.
+        for (container, restarts) in since_start(&all) {
+            assert!(have.get(&container) >= Some(&restarts), "{container:?}: {have:?}");
+        }
+        let totals = sums(&all, name, &by);
+        for (key, value) in &last {
+            assert!(totals.get(key) >= Some(value), "{key:?}: {totals:?}");
+        }
+        last = totals;
+        until("changes", || (cluster.double.changes() > changes + 20).then_some(()));
+    }
+    until("OOM kills, errors and deleted pods", || {
+        let all = program.series("/metrics");
+        let reasons = |name: &str| -> BTreeSet<String> {
+            sums(&all, name, &["reason"]).into_keys().flatten().collect()
+        };
+        let (terminations, ends) = (reasons(name), reasons("kstatd_workload_pods_finished_total"));
+        let all = ["OOMKilled", "Error"].iter().all(|reason| terminations.contains(*reason));
+        (all && ends.contains("Deleted")).then_some(())
+    });
+    cluster.double.set_events_per_second(0.0);
+    until("equal terminations", || {
+        let all = program.series("/metrics");
+        (of_pods(&all) == since_start(&all)).then_some(())
+    });
+}
+
+/// Returns whether a series is a counter of events.
+fn is_counter(series: &Series) -> bool {
+    series.name.starts_with("kstatd_") && series.name.ends_with("_total")
+}
+
+/// Counters of events can be selected like other families, and are off under the original's name.
+#[test]
+fn counters_of_events_are_selected_by_name() {
+    let cluster = Cluster::new(100);
+    let names = |flags: &[&str]| -> BTreeSet<String> {
+        let all = Running::start(&cluster, flags).series("/metrics");
+        all.into_iter().filter(is_counter).map(|series| series.name).collect()
+    };
+    let all = [
+        "kstatd_kube_node_condition_transitions_total",
+        "kstatd_workload_container_terminations_total",
+        "kstatd_workload_pods_finished_total",
+    ];
+    assert_eq!(names(&[]), all.map(str::to_owned).into());
+    assert_eq!(
+        names(&["--metric-denylist=_finished_total,_terminations_total"]),
+        [all[0].to_owned()].into()
+    );
+    assert_eq!(names(&["--metric-allowlist=^kstatd_kube_node_cond"]), [all[0].to_owned()].into());
+    assert!(names(&["--metric-denylist=^kstatd_"]).is_empty());
+}

@@ -68,10 +68,10 @@ impl Snapshot {
 /// Computes the key of a uid: a 64-bit hash seeded by the process, then the [hash](fnv1a64) used for sharding. Two of
 /// a million random uids collide with a probability below 2^-88.
 #[derive(Clone, Debug, Default)]
-struct Keys(foldhash::quality::RandomState);
+pub(crate) struct Keys(foldhash::quality::RandomState);
 
 impl Keys {
-    fn key(&self, uid: &[u8]) -> Key {
+    pub(crate) fn key(&self, uid: &[u8]) -> Key {
         u128::from(self.0.hash_one(uid)) << 64 | u128::from(fnv1a64(uid))
     }
 }

@@ -26,6 +26,7 @@ use crate::go::strconv;
 use crate::kube::autosharding::PodName;
 use crate::kube::selector;
 use crate::kube::shard::Shard;
+use crate::kube::workloads::ledger::{self, LedgerOptions};
 use crate::kube::workloads::{FAMILIES, WorkloadFamily, WorkloadOptions};
 use crate::kube::{PipelineConfig, Timing, WatchedResource};
 use crate::resources::custom::resolve::ResolveOptions;
@@ -511,7 +512,7 @@ pub fn custom_resources(
     }))
 }
 
-/// Returns the families of workloads. They are off for a part of the pods, such as those of a node.
+/// Returns the families of workloads and of events. They are off for a part of the pods, such as those of a node.
 ///
 /// # Errors
 ///
@@ -523,11 +524,17 @@ pub fn workloads(
 ) -> Result<WorkloadOptions, ConfigErrors> {
     let filter = family_filter(args)?;
     let is_whole = args.node.is_empty() && !args.track_unscheduled_pods;
-    let is_on = |family: &&'static WorkloadFamily| {
-        is_whole && filter.enabled(family.name, name != Name::Kstatd)
-    };
+    let is_enabled = |family: &str| is_whole && filter.enabled(family, name != Name::Kstatd);
+    let is_on = |family: &&'static WorkloadFamily| is_enabled(family.name);
     let max_series = if budget.mode == BudgetMode::Enforce { budget.series_per_kind } else { 0 };
-    Ok(WorkloadOptions { families: FAMILIES.iter().filter(is_on).collect(), max_series })
+    let ledger = ledger::RESOURCES.iter().flat_map(|resource| resource.families);
+    let ledger = ledger.map(|family| family.name).filter(|name| is_enabled(name)).collect();
+    let ledger = LedgerOptions {
+        families: ledger,
+        budget: Arc::new(budget.clone()),
+        retention: strconv::positive_duration(args.workload_counter_retention).unwrap_or_default(),
+    };
+    Ok(WorkloadOptions { families: FAMILIES.iter().filter(is_on).collect(), max_series, ledger })
 }
 
 fn kube(

@@ -34,6 +34,12 @@ pub trait ObjectObserver: Send + Sync {
     /// Called when an object is deleted, or cannot be rendered any more.
     fn delete(&self, uid: &[u8], fresh: bool);
 
+    /// Called when the objects are dropped because the server has refused to list them for long. They may still exist.
+    fn purge(&self) {
+        self.begin_list();
+        self.end_list(true);
+    }
+
     /// Called when the list/watch is served. One with the same objects may be served until it is [closed](Self::close).
     fn show(&self) {}
 

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use kstatd::exposition::Format;
-use kstatd::kube::workloads::FAMILIES;
+use kstatd::kube::workloads::{FAMILIES, ledger};
 use kstatd::resources::{FamilyInfo, Resource, Stability, registry};
 
 fn folder() -> PathBuf {
@@ -69,7 +69,8 @@ fn pages() -> Vec<(String, String)> {
         (name, page(*resource))
     });
     let workloads = ("workloads.md".to_owned(), workloads_page());
-    let first = [("README.md".to_owned(), index(resources)), workloads];
+    let events = ("events.md".to_owned(), events_page());
+    let first = [("README.md".to_owned(), index(resources)), workloads, events];
     first.into_iter().chain(pages).collect()
 }
 
@@ -85,6 +86,13 @@ fn index(resources: &[&'static dyn Resource]) -> String {
         format_args!(
             "| [workloads](workloads.md) | of pods | {} | on in `kstatd run` |",
             FAMILIES.len()
+        ),
+    );
+    let events: usize = ledger::RESOURCES.iter().map(|resource| resource.families.len()).sum();
+    line(
+        &mut out,
+        format_args!(
+            "| [events](events.md) | of pods, jobs and nodes | {events} | on in `kstatd run` |"
         ),
     );
     for resource in resources {
@@ -192,6 +200,85 @@ fn workloads_page() -> String {
                 example.replace('|', "\\|")
             ),
         );
+    }
+    out
+}
+
+const EVENTS: &str = "\
+# events
+
+<!-- Generated from the table in src/kube/workloads/ledger by tests/kubernetes/docs.rs. -->
+
+Counters of what happens to pods, jobs and nodes, derived from the differences between their successive states. An OOM kill between two
+scrapes is counted. They are on in `kstatd run`, and off under the name kube-state-metrics unless `--metric-opt-in-list` names them. All
+are alpha counters. Workloads and labels are those of [workloads](workloads.md).
+
+**Exactness.** Each termination that the API reports counts once: over lost events, relists, reloads and restored backups. `restartCount`
+proves terminations that were not seen; they count with `reason=\"unknown\"` and an empty `exit_code`. Terminations of a pod that was
+created and deleted while events were lost are not counted, because the API does not report them. All containers count: init containers,
+sidecars and ephemeral ones.
+
+**Start.** What the first list of a kind reports is old and does not count, nor does what happens while no process runs. A pod that
+appears later, and was created later, starts with what its status proves. A reload keeps the counters; a restart resets them.
+
+**`increase()`** does not see a counter that appears with the value 1. Therefore counters of a workload exist at 0 from its first pod or
+job: `OOMKilled`, `Error` and `Completed` for each container; `Succeeded`, `Failed` and `Evicted` of pods; `Complete`,
+`BackoffLimitExceeded` and `DeadlineExceeded` of jobs. Counters of a node's condition exist at 0 from its first appearance. Other reasons,
+and counters of pods, appear with their first event.
+
+**Reasons.** Terminations have the reason of the container runtime; without one, `Completed` or `Error` by exit code. A pod ends with its
+`status.reason` (`Evicted`, `NodeLost`, …), else the reason of its DisruptionTarget condition (`DeletionByTaintManager`,
+`EvictionByEvictionAPI`, …), else `Deleted` if it was being deleted, else its phase. `Preempted` stands for `PreemptionByScheduler` and the
+kubelet's `Preempting`. A pod that was deleted before it had a final phase ends with `Deleted`, and one that is missing after lost events
+with `unknown`. The same applies to jobs, whose reasons are `Complete` and those of the Failed condition. A transition counts for the
+status that it leads to.
+
+**Removal.** Counters of a pod or node end with it. Counters of a workload are removed `--workload-counter-retention` (1h) after the
+workload and its last pod or job are gone. Beyond 500 label sets of one workload or pod in a family, the reason is `other`; beyond
+`--limit.series-per-kind` new series are omitted and counted.
+
+**Shards.** The UID of the workload decides which shard serves its counters and those of its pods, and the node's UID those of the node.
+A workload that moves to another shard starts at 0 there.
+
+| Metric | Labels | Meaning | Example |
+|---|---|---|---|
+";
+
+/// A query with each family of events.
+const EVENT_EXAMPLES: [(&str, &str); 5] = [
+    (
+        "kstatd_kube_node_condition_transitions_total",
+        "increase(kstatd_kube_node_condition_transitions_total{condition=\"Ready\",status!=\"true\"}[1h]) > 2",
+    ),
+    (
+        "kstatd_pod_container_terminations_total",
+        "topk(10, sum by (namespace, pod) (kstatd_pod_container_terminations_total{reason=\"OOMKilled\"}))",
+    ),
+    (
+        "kstatd_workload_container_terminations_total",
+        "increase(kstatd_workload_container_terminations_total{reason=\"OOMKilled\"}[1h]) > 0",
+    ),
+    (
+        "kstatd_workload_pods_finished_total",
+        "sum by (namespace, workload) (increase(kstatd_workload_pods_finished_total{reason=\"Evicted\"}[1d])) > 0",
+    ),
+    (
+        "kstatd_jobs_finished_total",
+        "increase(kstatd_jobs_finished_total{reason!=\"Complete\",workload_type=\"cronjob\"}[1d]) > 0",
+    ),
+];
+
+fn events_page() -> String {
+    let mut out = EVENTS.to_owned();
+    for resource in ledger::RESOURCES {
+        for family in resource.families {
+            let example = EVENT_EXAMPLES.iter().find(|(name, _)| *name == family.name);
+            let (_, example) = example.unwrap_or_else(|| panic!("{} has no example", family.name));
+            assert!(example.contains(family.name), "{example}");
+            let labels = labels(&[resource.owner, family.labels].concat());
+            let (name, help) = (family.name, family.help);
+            line(&mut out, format_args!("| `{name}` | {labels} | {help} | `{example}` |"));
+        }
     }
     out
 }

@@ -27,6 +27,7 @@ use crate::exposition::Source;
 use crate::kube::resharding::{PeerOptions, ShardCoordinator};
 use crate::kube::shard::Shard;
 use crate::kube::snapshot::PipelineSnapshot;
+use crate::kube::workloads::ledger::{self, SharedLedger};
 use crate::kube::workloads::{self, WorkloadOptions, Workloads};
 use crate::kube::{self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle};
 use crate::server::authorisation::Reviews;
@@ -87,7 +88,12 @@ fn built_in() -> impl Iterator<Item = String> {
         let around = base.map(|base| [base.to_owned(), format!("{base}_created")]);
         std::iter::once(family.name.to_owned()).chain(around.into_iter().flatten())
     });
-    families.chain(workloads::FAMILIES.iter().map(|family| family.name.to_owned()))
+    let families = families.chain(workloads::FAMILIES.iter().map(|family| family.name.to_owned()));
+    let events = ledger::RESOURCES.iter().flat_map(|resource| resource.families);
+    families.chain(events.flat_map(|family| {
+        let base = family.name.trim_end_matches("_total");
+        [family.name.to_owned(), base.to_owned(), format!("{base}_created")]
+    }))
 }
 
 /// A running Kubernetes side.
@@ -116,6 +122,8 @@ struct KubeSide {
     custom: Option<CustomState>,
     /// The workloads of pods, if any of their families is on.
     workloads: Option<Workloads>,
+    /// The counters of events.
+    ledger: Arc<SharedLedger>,
     /// Withholds the catalog until the first lists are complete.
     first_sync: Option<Arc<FirstSync>>,
     /// The task that checks that the namespaces exist.
@@ -185,7 +193,8 @@ impl KubeSide {
         let shard = sharding.as_ref().map(ShardCoordinator::shard);
         let mut custom = CustomState::new(config, metrics);
         let shard = shard.unwrap_or(config.pipeline.shard);
-        let workloads = workloads_of(&config.workloads, &catalog, metrics, shard);
+        let ledger = SharedLedger::new(&config.workloads.ledger, &catalog, metrics);
+        let workloads = workloads_of(&config.workloads, &catalog, metrics, &ledger, shard);
         let mut first = pipeline_config(config, custom.as_mut(), workloads.as_ref());
         first.shard = shard;
         let pipeline = if shard_lookup.is_empty() {
@@ -213,6 +222,7 @@ impl KubeSide {
             change: 1,
             custom,
             workloads,
+            ledger,
             namespace_check: JoinSet::new(),
             started: Instant::now(),
         };
@@ -244,9 +254,10 @@ impl KubeSide {
                 current.set_shard(shard);
                 Some(current)
             }
-            None => workloads_of(wanted, &self.catalog, &self.metrics, shard),
+            None => workloads_of(wanted, &self.catalog, &self.metrics, &self.ledger, shard),
         };
         if self.workloads.is_none() {
+            self.ledger.configure(&wanted.ledger, &self.metrics);
             self.catalog.exchange(None, &[workloads::RESOURCE.to_owned()]);
         }
     }
@@ -490,10 +501,11 @@ fn workloads_of(
     options: &WorkloadOptions,
     catalog: &Catalog,
     metrics: &KubeMetrics,
+    ledger: &Arc<SharedLedger>,
     shard: Shard,
 ) -> Option<Workloads> {
-    let is_on = !options.families.is_empty();
-    is_on.then(|| Workloads::new(options, catalog, metrics, shard))
+    let is_on = !options.families.is_empty() || !options.ledger.families.is_empty();
+    is_on.then(|| Workloads::new(options, catalog, metrics, ledger, shard))
 }
 
 fn pipeline_config(

@@ -358,10 +358,7 @@ impl ObjectSink {
             allowance.clear();
         }
         self.report_size();
-        self.notify(|observer| {
-            observer.begin_list();
-            observer.end_list(true);
-        });
+        self.notify(|observer| observer.purge());
         objects
     }
 

@@ -5,6 +5,7 @@
 //! catalog. Every shard observes all pods, and serves the workloads whose UIDs it owns.
 
 mod families;
+pub mod ledger;
 mod objects;
 mod options;
 mod state;
@@ -17,6 +18,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 pub use families::{FAMILIES, Subject, WorkloadFamily};
+use ledger::{LedgerFactory, LedgerKind, SharedLedger};
 use objects::{OwnerFacts, PodFacts, Uid};
 use options::{LINKS, OTHERS};
 pub use options::{RESOURCE, WorkloadOptions};
@@ -33,6 +35,8 @@ use crate::telemetry::KubeMetrics;
 /// The workloads of a cluster.
 pub struct Workloads {
     options: WorkloadOptions,
+    ledger: Arc<SharedLedger>,
+    ledger_observers: HashMap<&'static str, Arc<dyn ObserverFactory>>,
     hub: Arc<Hub>,
     /// The observers by plural of the kind.
     observers: HashMap<&'static str, Arc<dyn ObserverFactory>>,
@@ -57,11 +61,14 @@ impl Workloads {
         options: &WorkloadOptions,
         catalog: &Catalog,
         metrics: &KubeMetrics,
+        ledger: &Arc<SharedLedger>,
         shard: Shard,
     ) -> Self {
+        ledger.configure(&options.ledger, metrics);
+        ledger.set_shard(shard);
         let headers = options.families.iter().map(|family| family.header()).collect();
         let schema = Arc::new(Schema { resource: RESOURCE.to_owned(), families: headers });
-        let state = State::new(options, &schema, metrics, shard);
+        let state = State::new(options, &schema, metrics, ledger, shard);
         let hub = Arc::new(Hub {
             catalog: catalog.clone(),
             schema,
@@ -85,7 +92,17 @@ impl Workloads {
                 }
             }
         }
-        Self { options: options.clone(), hub, observers }
+        let factory = |kind| {
+            let ledger = Arc::clone(ledger);
+            Arc::new(LedgerFactory { ledger, kind }) as Arc<dyn ObserverFactory>
+        };
+        let ledger_observers = HashMap::from([
+            ("pods", factory(LedgerKind::Pod)),
+            ("jobs", factory(LedgerKind::Job)),
+            ("nodes", factory(LedgerKind::Node)),
+        ]);
+        let (options, ledger) = (options.clone(), Arc::clone(ledger));
+        Self { options, ledger, ledger_observers, hub, observers }
     }
 
     /// Returns the options.
@@ -96,6 +113,7 @@ impl Workloads {
 
     /// Observes the built-in resources to watch. Those without families are requested as far as they are observed.
     pub fn attach(&self, resources: &mut [WatchedResource]) {
+        self.attach_ledger(resources);
         if !resources.iter().any(|watched| watched.api.plural == "pods") {
             return;
         }
@@ -109,10 +127,23 @@ impl Workloads {
         }
     }
 
+    /// Lets the ledger observe the resources. It has to see an object before its workload is resolved.
+    fn attach_ledger(&self, resources: &mut [WatchedResource]) {
+        if self.options.ledger.families.is_empty() {
+            return;
+        }
+        for watched in resources {
+            if let Some(observer) = self.ledger_observers.get(&*watched.api.plural) {
+                watched.observers.push(Arc::clone(observer));
+            }
+        }
+    }
+
     /// Serves the rows of another shard, or of another stage of a shard change.
     pub fn set_shard(&self, shard: Shard) {
         let updates = self.hub.catalog.update_lock();
         let _update = updates.hold();
+        self.ledger.set_shard(shard);
         self.hub.state().set_shard(shard);
     }
 }

@@ -1,6 +1,7 @@
 //! The selection of families, and the kinds they need.
 
 use super::families::{Subject, WorkloadFamily};
+use super::ledger::LedgerOptions;
 
 /// The name of the families' resource in the catalog.
 pub const RESOURCE: &str = "workloads";
@@ -24,12 +25,15 @@ pub struct WorkloadOptions {
     pub families: Vec<&'static WorkloadFamily>,
     /// The maximum number of series; 0 for no limit.
     pub max_series: u64,
+    /// The counters of events.
+    pub ledger: LedgerOptions,
 }
 
 impl WorkloadOptions {
     /// Returns whether owners of pods are needed.
     pub(super) fn resolves_owners(&self) -> bool {
         let by_owner = |subject| matches!(subject, Subject::Pod | Subject::Workload);
-        self.families.iter().any(|family| by_owner(family.subject))
+        !self.ledger.families.is_empty()
+            || self.families.iter().any(|family| by_owner(family.subject))
     }
 }

@@ -5,6 +5,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::families::{Row, Subject};
+use super::ledger::SharedLedger;
 use super::objects::{OwnerFacts, PodFacts, PodOwner, Uid, Workload, WorkloadId};
 use super::options::{RESOURCE, WorkloadOptions};
 use super::tally::{Contribution, Tally};
@@ -64,6 +65,8 @@ struct Dirty {
 pub(super) struct State {
     options: WorkloadOptions,
     metrics: KubeMetrics,
+    /// Counts events by the workloads of pods.
+    ledger: Arc<SharedLedger>,
     shard: Shard,
     pods: HashMap<Uid, PodEntry>,
     owners: HashMap<Uid, OwnerEntry>,
@@ -80,11 +83,13 @@ impl State {
         options: &WorkloadOptions,
         schema: &Arc<Schema>,
         metrics: &KubeMetrics,
+        ledger: &Arc<SharedLedger>,
         shard: Shard,
     ) -> Self {
         Self {
             options: options.clone(),
             metrics: metrics.clone(),
+            ledger: Arc::clone(ledger),
             shard,
             pods: HashMap::new(),
             owners: HashMap::new(),
@@ -125,7 +130,7 @@ impl State {
             self.owners.entry(Arc::clone(owner)).or_default().pods.insert(Arc::clone(uid));
         }
         let workload = self.resolve(&facts);
-        self.assign(workload.as_ref(), &facts.contribution);
+        self.assign(uid, workload.as_ref(), &facts.contribution);
         let held = Held { facts, holders };
         self.pods.insert(Arc::clone(uid), PodEntry { held, workload });
     }
@@ -174,8 +179,10 @@ impl State {
     }
 
     /// Counts a pod for its workload.
-    fn assign(&mut self, workload: Option<&Workload>, pod: &Arc<Contribution>) {
-        let Some(Workload { id, uid }) = workload else { return };
+    fn assign(&mut self, pod_uid: &Uid, workload: Option<&Workload>, pod: &Arc<Contribution>) {
+        let Some(workload) = workload else { return };
+        self.ledger.assign_pod(pod_uid, workload);
+        let Workload { id, uid } = workload;
         let entry = self.workloads.entry(Arc::clone(id)).or_default();
         entry.pods.add(pod);
         *entry.uids.entry(Arc::clone(uid)).or_default() += 1;
@@ -254,7 +261,7 @@ impl State {
                 continue;
             }
             self.unassign(old.as_ref(), &facts.contribution);
-            self.assign(new.as_ref(), &facts.contribution);
+            self.assign(&uid, new.as_ref(), &facts.contribution);
             if let Some(pod) = self.pods.get_mut(&uid) {
                 pod.workload = new;
             }
@@ -321,7 +328,10 @@ impl State {
                 pods: &entry.pods,
                 desired: entry.objects.values().next_back().copied().flatten(),
             });
-            let owner: &[u8] = entry.map_or(&[], |(_, uid)| uid);
+            let uid = entry.map_or_else(|| Arc::from([]), |(_, uid)| Arc::clone(uid));
+            let workload = Workload { id: Arc::clone(&id), uid };
+            self.ledger.set_exists(&workload, entry.is_some());
+            let owner = &*workload.uid;
             rows.set(workload_store, key.as_bytes(), owner, row);
             if entry.is_none() {
                 self.workloads.remove(&id);
@@ -369,7 +379,7 @@ struct Rows<'r> {
 impl Rows<'_> {
     /// Writes a row, or removes it if it does not exist or belongs to another shard. `owner` decides about the shard.
     fn set(&mut self, store: &Store, key: &[u8], owner: &[u8], row: Option<Row<'_>>) {
-        let WorkloadOptions { families, max_series } = self.options;
+        let WorkloadOptions { families, max_series, .. } = self.options;
         let is_on = |row: &Row<'_>| families.iter().any(|family| family.subject == row.subject);
         let is_shown = matches!(self.shard.ownership(owner), Ownership::Kept | Ownership::Lost);
         let Some(row) = row.filter(|row| is_shown && is_on(row)) else {

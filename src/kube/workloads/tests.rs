@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::ledger::{LedgerOptions, SharedLedger};
 use super::{FAMILIES, WorkloadOptions, Workloads};
 use crate::cache::{Catalog, Rendered, Store};
 use crate::exposition::{Format, ScrapeQuery, Source};
@@ -28,9 +29,13 @@ struct World {
 
 impl World {
     fn new(shard: Shard) -> Self {
-        let options = WorkloadOptions { families: FAMILIES.iter().collect(), max_series: 0 };
+        let ledger = LedgerOptions::default();
+        let options =
+            WorkloadOptions { families: FAMILIES.iter().collect(), max_series: 0, ledger };
         let catalog = Catalog::new();
-        let workloads = Workloads::new(&options, &catalog, &KubeMetrics::default(), shard);
+        let metrics = KubeMetrics::default();
+        let ledger = SharedLedger::new(&options.ledger, &catalog, &metrics);
+        let workloads = Workloads::new(&options, &catalog, &metrics, &ledger, shard);
         let pods = find("pods").expect("a kind").renderer(&RenderOptions::default());
         let store = Arc::new(Store::new(pods.schema()));
         catalog.register(pods.schema(), vec![Arc::clone(&store)]);
@@ -434,9 +439,11 @@ fn owners_of_other_namespaces_are_not_followed() {
 
 #[test]
 fn rows_beyond_the_budget_are_left_out() {
-    let options = WorkloadOptions { families: FAMILIES.iter().collect(), max_series: 30 };
+    let ledger = LedgerOptions::default();
+    let options = WorkloadOptions { families: FAMILIES.iter().collect(), max_series: 30, ledger };
     let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
-    let workloads = Workloads::new(&options, &catalog, &metrics, Shard::ALL);
+    let ledger = SharedLedger::new(&options.ledger, &catalog, &metrics);
+    let workloads = Workloads::new(&options, &catalog, &metrics, &ledger, Shard::ALL);
     let observer = Arc::clone(&workloads.observers["pods"]).observe();
     observer.show();
     for number in 0..20 {

@@ -21,6 +21,7 @@ use crate::cache::{Catalog, Family, MetricKind, Rendered, Schema};
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::frame::ObjectIdentity;
 use crate::kube::shard::Shard;
+use crate::kube::workloads::ledger::{LedgerOptions, SharedLedger};
 use crate::kube::workloads::{FAMILIES, Subject, WorkloadOptions, Workloads};
 use crate::kube::{
     ApiResource, Client, ClientOptions, Pipeline, PipelineConfig, Timing, WatchedResource,
@@ -427,8 +428,10 @@ pub fn simulate(scenario: Scenario) -> Outcome {
 /// Returns totals over the pods of namespaces, which observe pods and need no other kind.
 fn namespace_totals(catalog: &Catalog, metrics: &KubeMetrics) -> Workloads {
     let families = FAMILIES.iter().filter(|family| family.subject == Subject::Namespace);
-    let options = WorkloadOptions { families: families.collect(), max_series: 0 };
-    Workloads::new(&options, catalog, metrics, Shard::ALL)
+    let (families, ledger) = (families.collect(), LedgerOptions::default());
+    let options = WorkloadOptions { families, max_series: 0, ledger };
+    let ledger = SharedLedger::new(&options.ledger, catalog, metrics);
+    Workloads::new(&options, catalog, metrics, &ledger, Shard::ALL)
 }
 
 /// Returns the lines of a scrape without totals, and a difference between totals and the pods of the same scrape.

@@ -1,0 +1,221 @@
+//! The counters of one resource of the ledger, rendered into a store whenever they change.
+//!
+//! An *owner* is what the counters are about: a pod, a workload, a node. Its labels begin each series.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+use crate::cache::{self, MetricKind, Rendered, Schema, Store};
+use crate::exposition::budget::{Action, Budget, BudgetMode, Limit};
+use crate::exposition::{escape, float};
+use crate::telemetry::KubeMetrics;
+
+/// The largest number of series of an owner in one family; the values of [`FOLDED`] labels become [`OTHER`] beyond it.
+const MAX_SERIES: usize = if cfg!(test) { 12 } else { 500 };
+/// The labels whose values come from the status of objects.
+const FOLDED: [&str; 2] = ["reason", "exit_code"];
+const OTHER: &str = "other";
+/// The largest length of a label value that comes from the status of objects, in bytes.
+const MAX_VALUE: usize = 256;
+
+/// The selection of the ledger's families, and their limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LedgerOptions {
+    /// The names of the families to serve.
+    pub families: Vec<&'static str>,
+    /// The budget of each resource.
+    pub budget: Arc<Budget>,
+    /// The time for which the counters of a workload outlive it.
+    pub retention: Duration,
+}
+
+/// A family of the ledger.
+#[derive(Debug)]
+pub struct LedgerFamily {
+    /// The name of the metric.
+    pub name: &'static str,
+    /// The labels after those of the owner.
+    pub labels: &'static [&'static str],
+    /// The HELP text.
+    pub help: &'static str,
+}
+
+/// A resource of the ledger: its owners and families.
+#[derive(Debug)]
+pub struct LedgerResource {
+    /// The name, as in `?resources=`.
+    pub name: &'static str,
+    /// The labels of an owner.
+    pub owner: &'static [&'static str],
+    /// The families, in exposition order.
+    pub families: &'static [LedgerFamily],
+}
+
+/// The labels of an owner.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Owner(Arc<OwnerLabels>);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct OwnerLabels {
+    /// The beginning of each line: `{namespace="x",pod="y"`.
+    identity: Vec<u8>,
+    namespace: Vec<u8>,
+}
+
+/// The counts of an owner, by family and labels.
+type Counts = BTreeMap<(usize, Box<[u8]>), u64>;
+
+pub(super) struct Counters {
+    resource: &'static LedgerResource,
+    /// The number of each family in the schema, if it is exposed.
+    exposed: Vec<Option<usize>>,
+    store: Arc<Store>,
+    owners: HashMap<Owner, Counts>,
+    budget: Arc<Budget>,
+    metrics: KubeMetrics,
+    rendered: Rendered,
+}
+
+impl Counters {
+    /// Creates counters of a resource.
+    pub(super) fn new(
+        resource: &'static LedgerResource,
+        options: &LedgerOptions,
+        metrics: &KubeMetrics,
+    ) -> Self {
+        let mut families = Vec::new();
+        let number = |family: &LedgerFamily| {
+            options.families.contains(&family.name).then(|| {
+                let (name, help) = (family.name.to_owned(), family.help.to_owned());
+                families.push(cache::Family { name, help, kind: MetricKind::Counter });
+                families.len() - 1
+            })
+        };
+        let exposed = resource.families.iter().map(number).collect();
+        let schema = Schema { resource: resource.name.to_owned(), families };
+        Self {
+            resource,
+            exposed,
+            store: Arc::new(Store::new(Arc::new(schema))),
+            owners: HashMap::new(),
+            budget: Arc::clone(&options.budget),
+            metrics: metrics.clone(),
+            rendered: Rendered::default(),
+        }
+    }
+
+    /// Takes over the counts of earlier counters of the same resource.
+    pub(super) fn take_over(&mut self, earlier: &mut Self) {
+        for (owner, mut counts) in std::mem::take(&mut earlier.owners) {
+            counts.retain(|(family, _), _| self.exposed[*family].is_some());
+            let is_shown = earlier.store.contains(&owner.0.identity);
+            self.owners.insert(owner.clone(), counts);
+            if is_shown {
+                self.publish(&owner);
+            }
+        }
+    }
+
+    /// Returns the store with the series.
+    pub(super) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Returns the owner with these label values, the first of which is its namespace unless it has only a name.
+    pub(super) fn owner(&self, values: &[&str]) -> Owner {
+        let mut identity = Vec::new();
+        for (name, value) in self.resource.owner.iter().zip(values) {
+            identity.push(if identity.is_empty() { b'{' } else { b',' });
+            label(&mut identity, name, value);
+        }
+        let namespace = if values.len() > 1 { values[0].into() } else { Vec::new() };
+        Owner(Arc::new(OwnerLabels { identity, namespace }))
+    }
+
+    /// Adds to a counter, which begins to exist, even if `count` is 0. [`Counters::publish`] shows it.
+    pub(super) fn add(&mut self, owner: &Owner, family: usize, values: &[&str], count: u64) {
+        if self.exposed[family].is_none() {
+            return;
+        }
+        let row = &self.resource.families[family];
+        let text = |is_folded: bool| {
+            let mut text = Vec::new();
+            for (name, value) in row.labels.iter().zip(values) {
+                let is_folded = FOLDED.contains(name) && (is_folded || value.len() > MAX_VALUE);
+                text.push(b',');
+                label(&mut text, name, if is_folded { OTHER } else { value });
+            }
+            (family, text.into_boxed_slice())
+        };
+        let counts = self.owners.entry(owner.clone()).or_default();
+        let mut key = text(false);
+        if !counts.contains_key(&key)
+            && counts.range((family, Box::default())..(family + 1, Box::default())).count()
+                >= MAX_SERIES
+        {
+            key = text(true);
+        }
+        if let Some(known) = counts.get_mut(&key) {
+            *known += count;
+            return;
+        }
+        // Series that are not published yet are not in the store, but these are few.
+        let limit = self.budget.series_per_kind;
+        let is_over = limit > 0 && self.store.series() >= limit;
+        if is_over && self.budget.mode != BudgetMode::Off {
+            let is_refused = self.budget.mode == BudgetMode::Enforce;
+            let action = if is_refused { Action::Refused } else { Action::Tracked };
+            let labels = [action.as_str(), "", Limit::SeriesPerKind.as_str(), row.name];
+            self.metrics.over_budget(labels, self.resource.name, 1);
+            if is_refused {
+                return;
+            }
+        }
+        counts.insert(key, count);
+    }
+
+    /// Renders the counters of an owner.
+    pub(super) fn publish(&mut self, owner: &Owner) {
+        let Some(counts) = self.owners.get(owner) else { return };
+        let out = &mut self.rendered;
+        out.clear();
+        // Also decides about the virtual shard.
+        out.uid.extend_from_slice(&owner.0.identity);
+        out.namespace.extend_from_slice(&owner.0.namespace);
+        out.identity.extend_from_slice(&owner.0.identity);
+        for family in self.exposed.iter().enumerate().filter_map(|(at, family)| family.map(|_| at))
+        {
+            let of_family = counts.range((family, Box::default())..(family + 1, Box::default()));
+            for ((_, labels), count) in of_family {
+                out.lines.extend_from_slice(labels);
+                out.lines.extend_from_slice(b"} ");
+                float::write(&mut out.lines, *count as f64);
+                out.lines.push(b'\n');
+                out.series += 1;
+            }
+            out.ends.push(u32::try_from(out.lines.len()).unwrap_or(u32::MAX));
+        }
+        self.store.apply(out);
+    }
+
+    /// Hides the counters of an owner.
+    pub(super) fn hide(&self, owner: &Owner) {
+        self.store.delete(&owner.0.identity);
+    }
+
+    /// Removes the counters of an owner.
+    pub(super) fn remove(&mut self, owner: &Owner) {
+        self.owners.remove(owner);
+        self.hide(owner);
+    }
+}
+
+fn label(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"=\"");
+    escape::label_value(out, value);
+    out.push(b'"');
+}

@@ -1,0 +1,87 @@
+//! The transitions of a node's conditions.
+
+use std::collections::BTreeMap;
+
+use super::counters::{Counters, Owner};
+use super::families::TRANSITIONS;
+use super::view::{Condition, Node};
+use crate::cache::fnv1a64;
+use crate::kube::shard::{Ownership, Shard};
+
+/// The last known states of a node's conditions.
+#[derive(Debug, Default)]
+pub(super) struct NodeRecord {
+    pub(super) owner: Option<Owner>,
+    /// The hash of its UID, which decides about the shard.
+    hash: u64,
+    conditions: BTreeMap<Box<str>, ConditionRecord>,
+}
+
+#[derive(Debug)]
+struct ConditionRecord {
+    /// The status that the last transition led to.
+    counted: &'static str,
+    /// The status and the time of the last transition that the API reports. After a restore from a backup they may be
+    /// older than `counted`.
+    shown: &'static str,
+    since: i64,
+}
+
+/// Returns a status as a label value.
+fn status(condition: &Condition<'_>) -> &'static str {
+    match &*condition.status {
+        "True" => "true",
+        "False" => "false",
+        _ => "unknown",
+    }
+}
+
+impl NodeRecord {
+    /// Takes the next state of the node. Between it and the last one may be others if it is part of a list (`is_listed`).
+    pub(super) fn observe(
+        &mut self,
+        node: &Node<'_>,
+        is_listed: bool,
+        counters: &mut Counters,
+        shard: Shard,
+    ) {
+        self.hash = fnv1a64(node.metadata.uid.as_bytes());
+        let owner = self.owner.get_or_insert_with(|| counters.owner(&[&node.metadata.name]));
+        let mut is_changed = false;
+        for condition in &node.status.conditions {
+            let (kind, shown) = (&*condition.kind, status(condition));
+            let since = condition.last_transition_time.unix();
+            let Some(record) = self.conditions.get_mut(kind) else {
+                let record = ConditionRecord { counted: shown, shown, since };
+                self.conditions.insert(kind.into(), record);
+                for status in ["false", "true", "unknown"] {
+                    counters.add(owner, TRANSITIONS, &[kind, status], 0);
+                }
+                is_changed = true;
+                continue;
+            };
+            let is_old = is_listed && since < record.since;
+            let is_missed = is_listed && since > record.since;
+            if !is_old && (shown != record.shown || is_missed) {
+                if is_missed || shown != record.counted {
+                    counters.add(owner, TRANSITIONS, &[kind, shown], 1);
+                    is_changed = true;
+                }
+                record.counted = shown;
+            }
+            (record.shown, record.since) = (shown, since);
+        }
+        if is_changed {
+            self.show(counters, shard);
+        }
+    }
+
+    /// Shows or hides the counters, as the shard says.
+    pub(super) fn show(&self, counters: &mut Counters, shard: Shard) {
+        let Some(owner) = &self.owner else { return };
+        match shard.ownership_of_hash(self.hash) {
+            Ownership::Kept | Ownership::Lost => counters.publish(owner),
+            Ownership::Gained | Ownership::Foreign => counters.hide(owner),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The objects that a ledger knows, over lists, lost events and list/watches that replace each other.
+//!
+//! A record survives its object for a while: a server restored from a backup, or a list/watch that is behind another one,
+//! may show the object again, which must not be counted twice.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tokio::time::Instant;
+
+use super::view::Metadata;
+use crate::cache::{Key, Keys, fnv1a64};
+
+/// The number of a list/watch. A later one has a larger number.
+pub(in crate::kube::workloads) type ScopeId = u64;
+
+/// The largest number of records of objects that are gone.
+const MAX_GONE: usize = if cfg!(test) { 50 } else { 100_000 };
+
+/// The seconds by which an object may seem older than another one that was created before it: API servers assign the
+/// creation time by their own clocks, before the object gets its resourceVersion.
+const CREATION_SKEW: i64 = 60;
+
+/// The reason why a ledger sees an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sighting {
+    /// The object was seen before.
+    Known,
+    /// The object was created after its list/watch had listed: all that it reports is news.
+    Created,
+    /// The object may have been there before the first list: what it reports may be old.
+    Existing,
+}
+
+/// An object as a ledger sees it.
+pub(super) struct Seen<'t, T> {
+    pub(super) sighting: Sighting,
+    pub(super) record: &'t mut T,
+    /// The record of another object that had the same UID and was not gone.
+    pub(super) displaced: Option<T>,
+}
+
+struct Record<T> {
+    /// The list/watch that has the object, and the number of its list at that time.
+    scope: (ScopeId, u32),
+    /// The same of one that is not served yet.
+    next_scope: Option<(ScopeId, u32)>,
+    /// The hash of name, namespace and creation time.
+    identity: u64,
+    gone_at: Option<Instant>,
+    value: T,
+}
+
+#[derive(Default)]
+struct Scope {
+    /// The number of lists that have begun.
+    list: u32,
+    is_listing: bool,
+    is_synced: bool,
+    is_served: bool,
+    /// The latest creation time of an object, in unix seconds.
+    newest: i64,
+    /// `newest` when the list in progress began.
+    horizon: i64,
+}
+
+/// The records of the objects of one kind.
+pub(super) struct Objects<T> {
+    keys: Keys,
+    records: HashMap<Key, Record<T>>,
+    scopes: HashMap<ScopeId, Scope>,
+    /// The records of objects that are gone, oldest first.
+    gone: VecDeque<(Instant, Key)>,
+}
+
+impl<T> Default for Objects<T> {
+    fn default() -> Self {
+        let (keys, records, scopes, gone) = Default::default();
+        Self { keys, records, scopes, gone }
+    }
+}
+
+impl<T: Default> Objects<T> {
+    /// Begins or continues a list.
+    pub(super) fn begin_list(&mut self, scope: ScopeId) {
+        let scope = self.scopes.entry(scope).or_default();
+        if !scope.is_listing {
+            scope.list = scope.list.wrapping_add(1);
+            scope.horizon = scope.newest;
+            scope.is_listing = true;
+        }
+    }
+
+    /// Ends a list. If it is complete, calls `gone` with the record of each object that it does not contain.
+    pub(super) fn end_list(
+        &mut self,
+        id: ScopeId,
+        complete: bool,
+        now: Instant,
+        mut gone: impl FnMut(&mut T),
+    ) {
+        let scope = self.scopes.entry(id).or_default();
+        scope.is_listing = false;
+        scope.is_synced |= complete;
+        let list = scope.list;
+        if complete {
+            let is_absent = |record: &Record<T>| record.scope.0 == id && record.scope.1 != list;
+            self.end(is_absent, now, &mut gone);
+        }
+    }
+
+    /// Notes that a list/watch is served. The one with the same objects that it replaces will be closed.
+    pub(super) fn show(&mut self, id: ScopeId) {
+        let scope = self.scopes.entry(id).or_default();
+        if std::mem::replace(&mut scope.is_served, true) {
+            return;
+        }
+        for record in self.records.values_mut() {
+            if let Some(next) = record.next_scope.take_if(|next| next.0 == id) {
+                record.scope = next;
+            }
+        }
+    }
+
+    /// Forgets the objects of a list/watch: they may still exist, but are no longer watched. Calls `gone` with each
+    /// of them.
+    pub(super) fn forget(&mut self, id: ScopeId, now: Instant, mut gone: impl FnMut(&mut T)) {
+        self.end(|record| record.scope.0 == id, now, &mut gone);
+    }
+
+    fn end(
+        &mut self,
+        has_ended: impl Fn(&Record<T>) -> bool,
+        now: Instant,
+        gone: &mut impl FnMut(&mut T),
+    ) {
+        for (&key, record) in &mut self.records {
+            if record.gone_at.is_none() && has_ended(record) {
+                record.gone_at = Some(now);
+                self.gone.push_back((now, key));
+                gone(&mut record.value);
+            }
+        }
+        self.expire(now, Duration::MAX);
+    }
+
+    /// Returns the record of an object that was added or has changed.
+    pub(super) fn put(&mut self, id: ScopeId, object: &Metadata<'_>) -> Seen<'_, T> {
+        let created = object.creation_timestamp.unix();
+        let scope = self.scopes.entry(id).or_default();
+        let (list, is_served) = (scope.list, scope.is_served);
+        let horizon = if scope.is_listing { scope.horizon } else { scope.newest };
+        let is_new = scope.is_synced && created.saturating_add(CREATION_SKEW) >= horizon;
+        scope.newest = scope.newest.max(created);
+        let (namespace, name) = (&*object.namespace, &*object.name);
+        let identity = fnv1a64(format!("{namespace}/{name}/{created}").as_bytes());
+        let mut sighting = if is_new { Sighting::Created } else { Sighting::Existing };
+        let mut displaced = None;
+        let key = self.keys.key(object.uid.as_bytes());
+        let record = self.records.entry(key).and_modify(|record| {
+            let old = record.gone_at.take();
+            if record.identity == identity {
+                sighting = Sighting::Known;
+            } else {
+                let value = std::mem::take(&mut record.value);
+                if old.is_none() {
+                    // Objects that take turns in having a UID would otherwise be news each time.
+                    (sighting, displaced) = (Sighting::Existing, Some(value));
+                }
+            }
+        });
+        let record = record.or_insert_with(|| Record {
+            scope: (id, list),
+            next_scope: None,
+            identity,
+            gone_at: None,
+            value: T::default(),
+        });
+        record.identity = identity;
+        if is_served || record.scope.0 == id {
+            record.scope = (id, list).max(record.scope);
+        } else {
+            record.next_scope = Some((id, list));
+        }
+        Seen { sighting, record: &mut record.value, displaced }
+    }
+
+    /// Returns the record of an object, if it is not gone.
+    pub(super) fn get(&mut self, uid: &[u8]) -> Option<&mut T> {
+        let record = self.records.get_mut(&self.keys.key(uid));
+        record.filter(|record| record.gone_at.is_none()).map(|record| &mut record.value)
+    }
+
+    /// Removes an object and returns its record, if it was not gone.
+    pub(super) fn remove(&mut self, uid: &[u8], now: Instant) -> Option<&mut T> {
+        let key = self.keys.key(uid);
+        let record = self.records.get_mut(&key).filter(|record| record.gone_at.is_none())?;
+        record.gone_at = Some(now);
+        self.gone.push_back((now, key));
+        Some(&mut record.value)
+    }
+
+    /// Drops the records of objects that have been gone for this time, or of which there are too many.
+    pub(super) fn expire(&mut self, now: Instant, retention: Duration) {
+        while let Some(&(at, key)) = self.gone.front()
+            && (self.gone.len() > MAX_GONE || now.duration_since(at) >= retention)
+        {
+            self.gone.pop_front();
+            // It may have appeared again, and may be gone again.
+            if self.records.get(&key).is_some_and(|record| record.gone_at == Some(at)) {
+                self.records.remove(&key);
+            }
+        }
+    }
+
+    /// Calls `see` with the record of each object that is not gone.
+    pub(super) fn each(&mut self, mut see: impl FnMut(&mut T)) {
+        let records = self.records.values_mut().filter(|record| record.gone_at.is_none());
+        records.for_each(|record| see(&mut record.value));
+    }
+}

@@ -1,0 +1,225 @@
+//! The events of one pod: terminations of its containers, and its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::containers::ContainerRecord;
+use super::counters::{Counters, Owner};
+use super::families::{FINISHED, POD_TERMINATIONS, TERMINATIONS};
+use super::totals::Totals;
+use super::view::{ContainerStatus, Pod, Terminated};
+use crate::kube::workloads::objects::Workload;
+
+/// The reasons of terminations whose counters exist from the first pod of a workload.
+const USUAL_TERMINATIONS: [&str; 3] = ["Completed", "Error", "OOMKilled"];
+/// The same for the ends of pods.
+const USUAL_ENDS: [&str; 3] = ["Evicted", "Failed", "Succeeded"];
+
+/// The reason of what happened unseen.
+pub(super) const UNKNOWN: &str = "unknown";
+/// The reason of the end of an object that was deleted before it had finished.
+pub(super) const DELETED: &str = "Deleted";
+
+/// The part of a pod's past that has been counted.
+#[derive(Debug, Default)]
+pub(super) struct PodRecord {
+    /// The pod's own counters, once it has any.
+    owner: Option<Owner>,
+    /// The counters of its workload, once that is known.
+    workload: Option<Owner>,
+    names: Box<[Arc<str>]>,
+    /// The containers that have terminated.
+    containers: BTreeMap<Arc<str>, ContainerRecord>,
+    is_finished: bool,
+    /// The reason why the pod is about to end.
+    ending: Option<Box<str>>,
+    /// The events before the workload was known.
+    pending: Vec<Event>,
+    /// `shard_changes` of the totals when the usual counters were created.
+    declared: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Termination { container: Arc<str>, reason: Box<str>, exit_code: Option<i32>, count: u32 },
+    End { reason: Box<str> },
+}
+
+impl PodRecord {
+    /// Takes the next state of the pod. `is_news` states whether what it reports has just happened.
+    pub(super) fn observe(
+        &mut self,
+        pod: &Pod<'_>,
+        is_news: bool,
+        intern: impl Fn(&str) -> Arc<str>,
+    ) {
+        let status = &pod.status;
+        let containers = || {
+            let started = status.init_container_statuses.iter().chain(&status.container_statuses);
+            started.chain(&status.ephemeral_container_statuses)
+        };
+        let names = || {
+            let specified = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+            let attached = status.ephemeral_container_statuses.iter().map(|status| &status.name);
+            specified.map(|container| &container.name).chain(attached)
+        };
+        if !names().map(|name| &**name).eq(self.names.iter().map(|name| &**name)) {
+            self.names = names().map(|name| intern(name)).collect();
+            self.declared = None;
+        }
+        for status in containers() {
+            self.observe_container(status, is_news, &intern);
+        }
+        let disruption = status.conditions.iter().find(|condition| {
+            &*condition.kind == "DisruptionTarget" && &*condition.status == "True"
+        });
+        let disruption = disruption.map(|condition| named(&condition.reason));
+        let is_deleted = pod.metadata.deletion_timestamp.is_some();
+        let ending = disruption.or(is_deleted.then_some(DELETED));
+        if self.ending.as_deref() != ending {
+            self.ending = ending.map(Box::from);
+        }
+        if !self.is_finished && matches!(&*status.phase, "Succeeded" | "Failed") {
+            let reason = Some(&*status.reason).filter(|reason| !reason.is_empty());
+            let reason = reason.map(named).or(ending).unwrap_or(&status.phase);
+            self.is_finished = true;
+            if is_news {
+                self.pending.push(Event::End { reason: reason.into() });
+            }
+        }
+    }
+
+    fn observe_container(
+        &mut self,
+        status: &ContainerStatus<'_>,
+        is_news: bool,
+        intern: &impl Fn(&str) -> Arc<str>,
+    ) {
+        let known = self.containers.get(&*status.name);
+        let mut record = known.cloned().unwrap_or_default();
+        let pending = &mut self.pending;
+        record.observe(status, |terminated, count| {
+            if is_news {
+                let container = intern(&status.name);
+                let reason = terminated.map_or(UNKNOWN, reason).into();
+                let exit_code = terminated.map(|terminated| terminated.exit_code);
+                pending.push(Event::Termination { container, reason, exit_code, count });
+            }
+        });
+        if known.map_or(record != ContainerRecord::default(), |known| *known != record) {
+            self.containers.insert(intern(&status.name), record);
+        }
+    }
+
+    /// Prepares the pod's own counters, if there are events to count.
+    pub(super) fn name(&mut self, pod: &Pod<'_>, counters: &Counters) {
+        if self.owner.is_none() && !self.pending.is_empty() {
+            let metadata = &pod.metadata;
+            self.owner =
+                Some(counters.owner(&[&metadata.namespace, &metadata.name, &metadata.uid]));
+        }
+    }
+
+    /// Ends the pod, which was deleted, or is missing in a list.
+    pub(super) fn end(&mut self, unseen: bool) {
+        if !std::mem::replace(&mut self.is_finished, true) {
+            let reason = self.ending.clone();
+            let reason = reason.unwrap_or_else(|| if unseen { UNKNOWN } else { DELETED }.into());
+            self.pending.push(Event::End { reason });
+        }
+    }
+
+    /// Counts the pod as one of its workload.
+    pub(super) fn assign(&mut self, workload: &Workload, totals: &mut Totals, now: Instant) {
+        let owner = totals.owner(workload);
+        if self.workload.as_ref() == Some(&owner) {
+            return;
+        }
+        totals.enter(&owner, workload);
+        if let Some(old) = self.workload.replace(owner) {
+            totals.leave(&old, now);
+        }
+        self.declared = None;
+    }
+
+    /// Takes the pod out of its workload and removes its own counters.
+    pub(super) fn leave(&mut self, totals: &mut Totals, counters: &mut Counters, now: Instant) {
+        if let Some(workload) = self.workload.take() {
+            totals.leave(&workload, now);
+        }
+        if let Some(owner) = self.owner.take() {
+            counters.remove(&owner);
+        }
+        self.declared = None;
+    }
+
+    /// Counts the pending events, if the workload is known.
+    pub(super) fn settle(&mut self, totals: &mut Totals, counters: &mut Counters) {
+        let Some(workload) = &self.workload else { return };
+        let (is_counted, is_shown) = totals.serves(workload);
+        if self.declared != Some(totals.shard_changes) {
+            self.declared = Some(totals.shard_changes);
+            let each = self.names.iter().flat_map(|name| {
+                USUAL_TERMINATIONS.map(|reason| (TERMINATIONS, vec![&**name, reason], 0))
+            });
+            let ends = USUAL_ENDS.map(|reason| (FINISHED, vec![reason], 0));
+            totals.add(workload, each.chain(ends));
+        }
+        if self.pending.is_empty() {
+            return;
+        }
+        let events = std::mem::take(&mut self.pending);
+        let of_workload = events.iter().map(|event| match event {
+            Event::Termination { container, reason, count, .. } => {
+                (TERMINATIONS, vec![&**container, &**reason], u64::from(*count))
+            }
+            Event::End { reason } => (FINISHED, vec![&**reason], 1),
+        });
+        totals.add(workload, of_workload);
+        let Some(owner) = self.owner.as_ref().filter(|_| is_counted) else { return };
+        for event in &events {
+            let Event::Termination { container, reason, exit_code, count } = event else {
+                continue;
+            };
+            let exit_code = exit_code.map(|code| code.to_string()).unwrap_or_default();
+            counters.add(
+                owner,
+                POD_TERMINATIONS,
+                &[container, reason, &exit_code],
+                u64::from(*count),
+            );
+        }
+        if is_shown {
+            counters.publish(owner);
+        }
+    }
+
+    /// Shows or hides the pod's own counters after a change of the shard.
+    pub(super) fn reshard(&self, totals: &Totals, counters: &mut Counters) {
+        let (Some(workload), Some(owner)) = (&self.workload, &self.owner) else { return };
+        match totals.serves(workload) {
+            (true, true) => counters.publish(owner),
+            (true, false) => counters.hide(owner),
+            (false, _) => counters.remove(owner),
+        }
+    }
+}
+
+/// Returns the reason of a termination. The API does not require one.
+fn reason<'t>(terminated: &'t Terminated<'_>) -> &'t str {
+    match &*terminated.reason {
+        "" if terminated.exit_code == 0 => "Completed",
+        "" => "Error",
+        reason => reason,
+    }
+}
+
+/// Returns the reason of the end of a pod: one word for the preemptions by scheduler and kubelet, else that of the API.
+fn named(reason: &str) -> &str {
+    match reason {
+        "PreemptionByScheduler" | "Preempting" => "Preempted",
+        reason => reason,
+    }
+}

@@ -1,0 +1,297 @@
+//! The state machine: it passes each object to the rules of its kind.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::counters::{Counters, LedgerOptions};
+use super::families::{NODES, PODS, RESOURCES, WORKLOADS};
+use super::jobs::JobRecord;
+use super::nodes::NodeRecord;
+use super::objects::{Objects, ScopeId, Seen, Sighting};
+use super::pods::PodRecord;
+use super::totals::Totals;
+use super::view;
+use crate::cache::Store;
+use crate::kube::shard::Shard;
+use crate::kube::workloads::objects::Workload;
+use crate::resources::{DecodeError, ObjectBytes};
+use crate::telemetry::KubeMetrics;
+use crate::wire::view::decode;
+
+/// The minimum time between two searches for counters to remove.
+pub(super) const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The kind of the objects of a list/watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::kube::workloads) enum LedgerKind {
+    Pod,
+    Job,
+    Node,
+}
+
+/// The events of a cluster.
+pub(super) struct Ledger {
+    pods: Objects<PodRecord>,
+    jobs: Objects<JobRecord>,
+    nodes: Objects<NodeRecord>,
+    of_pods: Counters,
+    of_nodes: Counters,
+    totals: Totals,
+    /// The names of containers.
+    names: HashSet<Arc<str>>,
+    options: LedgerOptions,
+    /// The number of list/watches so far.
+    scopes: ScopeId,
+    next_expiry: Instant,
+}
+
+impl Ledger {
+    /// Creates an empty ledger.
+    pub(super) fn new(options: &LedgerOptions, metrics: &KubeMetrics) -> Self {
+        let counters = |resource| Counters::new(resource, options, metrics);
+        Self {
+            pods: Objects::default(),
+            jobs: Objects::default(),
+            nodes: Objects::default(),
+            of_pods: counters(&PODS),
+            of_nodes: counters(&NODES),
+            totals: Totals::new(counters(&WORKLOADS)),
+            names: HashSet::new(),
+            options: options.clone(),
+            scopes: 0,
+            next_expiry: Instant::now(),
+        }
+    }
+
+    /// Applies other options and returns whether they differ: there are other [stores](Self::stores) then.
+    pub(super) fn configure(&mut self, options: &LedgerOptions, metrics: &KubeMetrics) -> bool {
+        if self.options == *options {
+            return false;
+        }
+        self.options = options.clone();
+        for (resource, counters) in
+            RESOURCES.iter().zip([&mut self.of_nodes, &mut self.of_pods, &mut self.totals.counters])
+        {
+            let mut new = Counters::new(resource, options, metrics);
+            new.take_over(counters);
+            *counters = new;
+        }
+        true
+    }
+
+    /// Returns the stores with the series, in the order of [`RESOURCES`].
+    pub(super) fn stores(&self) -> [Arc<Store>; 3] {
+        [&self.of_nodes, &self.of_pods, &self.totals.counters]
+            .map(|counters| Arc::clone(counters.store()))
+    }
+
+    /// Returns the number of a new list/watch.
+    pub(super) fn add_scope(&mut self) -> ScopeId {
+        self.scopes += 1;
+        self.scopes
+    }
+
+    /// Begins or continues a list.
+    pub(super) fn begin_list(&mut self, kind: LedgerKind, scope: ScopeId) {
+        match kind {
+            LedgerKind::Pod => self.pods.begin_list(scope),
+            LedgerKind::Job => self.jobs.begin_list(scope),
+            LedgerKind::Node => self.nodes.begin_list(scope),
+        }
+    }
+
+    /// Ends a list. If it is `complete`, objects that it does not contain are gone.
+    pub(super) fn end_list(
+        &mut self,
+        kind: LedgerKind,
+        scope: ScopeId,
+        complete: bool,
+        now: Instant,
+    ) {
+        let Self { pods, jobs, nodes, of_pods, of_nodes, totals, .. } = self;
+        match kind {
+            LedgerKind::Pod => pods.end_list(scope, complete, now, |pod| {
+                pod.end(true);
+                pod.settle(totals, of_pods);
+                pod.leave(totals, of_pods, now);
+            }),
+            LedgerKind::Job => jobs.end_list(scope, complete, now, |job| {
+                job.end(true, totals);
+                job.leave(totals, now);
+            }),
+            LedgerKind::Node => {
+                nodes.end_list(scope, complete, now, |node| remove_node(node, of_nodes));
+            }
+        }
+        self.expire(now);
+    }
+
+    /// Notes that a list/watch is served. One that is not served yet may have the same objects as another one.
+    pub(super) fn show(&mut self, kind: LedgerKind, scope: ScopeId) {
+        match kind {
+            LedgerKind::Pod => self.pods.show(scope),
+            LedgerKind::Job => self.jobs.show(scope),
+            LedgerKind::Node => self.nodes.show(scope),
+        }
+    }
+
+    /// Forgets the objects of a list/watch, which may still exist.
+    pub(super) fn forget(&mut self, kind: LedgerKind, scope: ScopeId, now: Instant) {
+        let Self { pods, jobs, nodes, of_pods, of_nodes, totals, .. } = self;
+        match kind {
+            LedgerKind::Pod => pods.forget(scope, now, |pod| pod.leave(totals, of_pods, now)),
+            LedgerKind::Job => jobs.forget(scope, now, |job| job.leave(totals, now)),
+            LedgerKind::Node => nodes.forget(scope, now, |node| remove_node(node, of_nodes)),
+        }
+    }
+
+    /// Takes a new or changed pod. It counts for its workload as soon as that is [known](Ledger::assign_pod).
+    ///
+    /// # Errors
+    /// The object is malformed.
+    pub(super) fn put_pod(
+        &mut self,
+        scope: ScopeId,
+        object: ObjectBytes<'_>,
+        now: Instant,
+    ) -> Result<(), DecodeError> {
+        let pod: view::Pod<'_> = decode(object)?;
+        let Self { pods, of_pods, totals, names, .. } = self;
+        let Seen { sighting, record, displaced } = pods.put(scope, &pod.metadata);
+        if let Some(mut displaced) = displaced {
+            displaced.leave(totals, of_pods, now);
+        }
+        let names = std::cell::RefCell::new(names);
+        record.observe(&pod, sighting != Sighting::Existing, |name| {
+            let mut names = names.borrow_mut();
+            let known = names.get(name).cloned();
+            known.unwrap_or_else(|| {
+                let name: Arc<str> = name.into();
+                names.insert(Arc::clone(&name));
+                name
+            })
+        });
+        record.name(&pod, of_pods);
+        record.settle(totals, of_pods);
+        self.expire(now);
+        Ok(())
+    }
+
+    /// Notes the workload of a pod.
+    pub(super) fn assign_pod(&mut self, uid: &[u8], workload: &Workload, now: Instant) {
+        let Self { pods, of_pods, totals, .. } = self;
+        if let Some(record) = pods.get(uid) {
+            record.assign(workload, totals, now);
+            record.settle(totals, of_pods);
+        }
+    }
+
+    /// Takes a new or changed job, with the workload that it belongs to.
+    ///
+    /// # Errors
+    /// The object is malformed.
+    pub(super) fn put_job(
+        &mut self,
+        scope: ScopeId,
+        object: ObjectBytes<'_>,
+        workload: &Workload,
+        now: Instant,
+    ) -> Result<(), DecodeError> {
+        let job: view::Job<'_> = decode(object)?;
+        let Self { jobs, totals, .. } = self;
+        let Seen { sighting, record, displaced } = jobs.put(scope, &job.metadata);
+        if let Some(mut displaced) = displaced {
+            displaced.leave(totals, now);
+        }
+        record.observe(&job, workload, sighting != Sighting::Existing, totals, now);
+        self.expire(now);
+        Ok(())
+    }
+
+    /// Takes a new or changed node, which is part of a list if `is_listed`.
+    ///
+    /// # Errors
+    /// The object is malformed.
+    pub(super) fn put_node(
+        &mut self,
+        scope: ScopeId,
+        object: ObjectBytes<'_>,
+        is_listed: bool,
+    ) -> Result<(), DecodeError> {
+        let node: view::Node<'_> = decode(object)?;
+        let Self { nodes, of_nodes, totals, .. } = self;
+        let Seen { record, displaced, .. } = nodes.put(scope, &node.metadata);
+        if let Some(mut displaced) = displaced {
+            remove_node(&mut displaced, of_nodes);
+        }
+        record.observe(&node, is_listed, of_nodes, totals.shard);
+        Ok(())
+    }
+
+    /// Removes a deleted object.
+    pub(super) fn delete(&mut self, kind: LedgerKind, uid: &[u8], now: Instant) {
+        let Self { pods, jobs, nodes, of_pods, of_nodes, totals, .. } = self;
+        match kind {
+            LedgerKind::Pod => {
+                if let Some(pod) = pods.remove(uid, now) {
+                    pod.end(false);
+                    pod.settle(totals, of_pods);
+                    pod.leave(totals, of_pods, now);
+                }
+            }
+            LedgerKind::Job => {
+                if let Some(job) = jobs.remove(uid, now) {
+                    job.end(false, totals);
+                    job.leave(totals, now);
+                }
+            }
+            LedgerKind::Node => {
+                if let Some(node) = nodes.remove(uid, now) {
+                    remove_node(node, of_nodes);
+                }
+            }
+        }
+        self.expire(now);
+    }
+
+    /// Notes that a workload exists or is gone. One with pods or jobs exists anyway.
+    pub(super) fn set_exists(&mut self, workload: &Workload, exists: bool, now: Instant) {
+        self.totals.set_exists(workload, exists, now);
+    }
+
+    /// Serves the workloads of another shard, or of another stage of a shard change. Counters of gained workloads start
+    /// at 0.
+    pub(super) fn set_shard(&mut self, shard: Shard) {
+        if self.totals.set_shard(shard) {
+            let Self { pods, nodes, of_pods, of_nodes, totals, .. } = self;
+            nodes.each(|node| node.show(of_nodes, shard));
+            pods.each(|pod| {
+                pod.settle(totals, of_pods);
+                pod.reshard(totals, of_pods);
+            });
+        }
+    }
+
+    /// Removes the counters of workloads that have been gone for long, at most every [`EXPIRY_INTERVAL`].
+    pub(super) fn expire(&mut self, now: Instant) {
+        if now < self.next_expiry {
+            return;
+        }
+        self.next_expiry = now + EXPIRY_INTERVAL;
+        let retention = self.options.retention;
+        self.totals.expire(now, retention);
+        self.pods.expire(now, retention);
+        self.jobs.expire(now, retention);
+        self.nodes.expire(now, retention);
+        self.names.retain(|name| Arc::strong_count(name) > 1);
+    }
+}
+
+fn remove_node(node: &mut NodeRecord, counters: &mut Counters) {
+    if let Some(owner) = std::mem::take(node).owner {
+        counters.remove(&owner);
+    }
+}
