@@ -80,14 +80,14 @@ impl Workloads {
         let needs_object = options.families.iter().any(|family| family.needs_object());
         let of_others =
             if needs_object { Representation::Object } else { Representation::Metadata };
-        let pods = Factory::<PodFacts>::new(&hub, "Pod", Representation::Object);
+        let pods = Factory::<PodFacts>::shared(&hub, "Pod", Representation::Object);
         let mut observers = HashMap::from([("pods", pods)]);
         if options.resolves_owners() {
             for (kinds, representation) in
                 [(&LINKS[..], Representation::Metadata), (&OTHERS, of_others)]
             {
                 for (plural, kind) in kinds {
-                    let factory = Factory::<OwnerFacts>::new(&hub, kind, representation);
+                    let factory = Factory::<OwnerFacts>::shared(&hub, kind, representation);
                     observers.insert(plural, factory);
                 }
             }
@@ -241,7 +241,7 @@ struct Factory<F> {
 }
 
 impl<F: Facts> Factory<F> {
-    fn new(
+    fn shared(
         hub: &Arc<Hub>,
         kind: &'static str,
         representation: Representation,

@@ -135,7 +135,7 @@ fn check(world: &World, expected: &BTreeMap<String, Option<(String, String)>>) {
     let mut series = world.series();
     let label = |labels: &BTreeMap<String, String>, name: &str| labels.get(name).cloned();
     let mut workload_of = BTreeMap::new();
-    for ((name, labels), _) in &series {
+    for (name, labels) in series.keys() {
         if name == "kstatd_pod_workload_info" {
             let of = (label(labels, "workload_type").unwrap(), label(labels, "workload").unwrap());
             workload_of.insert(label(labels, "uid").expect("a uid"), of);
@@ -225,7 +225,7 @@ fn pod(number: u8, state: u8, owner: &str) -> String {
     let phase = ["Pending", "Running", "Running", "Succeeded", "Failed"][usize::from(state % 5)];
     let ready = if state % 5 == 1 { "True" } else { "False" };
     let node = if phase == "Pending" { "" } else { ["node-a", "node-b"][usize::from(state % 2)] };
-    let waiting = if state % 3 == 0 {
+    let waiting = if state.is_multiple_of(3) {
         r#"{"name":"c","state":{"waiting":{"reason":"CrashLoopBackOff"}}}"#
     } else {
         r#"{"name":"c","state":{"running":{}}}"#

@@ -74,7 +74,7 @@ impl<'o> Listeners<'o> {
         {
             return Ok((number, Port::Http(at)));
         }
-        if self.statsd.iter().any(|statsd| *statsd == (protocol, number)) {
+        if self.statsd.contains(&(protocol, number)) {
             return Ok((number, Port::Statsd));
         }
         let is_of_sidecar = match found {

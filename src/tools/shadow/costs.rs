@@ -187,7 +187,7 @@ impl Meter {
     pub(super) async fn measure(&mut self) -> Vec<String> {
         let mut events = Vec::new();
         let mut samples = [Sample::default(), Sample::default()];
-        let is_plain = self.samples.len() % 2 == 0;
+        let is_plain = self.samples.len().is_multiple_of(2);
         for (side, sample) in self.sides.iter().zip(&mut samples) {
             if let Some(telemetry) = &side.telemetry {
                 match OwnMetrics::fetch(telemetry, self.timeout).await {
