@@ -13,8 +13,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Maximum size of the program in bytes.
-most=24000000
+# Maximum size of the program in bytes. It had 23.4 MB before `check`, `shadow`, `--standby`, protobuf of Kubernetes objects, workloads and counters of
+# events, and has 25.1 MB with them.
+most=26000000
 
 # With an explicit target, these flags do not apply to build scripts and procedural macros. The second flag makes the linker
 # write compact relative relocations, which saves nearly 0.9 MB.

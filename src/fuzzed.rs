@@ -72,17 +72,19 @@ pub fn differ(one: &Path, other: &Path) -> Result<(bool, String), String> {
         sides,
         access: Access::default(),
         user_agent: String::new(),
-        open_metrics: false,
-        timeout: Duration::from_secs(1),
         interval: Duration::ZERO,
         watch: None,
-        ignore: Vec::new(),
-        increases: false,
-        examples: 3,
+        rules: diff::Rules {
+            open_metrics: false,
+            timeout: Duration::from_secs(1),
+            ignore: Vec::new(),
+            increases: false,
+            examples: 3,
+        },
     };
     let report = in_no_time(diff::run(options, |_| ()))?;
     assert!(!report.json().is_empty());
-    Ok((report.is_same(true), report.text(true)))
+    Ok((report.is_same(true), report.text(diff::Explained::Strict, false)))
 }
 
 /// Returns a scrape of a node side whose kubelet responds with a body in these pieces, which ends with an error if

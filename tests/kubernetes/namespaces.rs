@@ -28,8 +28,13 @@ fn namespace(line: &str) -> &str {
 /// Returns the samples of a full scrape that belong to namespaced objects, by namespace.
 fn by_namespace(whole: &str) -> BTreeMap<String, Vec<String>> {
     let families = namespaced();
+    // Families about several kinds have the namespace of the objects that they are about.
+    let is_namespaced = |line: &&str| {
+        families.contains(family(line))
+            || line.starts_with("kstatd_") && !namespace(line).is_empty()
+    };
     let mut all = BTreeMap::<String, Vec<String>>::new();
-    for line in whole.lines().filter(|line| families.contains(family(line))) {
+    for line in whole.lines().filter(is_namespaced) {
         all.entry(namespace(line).to_owned()).or_default().push(line.to_owned());
     }
     all
