@@ -1,7 +1,7 @@
 //! `kstatd shadow`: runs kstatd next to an original, and compares their metrics and their costs.
 //!
 //! The [`candidate`] is a process of its own, so its costs are those of a kstatd alone. Each round
-//! compares both expositions ([`diff`]) and measures both processes ([`costs`]). Failures of
+//! compares both expositions ([`diff`](super::diff)) and measures both processes ([`costs`]). Failures of
 //! the original are events of the report.
 
 mod candidate;
