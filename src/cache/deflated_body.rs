@@ -115,7 +115,10 @@ impl DeflatedBody {
         // A part of a resource uses the codes of the whole, so both share the memo of a page.
         let whole = resource.part_of.as_deref().unwrap_or(resource);
         let wanted = |name: &str| self.walk.wants(name);
-        let little = || little_text(whole, wanted).and_then(|_| little_text(resource, wanted));
+        let little = || {
+            let text = little_text(whole, wanted)?;
+            if resource.part_of.is_some() { little_text(resource, wanted) } else { Some(text) }
+        };
         let encoding = if part.is_some() {
             self.cached = part;
             Encoding::Cached

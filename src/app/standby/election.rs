@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(group.settle(), [1]);
     }
 
-    /// A replica that should expose but never says so, for whatever reason, causes no permanent gap.
+    /// A replica that should expose but never says so causes no permanent gap.
     #[test]
     fn a_replica_that_never_exposes_is_not_waited_for() {
         let start = Instant::now();

@@ -33,7 +33,7 @@ pub(super) struct KubeReporter {
     client: Arc<ArcSwap<Client>>,
     catalog: Catalog,
     metrics: KubeMetrics,
-    /// How often budgets were exceeded when last seen, and the time at which that had grown.
+    /// The count of budget excesses at the last sample, and the time of its last increase.
     over_budget: Mutex<(u64, Option<f64>)>,
     /// The number of samples taken.
     samples: AtomicU64,
@@ -57,7 +57,7 @@ impl KubeReporter {
         Self { handle, client, catalog, metrics, over_budget: Mutex::default(), samples, series }
     }
 
-    /// Returns the time at which the number of exceeded budgets was last seen to have grown.
+    /// Returns the time of the last increase of the count of budget excesses.
     fn over_budget_at(&self, now: f64) -> Option<f64> {
         let times = self.metrics.all_over_budget().iter().map(|(_, times)| times).sum();
         let mut last = self.over_budget.lock().unwrap_or_else(PoisonError::into_inner);
