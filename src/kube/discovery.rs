@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::api_resource::ApiResource;
 use super::config::WatchedResource;
+use super::observed::ObservedObject;
 use super::observer::{NoFamilies, ObjectObserver, ObserverFactory};
 use crate::resources::custom::{Definition, Resolved};
 use crate::resources::{DecodeError, ObjectBytes, Representation};
@@ -217,8 +218,8 @@ impl ObjectObserver for Inner {
         self.changed(events, known);
     }
 
-    fn put(&self, object: ObjectBytes<'_>, fresh: bool) {
-        let Ok(definition) = decode::<CustomResourceDefinition<'_>>(object) else { return };
+    fn put(&self, object: &ObservedObject<'_>, fresh: bool) {
+        let Ok(definition) = decode::<CustomResourceDefinition<'_>>(object.bytes) else { return };
         let (uid, definitions) = (definition.metadata.uid.as_bytes(), definition.definitions());
         let mut state = self.state();
         if let Some(collected) = state.collected.as_mut().filter(|_| fresh) {
@@ -268,7 +269,7 @@ mod tests {
         };
         let put = |name: &str, served, established: &str, fresh| {
             let text = definition(name, served, established);
-            observer.put(ObjectBytes::Json(text.as_bytes()), fresh);
+            observer.put(&ObservedObject::new(ObjectBytes::Json(text.as_bytes())), fresh);
         };
         let mut changes = discovery.changes();
         observer.begin_list();

@@ -21,6 +21,7 @@ pub mod frame;
 pub mod history;
 mod lean_objects;
 mod namespaces;
+pub mod observed;
 pub(crate) mod observer;
 mod peers;
 mod pipeline;

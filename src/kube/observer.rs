@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::frame::IdentifiedObject;
+use super::observed::ObservedObject;
 use crate::cache::{Rendered, Schema};
 use crate::resources::{DecodeError, ObjectBytes, Renderer, Representation};
 use crate::wire::view::decode;
@@ -29,7 +30,7 @@ pub trait ObjectObserver: Send + Sync {
     fn end_list(&self, commit: bool);
 
     /// Called for a new or changed object after it was rendered.
-    fn put(&self, object: ObjectBytes<'_>, fresh: bool);
+    fn put(&self, object: &ObservedObject<'_>, fresh: bool);
 
     /// Called when an object is deleted, or cannot be rendered any more.
     fn delete(&self, uid: &[u8], fresh: bool);

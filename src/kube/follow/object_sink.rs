@@ -13,6 +13,7 @@ use super::quota::Share;
 use crate::cache::{Rendered, Replacement, Store, UpdateLock};
 use crate::kube::api_resource::Scope;
 use crate::kube::frame::IdentifiedObject;
+use crate::kube::observed::ObservedObject;
 use crate::kube::observer::ObjectObserver;
 use crate::kube::shard::{Ownership, Shard};
 use crate::resources::{ObjectBytes, Renderer};
@@ -100,7 +101,9 @@ impl ObjectSink {
             self.with_allowance(|allowance, current, _| allowance.begin_list(current));
             self.collected = Some(self.store.replace());
         }
-        self.notify(|observer| observer.begin_list());
+        if let Some(observers) = &self.observers {
+            observers.each(|observer| observer.begin_list());
+        }
     }
 
     /// Calls `ask` with the allowance, if any, and the current objects.
@@ -121,25 +124,33 @@ impl ObjectSink {
 
     /// Commits, discards or keeps the collected objects.
     pub(crate) fn settle(&mut self, order: Collected) {
-        let observers = self.observers.clone();
-        let _update = observers.as_ref().map(|observers| observers.updates.hold());
-        match order {
+        self.update(|sink, observers| match order {
             Collected::Keep => {}
             Collected::Commit => {
-                self.with_allowance(|allowance, current, _| allowance.end_list(current, true));
-                if let Some(collected) = self.collected.take() {
-                    self.handover.commit(std::mem::take(&mut self.pending), collected);
-                    self.notify(|observer| observer.end_list(true));
+                sink.with_allowance(|allowance, current, _| allowance.end_list(current, true));
+                if let Some(collected) = sink.collected.take() {
+                    sink.handover.commit(std::mem::take(&mut sink.pending), collected);
+                    observers.iter().for_each(|observer| observer.end_list(true));
                 }
             }
             Collected::Discard => {
-                self.with_allowance(|allowance, current, _| allowance.end_list(current, false));
-                self.collected = None;
-                self.pending = PendingTransfer::default();
-                self.notify(|observer| observer.end_list(false));
+                sink.with_allowance(|allowance, current, _| allowance.end_list(current, false));
+                sink.collected = None;
+                sink.pending = PendingTransfer::default();
+                observers.iter().for_each(|observer| observer.end_list(false));
             }
-        }
+        });
         self.report_size();
+    }
+
+    /// Makes a change under the lock that a scrape takes for its snapshot, if the objects have observers.
+    fn update<T>(&mut self, change: impl FnOnce(&mut Self, &[Arc<dyn ObjectObserver>]) -> T) -> T {
+        let Some(observers) = self.observers.take() else { return change(self, &[]) };
+        let update = observers.updates.hold();
+        let result = change(self, &observers.all);
+        drop(update);
+        self.observers = Some(observers);
+        result
     }
 
     /// Returns whether the current state is at the object limit.
@@ -236,13 +247,14 @@ impl ObjectSink {
 
     /// Adds or updates an object.
     pub(crate) fn put(&mut self, object: ObjectBytes<'_>) {
-        let observers = self.observers.clone();
-        let _update = observers.as_ref().map(|observers| observers.updates.hold());
-        if let Err(error) = self.render(object) {
-            self.malformed(object, &error);
-        } else if let Some(observers) = &observers {
-            observers.each(|observer| observer.put(object, self.collected.is_some()));
-        }
+        self.update(|sink, observers| {
+            if let Err(error) = sink.render(object) {
+                return sink.malformed(object, &error, observers);
+            }
+            let observed = ObservedObject::new(object);
+            let is_fresh = sink.collected.is_some();
+            observers.iter().for_each(|observer| observer.put(&observed, is_fresh));
+        });
     }
 
     /// Renders an object into the store, if it belongs to the shard and is within the limits.
@@ -296,21 +308,20 @@ impl ObjectSink {
 
     /// Removes a deleted object.
     pub(crate) fn remove(&mut self, object: ObjectBytes<'_>) {
-        let observers = self.observers.clone();
-        let _update = observers.as_ref().map(|observers| observers.updates.hold());
-        match decode::<IdentifiedObject<'_>>(object) {
+        self.update(|sink, observers| match decode::<IdentifiedObject<'_>>(object) {
             Ok(view) => {
-                (*view.metadata.resource_version).clone_into(&mut self.version);
-                self.delete(view.metadata.uid.as_bytes());
+                (*view.metadata.resource_version).clone_into(&mut sink.version);
+                sink.delete(view.metadata.uid.as_bytes(), observers);
             }
-            Err(error) => self.malformed(object, &error.to_string()),
-        }
+            Err(error) => sink.malformed(object, &error.to_string(), observers),
+        });
     }
 
-    fn delete(&mut self, uid: &[u8]) {
+    fn delete(&mut self, uid: &[u8], observers: &[Arc<dyn ObjectObserver>]) {
         self.with_allowance(|allowance, current, _| allowance.remove(uid, current));
         self.remove_from_state(uid);
-        self.notify(|observer| observer.delete(uid, self.collected.is_some()));
+        let is_fresh = self.collected.is_some();
+        observers.iter().for_each(|observer| observer.delete(uid, is_fresh));
     }
 
     /// Removes an object from the state being collected, or else from the store.
@@ -328,13 +339,6 @@ impl ObjectSink {
         self.report_size();
     }
 
-    /// Calls `notify` with each observer of the objects.
-    fn notify(&self, notify: impl Fn(&dyn ObjectObserver)) {
-        if let Some(observers) = &self.observers {
-            observers.each(notify);
-        }
-    }
-
     /// Logs an object with too many series in one family.
     #[cold]
     fn oversized(&mut self, object: ObjectBytes<'_>, family: usize) {
@@ -349,22 +353,27 @@ impl ObjectSink {
 
     /// Removes all served objects and returns their number.
     pub(crate) fn purge(&mut self) -> usize {
-        let observers = self.observers.clone();
-        let _update = observers.as_ref().map(|observers| observers.updates.hold());
-        let objects = self.store.len();
-        self.store.replace().commit();
-        self.handover.clear();
-        if let Some(allowance) = &self.allowance {
-            allowance.clear();
-        }
-        self.report_size();
-        self.notify(|observer| observer.purge());
-        objects
+        self.update(|sink, observers| {
+            let objects = sink.store.len();
+            sink.store.replace().commit();
+            sink.handover.clear();
+            if let Some(allowance) = &sink.allowance {
+                allowance.clear();
+            }
+            sink.report_size();
+            observers.iter().for_each(|observer| observer.purge());
+            objects
+        })
     }
 
     /// Logs an object that cannot be rendered and removes it: its old series are outdated, and a relist would not
     /// contain them either.
-    fn malformed(&mut self, object: ObjectBytes<'_>, error: &str) {
+    fn malformed(
+        &mut self,
+        object: ObjectBytes<'_>,
+        error: &str,
+        observers: &[Arc<dyn ObjectObserver>],
+    ) {
         self.metrics.malformed.inc();
         let resource = &self.scope.api.plural;
         let view: IdentifiedObject<'_> = decode(object).unwrap_or_default();
@@ -374,7 +383,7 @@ impl ObjectSink {
             (*view.metadata.resource_version).clone_into(&mut self.version);
         }
         if !view.metadata.uid.is_empty() {
-            self.delete(view.metadata.uid.as_bytes());
+            self.delete(view.metadata.uid.as_bytes(), observers);
         }
     }
 }

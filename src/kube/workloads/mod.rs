@@ -26,10 +26,11 @@ use state::State;
 use tally::Contribution;
 
 use super::config::WatchedResource;
+use super::observed::ObservedObject;
 use super::observer::{NoFamilies, ObjectObserver, ObserverFactory};
 use super::shard::Shard;
 use crate::cache::{Catalog, Schema};
-use crate::resources::{DecodeError, ObjectBytes, Representation};
+use crate::resources::Representation;
 use crate::telemetry::KubeMetrics;
 
 /// The workloads of a cluster.
@@ -169,11 +170,8 @@ impl Hub {
 
 /// The facts that are kept of an object.
 trait Facts: PartialEq + Send + Sync + Sized + 'static {
-    fn decode(
-        kind: &'static str,
-        object: ObjectBytes<'_>,
-        hub: &Hub,
-    ) -> Result<(Uid, Self), DecodeError>;
+    /// Returns the UID and the facts of an object of the kind, unless it is malformed.
+    fn decode(kind: &'static str, object: &ObservedObject<'_>, hub: &Hub) -> Option<(Uid, Self)>;
 
     /// Registers the families, if these are the objects that most of them are about.
     fn register(_: &Hub) {}
@@ -186,17 +184,13 @@ trait Facts: PartialEq + Send + Sync + Sized + 'static {
 }
 
 impl Facts for PodFacts {
-    fn decode(
-        _: &'static str,
-        object: ObjectBytes<'_>,
-        hub: &Hub,
-    ) -> Result<(Uid, Self), DecodeError> {
-        let (uid, mut facts) = objects::pod(object)?;
+    fn decode(_: &'static str, object: &ObservedObject<'_>, hub: &Hub) -> Option<(Uid, Self)> {
+        let (uid, mut facts) = objects::pod_facts(object.pod()?);
         facts.contribution = hub.shared(facts.contribution);
         if !hub.names_pods {
             facts.name = Box::default();
         }
-        Ok((uid, facts))
+        Some((uid, facts))
     }
 
     fn register(hub: &Hub) {
@@ -215,12 +209,8 @@ impl Facts for PodFacts {
 }
 
 impl Facts for OwnerFacts {
-    fn decode(
-        kind: &'static str,
-        object: ObjectBytes<'_>,
-        _: &Hub,
-    ) -> Result<(Uid, Self), DecodeError> {
-        objects::owner(kind, object)
+    fn decode(kind: &'static str, object: &ObservedObject<'_>, _: &Hub) -> Option<(Uid, Self)> {
+        objects::owner(kind, object.bytes).ok()
     }
 
     fn put(state: &mut State, uid: &Uid, facts: Arc<Self>, is_new: bool) {
@@ -310,8 +300,8 @@ impl<F: Facts> ObjectObserver for Observer<F> {
         state.flush();
     }
 
-    fn put(&self, object: ObjectBytes<'_>, fresh: bool) {
-        let Ok((uid, facts)) = F::decode(self.kind, object, &self.hub) else { return };
+    fn put(&self, object: &ObservedObject<'_>, fresh: bool) {
+        let Some((uid, facts)) = F::decode(self.kind, object, &self.hub) else { return };
         let mut list = self.list();
         let old = list.current.get(&uid);
         let is_new = old.is_none();

@@ -1,63 +1,15 @@
-//! Lean views of pods and their owners, and the facts that workloads are resolved from.
+//! Lean views of the owners of pods, and the facts that workloads are resolved from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::tally::{Amount, Contribution, PHASES};
-use crate::resources::kinds::pods::{ContainerState, PodCondition, ResourceRequirements};
+use crate::kube::observed::{Metadata, OwnerReference, Pod};
 use crate::resources::kinds::resource_list::{self, ResourceList};
 use crate::resources::{DecodeError, ObjectBytes};
-use crate::wire::view::{Str, decode, view};
+use crate::wire::view::{decode, view};
 
 view! {
-    /// The fields of a Pod that its workload and totals are computed from.
-    pub struct Pod<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
-        spec: PodSpec<'a> = 2 "spec",
-        status: PodStatus<'a> = 3 "status",
-    }
-
-    /// The identity of an object and its owners.
-    pub struct Metadata<'a> {
-        name: Str<'a> = 1 "name",
-        namespace: Str<'a> = 3 "namespace",
-        uid: Str<'a> = 5 "uid",
-        owner_references: Vec<OwnerReference<'a>> = 13 "ownerReferences",
-    }
-
-    /// An entry of `ownerReferences`.
-    pub struct OwnerReference<'a> {
-        kind: Str<'a> = 1 "kind",
-        name: Str<'a> = 3 "name",
-        uid: Str<'a> = 4 "uid",
-        api_version: Str<'a> = 5 "apiVersion",
-        controller: Option<bool> = 6 "controller",
-    }
-
-    /// `spec` of a pod.
-    pub struct PodSpec<'a> {
-        containers: Vec<Container<'a>> = 2 "containers",
-        node_name: Str<'a> = 10 "nodeName",
-    }
-
-    /// `spec.containers[]`.
-    pub struct Container<'a> {
-        resources: ResourceRequirements<'a> = 8 "resources",
-    }
-
-    /// `status` of a pod.
-    pub struct PodStatus<'a> {
-        phase: Str<'a> = 1 "phase",
-        conditions: Vec<PodCondition<'a>> = 2 "conditions",
-        container_statuses: Vec<ContainerStatus<'a>> = 8 "containerStatuses",
-        init_container_statuses: Vec<ContainerStatus<'a>> = 10 "initContainerStatuses",
-    }
-
-    /// `status.containerStatuses[]`.
-    pub struct ContainerStatus<'a> {
-        state: ContainerState<'a> = 2 "state",
-    }
-
     /// An object that owns pods, with its number of replicas if it has one.
     pub struct Replicated<'a> {
         metadata: Metadata<'a> = 1 "metadata",
@@ -151,15 +103,11 @@ fn controller<'m, 'a>(metadata: &'m Metadata<'a>) -> Option<&'m OwnerReference<'
     owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first())
 }
 
-/// Decodes a pod and its UID.
-///
-/// # Errors
-/// The object is malformed.
-pub(super) fn pod(object: ObjectBytes<'_>) -> Result<(Uid, PodFacts), DecodeError> {
-    let Pod { metadata, spec, status, .. } = decode(object)?;
+/// Returns the UID of a pod and the facts about it.
+pub(super) fn pod_facts(Pod { metadata, spec, status, .. }: &Pod<'_>) -> (Uid, PodFacts) {
     let (namespace, name, uid) = (&*metadata.namespace, &*metadata.name, &*metadata.uid);
     let by_itself = |kind| PodOwner::Workload(Workload::new(namespace, kind, name, uid));
-    let owner = match controller(&metadata) {
+    let owner = match controller(metadata) {
         None => by_itself("barepod"),
         Some(owner) => match (&*owner.kind, owner.api_version.split_once('/')) {
             ("Node", None) => by_itself("staticpod"),
@@ -188,7 +136,7 @@ pub(super) fn pod(object: ObjectBytes<'_>) -> Result<(Uid, PodFacts), DecodeErro
         owner,
         contribution: Arc::new(contribution),
     };
-    Ok((uid.as_bytes().into(), facts))
+    (uid.as_bytes().into(), facts)
 }
 
 /// Returns the sum over containers of each resource.
@@ -226,11 +174,20 @@ pub(super) fn owner(
             (metadata, spec.replicas)
         }
     };
+    Ok(owner_facts(kind, &metadata, desired))
+}
+
+/// Returns the UID of an object of a kind that owns pods, and the facts about it.
+pub(super) fn owner_facts(
+    kind: &'static str,
+    metadata: &Metadata<'_>,
+    desired: Option<i64>,
+) -> (Uid, OwnerFacts) {
     let (namespace, uid) = (&*metadata.namespace, &*metadata.uid);
     // Only these two are links of a chain; owners of the others, such as operators, are not workloads.
-    let owner = controller(&metadata).filter(|_| matches!(kind, "ReplicaSet" | "Job"));
+    let owner = controller(metadata).filter(|_| matches!(kind, "ReplicaSet" | "Job"));
     let itself = || Workload::new(namespace, &kind.to_lowercase(), &metadata.name, uid);
     let workload = owner.map_or_else(itself, |owner| Workload::of_owner(namespace, owner));
     let facts = OwnerFacts { workload, is_workload: owner.is_none(), desired };
-    Ok((uid.as_bytes().into(), facts))
+    (uid.as_bytes().into(), facts)
 }

@@ -9,6 +9,7 @@ use super::ledger::{LedgerOptions, SharedLedger};
 use super::{FAMILIES, WorkloadOptions, Workloads};
 use crate::cache::{Catalog, Rendered, Store};
 use crate::exposition::{Format, ScrapeQuery, Source};
+use crate::kube::observed::ObservedObject;
 use crate::kube::observer::ObjectObserver;
 use crate::kube::shard::Shard;
 use crate::resources::{ObjectBytes, RenderOptions, Renderer, find};
@@ -16,6 +17,10 @@ use crate::telemetry::KubeMetrics;
 
 /// A series: its name, and its labels by name.
 type Series = (String, BTreeMap<String, String>);
+
+fn observed(object: &str) -> ObservedObject<'_> {
+    ObservedObject::new(ObjectBytes::Json(object.as_bytes()))
+}
 
 /// The list/watches of a cluster, without a server.
 struct World {
@@ -55,7 +60,7 @@ impl World {
             self.pods.render(ObjectBytes::Json(object.as_bytes()), &mut rendered).expect("valid");
             self.store.apply(&rendered);
         }
-        self.observers[kind].put(ObjectBytes::Json(object.as_bytes()), false);
+        self.observers[kind].put(&observed(object), false);
     }
 
     fn delete(&self, kind: &str, uid: &str) {
@@ -74,7 +79,7 @@ impl World {
         };
         observer.begin_list();
         for object in objects {
-            observer.put(ObjectBytes::Json(object.as_bytes()), true);
+            observer.put(&observed(object), true);
         }
         observer.end_list(true);
         if kind == "pods" {
@@ -447,7 +452,7 @@ fn rows_beyond_the_budget_are_left_out() {
     let observer = Arc::clone(&workloads.observers["pods"]).observe();
     observer.show();
     for number in 0..20 {
-        observer.put(ObjectBytes::Json(pod(number, 1, "").as_bytes()), false);
+        observer.put(&observed(&pod(number, 1, "")), false);
     }
     let body: Vec<u8> = catalog.frames(Format::Text, &ScrapeQuery::default()).flatten().collect();
     let series = String::from_utf8(body).expect("text");

@@ -4,8 +4,8 @@
 //! current run has ended if `state` says so, or if `lastState` describes it while the container waits. Runs that ended
 //! between two states without being described are counted as unseen.
 
-use super::view::{ContainerStatus, Terminated};
 use crate::cache::fnv1a64;
+use crate::kube::observed::{ContainerStatus, Terminated};
 
 /// The part of a container's past that has been counted.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tokio::time::Instant;
 
-use super::view::Metadata;
 use crate::cache::{Key, Keys, fnv1a64};
+use crate::kube::observed::Metadata;
 
 /// The number of a list/watch. A later one has a larger number.
 pub(in crate::kube::workloads) type ScopeId = u64;

@@ -8,12 +8,15 @@ use super::counters::LedgerOptions;
 use super::families::RESOURCES;
 use super::objects::ScopeId;
 use super::state::{Ledger, LedgerKind};
+use super::view::Job;
 use crate::cache::Catalog;
+use crate::kube::observed::ObservedObject;
 use crate::kube::observer::{ObjectObserver, ObserverFactory};
 use crate::kube::shard::Shard;
 use crate::kube::workloads::objects::{self, Workload};
-use crate::resources::{ObjectBytes, Representation};
+use crate::resources::Representation;
 use crate::telemetry::KubeMetrics;
+use crate::wire::view::decode;
 
 /// A ledger that survives changes of the configuration.
 pub struct SharedLedger {
@@ -100,15 +103,24 @@ impl ObjectObserver for LedgerObserver {
         self.ledger.lock().end_list(self.kind, self.scope, commit, Instant::now());
     }
 
-    fn put(&self, object: ObjectBytes<'_>, fresh: bool) {
-        let (mut ledger, scope, now) = (self.ledger.lock(), self.scope, Instant::now());
+    fn put(&self, object: &ObservedObject<'_>, fresh: bool) {
+        let (scope, now) = (self.scope, Instant::now());
         // A malformed object is reported when it is rendered.
-        let _ = match self.kind {
-            LedgerKind::Pod => ledger.put_pod(scope, object, now),
-            LedgerKind::Node => ledger.put_node(scope, object, fresh),
-            LedgerKind::Job => objects::owner("Job", object)
-                .and_then(|(_, owner)| ledger.put_job(scope, object, &owner.workload, now)),
-        };
+        match self.kind {
+            LedgerKind::Pod => {
+                let Some(pod) = object.pod() else { return };
+                self.ledger.lock().put_pod(scope, pod, now);
+            }
+            LedgerKind::Node => {
+                let Ok(node) = decode(object.bytes) else { return };
+                self.ledger.lock().put_node(scope, &node, fresh);
+            }
+            LedgerKind::Job => {
+                let Ok(job) = decode::<Job<'_>>(object.bytes) else { return };
+                let (_, owner) = objects::owner_facts("Job", &job.metadata, None);
+                self.ledger.lock().put_job(scope, &job, &owner.workload, now);
+            }
+        }
     }
 
     fn delete(&self, uid: &[u8], _: bool) {

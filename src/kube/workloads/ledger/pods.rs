@@ -9,7 +9,7 @@ use super::containers::ContainerRecord;
 use super::counters::{Counters, Owner};
 use super::families::{FINISHED, POD_TERMINATIONS, TERMINATIONS};
 use super::totals::Totals;
-use super::view::{ContainerStatus, Pod, Terminated};
+use crate::kube::observed::{ContainerStatus, Pod, Terminated};
 use crate::kube::workloads::objects::Workload;
 
 /// The reasons of terminations whose counters exist from the first pod of a workload.

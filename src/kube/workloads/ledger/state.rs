@@ -13,13 +13,12 @@ use super::nodes::NodeRecord;
 use super::objects::{Objects, ScopeId, Seen, Sighting};
 use super::pods::PodRecord;
 use super::totals::Totals;
-use super::view;
+use super::view::{Job, Node};
 use crate::cache::Store;
+use crate::kube::observed::Pod;
 use crate::kube::shard::Shard;
 use crate::kube::workloads::objects::Workload;
-use crate::resources::{DecodeError, ObjectBytes};
 use crate::telemetry::KubeMetrics;
-use crate::wire::view::decode;
 
 /// The minimum time between two searches for counters to remove.
 pub(super) const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
@@ -149,23 +148,14 @@ impl Ledger {
     }
 
     /// Takes a new or changed pod. It counts for its workload as soon as that is [known](Ledger::assign_pod).
-    ///
-    /// # Errors
-    /// The object is malformed.
-    pub(super) fn put_pod(
-        &mut self,
-        scope: ScopeId,
-        object: ObjectBytes<'_>,
-        now: Instant,
-    ) -> Result<(), DecodeError> {
-        let pod: view::Pod<'_> = decode(object)?;
+    pub(super) fn put_pod(&mut self, scope: ScopeId, pod: &Pod<'_>, now: Instant) {
         let Self { pods, of_pods, totals, names, .. } = self;
         let Seen { sighting, record, displaced } = pods.put(scope, &pod.metadata);
         if let Some(mut displaced) = displaced {
             displaced.leave(totals, of_pods, now);
         }
         let names = std::cell::RefCell::new(names);
-        record.observe(&pod, sighting != Sighting::Existing, |name| {
+        record.observe(pod, sighting != Sighting::Existing, |name| {
             let mut names = names.borrow_mut();
             let known = names.get(name).cloned();
             known.unwrap_or_else(|| {
@@ -174,10 +164,9 @@ impl Ledger {
                 name
             })
         });
-        record.name(&pod, of_pods);
+        record.name(pod, of_pods);
         record.settle(totals, of_pods);
         self.expire(now);
-        Ok(())
     }
 
     /// Notes the workload of a pod.
@@ -190,45 +179,30 @@ impl Ledger {
     }
 
     /// Takes a new or changed job, with the workload that it belongs to.
-    ///
-    /// # Errors
-    /// The object is malformed.
     pub(super) fn put_job(
         &mut self,
         scope: ScopeId,
-        object: ObjectBytes<'_>,
+        job: &Job<'_>,
         workload: &Workload,
         now: Instant,
-    ) -> Result<(), DecodeError> {
-        let job: view::Job<'_> = decode(object)?;
+    ) {
         let Self { jobs, totals, .. } = self;
         let Seen { sighting, record, displaced } = jobs.put(scope, &job.metadata);
         if let Some(mut displaced) = displaced {
             displaced.leave(totals, now);
         }
-        record.observe(&job, workload, sighting != Sighting::Existing, totals, now);
+        record.observe(job, workload, sighting != Sighting::Existing, totals, now);
         self.expire(now);
-        Ok(())
     }
 
     /// Takes a new or changed node, which is part of a list if `is_listed`.
-    ///
-    /// # Errors
-    /// The object is malformed.
-    pub(super) fn put_node(
-        &mut self,
-        scope: ScopeId,
-        object: ObjectBytes<'_>,
-        is_listed: bool,
-    ) -> Result<(), DecodeError> {
-        let node: view::Node<'_> = decode(object)?;
+    pub(super) fn put_node(&mut self, scope: ScopeId, node: &Node<'_>, is_listed: bool) {
         let Self { nodes, of_nodes, totals, .. } = self;
         let Seen { record, displaced, .. } = nodes.put(scope, &node.metadata);
         if let Some(mut displaced) = displaced {
             remove_node(&mut displaced, of_nodes);
         }
-        record.observe(&node, is_listed, of_nodes, totals.shard);
-        Ok(())
+        record.observe(node, is_listed, of_nodes, totals.shard);
     }
 
     /// Removes a deleted object.

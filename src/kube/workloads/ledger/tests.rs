@@ -20,8 +20,13 @@ use crate::kube::shard::Shard;
 use crate::kube::workloads::objects::{Workload, WorkloadId};
 use crate::resources::ObjectBytes;
 use crate::telemetry::KubeMetrics;
+use crate::wire::view::{Field, decode};
 
 const HOUR: Duration = Duration::from_secs(3600);
+
+fn decoded<'a, T: Field<'a>>(object: &'a str) -> T {
+    decode(ObjectBytes::Json(object.as_bytes())).expect("an object")
+}
 
 /// A ledger with its exposition.
 struct World {
@@ -100,8 +105,7 @@ impl World {
     }
 
     fn put(&mut self, scope: ScopeId, pod: &str) {
-        let object = ObjectBytes::Json(pod.as_bytes());
-        self.ledger.put_pod(scope, object, self.now).expect("a pod");
+        self.ledger.put_pod(scope, &decoded(pod), self.now);
     }
 
     /// Puts a pod of the workload `web`.
@@ -374,7 +378,7 @@ fn transitions_of_nodes() {
     };
     let put = |world: &mut World, status: &str, since: u32, is_listed: bool| {
         let text = node(status, since);
-        world.ledger.put_node(9, ObjectBytes::Json(text.as_bytes()), is_listed).expect("a node");
+        world.ledger.put_node(9, &decoded(&text), is_listed);
         ["true", "false", "unknown"].map(|status| {
             let name = format!(
                 r#"kstatd_kube_node_condition_transitions_total{{node="a",condition="Ready",status="{status}"}}"#
@@ -415,8 +419,7 @@ fn ends_of_jobs() {
     };
     let put = |world: &mut World, uid: &str, condition: &str| {
         let text = job(uid, condition);
-        let object = ObjectBytes::Json(text.as_bytes());
-        world.ledger.put_job(5, object, &workload("web"), world.now).expect("a job");
+        world.ledger.put_job(5, &decoded(&text), &workload("web"), world.now);
     };
     let complete = r#"{"type":"Complete","status":"True","reason":"CompletionsReached"}"#;
     let failed = r#"{"type":"Failed","status":"True","reason":"BackoffLimitExceeded"}"#;
