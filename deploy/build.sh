@@ -4,6 +4,7 @@
 #   deploy/build.sh DIR            writes DIR/kstatd, with function names (for profiles and backtraces), and
 #                                  DIR/kstatd.debug, the line tables for gdb, perf and addr2line
 #   deploy/build.sh dependencies   compiles only the dependencies: a layer that edits of src do not invalidate
+#   deploy/build.sh demo DIR       the same with `demo`, for the image `demo`; up to twice as large
 #   deploy/build.sh run PACKAGE [ARGUMENT...]    runs another program of the workspace, with the library as shipped
 #
 # For another target than the host's: CARGO_BUILD_TARGET, with KSTATD_BINUTILS as the prefix of its objcopy and readelf;
@@ -61,8 +62,13 @@ run)
   build run "$2" -- "${@:3}"
   ;;
 *)
+  features=--no-default-features
+  if [ "$1" = demo ]; then
+    features=--features=demo most=$((2 * most))
+    shift
+  fi
   stand_in
-  build build kstatd --no-default-features --bin kstatd
+  build build kstatd "$features" --bin kstatd
   mkdir -p "$1"
   out=$(cd "$1" && pwd)
   built=${CARGO_TARGET_DIR:-target}/$target/dist/kstatd

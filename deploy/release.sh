@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Builds a release: static programs for x86_64 and aarch64 with manual pages and completions, their debug files, licences,
-# a bill of materials, images as OCI layouts, the chart and the manifests pinned to those images, and checksums.
+# a bill of materials, VEX, images as OCI layouts, the chart and the manifests pinned to those images, provenance and checksums.
 #
 #   deploy/release.sh DIR              everything
 #   deploy/release.sh build DIR ARCH   DIR/build/ARCH/kstatd and kstatd.debug (ARCH: x86_64, aarch64)
 #   deploy/release.sh assemble DIR     DIR/release and DIR/images, from the programs in DIR/build
-#   deploy/release.sh verify DIR [PUBLIC_KEY]   verifies checksums, the signature, and that chart and manifests refer to the images by digest
+#   deploy/release.sh verify DIR [PUBLIC_KEY]   verifies checksums, provenance, signatures, and that chart and manifests refer to the images
+#                                      by digest
 #   deploy/release.sh bases            pins the base images of the Dockerfile to their current digests
 #
 # Environment:
 #   KSTATD_REGISTRY       prefix of the image name in the pinned chart and manifests, such as ghcr.io/someone
-#   KSTATD_SIGNING_KEY    a private Ed25519 key (openssl genpkey -algorithm ed25519 -out FILE); SHA256SUMS is signed with it:
-#                         SHA256SUMS.sig. `verify` checks it with the public key (openssl pkey -in FILE -pubout).
+#   KSTATD_SIGNING_KEY    a private Ed25519 key (openssl genpkey -algorithm ed25519 -out FILE) that signs SHA256SUMS (SHA256SUMS.sig) and
+#                         the provenance (kstatd-VERSION.intoto.jsonl). `verify` takes the public key (openssl pkey -in FILE -pubout).
 #
 # Steps of a release: `bases` with access to a registry, commit; DIR; copy the images unchanged, so that their digests match
 # chart and manifests:
@@ -101,6 +102,7 @@ assemble() {
   cargo metadata --locked --format-version=1 --no-default-features --filter-platform=x86_64-unknown-linux-gnu >"$work/metadata.json"
   python3 -B deploy/release/notices.py "$work/metadata.json" >"$work/THIRD-PARTY-LICENSES.txt"
   python3 -B deploy/release/sbom.py "$work/metadata.json" Cargo.lock "$revision" "$time" >"$out/kstatd-$version.cdx.json"
+  python3 -B deploy/release/vex.py deny.toml "$out/kstatd-$version.cdx.json" "$time" >"$out/kstatd-$version.vex.cdx.json"
   for arch in $architectures; do
     local built=$dir/build/$arch
     [ -e "$built/kstatd" ] || continue
@@ -119,6 +121,12 @@ assemble() {
   cp "$work/THIRD-PARTY-LICENSES.txt" "$out/"
   python3 -B deploy/release/images.py Dockerfile "$work/roots" "$dir/images" "$version" "$revision" "$time"
   pin "$dir" "$work/pinned"
+  local statement=$out/kstatd-$version.provenance.json
+  python3 -B deploy/release/provenance.py write "$out" "$dir/images" "$version" "$revision" >"$work/statement"
+  mv "$work/statement" "$statement"
+  check_key
+  [ -z "${KSTATD_SIGNING_KEY:-}" ] ||
+    python3 -B deploy/release/provenance.py sign "$statement" "$KSTATD_SIGNING_KEY" >"$out/kstatd-$version.intoto.jsonl"
   (cd "$out" && sha256sum -- * >SHA256SUMS && cat SHA256SUMS)
   sign "$out/SHA256SUMS"
 }
@@ -131,26 +139,33 @@ pin() {
   archive "$dir/release/kstatd-manifests-$version.tar.gz" "$work/manifests"
 }
 
+# Fails if the signing key cannot sign.
+check_key() {
+  [ -z "${KSTATD_SIGNING_KEY:-}" ] || openssl pkey -in "$KSTATD_SIGNING_KEY" -noout -text | grep -q '^ED25519 ' ||
+    { echo "$KSTATD_SIGNING_KEY is not a private Ed25519 key" >&2; exit 1; }
+}
+
 # Signs a file if there is a key.
 sign() {
   local file=$1
   if [ -z "${KSTATD_SIGNING_KEY:-}" ]; then
-    echo "NOTE: $file is not signed, KSTATD_SIGNING_KEY names no key"
+    echo "NOTE: $file and the provenance are not signed, KSTATD_SIGNING_KEY names no key"
     return
   fi
-  openssl pkey -in "$KSTATD_SIGNING_KEY" -noout -text | grep -q '^ED25519 ' ||
-    { echo "$KSTATD_SIGNING_KEY is not a private Ed25519 key" >&2; exit 1; }
   openssl pkeyutl -sign -rawin -inkey "$KSTATD_SIGNING_KEY" -in "$file" -out "$file.sig"
 }
 
-# Verifies the checksums and the signature of a release, and that it deploys its own images.
+# Verifies the checksums, the provenance and the signatures of a release, and that it deploys its own images.
 verify() {
   local dir=$1 key=${2:-} work file
   (cd "$dir/release" && sha256sum --check --strict --quiet SHA256SUMS)
+  local statement=$dir/release/kstatd-$version.provenance.json
+  python3 -B deploy/release/provenance.py check "$dir/release" "$dir/images" "$statement"
   if [ -n "$key" ]; then
     openssl pkeyutl -verify -rawin -pubin -inkey "$key" -in "$dir/release/SHA256SUMS" -sigfile "$dir/release/SHA256SUMS.sig"
+    python3 -B deploy/release/provenance.py check-signature "$statement" "$dir/release/kstatd-$version.intoto.jsonl" "$key"
   else
-    echo "NOTE: the signature is not checked, no public key was given"
+    echo "NOTE: the signatures are not checked, no public key was given"
   fi
   work=$(mktemp -d)
   # shellcheck disable=SC2064 # expanded now on purpose

@@ -3,8 +3,9 @@
     images.py DOCKERFILE ROOTS OUT VERSION REVISION TIME
 
 ROOTS/ARCH is the root of the images for an architecture (x86_64, aarch64). OUT/NAME becomes a layout for each stage of the
-Dockerfile that has an entry point, with one image for each architecture behind one index. What `ENTRYPOINT`, `EXPOSE` and
-`USER` say comes from the Dockerfile; the same input gives the same bytes.
+Dockerfile that starts from the stage `root` and has an entry point, with one image for each architecture behind one index. The
+image `demo` has another root and is no part of a release. `ENTRYPOINT`, `EXPOSE`, `USER` and `LABEL` come from the Dockerfile;
+the same input gives the same bytes.
 
 Format: https://github.com/opencontainers/image-spec, image-layout.md, config.md, image-index.md.
 """
@@ -18,21 +19,16 @@ import os
 import pathlib
 import shlex
 import shutil
+import string
 import sys
 import tarfile
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-TITLES = {
-    "kstatd": "Metrics of Kubernetes objects and StatsD lines for Prometheus",
-    "kube-state-metrics": "kstatd in place of kube-state-metrics",
-    "statsd_exporter": "kstatd in place of statsd_exporter",
-}
 
-
-def stages(dockerfile):
-    """The configuration of each stage with an entry point; a stage inherits that of its base."""
-    found, current = {}, None
-    for line in pathlib.Path(dockerfile).read_text().splitlines():
+def stages(dockerfile, arguments):
+    """The configuration of each stage from `root` with an entry point; a stage inherits that of its base."""
+    found, current, shipped = {}, None, []
+    for line in pathlib.Path(dockerfile).read_text().replace("\\\n", " ").splitlines():
         words = line.split(None, 1)
         if len(words) < 2 or line.startswith("#"):
             continue
@@ -41,13 +37,18 @@ def stages(dockerfile):
             base, _, name = rest.split()
             current = {key: dict(value) if isinstance(value, dict) else value for key, value in found.get(base, {}).items()}
             found[name] = current
+            if base == "root":
+                shipped.append(name)
         elif word == "USER":
             current["User"] = rest.strip()
         elif word == "EXPOSE":
             current.setdefault("ExposedPorts", {}).update({port: {} for port in shlex.split(rest)})
+        elif word == "LABEL":
+            pairs = (pair.split("=", 1) for pair in shlex.split(rest))
+            current.setdefault("Labels", {}).update({name: string.Template(value).substitute(arguments) for name, value in pairs})
         elif word == "ENTRYPOINT":
             current["Entrypoint"] = json.loads(rest)
-    return {name: config for name, config in found.items() if "Entrypoint" in config}
+    return {name: found[name] for name in shipped if "Entrypoint" in found[name]}
 
 
 def layer(root, time):
@@ -102,15 +103,9 @@ def main():
     if not tars:
         sys.exit(f"{roots}: there is no root for any of {', '.join(ARCHITECTURES)}")
     packed = {arch: gzip.compress(tar, 9, mtime=0) for arch, tar in tars.items()}
-    for stage, config in stages(dockerfile).items():
-        labels = {
-            "org.opencontainers.image.title": stage,
-            "org.opencontainers.image.description": TITLES[stage],
-            "org.opencontainers.image.version": version,
-            "org.opencontainers.image.revision": revision,
-            "org.opencontainers.image.created": created,
-            "org.opencontainers.image.licenses": "Apache-2.0",
-        }
+    arguments = {"KSTATD_VERSION": version, "KSTATD_REVISION": revision}
+    for stage, config in stages(dockerfile, arguments).items():
+        labels = config["Labels"] | {"org.opencontainers.image.created": created}
         layout = Layout(pathlib.Path(out) / stage.replace("_", "-"))
         manifests = []
         for arch, tar in tars.items():

@@ -62,7 +62,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Some(CliCommand::Demo(args)) => super::demo::main(&args),
         #[cfg(not(feature = "demo"))]
         Some(CliCommand::Demo(_)) => {
-            Err("this build does not include `demo`, like the container images; run `cargo run --release -- demo` in the source tree"
+            Err("this build does not include `demo`; build the image target `demo`, or run `cargo run --release -- demo` in the source tree"
                 .to_owned())
         }
         Some(CliCommand::Render { what: RenderCommand::Kube(args) }) => render(&args),

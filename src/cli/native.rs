@@ -177,14 +177,14 @@ pub struct DemoArgs {
     /// StatsD lines sent per second
     #[arg(long, value_name = "LINES_PER_S", default_value_t = 1000.0, value_parser = rate)]
     pub statsd_rate: f64,
-    /// Address for /metrics
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
+    /// Address for /metrics and the status page; an empty host means all addresses
+    #[arg(long, value_name = "HOST:PORT", default_value = ":8080")]
     pub listen: String,
     /// Address for the metrics and profiles of this process
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8081")]
+    #[arg(long, value_name = "HOST:PORT", default_value = ":8081")]
     pub telemetry_listen: String,
     /// Address for StatsD over UDP and TCP
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9125")]
+    #[arg(long, value_name = "HOST:PORT", default_value = ":9125")]
     pub statsd_listen: String,
     /// Minimum log level
     #[arg(long, value_enum, default_value_t = LogLevel::Warn)]

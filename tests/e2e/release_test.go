@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -177,6 +178,44 @@ func TestReleasePinsAndSigns(t *testing.T) {
 		t.Fatal(err)
 	}
 	command(t, script, "verify", dir, public)
+	envelopes, err := filepath.Glob(filepath.Join(dir, "release", "kstatd-*.intoto.jsonl"))
+	if err != nil || len(envelopes) != 1 {
+		t.Fatal(envelopes, err)
+	}
+	statement := strings.Replace(envelopes[0], ".intoto.jsonl", ".provenance.json", 1)
+	envelope, err := os.ReadFile(envelopes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed := decode[struct {
+		PayloadType string
+		Payload     []byte
+	}](t, envelope)
+	if content, err := os.ReadFile(statement); err != nil || signed.PayloadType != "application/vnd.in-toto+json" || string(content) != string(signed.Payload) {
+		t.Errorf("%v: the signed statement of type %s is %s", err, signed.PayloadType, signed.Payload)
+	}
+	// Each change comes with new checksums and a new signature of them.
+	changed := func(what, file, from, to string) {
+		t.Helper()
+		content, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(content), from) {
+			t.Fatal(what, err)
+		}
+		resign := func(content string) {
+			if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			command(t, "sh", "-c", `cd "$0" && rm SHA256SUMS* && sha256sum -- * >../sums && mv ../sums SHA256SUMS && openssl pkeyutl -sign -rawin -inkey "$1" -in SHA256SUMS -out SHA256SUMS.sig`, filepath.Join(dir, "release"), private)
+		}
+		resign(strings.Replace(string(content), from, to, 1))
+		fails(what, dir, public)
+		resign(string(content))
+		command(t, script, "verify", dir, public)
+	}
+	changed("a subject less", statement, `"name": "THIRD-PARTY-LICENSES.txt"`, `"name": "LICENSES.txt"`)
+	changed("another file", filepath.Join(dir, "release", "THIRD-PARTY-LICENSES.txt"), "MIT", "GPL")
+	changed("another revision", statement, `"gitCommit": "`, `"gitCommit": "0`)
+	changed("another signature", envelopes[0], `"sig": "`, `"sig": "AA`)
 	blobs, err := filepath.Glob(filepath.Join(dir, "images", "kstatd", "blobs", "sha256", "*"))
 	if err != nil || len(blobs) == 0 {
 		t.Fatal(blobs, err)
@@ -185,6 +224,178 @@ func TestReleasePinsAndSigns(t *testing.T) {
 		t.Fatal(err)
 	}
 	fails("another image", dir, public)
+}
+
+// imageLabels are the labels of every image, below org.opencontainers.image.
+var imageLabels = []string{"title", "description", "version", "revision", "licenses", "source", "url", "documentation", "vendor"}
+
+// vexDocument is the part of the list of known vulnerabilities that the tests use.
+type vexDocument struct {
+	BomFormat       string
+	Vulnerabilities []struct {
+		ID       string
+		Analysis struct{ State, Justification, Detail string }
+		Affects  []struct{ Ref string }
+	}
+}
+
+// TestReleaseVulnerabilities checks that the advisories which deny.toml ignores become statements about the components of
+// the bill of materials, and that an entry without a justification is refused.
+func TestReleaseVulnerabilities(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	dir := t.TempDir()
+	bom := filepath.Join(dir, "bom.json")
+	write := func(file, text string) {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(bom, `{"serialNumber": "urn:uuid:1-2", "version": 1, "metadata": {"component": {"name": "kstatd"}}, "components": [{"name": "h2", "bom-ref": "pkg:cargo/h2@0.4.1"}]}`)
+	vex := func(reason string) (string, error) {
+		deny := filepath.Join(dir, "deny.toml")
+		write(deny, fmt.Sprintf("[advisories]\nignore = [{ id = \"RUSTSEC-2000-0001\", reason = %q }, { id = \"RUSTSEC-2000-0002\", reason = \"proptest: code_not_present: a tool of tests\" }]\n", reason))
+		out, err := exec.Command("python3", "-B", harness.RepoFile("deploy", "release", "vex.py"), deny, bom, "0").CombinedOutput()
+		return string(out), err
+	}
+	out, err := vex("h2: code_not_reachable: kstatd: never calls it")
+	if err != nil {
+		t.Fatal(out, err)
+	}
+	found := decode[vexDocument](t, []byte(out)).Vulnerabilities
+	if len(found) != 1 || found[0].ID != "RUSTSEC-2000-0001" || found[0].Analysis.State != "not_affected" || found[0].Analysis.Justification != "code_not_reachable" ||
+		found[0].Analysis.Detail != "kstatd: never calls it" || len(found[0].Affects) != 1 || found[0].Affects[0].Ref != "urn:cdx:1-2/1#pkg:cargo/h2@0.4.1" {
+		t.Errorf("%s", out)
+	}
+	for _, reason := range []string{"", "we looked at it", "h2: harmless: we looked at it", "h2: code_not_reachable"} {
+		if out, err := vex(reason); err == nil || !strings.Contains(out, "RUSTSEC-2000-0001: the reason must be") {
+			t.Errorf("%q: %v %s", reason, err, out)
+		}
+	}
+}
+
+// stage is a stage of the Dockerfile, with what it inherits.
+type stage struct {
+	labels          map[string]string
+	entrypoint, cmd []string
+}
+
+// stages parses the Dockerfile.
+func stages(t *testing.T) map[string]stage {
+	t.Helper()
+	text, err := os.ReadFile(harness.RepoFile("Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, name := map[string]stage{}, ""
+	for line := range strings.SplitSeq(strings.ReplaceAll(string(text), "\\\n", " "), "\n") {
+		word, rest, _ := strings.Cut(line, " ")
+		current := found[name]
+		switch word {
+		case "FROM":
+			base, as, _ := strings.Cut(rest, " AS ")
+			name, current = as, found[base]
+			current.labels = maps.Clone(current.labels)
+		case "LABEL":
+			if current.labels == nil {
+				current.labels = map[string]string{}
+			}
+			for _, pair := range regexp.MustCompile(`(\S+)="([^"]*)"`).FindAllStringSubmatch(rest, -1) {
+				current.labels[pair[1]] = pair[2]
+			}
+		case "ENTRYPOINT":
+			current.entrypoint = decode[[]string](t, []byte(rest))
+		case "CMD":
+			current.cmd = decode[[]string](t, []byte(rest))
+		}
+		found[name] = current
+	}
+	return found
+}
+
+// TestDockerfileTargets checks the labels of each image that the Dockerfile builds, that its default version is the
+// program's, and that the image `demo` runs the simulated cluster on all addresses of the container.
+func TestDockerfileTargets(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	found := stages(t)
+	for _, target := range []string{"demo", "kube-state-metrics", "statsd_exporter", "kstatd"} {
+		if found[target].entrypoint == nil {
+			t.Errorf("%s has no entry point", target)
+		}
+		for _, label := range imageLabels {
+			if found[target].labels["org.opencontainers.image."+label] == "" {
+				t.Errorf("%s has no label %s: %v", target, label, found[target].labels)
+			}
+		}
+	}
+	manifest, err := os.ReadFile(harness.RepoFile("Cargo.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`(?m)^version = "(.*)"`).FindSubmatch(manifest)[1]
+	dockerfile, err := os.ReadFile(harness.RepoFile("Dockerfile"))
+	if err != nil || !strings.Contains(string(dockerfile), fmt.Sprintf("\nARG KSTATD_VERSION=%s\n", version)) {
+		t.Errorf("%v: KSTATD_VERSION is not %s", err, version)
+	}
+	demo := found["demo"]
+	if !slices.Equal(demo.entrypoint, []string{"/kstatd"}) || !slices.Equal(demo.cmd, []string{"demo"}) {
+		t.Errorf("demo: %+v", demo)
+	}
+	help := command(t, harness.KstatdWithDemo(t).Path, append(demo.cmd, "--help")...)
+	for _, address := range []string{":8080", ":8081", ":9125"} {
+		if !strings.Contains(help, "[default: "+address+"]") {
+			t.Errorf("no listener at %s: %s", address, help)
+		}
+	}
+}
+
+// TestReleaseBases pins the toolchain image of a copy of the Dockerfile to the digest that a registry answers with, again
+// when it changes, and leaves the file as it is when there is none.
+func TestReleaseBases(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	copied, bin := t.TempDir(), t.TempDir()
+	for _, file := range []string{"Dockerfile", "Cargo.toml", "deploy/release.sh"} {
+		text, err := os.ReadFile(harness.RepoFile(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(copied, file)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(copied, file), text, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command(t, "git", "-C", copied, "init", "--quiet")
+	command(t, "git", "-C", copied, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "--quiet", "--allow-empty", "--message=t")
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	bases := func(registry string) (string, error) {
+		if err := os.WriteFile(filepath.Join(bin, "skopeo"), []byte("#!/bin/sh\n"+registry), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(filepath.Join(copied, "deploy", "release.sh"), "bases").CombinedOutput()
+		return string(out), err
+	}
+	pinned := func() string {
+		text, err := os.ReadFile(filepath.Join(copied, "Dockerfile"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return regexp.MustCompile(`(?m)^ARG RUST_IMAGE=(.*)$`).FindStringSubmatch(string(text))[1]
+	}
+	tag, _, _ := strings.Cut(pinned(), "@")
+	for _, manifest := range []string{"one", "another", "another"} {
+		registry := fmt.Sprintf(`[ "$*" = "inspect --raw docker://docker.io/library/%s" ] && printf %s`, tag, manifest)
+		if out, err := bases(registry); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if want := fmt.Sprintf("%s@sha256:%x", tag, sha256.Sum256([]byte(manifest))); pinned() != want {
+			t.Errorf("the image is %s, it should be %s", pinned(), want)
+		}
+	}
+	before := pinned()
+	if out, err := bases("echo no route >&2; exit 1"); err == nil || pinned() != before {
+		t.Errorf("the image is %s after a failure: %s", pinned(), out)
+	}
 }
 
 // TestRelease assembles a release and checks its contents.
@@ -270,6 +481,47 @@ func TestRelease(t *testing.T) {
 	}
 
 	revision := strings.TrimSpace(command(t, "git", "-C", harness.RepoFile(), "rev-parse", "HEAD"))
+	statementText, err := os.ReadFile(filepath.Join(release, fmt.Sprintf("kstatd-%s.provenance.json", version)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	statement := decode[struct {
+		Type          string `json:"_type"`
+		PredicateType string
+		Subject       []struct {
+			Name   string
+			Digest map[string]string
+		}
+		Predicate struct {
+			BuildDefinition struct {
+				ResolvedDependencies []struct{ Digest map[string]string }
+			}
+		}
+	}](t, statementText)
+	if statement.Type != "https://in-toto.io/Statement/v1" || statement.PredicateType != "https://slsa.dev/provenance/v1" ||
+		statement.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != revision {
+		t.Errorf("%s", statementText)
+	}
+	subjects := map[string]string{}
+	for _, s := range statement.Subject {
+		subjects[s.Name] = s.Digest["sha256"]
+	}
+	for line := range strings.Lines(string(sums)) {
+		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		if subjects[file] != sum && !strings.HasSuffix(file, ".provenance.json") {
+			t.Errorf("%s has the checksum %s, and %s in the provenance", file, sum, subjects[file])
+		}
+	}
+	vexText, err := os.ReadFile(filepath.Join(release, fmt.Sprintf("kstatd-%s.vex.cdx.json", version)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if vex := decode[vexDocument](t, vexText); vex.BomFormat != "CycloneDX" || vex.Vulnerabilities == nil {
+		t.Errorf("%s", vexText)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "images", "demo")); err == nil {
+		t.Error("the simulated cluster of demo is released")
+	}
 	for image, entrypoint := range map[string]string{"kstatd": "/kstatd", "kube-state-metrics": "/kube-state-metrics", "statsd-exporter": "/bin/statsd_exporter"} {
 		layout := filepath.Join(dir, "images", image)
 		text, err := os.ReadFile(filepath.Join(layout, "index.json"))
@@ -306,6 +558,14 @@ func TestRelease(t *testing.T) {
 		}
 		if config.Config.Labels["org.opencontainers.image.revision"] != revision || config.Config.Labels["org.opencontainers.image.version"] != string(version) {
 			t.Errorf("%s: labels %v", image, config.Config.Labels)
+		}
+		for _, label := range append(imageLabels, "created") {
+			if config.Config.Labels["org.opencontainers.image."+label] == "" {
+				t.Errorf("%s has no label %s: %v", image, label, config.Config.Labels)
+			}
+		}
+		if subjects["pkg:oci/"+image] != strings.TrimPrefix(top[0].Digest, "sha256:") {
+			t.Errorf("%s is not in the provenance: %v", image, subjects)
 		}
 		files, unpacked := entries(t, blob(t, layout, m.Layers[0]))
 		if got := fmt.Sprintf("sha256:%x", sha256.Sum256(unpacked)); !slices.Equal(config.RootFS.DiffIDs, []string{got}) {

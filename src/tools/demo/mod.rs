@@ -76,6 +76,7 @@ impl Demo {
     /// When no socket is available.
     pub async fn show(&self, addresses: Addresses) -> io::Result<()> {
         let screen = Screen::new();
+        screen.say(&format!("status page  http://{}/status\n", addresses.metrics));
         self.load(addresses, &screen).await;
         screen.say(&self.introduction(addresses));
         let sender = sender::run(addresses.statsd, self.options.lines_per_second);
@@ -126,7 +127,6 @@ impl Demo {
             "{} pods in a cluster of {} objects, {events_per_second} changes/s, \
              {lines_per_second} StatsD lines/s\n\
              \n\
-             \x20 status page  http://{metrics}/status\n\
              \x20 metrics      http://{metrics}/metrics\n\
              \x20 kubernetes   http://{metrics}/metrics/kubernetes\n\
              \x20 statsd       http://{metrics}/metrics/statsd\n\
