@@ -268,6 +268,19 @@ def nodes():
     put("node_summary", b"\1run/x\0var/lib/a b\0run/y\0var/lib/c,d\\e")
 
 
+def peers():
+    """Answers of a replica, whole and as their numbers, and the own metrics of a pod."""
+    replica = {"id": 7, "group": "0/1", "started": 1, "active_since": 5, "synced": True, "leaving": False}
+    answers = b""
+    for first, text in ((3, b""), (3, b"a:1|c\nb:2|g\n"), (9, b"a:1|c\n")):
+        head = {"protocol": 1, "replica": replica, "version": 2, "first": first, "next": first + text.count(b"\n")}
+        answers += json.dumps(head).encode() + b"\n" + text + b"\0"
+    put("peer_answers", b"\0" + answers)
+    put("peer_answers", b"\1\3\2\1\1\1\1\1\1a:1|c\0\5\3\1\1\1\1\1\1b:2|g\nc:1|ms\0\xff\2\1\1\1\1\1\1d:1|c")
+    for text in (b'{total="3"} 2\n', b'{total="2"} 1\n', b'{total="3",version="2"} 1\n'):
+        put("peer_answers", b"\3# TYPE x gauge\nkstatd_kubernetes_shard_stage" + text)
+
+
 def profiles():
     """A CPU profile with two threads, inlined calls and a location without a function, next to a grown one."""
     strings = b"".join(field(6, text) for text in (b"", b"cpu", b"nanoseconds", b"thread", b"a", b"main", b"f;g", b"/lib/x.so"))
@@ -305,6 +318,7 @@ web_configurations()
 negotiation()
 expositions()
 nodes()
+peers()
 profiles()
 rules_and_histories()
 lists_and_watches()

@@ -12,17 +12,19 @@ use http::Response;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame};
 
+use crate::app::peer_answers;
 use crate::exposition::reader::Reader;
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::client::endpoint::Access;
+pub use crate::kube::stage_from_metrics;
 use crate::node::kubelet::{
     HttpClient, JsonResponse, PendingResponse, PollMetrics, PollTiming, poll,
 };
 use crate::node::{overlay_paths, store};
 use crate::server::pprof::saved::SavedProfile;
 use crate::server::web_config::WebConfig;
-use crate::statsd::Offline;
 use crate::statsd::line::ParserFlags;
+use crate::statsd::{Clock, Offline, Pipeline, PipelineConfig};
 use crate::tools::{cardinality, check, custom_draft, diff, manifests, profile};
 
 /// Parses a web configuration file and returns its settings, or the reason why it is invalid. Files that refer to other
@@ -197,6 +199,22 @@ pub fn checked(text: &str) -> Result<String, String> {
     let report = in_no_time(check::before(&inventory, &Default::default(), None))?;
     assert!(!report.json().is_empty());
     Ok(report.text())
+}
+
+/// Takes the answers of another replica in order, as one with `--standby` does. Returns the number of rejected answers,
+/// the number of applied lines, and the resulting series.
+///
+/// # Panics
+///
+/// Panics if this replica does not expose its metrics once the other one no longer answers.
+#[must_use]
+pub fn standby_peer(answers: &[Bytes]) -> (usize, u64, String) {
+    let (clock, key_cache_size) = (Clock::manual(), 1 << 12);
+    let config = PipelineConfig { clock, key_cache_size, ..PipelineConfig::default() };
+    let lines = Arc::new(Pipeline::start(config).expect("a pipeline without listeners"));
+    let outcome = in_no_time(peer_answers::take(answers, Some(Arc::clone(&lines))));
+    let body: Vec<u8> = lines.frames(Format::Text, &ScrapeQuery::default()).flatten().collect();
+    (outcome.errors.len(), outcome.applied, String::from_utf8(body).expect("UTF-8"))
 }
 
 /// Runs a future with paused time.

@@ -31,6 +31,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::cli::config::Name;
+#[cfg(fuzzing)]
+pub(crate) use standby::peer_answers;
 
 /// Runs the program. Its name or first argument selects the personality.
 pub fn main(argv: Vec<OsString>) -> ExitCode {

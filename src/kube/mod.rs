@@ -43,5 +43,7 @@ pub use follow::backoff::{Backoff, BackoffConfig};
 pub use follow::progress::{Errors, Failure, ListWatch, Phase, Status};
 pub use follow::timing::Timing;
 pub use namespaces::warn_about_missing_namespaces;
+#[cfg(fuzzing)]
+pub(crate) use peers::stage_from_metrics;
 pub use pipeline::{Pipeline, PipelineHandle};
 pub use reviews::{Account, Decision};

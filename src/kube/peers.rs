@@ -1,7 +1,9 @@
 //! Polls the other pods of a StatefulSet for their stage of a resharding.
 //!
 //! Each pod reports its stage in its own metrics. The addresses of pods come from the API server, with the permissions
-//! that finding the own pod needs anyway; nothing is written. `resharding` acts on the stages.
+//! that finding the own pod needs anyway; nothing is written. `resharding` acts on the stages. Pods of other releases
+//! understand each other by the name of the metric, its label and its values: a pod with anything else counts as one that
+//! does not answer, so steps follow fixed times.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -22,6 +24,9 @@ const SERIES: &str = "kstatd_kubernetes_shard_stage";
 
 /// The request for that metric alone.
 const PATH: &str = "/metrics?name%5B%5D=kstatd_kubernetes_shard_stage";
+
+/// The maximum size of an answer in bytes: another program may send all of its own metrics.
+const MAX_ANSWER: usize = 1 << 20;
 
 /// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -64,6 +69,8 @@ pub(super) mod peer_stage {
     pub(crate) const SHOWN: i64 = 2;
     /// The pod has dropped its lost objects.
     pub(crate) const DONE: i64 = 3;
+    /// The stages that this release knows.
+    pub(super) const KNOWN: std::ops::RangeInclusive<i64> = STARTING..=DONE;
 }
 
 /// The result of one poll: the stage of each of the other pods, `None` for a pod that did not answer.
@@ -150,9 +157,18 @@ impl Peers {
         let (sender, received) = watch::channel(PeerStages::default());
         let lookup_interval = lookup_interval(names.len());
         let peer = |(number, name)| {
-            let (address, last_lookup, client) = (None, None, None);
+            let (address, last_lookup, client, is_reported) = (None, None, None, false);
             let options = options.clone();
-            Peer { number, name, options, address, last_lookup, lookup_interval, client }
+            Peer {
+                number,
+                name,
+                options,
+                address,
+                last_lookup,
+                lookup_interval,
+                client,
+                is_reported,
+            }
         };
         let peers = names.into_iter().enumerate().map(peer).collect();
         let mut task = JoinSet::new();
@@ -235,6 +251,8 @@ struct Peer {
     lookup_interval: Duration,
     /// The client of the last successful request.
     client: Option<Client>,
+    /// True once an unknown answer was logged.
+    is_reported: bool,
 }
 
 impl Peer {
@@ -254,22 +272,31 @@ impl Peer {
             Some(known) => known,
             None => self.options.client(self.address?).await?,
         };
-        let body = client.fetch(PATH).await.ok()?;
+        let body = client.fetch_bytes(PATH, MAX_ANSWER).await.ok()?;
         self.client = Some(client);
-        stage_from_metrics(&body, total)
+        let stage =
+            std::str::from_utf8(&body).ok().and_then(|text| stage_from_metrics(text, total));
+        if stage.is_none() && !std::mem::replace(&mut self.is_reported, true) {
+            let pod = self.name.as_str();
+            tracing::warn!(
+                pod,
+                "a pod reports no stage of resharding that this release knows, so shards change at fixed times"
+            );
+        }
+        stage
     }
 }
 
-/// Reads the stage of a resharding to `total` shards from a pod's metrics.
-fn stage_from_metrics(metrics: &str, total: i64) -> Option<i64> {
+/// Reads the stage of a resharding to `total` shards from a pod's metrics; `None` if it is not one that this release
+/// knows.
+pub(crate) fn stage_from_metrics(metrics: &str, total: i64) -> Option<i64> {
     let line = metrics.lines().find_map(|line| line.strip_prefix(SERIES)?.strip_prefix('{'))?;
-    let (labels, value) = line.rsplit_once("} ")?;
-    if labels == format!("total=\"{total}\"") {
-        value.parse().ok()
-    } else {
-        // The pod has not observed this number of shards yet.
-        Some(peer_stage::BEHIND)
-    }
+    let (label, value) = line.rsplit_once("} ")?;
+    let reported: i64 = label.strip_prefix("total=\"")?.strip_suffix('"')?.parse().ok()?;
+    let stage: i64 = value.parse().ok()?;
+    // A pod with another total has not observed this number of shards yet.
+    let stage = if reported == total { stage } else { peer_stage::BEHIND };
+    peer_stage::KNOWN.contains(&stage).then_some(stage)
 }
 
 #[cfg(test)]
@@ -283,7 +310,18 @@ mod tests {
         assert_eq!(stage_from_metrics(metrics, 3), Some(2));
         assert_eq!(stage_from_metrics(metrics, 2), Some(0));
         assert_eq!(stage_from_metrics("", 3), None);
-        assert_eq!(stage_from_metrics("kstatd_kubernetes_shard_stage{total=\"3\"} x\n", 3), None);
+        for unknown in [
+            "{total=\"3\"} x",
+            "{total=\"3\"} 4",
+            "{total=\"3\"} -2",
+            "{total=\"3\",version=\"2\"} 1",
+            "{version=\"2\"} 1",
+            "{total=\"three\"} 1",
+            " 1",
+        ] {
+            let metrics = format!("kstatd_kubernetes_shard_stage{unknown}\n");
+            assert_eq!(stage_from_metrics(&metrics, 3), None, "{unknown}");
+        }
     }
 
     #[test]

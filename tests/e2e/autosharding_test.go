@@ -64,6 +64,10 @@ type shardsUnderTest struct {
 	exporters []*harness.KubeExporter
 	// pause is the time between two scrapes.
 	pause time.Duration
+	// program is that of the next process.
+	program harness.Program
+	// telemetry is the port of the telemetry listeners, on an address for each process.
+	telemetry int
 }
 
 const (
@@ -81,7 +85,7 @@ func startSharded(t *testing.T) *shardsUnderTest {
 		cluster.Create("pods", harness.Object(t, fmt.Sprintf(
 			"{apiVersion: v1, kind: Pod, metadata: {name: pod-%03d, namespace: %s}, spec: {containers: [{name: c, image: i}]}}", i, shardedNamespace)))
 	}
-	return &shardsUnderTest{t: t, cluster: cluster}
+	return &shardsUnderTest{t: t, cluster: cluster, program: harness.OurKubeStateMetrics(t), telemetry: harness.FreePort(t)}
 }
 
 // kubeconfig grants exactly the permissions of the deployment.
@@ -94,7 +98,17 @@ func (s *shardsUnderTest) kubeconfig(server string) string {
 func (s *shardsUnderTest) start(kubeconfig string, args ...string) {
 	s.t.Helper()
 	args = append([]string{"--kubeconfig=" + kubeconfig, "--resources=pods", fmt.Sprintf("--pod=ksm-%d", len(s.exporters)), "--pod-namespace=monitoring"}, args...)
-	s.exporters = append(s.exporters, harness.StartKubeExporter(s.t, harness.OurKubeStateMetrics(s.t), args...))
+	s.exporters = append(s.exporters, harness.StartKubeExporter(s.t, s.program, args...))
+}
+
+// startPolled starts the next process on an address where the others poll it.
+func (s *shardsUnderTest) startPolled(kubeconfig string) {
+	s.t.Helper()
+	number := len(s.exporters)
+	host := fmt.Sprintf("127.0.0.%d", number+2)
+	pod := harness.Object(s.t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: ksm-%d, namespace: monitoring}}", number))
+	s.cluster.Patch("pods", pod, map[string]any{"status": map[string]any{"podIP": host, "podIPs": []any{map[string]any{"ip": host}}}}, "status")
+	s.start(kubeconfig, "--telemetry-host="+host, fmt.Sprintf("--telemetry-port=%d", s.telemetry))
 }
 
 // patch changes the StatefulSet, or its status.
@@ -226,17 +240,9 @@ func TestAutoshardingPollsPeers(t *testing.T) {
 	s := startSharded(t)
 	s.pause = 200 * time.Millisecond
 	kubeconfig, gate := s.kubeconfig(s.cluster.URL()), s.cluster.StartAPIGate(t)
-	gated, telemetry := s.cluster.KubeconfigWith(gate.URL, harness.AdminToken), harness.FreePort(t)
-	start := func(kubeconfig string) {
-		t.Helper()
-		number := len(s.exporters)
-		host := fmt.Sprintf("127.0.0.%d", number+2)
-		pod := harness.Object(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: ksm-%d, namespace: monitoring}}", number))
-		s.cluster.Patch("pods", pod, map[string]any{"status": map[string]any{"podIP": host, "podIPs": []any{map[string]any{"ip": host}}}}, "status")
-		s.start(kubeconfig, "--telemetry-host="+host, fmt.Sprintf("--telemetry-port=%d", telemetry))
-	}
-	start(kubeconfig)
-	start(gated)
+	gated := s.cluster.KubeconfigWith(gate.URL, harness.AdminToken)
+	s.startPolled(kubeconfig)
+	s.startPolled(gated)
 	s.begin()
 
 	var refused atomic.Int32
@@ -265,7 +271,7 @@ func TestAutoshardingPollsPeers(t *testing.T) {
 	watched = s.watch()
 	s.patch(map[string]any{"status": map[string]any{"replicas": 3, "readyReplicas": 2}}, "status")
 	s.scale(3)
-	start(kubeconfig)
+	s.startPolled(kubeconfig)
 	watched.settle(3)
 	watched = s.watch()
 	s.scale(2)

@@ -7,6 +7,8 @@
 
 mod answer;
 mod election;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod peer_answers;
 mod polling;
 mod source;
 mod state;
@@ -50,9 +52,20 @@ impl Standby {
     ) -> Option<Self> {
         let addresses = config.standby.clone()?;
         let shard = config.kube.as_ref().map_or(Shard::ALL, |kube| kube.pipeline.shard);
+        let standby = Self::new(format!("{}/{}", shard.index, shard.total), identity, lines);
+        tokio::spawn(standby.clone().run(readiness.clone(), addresses));
+        Some(standby)
+    }
+
+    /// Creates a standby of a group, which knows no other replica.
+    fn new(
+        group: String,
+        identity: Option<ListenerIdentity>,
+        lines: Option<Arc<Pipeline>>,
+    ) -> Self {
         let own = Replica {
             id: fastrand::u64(1..),
-            group: format!("{}/{}", shard.index, shard.total),
+            group,
             started: unix_millis(),
             active_since: None,
             synced: false,
@@ -65,7 +78,7 @@ impl Standby {
             positions: BTreeMap::new(),
             asked: BTreeMap::new(),
         };
-        let standby = Self(Arc::new(Shared {
+        Self(Arc::new(Shared {
             state: Mutex::new(state),
             version: watch::Sender::new(1),
             has_news: Notify::new(),
@@ -75,9 +88,7 @@ impl Standby {
             received: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             takeovers: AtomicU64::new(0),
-        }));
-        tokio::spawn(standby.clone().run(readiness.clone(), addresses));
-        Some(standby)
+        }))
     }
 
     /// Decides whenever another replica has changed, and regularly.

@@ -56,13 +56,7 @@ pub(super) async fn poll_all(standby: Standby, names: Vec<String>) {
             let mut state = standby.lock();
             state.peers.retain(|address, _| all.contains(address));
             for address in &all {
-                state.peers.entry(*address).or_insert_with(|| Peer {
-                    replica: None,
-                    error: None,
-                    is_asked: false,
-                    is_own: false,
-                    since: SystemTime::now(),
-                });
+                state.peers.entry(*address).or_insert_with(Peer::unasked);
             }
             if state.unresolved.as_ref() != Some(&unresolved) {
                 for (name, error) in &unresolved {
@@ -138,7 +132,7 @@ async fn ask(
 }
 
 /// Takes an answer. Returns the pause before the next poll.
-async fn receive(
+pub(super) async fn receive(
     standby: &Standby,
     address: SocketAddr,
     body: &bytes::Bytes,
@@ -206,7 +200,7 @@ fn without_lines(text: &[u8], count: u64) -> &[u8] {
 }
 
 /// Records that a replica does not answer. Returns the pause before the next poll.
-fn fail(standby: &Standby, address: SocketAddr, error: String) -> Duration {
+pub(super) fn fail(standby: &Standby, address: SocketAddr, error: String) -> Duration {
     let mut state = standby.lock();
     let Some(peer) = state.peers.get_mut(&address) else { return RETRY };
     if peer.replica.take().is_some() || !peer.is_asked {

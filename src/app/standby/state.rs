@@ -67,6 +67,14 @@ pub(super) struct Peer {
     pub(super) since: SystemTime,
 }
 
+impl Peer {
+    /// Returns an address that has not been polled yet.
+    pub(super) fn unasked() -> Self {
+        let since = SystemTime::now();
+        Self { replica: None, error: None, is_asked: false, is_own: false, since }
+    }
+}
+
 impl State {
     pub(super) fn others(&self) -> impl Iterator<Item = (&SocketAddr, &Peer)> {
         self.peers.iter().filter(|(_, peer)| !peer.is_own)

@@ -120,6 +120,14 @@ func KstatdRun(t testing.TB) Program {
 	return p
 }
 
+// Previous is the same personality of the previous release, which tests/build-previous.sh builds.
+func Previous(t testing.TB, p Program) Program {
+	t.Helper()
+	p.Path = locate(t, "KSTATD_PREVIOUS_BIN", "tests/.bin/kstatd-previous")
+	p.Name += " (previous release)"
+	return p
+}
+
 // APIServer is the real kube-apiserver with its etcd in one process.
 func APIServer(t testing.TB) Program {
 	t.Helper()

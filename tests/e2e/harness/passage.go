@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Passage forwards connections to a cluster unchanged, including TLS: it breaks connections, not responses.
+// Passage forwards connections to a server unchanged, including TLS: it breaks connections, not responses.
 type Passage struct {
 	// Port is its port, at the address that it was started with.
 	Port int
@@ -23,12 +23,18 @@ type Passage struct {
 	conns    map[net.Conn]bool
 }
 
-// StartPassage starts one at an address of this host.
+// StartPassage starts one to a cluster, at an address of this host.
 func StartPassage(t testing.TB, c *Cluster, ip string, port int) *Passage {
+	t.Helper()
+	return StartPassageTo(t, fmt.Sprintf("127.0.0.1:%d", c.Port), ip, port)
+}
+
+// StartPassageTo starts one to any server, at an address of this host.
+func StartPassageTo(t testing.TB, target, ip string, port int) *Passage {
 	t.Helper()
 	p := &Passage{
 		Port: port, t: t, address: net.JoinHostPort(ip, fmt.Sprint(port)),
-		target: fmt.Sprintf("127.0.0.1:%d", c.Port), conns: map[net.Conn]bool{},
+		target: target, conns: map[net.Conn]bool{},
 	}
 	p.Open()
 	t.Cleanup(p.Close)

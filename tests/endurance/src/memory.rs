@@ -38,7 +38,7 @@ pub struct Options {
 }
 
 /// All cases, and whether CI runs them.
-const CASES: [(Case, bool); 8] = [
+const CASES: [(Case, bool); 9] = [
     (Case::Rest, true),
     (Case::Series(3_000), true),
     (Case::Series(100_000), true),
@@ -47,6 +47,7 @@ const CASES: [(Case, bool); 8] = [
     (Case::Pods(1_000), true),
     (Case::Pods(10_000), true),
     (Case::Pods(50_000), false),
+    (Case::VirtualShards(10_000), true),
 ];
 
 /// Measures and compares; true if all values are within their limits.

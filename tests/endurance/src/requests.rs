@@ -34,12 +34,24 @@ pub struct Options {
     times: u32,
 }
 
+/// The header line of a Prometheus with native histograms.
+const PROTOBUF: &str = "Accept: application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited\r\n";
+const PROTOBUF_GZIP: &str = "Accept: application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited\r\nAccept-Encoding: gzip\r\n";
+/// The path of a virtual shard.
+const SHARD: &str = "/metrics?shard=1&total_shards=4";
+
 /// The requests: name, path, and header lines.
-const KINDS: [(&str, &str, &str); 12] = [
+const KINDS: [(&str, &str, &str); 18] = [
     ("plain", "/metrics", ""),
     ("gzip, for the first time", "/metrics", scrape::GZIP),
     ("gzip", "/metrics", scrape::GZIP),
     ("OpenMetrics", "/metrics", "Accept: application/openmetrics-text;version=1.0.0\r\n"),
+    ("protobuf", "/metrics", PROTOBUF),
+    ("protobuf, gzip", "/metrics", PROTOBUF_GZIP),
+    ("virtual shard of 4, for the first time", SHARD, ""),
+    ("virtual shard of 4", SHARD, ""),
+    ("virtual shard of 4, gzip, for the first time", SHARD, scrape::GZIP),
+    ("virtual shard of 4, gzip", SHARD, scrape::GZIP),
     ("one resource", "/metrics?resources=nodes", ""),
     ("all but one resource", "/metrics?exclude_resources=nodes", ""),
     ("one family", "/metrics?name[]=kube_pod_info", ""),
@@ -108,12 +120,13 @@ pub fn run(options: &Options) -> Result<bool> {
     scrape::wait_for(port, "/readyz", LISTING)?;
     server.settle(LISTING)?;
     scrape::scrape(port, "/metrics", false)?;
-    let cost = |port, path, headers, times: u32| -> Result<f64> {
+    let cost = |port, path, headers, times: u32| -> Result<(f64, u64)> {
         let before = server.nanoseconds()?;
+        let mut bytes = 0;
         for _ in 0..times {
-            scrape::get(port, path, headers, |_| {})?;
+            bytes = scrape::get(port, path, headers, |_| {})?;
         }
-        Ok((server.nanoseconds()? - before) / f64::from(times) / 1e6)
+        Ok(((server.nanoseconds()? - before) / f64::from(times) / 1e6, bytes))
     };
     // Costs are measured without concurrent health requests.
     let waits = |port, path, headers, times: u32| -> Result<HealthTimes> {
@@ -131,14 +144,15 @@ pub fn run(options: &Options) -> Result<bool> {
     for (name, path, headers) in KINDS {
         let (port, path) = if path.is_empty() { (telemetry, "/metrics") } else { (port, path) };
         let times = if name.ends_with("first time") { 1 } else { options.times };
-        let milliseconds = cost(port, path, headers, times)?;
+        let (milliseconds, bytes) = cost(port, path, headers, times)?;
         if name == "plain" {
             plain = milliseconds;
         }
         let waits = waits(port, path, headers, times.max(2))?;
         println!(
-            "{name}: {milliseconds:.2} ms, {:.2} of a plain scrape; {waits}",
-            milliseconds / plain
+            "{name}: {milliseconds:.2} ms, {:.2} of a plain scrape, {:.1} MB; {waits}",
+            milliseconds / plain,
+            bytes as f64 / 1e6
         );
     }
     let walls = |times: u32| -> Result<f64> {
@@ -146,7 +160,7 @@ pub fn run(options: &Options) -> Result<bool> {
         let mut walls = walls.map(|answer| Ok(answer?.wall.as_secs_f64() * 1e3));
         walls.try_fold(f64::INFINITY, |least, wall: Result<f64>| Ok(least.min(wall?)))
     };
-    let alone = (cost(port, "/metrics", "", options.times)?, walls(options.times)?);
+    let alone = (cost(port, "/metrics", "", options.times)?.0, walls(options.times)?);
     let mut readers = Vec::new();
     for _ in 0..READERS {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -155,7 +169,7 @@ pub fn run(options: &Options) -> Result<bool> {
         readers.push(stream);
     }
     server.settle(LISTING)?;
-    let beside = cost(port, "/metrics", "", options.times)?;
+    let (beside, _) = cost(port, "/metrics", "", options.times)?;
     let wall = walls(options.times)?;
     println!(
         "plain beside {READERS} that take nothing: {beside:.2} ms, {:.2} of the CPU just before; shortest {wall:.2} ms, {:.2}",

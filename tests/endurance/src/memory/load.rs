@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const DECAY: Duration = Duration::from_secs(2);
 /// Concurrent scrapes.
 const PARALLEL: usize = 20;
+/// Virtual shards.
+const SHARDS: usize = 4;
 /// Slow scrapers.
 const READERS: usize = 200;
 
@@ -33,6 +35,8 @@ pub enum Case {
     Senders(usize),
     /// This many pods with related objects, under the name kube-state-metrics.
     Pods(u32),
+    /// The same, scraped in virtual shards only.
+    VirtualShards(u32),
 }
 
 /// A state and its memory in bytes.
@@ -46,6 +50,9 @@ impl Case {
             Self::Series(count) => format!("{} series", thousands(count)),
             Self::Senders(count) => format!("{} idle senders over TCP", thousands(count)),
             Self::Pods(count) => format!("{} pods", thousands(count as usize)),
+            Self::VirtualShards(count) => {
+                format!("{} pods in {SHARDS} virtual shards", thousands(count as usize))
+            }
         }
     }
 
@@ -56,6 +63,7 @@ impl Case {
             Self::Series(count) => series(program, count),
             Self::Senders(count) => senders(program, count),
             Self::Pods(count) => pods(program, count),
+            Self::VirtualShards(count) => virtual_shards(program, count),
         }
     }
 }
@@ -235,21 +243,10 @@ const OPTIONS: [&str; 2] = ["metric_denylist: {}\n", "metric_denylist: {_created
 fn pods(program: &Path, count: u32) -> Result<Vec<StateMemory>> {
     let directory = tempfile::tempdir()?;
     let cluster = Cluster::new(count)?;
-    let (port, telemetry) = (free_port()?, free_port()?);
     let options = directory.path().join("options.yaml");
     std::fs::write(&options, OPTIONS[0])?;
-    let arguments = [
-        "kube-state-metrics".to_owned(),
-        format!("--apiserver={}", cluster.url()),
-        "--host=127.0.0.1".to_owned(),
-        format!("--port={port}"),
-        "--telemetry-host=127.0.0.1".to_owned(),
-        format!("--telemetry-port={telemetry}"),
-        format!("--config={}", options.display()),
-        "--enable-gzip-encoding".to_owned(),
-    ];
-    let server = Server::start("kstatd", program, &arguments, directory.path())?;
-    ready(telemetry, &server)?;
+    let config = format!("--config={}", options.display());
+    let (server, port) = kube_state_metrics(program, directory.path(), &cluster, &[config])?;
     let listed = server.memory()?.peak;
     let steady = resident(&server)?;
     server.reset_peak()?;
@@ -282,6 +279,49 @@ fn pods(program: &Path, count: u32) -> Result<Vec<StateMemory>> {
         ("after the scrapes", after_scrapes),
         ("200 scrapers that read 1 KB/s", with_readers),
     ])
+}
+
+fn virtual_shards(program: &Path, count: u32) -> Result<Vec<StateMemory>> {
+    let directory = tempfile::tempdir()?;
+    let cluster = Cluster::new(count)?;
+    let (server, port) = kube_state_metrics(program, directory.path(), &cluster, &[])?;
+    let steady = resident(&server)?;
+    server.reset_peak()?;
+    for shard in 0..SHARDS {
+        let path = format!("/metrics?shard={shard}&total_shards={SHARDS}");
+        for gzip in [false, true] {
+            scrape::scrape(port, &path, gzip)?;
+        }
+    }
+    let scraped = peak(&server)?;
+    let after_scrapes = server.memory()?.resident;
+    Ok(vec![
+        ("steady state before they are scraped", steady),
+        ("peak of their first scrapes", scraped),
+        ("after the scrapes", after_scrapes),
+    ])
+}
+
+/// Starts the program under the name kube-state-metrics and waits until everything is listed; returns it with its port.
+fn kube_state_metrics(
+    program: &Path,
+    directory: &Path,
+    cluster: &Cluster,
+    more: &[String],
+) -> Result<(Server, u16)> {
+    let (port, telemetry) = (free_port()?, free_port()?);
+    let arguments = [
+        "kube-state-metrics".to_owned(),
+        format!("--apiserver={}", cluster.url()),
+        "--host=127.0.0.1".to_owned(),
+        format!("--port={port}"),
+        "--telemetry-host=127.0.0.1".to_owned(),
+        format!("--telemetry-port={telemetry}"),
+        "--enable-gzip-encoding".to_owned(),
+    ];
+    let server = Server::start("kstatd", program, &[&arguments[..], more].concat(), directory)?;
+    ready(telemetry, &server)?;
+    Ok((server, port))
 }
 
 /// Opens scrapers that read 1 KB a second. After the second kilobyte each has an open response.
