@@ -19,12 +19,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures_util::future::{FutureExt as _, Shared};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HOST, PROXY_AUTHORIZATION};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use hyper::body::Frame;
 use tokio::runtime::{Handle, Id};
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::error::causes;
@@ -160,15 +161,18 @@ struct Inner {
 struct State {
     links: Vec<http2::Link>,
     /// Connection attempts that other requests wait for, by event loop.
-    opening: HashMap<Id, watch::Receiver<Opening>>,
+    opening: HashMap<Id, Opening>,
     /// The number of HTTP/2 connections opened so far, by event loop.
     opened: HashMap<Id, u64>,
     /// The last connection negotiated HTTP/1.1, so requests do not wait for a shared connection.
     http1: bool,
 }
 
-/// The result of an attempt to open a connection; `None` while it is in progress.
-type Opening = Option<Result<(), String>>;
+/// An attempt to open a connection, for all requests that wait for it. They continue in the order of their arrival, so
+/// that simulated histories are the same in each run.
+type Opening = Shared<oneshot::Receiver<Opened>>;
+/// The result of an attempt to open a connection.
+type Opened = Result<(), String>;
 
 /// The connection for one request.
 enum Way {
@@ -178,8 +182,8 @@ enum Way {
 
 /// The next step if no existing connection can be used.
 enum Turn {
-    Wait(watch::Receiver<Opening>),
-    Open(Option<watch::Sender<Opening>>),
+    Wait(Opening),
+    Open(Option<oneshot::Sender<Opened>>),
 }
 
 impl Connections {
@@ -301,12 +305,10 @@ impl Connections {
                 state.turn(here, tls.is_some())
             };
             match turn {
-                Turn::Wait(mut opening) => {
-                    // An error means that the request that was opening it was cancelled. Then start over.
-                    if let Ok(ended) = opening.wait_for(Option::is_some).await
-                        && let Some(Err(error)) = &*ended
-                    {
-                        return Err(error.clone());
+                Turn::Wait(opening) => {
+                    // Starts over if the request that was opening it was cancelled.
+                    if let Ok(Err(error)) = opening.await {
+                        return Err(error);
                     }
                 }
                 Turn::Open(announce) => {
@@ -314,7 +316,7 @@ impl Connections {
                     if let Some(announce) = announce {
                         self.0.state().opening.remove(&here);
                         let result = way.as_ref().map(|_| ()).map_err(Clone::clone);
-                        announce.send_replace(Some(result));
+                        let _ = announce.send(result);
                     }
                     return way.map(|way| (way, true));
                 }
@@ -401,10 +403,10 @@ impl State {
         }
         match self.opening.get(&here) {
             // The sender is dropped if the request that was opening the connection is cancelled.
-            Some(opening) if opening.has_changed().is_ok() => Turn::Wait(opening.clone()),
+            Some(opening) if !matches!(opening.peek(), Some(Err(_))) => Turn::Wait(opening.clone()),
             _ => {
-                let (announce, opening) = watch::channel(None);
-                self.opening.insert(here, opening);
+                let (announce, opening) = oneshot::channel();
+                self.opening.insert(here, opening.shared());
                 Turn::Open(Some(announce))
             }
         }

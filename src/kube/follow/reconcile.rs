@@ -156,6 +156,7 @@ impl Reconciler {
             changes.mark_unchanged();
             let next = self.advance();
             tokio::select! {
+                biased;
                 changed = self.wanted.changed() => match changed {
                     Ok(()) => self.take_plans(),
                     Err(_) => return,

@@ -114,6 +114,7 @@ impl Retries {
             sleep(asked).await;
         }
         let woken = tokio::select! {
+            biased;
             () = self.recovery.notified(), if signals.recovery => Woken::Recovery,
             () = self.change.notified(), if signals.change => Woken::Change,
             () = async {

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// The resourceVersions seen by all list/watches of one server.
 #[derive(Debug, Default)]
@@ -15,7 +15,9 @@ pub(crate) struct Versions {
     /// The newest version of any built-in kind.
     newest: AtomicU64,
     /// The number of times that the server was set back.
-    setbacks: watch::Sender<u64>,
+    setbacks: AtomicU64,
+    /// Notified of each setback. Waiting list/watches continue in the order of their arrival.
+    set_back: Notify,
 }
 
 impl Versions {
@@ -28,16 +30,14 @@ impl Versions {
 
     /// Returns the number of times that the server was set back. Data from before the last time is unreliable.
     pub(crate) fn setbacks(&self) -> u64 {
-        *self.setbacks.borrow()
+        self.setbacks.load(Ordering::Relaxed)
     }
 
     /// Completes when the number of setbacks differs from `known`.
-    pub(crate) fn set_back_since(&self, known: u64) -> impl Future<Output = ()> + use<> {
-        let mut setbacks = self.setbacks.subscribe();
-        async move {
-            if setbacks.wait_for(|count| *count != known).await.is_err() {
-                std::future::pending().await
-            }
+    pub(crate) async fn set_back_since(&self, known: u64) {
+        let set_back = self.set_back.notified();
+        if self.setbacks() == known {
+            set_back.await;
         }
     }
 
@@ -56,7 +56,8 @@ impl Versions {
         };
         if found < known && built_in {
             self.newest.store(found, Ordering::Relaxed);
-            self.setbacks.send_modify(|count| *count += 1);
+            self.setbacks.fetch_add(1, Ordering::Relaxed);
+            self.set_back.notify_waiters();
         }
         found < known || built_in && found < newest
     }

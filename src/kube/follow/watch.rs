@@ -8,6 +8,7 @@
 //! nothing to a client whose version it has not reached. All short watches of a process end at the same time, which saves
 //! wake-ups.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -177,8 +178,9 @@ impl Reflector {
         // Room for rejected objects may appear while the watch is open.
         let is_limited = self.sink.is_limited();
         let mut next_room_check = is_limited.then(|| Instant::now() + self.span().max(EARLY_END));
+        let shared = Arc::clone(&self.shared);
         loop {
-            let is_set_back = self.shared.versions.set_back_since(self.health.setbacks);
+            let is_set_back = shared.versions.set_back_since(self.health.setbacks);
             let next = tokio::select! {
                 biased;
                 next = chunks.next() => next,

@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use tokio::sync::watch;
+
 use tokio::time::Instant;
+
+use super::signal::{Observer, Signal};
 
 /// Kinds of objects, one for each representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -206,7 +208,7 @@ pub struct Cluster {
     backups: VecDeque<Backup>,
     pub snapshots: BTreeMap<Scope, Vec<Snapshot>>,
     last_state: u64,
-    changes: watch::Sender<u64>,
+    changes: Signal,
 }
 
 impl Cluster {
@@ -223,7 +225,7 @@ impl Cluster {
             backups: VecDeque::new(),
             snapshots: BTreeMap::new(),
             last_state: 0,
-            changes: watch::Sender::new(0),
+            changes: Signal::default(),
         };
         for scope in scopes {
             cluster.record(scope);
@@ -232,9 +234,9 @@ impl Cluster {
         cluster
     }
 
-    /// Returns a receiver that is notified of every change.
-    pub fn subscribe(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+    /// Returns an observer of all later changes.
+    pub fn observe(&self) -> Observer {
+        self.changes.observe()
     }
 
     /// Returns the objects of a kind, in one namespace or all, now or at the version of a continue token.
@@ -322,7 +324,7 @@ impl Cluster {
     }
 
     fn notify(&self) {
-        self.changes.send_modify(|count| *count += 1);
+        self.changes.announce();
     }
 
     fn create(&mut self, scope: Scope, rng: &mut Rng) {

@@ -9,7 +9,7 @@
 //!
 //! `KSTATD_HISTORIES=100 cargo test --lib random_histories` runs 100 histories of five minutes and prints the results
 //! for each kind of fault. `KSTATD_SEED=n` sets the first seed; without `KSTATD_HISTORIES` only that seed runs, and
-//! each request is printed.
+//! each request is printed. With `KSTATD_FIRST=1` the histories end at the first violation, as `tests/mutants/run` needs it.
 
 pub(super) mod body;
 mod checker;
@@ -17,16 +17,18 @@ mod cluster;
 mod encode;
 mod faults;
 mod idle;
+mod journal;
 mod network;
 mod reload;
 mod run;
 mod server;
+mod signal;
 mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use faults::{Fault, Flap};
@@ -45,8 +47,10 @@ fn env_number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
-/// Runs one history for each seed on all cores and returns the outcomes, sorted by seed.
+/// Runs one history for each seed on all cores and returns the outcomes, sorted by seed. With `KSTATD_FIRST` it stops at
+/// the first violation.
 fn run_all(seeds: std::ops::Range<u64>, length: Duration, trace: bool) -> Vec<(u64, Outcome)> {
+    let (first, found) = (env_number("KSTATD_FIRST").is_some(), AtomicBool::new(false));
     let (next, outcomes) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -54,12 +58,13 @@ fn run_all(seeds: std::ops::Range<u64>, length: Duration, trace: bool) -> Vec<(u
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if !seeds.contains(&seed) {
+                    if !seeds.contains(&seed) || first && found.load(Ordering::Relaxed) {
                         return;
                     }
                     let mut scenario = Scenario::random(seed, length);
                     scenario.trace = trace;
                     let outcome = run::simulate(scenario);
+                    found.fetch_or(outcome.violation.is_some(), Ordering::Relaxed);
                     outcomes.lock().expect("no panic").push((seed, outcome));
                 }
             });
@@ -77,12 +82,13 @@ pub fn run_bytes(bytes: &[u8]) -> Option<String> {
     run::simulate(scenario).violation
 }
 
-/// Returns the histories with a violation, one per line.
+/// Returns the histories with a violation, one per line, and writes the timeline of each.
 fn violations(outcomes: &[(u64, Outcome)]) -> String {
     let mut text = String::new();
     for (seed, outcome) in outcomes {
         if let Some(violation) = &outcome.violation {
-            let _ = writeln!(text, "KSTATD_SEED={seed}: {violation}");
+            let timeline = journal::write_timeline(&format!("seed-{seed}"), &outcome.journal);
+            let _ = writeln!(text, "KSTATD_SEED={seed}: {violation}\n    timeline: {timeline:?}");
         }
     }
     text
@@ -130,6 +136,23 @@ fn random_histories() {
     println!("{}", table(&outcomes));
     let violations = violations(&outcomes);
     assert!(violations.is_empty(), "\n{violations}");
+}
+
+/// A seed determines each request, response, event and scrape, and their times: two runs are the same to the byte.
+#[test]
+fn a_seed_determines_the_history() {
+    let (first, count) = (env_number("KSTATD_SEED").unwrap_or(1), 20);
+    let run = || run_all(first..first + count, Duration::from_secs(100), false);
+    let mut wrong = String::new();
+    for ((seed, one), (_, other)) in run().into_iter().zip(run()) {
+        assert!(one.journal.len() > 500, "seed {seed}: {} lines", one.journal.len());
+        let differs = |at: &usize| one.journal.get(*at) != other.journal.get(*at);
+        if let Some(at) = (0..one.journal.len().max(other.journal.len())).find(differs) {
+            let lines = (one.journal.get(at), other.journal.get(at));
+            let _ = writeln!(wrong, "seed {seed}, line {at}: {lines:?}");
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
 }
 
 /// Each fault in isolation, over HTTP/2 and HTTP/1.1. `KSTATD_SEED` runs one of them and prints each request.

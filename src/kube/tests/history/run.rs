@@ -15,8 +15,9 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use super::checker::{Checker, Expectation, RequestLimit, Violation};
 use super::cluster::{KINDS, Kind, NAMESPACES, Scope, scopes};
 use super::faults::{Fault, RECOVERY};
+use super::journal::{Entry, Topic};
 use super::network::SimulatedNetwork;
-use super::server::Server;
+use super::server::{Server, hash};
 use crate::cache::{Catalog, Family, MetricKind, Rendered, Schema};
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::frame::ObjectIdentity;
@@ -97,6 +98,7 @@ pub struct Outcome {
     pub requests: u64,
     /// The number of lists started after the first ten seconds.
     pub relists: u64,
+    pub journal: Vec<Entry>,
 }
 
 impl Scenario {
@@ -539,8 +541,14 @@ async fn run(scenario: Scenario) -> Outcome {
     }
 
     let mut checker = Checker::default();
-    let mut outcome =
-        Outcome { violation: None, fault_results: Vec::new(), scrapes: 0, requests: 0, relists: 0 };
+    let mut outcome = Outcome {
+        violation: None,
+        fault_results: Vec::new(),
+        scrapes: 0,
+        requests: 0,
+        relists: 0,
+        journal: Vec::new(),
+    };
     let list_watches = if each_namespace { scopes(&kinds).len() } else { kinds.len() };
     let (mut request_limit, mut first_lists) = (RequestLimit::new(list_watches), None);
     // The first lists get the same recovery time as a fault.
@@ -607,6 +615,9 @@ async fn run(scenario: Scenario) -> Outcome {
                 let format = if rng.bool() { Format::Text } else { Format::OpenMetrics };
                 let body = catalog.frames(format, &ScrapeQuery::default());
                 let body: Vec<u8> = body.flatten().collect();
+                let shown =
+                    format!("{format:?}, {} bytes with hash {:016x}", body.len(), hash(&body));
+                server.note(Topic::Scrape, shown);
                 let body = String::from_utf8_lossy(&body);
                 let (body, totals_differ) = without_totals(&body);
                 for scope in scopes(&kinds) {
@@ -662,6 +673,7 @@ async fn run(scenario: Scenario) -> Outcome {
                             })
                             .collect();
                         let after = (now - start).as_secs_f64();
+                        server.note(Topic::Violation, format!("{why}\n\n{body}"));
                         outcome.violation = Some(format!(
                             "after {after:.1} s {why}\n    after {}",
                             faults.join("\n    ")
@@ -681,5 +693,6 @@ async fn run(scenario: Scenario) -> Outcome {
     // A missing recovery would have been a violation.
     outcome.fault_results.extend(pending.into_iter().map(|one| one.result));
     tokio::time::timeout(Duration::from_secs(60), pipeline.stop()).await.expect("it stops");
+    outcome.journal = server.take_journal();
     outcome
 }

@@ -12,7 +12,7 @@ use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_rustls::TlsAcceptor;
 
@@ -20,6 +20,8 @@ use super::body::{ChannelBody, ChunkSender, build_response, complete_response};
 use super::cluster::{Cluster, EventType, KINDS, Kind, Object};
 use super::encode::{self, ObjectForm, ResponseFormat};
 use super::faults::{Fault, Flap};
+use super::journal::{Entry, Topic};
+use super::signal::Signal;
 use super::wire::{self, ConnectionHandle, Endpoint};
 
 /// The maximum latency in milliseconds.
@@ -32,12 +34,13 @@ pub struct Server {
     pub cluster: Mutex<Cluster>,
     state: Mutex<State>,
     /// Notified when faults begin and end.
-    fault_changes: watch::Sender<u64>,
+    fault_changes: Signal,
     /// Serves HTTP/2 over TLS; plain HTTP/1.1 if `None`.
     tls: Option<TlsAcceptor>,
     start: Instant,
     /// Prints requests and faults.
     trace: bool,
+    journal: Mutex<Vec<Entry>>,
 }
 
 /// The number of requests for a namespace, and of those that start a list.
@@ -128,16 +131,24 @@ impl Server {
             lists: 0,
         };
         let cluster = Mutex::new(Cluster::new(kinds, rng));
-        let (state, fault_changes, start) =
-            (Mutex::new(state), watch::Sender::new(0), Instant::now());
-        Arc::new(Self { cluster, state, fault_changes, tls, start, trace })
+        let (state, fault_changes, start) = (Mutex::new(state), Signal::default(), Instant::now());
+        let journal = Mutex::default();
+        Arc::new(Self { cluster, state, fault_changes, tls, start, trace, journal })
     }
 
-    fn trace(&self, what: impl FnOnce() -> String) {
-        if self.trace {
-            let (after, version) = (self.start.elapsed().as_secs_f64(), self.cluster().version);
-            println!("{after:7.2} s, version {version}: {}", what());
+    /// Adds an entry to the journal.
+    pub fn note(&self, topic: Topic, text: String) {
+        let at = self.start.elapsed();
+        if self.trace && topic != Topic::Response {
+            println!("{:7.2} s, version {}: {text}", at.as_secs_f64(), self.cluster().version);
         }
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        journal.push(Entry { at, topic, text });
+    }
+
+    /// Takes the journal.
+    pub fn take_journal(&self) -> Vec<Entry> {
+        std::mem::take(&mut *self.journal.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub fn cluster(&self) -> MutexGuard<'_, Cluster> {
@@ -181,6 +192,7 @@ impl Server {
     /// Counts a failed connection attempt as a request.
     pub(super) fn count_failed_connection(&self) {
         self.state().requests += 1;
+        self.note(Topic::Request, "failed connection".to_owned());
     }
 
     /// Returns the flapping fault of a kind, if there is one.
@@ -193,7 +205,7 @@ impl Server {
 
     /// Starts to inject a fault.
     pub fn begin_fault(&self, id: usize, fault: &Fault) {
-        self.trace(|| format!("{fault:?} begins"));
+        self.note(Topic::Begin(id), format!("{fault:?} begins"));
         let mut state = self.state();
         state.faults.push(ActiveFault { id, fault: fault.clone() });
         match fault {
@@ -231,7 +243,7 @@ impl Server {
             _ => {}
         }
         drop(state);
-        self.fault_changes.send_modify(|count| *count += 1);
+        self.fault_changes.announce();
     }
 
     /// Stops injecting a fault.
@@ -239,10 +251,9 @@ impl Server {
         let mut state = self.state();
         let Some(at) = state.faults.iter().position(|other| other.id == id) else { return };
         let ActiveFault { fault, .. } = state.faults.remove(at);
-        if self.trace {
-            let after = self.start.elapsed().as_secs_f64();
-            println!("{after:7.2} s: {fault:?} ends");
-        }
+        drop(state);
+        self.note(Topic::End(id), format!("{fault:?} ends"));
+        let state = self.state();
         let is_active =
             |fault: fn(&Fault) -> bool| state.faults.iter().any(|other| fault(&other.fault));
         match fault {
@@ -255,7 +266,7 @@ impl Server {
             _ => {}
         }
         drop(state);
-        self.fault_changes.send_modify(|count| *count += 1);
+        self.fault_changes.announce();
     }
 
     /// Returns the number of the valid token.
@@ -281,11 +292,9 @@ impl Server {
 
     /// Waits until no such fault is active.
     pub(super) async fn wait_for_end_of(&self, wanted: impl Fn(&Fault) -> bool) {
-        let mut fault_changes = self.fault_changes.subscribe();
+        let mut fault_changes = self.fault_changes.observe();
         while self.has_fault(&wanted) {
-            if fault_changes.changed().await.is_err() {
-                return;
-            }
+            fault_changes.changed().await;
         }
     }
 
@@ -295,13 +304,11 @@ impl Server {
             let server = Arc::clone(&service);
             async move { Ok::<_, Infallible>(server.answer(request, number).await) }
         });
-        let mut fault_changes = self.fault_changes.subscribe();
+        let mut fault_changes = self.fault_changes.observe();
         let before = self.state().goaways;
         let goaway = async {
             while self.state().goaways == before {
-                if fault_changes.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
+                fault_changes.changed().await;
             }
         };
         // Connection errors are the client's concern.
@@ -312,6 +319,7 @@ impl Server {
                 let mut connection =
                     std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
                 tokio::select! {
+                    biased;
                     _ = connection.as_mut() => return,
                     () = goaway => connection.as_mut().graceful_shutdown(),
                 }
@@ -322,6 +330,7 @@ impl Server {
                 let mut connection =
                     std::pin::pin!(http.serve_connection(TokioIo::new(end), service));
                 tokio::select! {
+                    biased;
                     _ = connection.as_mut() => return,
                     () = goaway => connection.as_mut().graceful_shutdown(),
                 }
@@ -344,6 +353,7 @@ impl Server {
             _ => None,
         }) {
             tokio::select! {
+                biased;
                 () = sleep(late) => {}
                 () = self.wait_for_end_of(|fault| matches!(fault, Fault::Delayed(_))) => {}
             }
@@ -351,6 +361,7 @@ impl Server {
         self.wait_for_end_of(|fault| *fault == Fault::Stalled).await;
         if request.uri().path() == "/version" {
             self.state().probes += 1;
+            self.note(Topic::Request, "probe".to_owned());
             return complete_response(200, "application/json", b"{}".to_vec());
         }
         let Some(req) = self.parse_request(&request) else {
@@ -366,10 +377,8 @@ impl Server {
             sleep(flap.list).await;
         }
         let refusal = self.refusal(&req, request.headers());
-        self.trace(|| {
-            let code = refusal.as_ref().map(|response| response.status().as_u16());
-            format!("{} {code:?}", request.uri())
-        });
+        let code = refusal.as_ref().map(|response| response.status().as_u16());
+        self.note(Topic::Request, format!("{} {code:?}", request.uri()));
         match refusal {
             Some(response) => response,
             None if req.is("watch") => self.watch(req),
@@ -491,6 +500,8 @@ impl Server {
     /// Sends a piece of a body, possibly corrupted by a fault. Returns false if the body ends there. `share` is the
     /// share of pieces to corrupt.
     fn send(&self, chunks: &ChunkSender, piece: Vec<u8>, share: f64) -> bool {
+        let sent = format!("{} bytes with hash {:016x}", piece.len(), hash(&piece));
+        self.note(Topic::Response, sent);
         let truncated = self.find_fault(|fault| match fault {
             Fault::Truncated { clean } => Some(*clean),
             _ => None,
@@ -544,7 +555,7 @@ impl Server {
             return fail_watch(req, &flap, chunks);
         }
         let (mut cluster_changes, mut fault_changes) =
-            (self.cluster().subscribe(), self.fault_changes.subscribe());
+            (self.cluster().observe(), self.fault_changes.observe());
         let mut has_columns = true;
         let wanted = |object: &Object| {
             object.scope.kind == req.kind
@@ -666,9 +677,10 @@ impl Server {
                 }
             }
             tokio::select! {
+                biased;
                 () = chunks.closed() => return,
-                _ = cluster_changes.changed() => {}
-                _ = fault_changes.changed() => {}
+                () = cluster_changes.changed() => {}
+                () = fault_changes.changed() => {}
                 () = sleep_until(end.min(bookmark).min(fails_at.unwrap_or(end))), if !stalled => {}
             }
         }
@@ -688,6 +700,12 @@ impl Server {
         tokio::spawn(Arc::clone(self).serve(server, number));
         client
     }
+}
+
+/// Returns a hash that is the same in each process.
+pub(super) fn hash(bytes: &[u8]) -> u64 {
+    use std::hash::BuildHasher as _;
+    foldhash::fast::FixedState::default().hash_one(bytes)
 }
 
 /// Fails a flapping watch.
