@@ -63,19 +63,16 @@ impl Clock {
     /// Returns a clock that runs with the system's monotonic time.
     #[must_use]
     pub fn system() -> Self {
-        Self::with(Source::Running(Instant::now()))
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(Arc::new(Inner { epoch, source: Source::Running(Instant::now()) }))
     }
 
-    /// Returns a clock that only [`Clock::advance`] moves. A pipeline with such a clock does not expire
-    /// series on its own.
+    /// Returns a clock that begins with the year 2026 and that only [`Clock::advance`] moves. A pipeline with such a
+    /// clock does not expire series on its own.
     #[must_use]
     pub fn manual() -> Self {
-        Self::with(Source::Manual(AtomicU64::new(0)))
-    }
-
-    fn with(source: Source) -> Self {
-        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self(Arc::new(Inner { epoch, source }))
+        let epoch = Duration::from_secs(1_767_225_600);
+        Self(Arc::new(Inner { epoch, source: Source::Manual(AtomicU64::new(0)) }))
     }
 
     /// Returns true if only [`Clock::advance`] moves this clock.

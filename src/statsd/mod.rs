@@ -12,6 +12,8 @@ pub(crate) mod mirror;
 mod clock;
 mod datagram_senders;
 pub(crate) mod explain;
+#[cfg(test)]
+mod history;
 mod ingest;
 mod line_log;
 mod metrics;

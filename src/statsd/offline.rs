@@ -125,7 +125,7 @@ impl Offline {
     }
 
     /// The state that the threads of a pipeline share.
-    #[cfg(fuzzing)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }
