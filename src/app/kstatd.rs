@@ -328,6 +328,7 @@ fn rbac(args: &RbacArgs) -> Result<(), String> {
     let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
     print(&rbac::manifests(&rbac::Needs {
         resources: resources.iter().map(|(resource, _)| *resource).collect(),
+        kube_events: config::counts_kube_events(&kube),
         custom: custom.as_deref(),
         definitions: &definitions,
         namespaces: &namespaces,

@@ -523,18 +523,35 @@ pub fn workloads(
     budget: &Budget,
 ) -> Result<WorkloadOptions, ConfigErrors> {
     let filter = family_filter(args)?;
-    let is_whole = args.node.is_empty() && !args.track_unscheduled_pods;
+    let is_whole = watches_all_pods(args);
     let is_enabled = |family: &str| is_whole && filter.enabled(family, name != Name::Kstatd);
     let is_on = |family: &&'static WorkloadFamily| is_enabled(family.name);
     let max_series = if budget.mode == BudgetMode::Enforce { budget.series_per_kind } else { 0 };
     let ledger = ledger::RESOURCES.iter().flat_map(|resource| resource.families);
-    let ledger = ledger.map(|family| family.name).filter(|name| is_enabled(name)).collect();
+    let counts = |name: &&'static str| match *name {
+        ledger::KUBE_EVENTS => {
+            counts_kube_events(args) && filter.enabled(ledger::KUBE_EVENTS, false)
+        }
+        name => is_enabled(name),
+    };
+    let ledger = ledger.map(|family| family.name).filter(counts).collect();
     let ledger = LedgerOptions {
         families: ledger,
         budget: Arc::new(budget.clone()),
         retention: strconv::positive_duration(args.workload_counter_retention).unwrap_or_default(),
     };
     Ok(WorkloadOptions { families: FAMILIES.iter().filter(is_on).collect(), max_series, ledger })
+}
+
+fn watches_all_pods(args: &KubeArgs) -> bool {
+    args.node.is_empty() && !args.track_unscheduled_pods
+}
+
+/// Returns whether the flags ask for counters of Kubernetes Events, and do not restrict the process to a part of the pods
+/// or to custom resources.
+#[must_use]
+pub fn counts_kube_events(args: &KubeArgs) -> bool {
+    args.kubernetes_events && watches_all_pods(args) && !args.custom_resources_only
 }
 
 fn kube(

@@ -163,6 +163,8 @@ flags! {
             "List from the API server's cache (resourceVersion=0) instead of a quorum read.";
         staleness_limit: Nanos, "staleness-limit", "10m0s",
             "How long to keep serving objects after the API server denies listing them (401, 403, 404); 0 means forever, as in kube-state-metrics.";
+        kubernetes_events: Switch, "kubernetes-events", "",
+            "Watch Kubernetes Events and count their occurrences (kstatd_kube_events_total).";
         workload_counter_retention: Nanos, "workload-counter-retention", "1h0m0s",
             "How long to keep the event counters of a workload that is gone.";
         gate: OptionalSwitch, "gate-metrics-until-synced", "",

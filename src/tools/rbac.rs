@@ -16,6 +16,8 @@ const NAME: &str = "kstatd";
 pub struct Needs<'n> {
     /// The built-in resources.
     pub resources: Vec<&'static dyn Resource>,
+    /// True if Kubernetes Events are counted.
+    pub kube_events: bool,
     /// The custom resource configuration.
     pub custom: Option<&'n Config>,
     /// The known custom resource definitions; of other custom resources only the group is known.
@@ -84,6 +86,9 @@ pub(crate) fn roles<'n>(needs: &Needs<'n>) -> Vec<Role<'n>> {
     for resource in &needs.resources {
         let api = resource.api();
         add(api.namespaced, api.group, api.name);
+    }
+    if needs.kube_events {
+        add(true, "", "events");
     }
     if let Some(custom) = needs.custom {
         add(false, "apiextensions.k8s.io", "customresourcedefinitions");
@@ -257,6 +262,7 @@ mod tests {
                 resources::find("pods").expect("known"),
                 resources::find("nodes").expect("known"),
             ],
+            kube_events: true,
             custom: Some(&config),
             definitions: &definitions,
             namespaces: &namespaces,
@@ -274,9 +280,10 @@ mod tests {
         ] {
             assert!(documents[0].contains(part), "{part} in {}", documents[0]);
         }
-        assert!(!documents[0].contains("  - pods"));
+        assert!(!documents[0].contains("  - pods") && !documents[0].contains("  - events"));
         for (document, namespace) in documents[1..3].iter().zip(["x", "y"]) {
             assert!(document.contains(&format!("  namespace: {namespace:?}\n")), "{document}");
+            assert!(document.contains("  - events\n  - pods\n"), "{document}");
             assert!(document.contains("- apiGroups: [a.io]\n  resources:\n  - ks\n"), "{document}");
             assert!(
                 document.contains("- apiGroups: [b.io]\n  resources:\n  - \"*\"\n"),

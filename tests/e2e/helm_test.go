@@ -136,7 +136,7 @@ var helmCases = []struct {
 }{
 	{"defaults", "", []string{"Deployment"}},
 	{"senders", "networkPolicy: {enabled: true, senders: [{podSelector: {}}]}\n", []string{"Deployment"}},
-	{"run", mapping + everythingOn + "metricLabelsAllowlist: ['pods=[*]', 'nodes=[a,b]']\nmetricDenylist: [kube_secret_.*]\nnamespaces: [a, b]\n", []string{"Deployment"}},
+	{"run", mapping + everythingOn + "kubernetesEvents: true\nmetricLabelsAllowlist: ['pods=[*]', 'nodes=[a,b]']\nmetricDenylist: [kube_secret_.*]\nnamespaces: [a, b]\n", []string{"Deployment"}},
 	{"kube-state-metrics", "personality: kube-state-metrics\nreplicas: 2\nauthFilter: {enabled: true}\ncustomResourceState: {enabled: true, config: {kind: CustomResourceStateMetrics, spec: {resources: []}}}\n" + everythingOn, []string{"Deployment"}},
 	{"statsd_exporter", "personality: statsd_exporter\n" + mapping + everythingOn, []string{"Deployment"}},
 	{"autosharding", "personality: kube-state-metrics\nreplicas: 3\nautosharding: {enabled: true}\n", []string{"StatefulSet"}},

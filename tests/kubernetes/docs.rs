@@ -92,7 +92,7 @@ fn index(resources: &[&'static dyn Resource]) -> String {
     line(
         &mut out,
         format_args!(
-            "| [events](events.md) | of pods, jobs and nodes | {events} | on in `kstatd run` |"
+            "| [events](events.md) | of pods, jobs, nodes and Kubernetes Events | {events} | on in `kstatd run` |"
         ),
     );
     for resource in resources {
@@ -213,6 +213,12 @@ Counters of what happens to pods, jobs and nodes, derived from the differences b
 scrapes is counted. They are on in `kstatd run`, and off under the name kube-state-metrics unless `--metric-opt-in-list` names them. All
 are alpha counters. Workloads and labels are those of [workloads](workloads.md).
 
+**Kubernetes Events** are counted only with `--kubernetes-events`, under either name. The counts are those of the API (`count` and
+`series.count`): each occurrence counts once, over updates, relists and lost events, and the events of the first list are old. An event
+about a pod, ReplicaSet or Job counts for its workload; a workload that becomes known up to 10 s after the event is enough. Other objects,
+such as nodes, have an empty `workload`. `namespace` is that of the event. These counters appear with their first occurrence. They cost one
+list/watch of `events` and no other requests; about 150 bytes are kept for each event until the API deletes it.
+
 **Exactness.** Each termination that the API reports counts once: over lost events, relists, reloads and restored backups. `restartCount`
 proves terminations that were not seen; they count with `reason=\"unknown\"` and an empty `exit_code`. Terminations of a pod that was
 created and deleted while events were lost are not counted, because the API does not report them. All containers count: init containers,
@@ -235,17 +241,23 @@ status that it leads to.
 
 **Removal.** Counters of a pod or node end with it. Counters of a workload are removed `--workload-counter-retention` (1h) after the
 workload and its last pod or job are gone. Beyond 500 label sets of one workload or pod in a family, the reason is `other`; beyond
-`--limit.series-per-kind` new series are omitted and counted.
+`--limit.series-per-kind` new series are omitted and counted; Kubernetes Events have a budget of their own. Counters of Kubernetes Events
+without a workload are removed after the same time without events in the namespace.
 
 **Shards.** The UID of the workload decides which shard serves its counters and those of its pods, and the node's UID those of the node.
-A workload that moves to another shard starts at 0 there.
+A workload that moves to another shard starts at 0 there. Kubernetes Events about objects without a workload are divided by the UIDs of
+those objects: add up the shards.
 
 | Metric | Labels | Meaning | Example |
 |---|---|---|---|
 ";
 
 /// A query with each family of events.
-const EVENT_EXAMPLES: [(&str, &str); 5] = [
+const EVENT_EXAMPLES: [(&str, &str); 6] = [
+    (
+        "kstatd_kube_events_total",
+        "topk(10, sum by (namespace, workload, reason) (increase(kstatd_kube_events_total{type=\"Warning\"}[1h])))",
+    ),
     (
         "kstatd_kube_node_condition_transitions_total",
         "increase(kstatd_kube_node_condition_transitions_total{condition=\"Ready\",status!=\"true\"}[1h]) > 2",

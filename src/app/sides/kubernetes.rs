@@ -302,6 +302,7 @@ impl KubeSide {
             Some(Ok(sharding)) = self.shard_lookup.join_next() => Event::ShardFound(sharding),
             () = shard_changed(&mut self.sharding, &handle, self.change, catalog, metrics) => Event::ShardChanged,
             () = definitions_changed(&mut self.custom) => Event::DefinitionsChanged,
+            () = self.ledger.expire_in_time() => return,
         };
         match event {
             Event::Progress => {

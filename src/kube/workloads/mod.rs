@@ -18,13 +18,14 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 pub use families::{FAMILIES, Subject, WorkloadFamily};
-use ledger::{LedgerFactory, LedgerKind, SharedLedger};
-use objects::{OwnerFacts, PodFacts, Uid};
+use ledger::{KUBE_EVENTS, LedgerFactory, LedgerKind, SharedLedger, WorkloadLookup};
+use objects::{OwnerFacts, PodFacts, Uid, Workload};
 use options::{LINKS, OTHERS};
 pub use options::{RESOURCE, WorkloadOptions};
 use state::State;
 use tally::Contribution;
 
+use super::api_resource::ApiResource;
 use super::config::WatchedResource;
 use super::observed::ObservedObject;
 use super::observer::{NoFamilies, ObjectObserver, ObserverFactory};
@@ -94,13 +95,15 @@ impl Workloads {
             }
         }
         let factory = |kind| {
-            let ledger = Arc::clone(ledger);
-            Arc::new(LedgerFactory { ledger, kind }) as Arc<dyn ObserverFactory>
+            let (ledger, workloads) =
+                (Arc::clone(ledger), Arc::clone(&hub) as Arc<dyn WorkloadLookup>);
+            Arc::new(LedgerFactory { ledger, kind, workloads }) as Arc<dyn ObserverFactory>
         };
         let ledger_observers = HashMap::from([
             ("pods", factory(LedgerKind::Pod)),
             ("jobs", factory(LedgerKind::Job)),
             ("nodes", factory(LedgerKind::Node)),
+            ("events", factory(LedgerKind::Event)),
         ]);
         let (options, ledger) = (options.clone(), Arc::clone(ledger));
         Self { options, ledger, ledger_observers, hub, observers }
@@ -112,8 +115,12 @@ impl Workloads {
         &self.options
     }
 
-    /// Observes the built-in resources to watch. Those without families are requested as far as they are observed.
-    pub fn attach(&self, resources: &mut [WatchedResource]) {
+    /// Observes the built-in resources to watch, and adds Kubernetes Events if they are counted. Resources without
+    /// families are requested as far as they are observed.
+    pub fn attach(&self, resources: &mut Vec<WatchedResource>) {
+        if self.options.ledger.families.contains(&KUBE_EVENTS) {
+            resources.push(kube_events());
+        }
         self.attach_ledger(resources);
         if !resources.iter().any(|watched| watched.api.plural == "pods") {
             return;
@@ -146,6 +153,28 @@ impl Workloads {
         let _update = updates.hold();
         self.ledger.set_shard(shard);
         self.hub.state().set_shard(shard);
+    }
+}
+
+/// Returns the resource of Kubernetes Events. That of the core group exists in every cluster, and shows the events of
+/// `events.k8s.io` with their counts and series, too.
+fn kube_events() -> WatchedResource {
+    let api = ApiResource {
+        group: String::new(),
+        version: "v1".to_owned(),
+        plural: "events".to_owned(),
+        kind: "Event".to_owned(),
+        namespaced: true,
+        protobuf: true,
+        label: "*v1.Event".to_owned(),
+    };
+    let renderer = Arc::new(NoFamilies::new("events"));
+    WatchedResource { api, renderer, observers: Vec::new() }
+}
+
+impl WorkloadLookup for Hub {
+    fn workload_of(&self, uid: &[u8]) -> Option<Workload> {
+        self.state().workload_of(uid)
     }
 }
 

@@ -221,6 +221,7 @@ impl State {
             workload.objects.insert(Arc::clone(uid), facts.desired);
             self.dirty.workloads.insert(Arc::clone(id));
         }
+        self.ledger.assign_owner(uid, &facts.workload);
         self.resolve_pods_of(uid);
     }
 
@@ -248,6 +249,14 @@ impl State {
             workload.objects.remove(uid);
         }
         self.dirty.workloads.insert(Arc::clone(id));
+    }
+
+    /// Returns the workload of a pod, of an object that owns pods, or of one between them.
+    pub(super) fn workload_of(&self, uid: &[u8]) -> Option<Workload> {
+        if let Some(pod) = self.pods.get(uid) {
+            return pod.workload.clone();
+        }
+        Some(self.owners.get(uid)?.held.as_ref()?.facts.workload.clone())
     }
 
     /// Finds the workloads of an owner's pods again.

@@ -159,6 +159,7 @@ fn needed(
     let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
     let roles = rbac::roles(&Needs {
         resources: resources.iter().map(|(resource, _)| *resource).collect(),
+        kube_events: config::counts_kube_events(kube),
         custom: settings.custom.as_ref(),
         definitions: &definitions,
         namespaces: &namespaces,

@@ -35,6 +35,9 @@
 - {{ printf "--%s=%s" $flag . | quote }}
 {{- end }}
 {{- end }}
+{{- if $values.kubernetesEvents }}
+- --kubernetes-events
+{{- end }}
 {{- if include "kstatd.authFilter" $root }}
 - --auth-filter
 {{- end }}

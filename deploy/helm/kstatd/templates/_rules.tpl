@@ -35,6 +35,11 @@ storage.k8s.io: {namespaced: [], cluster: [storageclasses, volumeattachments]}
   verbs: [list, watch]
 {{- end -}}
 {{- end -}}
+{{- if $values.kubernetesEvents }}
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list, watch]
+{{- end -}}
 {{- with include "kstatd.unknownCollectors" . | fromJsonArray -}}
 {{- if $own -}}
 {{- fail (printf "collectors: %s is not known; custom resources are configured by customResourceState" (first .)) -}}

@@ -16,7 +16,7 @@ use crate::telemetry::KubeMetrics;
 /// The largest number of series of an owner in one family; the values of [`FOLDED`] labels become [`OTHER`] beyond it.
 const MAX_SERIES: usize = if cfg!(test) { 12 } else { 500 };
 /// The labels whose values come from the status of objects.
-const FOLDED: [&str; 2] = ["reason", "exit_code"];
+const FOLDED: [&str; 4] = ["reason", "exit_code", "involved_kind", "type"];
 const OTHER: &str = "other";
 /// The largest length of a label value that comes from the status of objects, in bytes.
 const MAX_VALUE: usize = 256;

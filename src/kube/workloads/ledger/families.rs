@@ -8,6 +8,10 @@ pub(super) const TERMINATIONS: usize = 0;
 pub(super) const FINISHED: usize = 1;
 pub(super) const JOBS: usize = 2;
 pub(super) const TRANSITIONS: usize = 0;
+pub(super) const OCCURRENCES: usize = 0;
+
+/// The name of the family of Kubernetes Events, which are watched on request only.
+pub const KUBE_EVENTS: &str = "kstatd_kube_events_total";
 
 /// The counters of pods.
 pub static PODS: LedgerResource = LedgerResource {
@@ -54,5 +58,16 @@ pub static NODES: LedgerResource = LedgerResource {
     }],
 };
 
+/// The counters of Kubernetes Events. A budget of their own keeps them from displacing the others.
+pub static EVENTS: LedgerResource = LedgerResource {
+    name: "kube-events",
+    owner: WORKLOADS.owner,
+    families: &[LedgerFamily {
+        name: KUBE_EVENTS,
+        labels: &["involved_kind", "reason", "type"],
+        help: "Occurrences of Kubernetes Events, with the workload of the object that they are about.",
+    }],
+};
+
 /// All resources of the ledger.
-pub static RESOURCES: [&LedgerResource; 3] = [&NODES, &PODS, &WORKLOADS];
+pub static RESOURCES: [&LedgerResource; 4] = [&EVENTS, &NODES, &PODS, &WORKLOADS];

@@ -1,4 +1,5 @@
-//! A ledger of events: counters derived from the differences between the successive states of pods, jobs and nodes.
+//! A ledger of events: counters derived from the differences between the successive states of pods, jobs, nodes and
+//! Kubernetes Events.
 //!
 //! The ledger is a state machine without I/O: its input is the objects of each list/watch with the boundaries of lists,
 //! the workloads of pods, the shard and the time; its output is the series in its stores. Events that
@@ -11,6 +12,7 @@ mod containers;
 mod counters;
 mod families;
 mod jobs;
+mod kube_events;
 mod nodes;
 mod objects;
 mod observer;
@@ -22,7 +24,7 @@ mod totals;
 mod view;
 
 pub use counters::{LedgerFamily, LedgerOptions, LedgerResource};
-pub use families::RESOURCES;
-pub(super) use observer::LedgerFactory;
+pub use families::{KUBE_EVENTS, RESOURCES};
 pub use observer::SharedLedger;
+pub(super) use observer::{LedgerFactory, WorkloadLookup};
 pub(super) use state::LedgerKind;

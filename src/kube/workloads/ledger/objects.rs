@@ -150,8 +150,8 @@ impl<T: Default> Objects<T> {
         let created = object.creation_timestamp.unix();
         let scope = self.scopes.entry(id).or_default();
         let (list, is_served) = (scope.list, scope.is_served);
-        let horizon = if scope.is_listing { scope.horizon } else { scope.newest };
-        let is_new = scope.is_synced && created.saturating_add(CREATION_SKEW) >= horizon;
+        let is_new = scope.is_synced
+            && (!scope.is_listing || created.saturating_add(CREATION_SKEW) >= scope.horizon);
         scope.newest = scope.newest.max(created);
         let (namespace, name) = (&*object.namespace, &*object.name);
         let identity = fnv1a64(format!("{namespace}/{name}/{created}").as_bytes());
@@ -192,13 +192,24 @@ impl<T: Default> Objects<T> {
         record.filter(|record| record.gone_at.is_none()).map(|record| &mut record.value)
     }
 
+    /// Returns the record of an object, which may be gone.
+    pub(super) fn former(&self, uid: &[u8]) -> Option<&T> {
+        self.records.get(&self.keys.key(uid)).map(|record| &record.value)
+    }
+
     /// Removes an object and returns its record, if it was not gone.
     pub(super) fn remove(&mut self, uid: &[u8], now: Instant) -> Option<&mut T> {
+        self.expire(now, Duration::MAX);
         let key = self.keys.key(uid);
         let record = self.records.get_mut(&key).filter(|record| record.gone_at.is_none())?;
         record.gone_at = Some(now);
         self.gone.push_back((now, key));
         Some(&mut record.value)
+    }
+
+    /// Returns the time since which a record of an object that is gone has been kept.
+    pub(super) fn gone_since(&self) -> Option<Instant> {
+        self.gone.front().map(|(since, _)| *since)
     }
 
     /// Drops the records of objects that have been gone for this time, or of which there are too many.

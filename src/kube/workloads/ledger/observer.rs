@@ -1,11 +1,13 @@
-//! The ledger as an observer of list/watches, and its stores in the catalog.
+//! The ledger as an observer of list/watches, its stores in the catalog, and its timer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 use super::counters::LedgerOptions;
 use super::families::RESOURCES;
+use super::kube_events::Event;
 use super::objects::ScopeId;
 use super::state::{Ledger, LedgerKind};
 use super::view::Job;
@@ -22,6 +24,8 @@ use crate::wire::view::decode;
 pub struct SharedLedger {
     ledger: Mutex<Ledger>,
     catalog: Catalog,
+    /// Notifies of an earlier deadline.
+    earlier: Notify,
 }
 
 impl SharedLedger {
@@ -29,7 +33,7 @@ impl SharedLedger {
     #[must_use]
     pub fn new(options: &LedgerOptions, catalog: &Catalog, metrics: &KubeMetrics) -> Arc<Self> {
         let ledger = Mutex::new(Ledger::new(options, metrics));
-        let shared = Arc::new(Self { ledger, catalog: catalog.clone() });
+        let shared = Arc::new(Self { ledger, catalog: catalog.clone(), earlier: Notify::new() });
         shared.register();
         shared
     }
@@ -57,12 +61,46 @@ impl SharedLedger {
 
     /// Notes the workload of a pod.
     pub(in crate::kube::workloads) fn assign_pod(&self, uid: &[u8], workload: &Workload) {
-        self.lock().assign_pod(uid, workload, Instant::now());
+        self.update(|ledger, now| ledger.assign_pod(uid, workload, now));
+    }
+
+    /// Notes the workload of an object that Kubernetes Events may be about.
+    pub(in crate::kube::workloads) fn assign_owner(&self, uid: &[u8], workload: &Workload) {
+        self.update(|ledger, now| ledger.resolve_events(uid, workload, now));
     }
 
     /// Notes that a workload exists or is gone.
     pub(in crate::kube::workloads) fn set_exists(&self, workload: &Workload, exists: bool) {
-        self.lock().set_exists(workload, exists, Instant::now());
+        self.update(|ledger, now| ledger.set_exists(workload, exists, now));
+    }
+
+    /// Removes counters when their time has come, until it is dropped. It wakes for nothing else.
+    pub async fn expire_in_time(&self) {
+        loop {
+            let deadline = self.lock().deadline();
+            let due = async {
+                match deadline {
+                    Some(deadline) => sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = due => self.lock().expire(Instant::now()),
+                () = self.earlier.notified() => {}
+            }
+        }
+    }
+
+    /// Makes a change, and lets the timer know of an earlier deadline.
+    pub(super) fn update(&self, change: impl FnOnce(&mut Ledger, Instant)) {
+        let mut ledger = self.lock();
+        let before = ledger.deadline();
+        change(&mut ledger, Instant::now());
+        let after = ledger.deadline();
+        drop(ledger);
+        if after.is_some_and(|after| before.is_none_or(|before| after < before)) {
+            self.earlier.notify_one();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Ledger> {
@@ -70,10 +108,19 @@ impl SharedLedger {
     }
 }
 
+/// Finds the workloads of objects.
+pub(in crate::kube::workloads) trait WorkloadLookup:
+    Send + Sync
+{
+    /// Returns the workload of the object with this UID, if known.
+    fn workload_of(&self, uid: &[u8]) -> Option<Workload>;
+}
+
 /// Creates the observers of one kind.
 pub(in crate::kube::workloads) struct LedgerFactory {
     pub(in crate::kube::workloads) ledger: Arc<SharedLedger>,
     pub(in crate::kube::workloads) kind: LedgerKind,
+    pub(in crate::kube::workloads) workloads: Arc<dyn WorkloadLookup>,
 }
 
 impl ObserverFactory for LedgerFactory {
@@ -83,7 +130,8 @@ impl ObserverFactory for LedgerFactory {
 
     fn observe(self: Arc<Self>) -> Arc<dyn ObjectObserver> {
         let scope = self.ledger.lock().add_scope();
-        Arc::new(LedgerObserver { ledger: Arc::clone(&self.ledger), kind: self.kind, scope })
+        let (ledger, workloads) = (Arc::clone(&self.ledger), Arc::clone(&self.workloads));
+        Arc::new(LedgerObserver { ledger, kind: self.kind, workloads, scope })
     }
 }
 
@@ -91,6 +139,7 @@ impl ObserverFactory for LedgerFactory {
 struct LedgerObserver {
     ledger: Arc<SharedLedger>,
     kind: LedgerKind,
+    workloads: Arc<dyn WorkloadLookup>,
     scope: ScopeId,
 }
 
@@ -100,31 +149,36 @@ impl ObjectObserver for LedgerObserver {
     }
 
     fn end_list(&self, commit: bool) {
-        self.ledger.lock().end_list(self.kind, self.scope, commit, Instant::now());
+        self.ledger.update(|ledger, now| ledger.end_list(self.kind, self.scope, commit, now));
     }
 
     fn put(&self, object: &ObservedObject<'_>, fresh: bool) {
-        let (scope, now) = (self.scope, Instant::now());
+        let (ledger, scope) = (&self.ledger, self.scope);
         // A malformed object is reported when it is rendered.
         match self.kind {
             LedgerKind::Pod => {
                 let Some(pod) = object.pod() else { return };
-                self.ledger.lock().put_pod(scope, pod, now);
+                ledger.update(|ledger, now| ledger.put_pod(scope, pod, now));
             }
             LedgerKind::Node => {
                 let Ok(node) = decode(object.bytes) else { return };
-                self.ledger.lock().put_node(scope, &node, fresh);
+                ledger.update(|ledger, _| ledger.put_node(scope, &node, fresh));
             }
             LedgerKind::Job => {
                 let Ok(job) = decode::<Job<'_>>(object.bytes) else { return };
                 let (_, owner) = objects::owner_facts("Job", &job.metadata, None);
-                self.ledger.lock().put_job(scope, &job, &owner.workload, now);
+                ledger.update(|ledger, now| ledger.put_job(scope, &job, &owner.workload, now));
+            }
+            LedgerKind::Event => {
+                let Ok(event) = decode::<Event<'_>>(object.bytes) else { return };
+                let workload = self.workloads.workload_of(event.involved.uid.as_bytes());
+                ledger.update(|ledger, now| ledger.put_event(scope, &event, workload, now));
             }
         }
     }
 
     fn delete(&self, uid: &[u8], _: bool) {
-        self.ledger.lock().delete(self.kind, uid, Instant::now());
+        self.ledger.update(|ledger, now| ledger.delete(self.kind, uid, now));
     }
 
     fn purge(&self) {
@@ -136,6 +190,6 @@ impl ObjectObserver for LedgerObserver {
     }
 
     fn close(&self) {
-        self.ledger.lock().forget(self.kind, self.scope, Instant::now());
+        self.ledger.update(|ledger, now| ledger.forget(self.kind, self.scope, now));
     }
 }

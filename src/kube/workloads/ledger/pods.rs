@@ -27,8 +27,10 @@ pub(super) const DELETED: &str = "Deleted";
 pub(super) struct PodRecord {
     /// The pod's own counters, once it has any.
     owner: Option<Owner>,
-    /// The counters of its workload, once that is known.
+    /// The counters of its workload, once that is known. They remain known when the pod is gone.
     workload: Option<Owner>,
+    /// It counts as a pod of the workload.
+    is_member: bool,
     names: Box<[Arc<str>]>,
     /// The containers that have terminated.
     containers: BTreeMap<Arc<str>, ContainerRecord>,
@@ -134,25 +136,33 @@ impl PodRecord {
     /// Counts the pod as one of its workload.
     pub(super) fn assign(&mut self, workload: &Workload, totals: &mut Totals, now: Instant) {
         let owner = totals.owner(workload);
-        if self.workload.as_ref() == Some(&owner) {
+        if self.is_member && self.workload.as_ref() == Some(&owner) {
             return;
         }
         totals.enter(&owner, workload);
-        if let Some(old) = self.workload.replace(owner) {
+        let old = self.workload.replace(owner);
+        if let Some(old) = old.filter(|_| std::mem::replace(&mut self.is_member, true)) {
             totals.leave(&old, now);
         }
+        self.is_member = true;
         self.declared = None;
     }
 
     /// Takes the pod out of its workload and removes its own counters.
     pub(super) fn leave(&mut self, totals: &mut Totals, counters: &mut Counters, now: Instant) {
-        if let Some(workload) = self.workload.take() {
-            totals.leave(&workload, now);
+        if let Some(workload) = self.workload.as_ref().filter(|_| self.is_member) {
+            totals.leave(workload, now);
         }
+        self.is_member = false;
         if let Some(owner) = self.owner.take() {
             counters.remove(&owner);
         }
         self.declared = None;
+    }
+
+    /// Returns the counters of its workload, if that is or was known.
+    pub(super) fn workload(&self) -> Option<&Owner> {
+        self.workload.as_ref()
     }
 
     /// Counts the pending events, if the workload is known.

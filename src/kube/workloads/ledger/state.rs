@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::counters::{Counters, LedgerOptions};
-use super::families::{NODES, PODS, RESOURCES, WORKLOADS};
+use super::families::{EVENTS, NODES, PODS, RESOURCES, WORKLOADS};
 use super::jobs::JobRecord;
+use super::kube_events::{Event, KubeEvents, RECORD_RETENTION};
 use super::nodes::NodeRecord;
 use super::objects::{Objects, ScopeId, Seen, Sighting};
 use super::pods::PodRecord;
@@ -20,7 +21,7 @@ use crate::kube::shard::Shard;
 use crate::kube::workloads::objects::Workload;
 use crate::telemetry::KubeMetrics;
 
-/// The minimum time between two searches for counters to remove.
+/// The minimum time between two removals of counters.
 pub(super) const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The kind of the objects of a list/watch.
@@ -29,6 +30,7 @@ pub(in crate::kube::workloads) enum LedgerKind {
     Pod,
     Job,
     Node,
+    Event,
 }
 
 /// The events of a cluster.
@@ -36,6 +38,7 @@ pub(super) struct Ledger {
     pods: Objects<PodRecord>,
     jobs: Objects<JobRecord>,
     nodes: Objects<NodeRecord>,
+    events: KubeEvents,
     of_pods: Counters,
     of_nodes: Counters,
     totals: Totals,
@@ -55,9 +58,10 @@ impl Ledger {
             pods: Objects::default(),
             jobs: Objects::default(),
             nodes: Objects::default(),
+            events: KubeEvents::default(),
             of_pods: counters(&PODS),
             of_nodes: counters(&NODES),
-            totals: Totals::new(counters(&WORKLOADS)),
+            totals: Totals::new(counters(&WORKLOADS), counters(&EVENTS)),
             names: HashSet::new(),
             options: options.clone(),
             scopes: 0,
@@ -71,9 +75,9 @@ impl Ledger {
             return false;
         }
         self.options = options.clone();
-        for (resource, counters) in
-            RESOURCES.iter().zip([&mut self.of_nodes, &mut self.of_pods, &mut self.totals.counters])
-        {
+        let Totals { counters, events, .. } = &mut self.totals;
+        let all = [events, &mut self.of_nodes, &mut self.of_pods, counters];
+        for (resource, counters) in RESOURCES.iter().zip(all) {
             let mut new = Counters::new(resource, options, metrics);
             new.take_over(counters);
             *counters = new;
@@ -82,8 +86,8 @@ impl Ledger {
     }
 
     /// Returns the stores with the series, in the order of [`RESOURCES`].
-    pub(super) fn stores(&self) -> [Arc<Store>; 3] {
-        [&self.of_nodes, &self.of_pods, &self.totals.counters]
+    pub(super) fn stores(&self) -> [Arc<Store>; 4] {
+        [&self.totals.events, &self.of_nodes, &self.of_pods, &self.totals.counters]
             .map(|counters| Arc::clone(counters.store()))
     }
 
@@ -99,6 +103,7 @@ impl Ledger {
             LedgerKind::Pod => self.pods.begin_list(scope),
             LedgerKind::Job => self.jobs.begin_list(scope),
             LedgerKind::Node => self.nodes.begin_list(scope),
+            LedgerKind::Event => self.events.records.begin_list(scope),
         }
     }
 
@@ -110,7 +115,7 @@ impl Ledger {
         complete: bool,
         now: Instant,
     ) {
-        let Self { pods, jobs, nodes, of_pods, of_nodes, totals, .. } = self;
+        let Self { pods, jobs, nodes, events, of_pods, of_nodes, totals, .. } = self;
         match kind {
             LedgerKind::Pod => pods.end_list(scope, complete, now, |pod| {
                 pod.end(true);
@@ -124,8 +129,8 @@ impl Ledger {
             LedgerKind::Node => {
                 nodes.end_list(scope, complete, now, |node| remove_node(node, of_nodes));
             }
+            LedgerKind::Event => events.records.end_list(scope, complete, now, |_| {}),
         }
-        self.expire(now);
     }
 
     /// Notes that a list/watch is served. One that is not served yet may have the same objects as another one.
@@ -134,16 +139,18 @@ impl Ledger {
             LedgerKind::Pod => self.pods.show(scope),
             LedgerKind::Job => self.jobs.show(scope),
             LedgerKind::Node => self.nodes.show(scope),
+            LedgerKind::Event => self.events.records.show(scope),
         }
     }
 
     /// Forgets the objects of a list/watch, which may still exist.
     pub(super) fn forget(&mut self, kind: LedgerKind, scope: ScopeId, now: Instant) {
-        let Self { pods, jobs, nodes, of_pods, of_nodes, totals, .. } = self;
+        let Self { pods, jobs, nodes, events, of_pods, of_nodes, totals, .. } = self;
         match kind {
             LedgerKind::Pod => pods.forget(scope, now, |pod| pod.leave(totals, of_pods, now)),
             LedgerKind::Job => jobs.forget(scope, now, |job| job.leave(totals, now)),
             LedgerKind::Node => nodes.forget(scope, now, |node| remove_node(node, of_nodes)),
+            LedgerKind::Event => events.records.forget(scope, now, |_| {}),
         }
     }
 
@@ -166,7 +173,6 @@ impl Ledger {
         });
         record.name(pod, of_pods);
         record.settle(totals, of_pods);
-        self.expire(now);
     }
 
     /// Notes the workload of a pod.
@@ -176,6 +182,25 @@ impl Ledger {
             record.assign(workload, totals, now);
             record.settle(totals, of_pods);
         }
+        self.resolve_events(uid, workload, now);
+    }
+
+    /// Notes the workload of an object that events may be about.
+    pub(super) fn resolve_events(&mut self, uid: &[u8], workload: &Workload, now: Instant) {
+        self.events.resolve(uid, workload, &mut self.totals, now);
+    }
+
+    /// Takes a new or changed event, with the workload of the object that it is about, if known.
+    pub(super) fn put_event(
+        &mut self,
+        scope: ScopeId,
+        event: &Event<'_>,
+        workload: Option<Workload>,
+        now: Instant,
+    ) {
+        let Self { events, pods, totals, .. } = self;
+        let former = pods.former(event.involved.uid.as_bytes()).and_then(PodRecord::workload);
+        events.put(scope, event, (workload, former), totals, now);
     }
 
     /// Takes a new or changed job, with the workload that it belongs to.
@@ -192,7 +217,6 @@ impl Ledger {
             displaced.leave(totals, now);
         }
         record.observe(job, workload, sighting != Sighting::Existing, totals, now);
-        self.expire(now);
     }
 
     /// Takes a new or changed node, which is part of a list if `is_listed`.
@@ -207,7 +231,7 @@ impl Ledger {
 
     /// Removes a deleted object.
     pub(super) fn delete(&mut self, kind: LedgerKind, uid: &[u8], now: Instant) {
-        let Self { pods, jobs, nodes, of_pods, of_nodes, totals, .. } = self;
+        let Self { pods, jobs, nodes, events, of_pods, of_nodes, totals, .. } = self;
         match kind {
             LedgerKind::Pod => {
                 if let Some(pod) = pods.remove(uid, now) {
@@ -227,8 +251,10 @@ impl Ledger {
                     remove_node(node, of_nodes);
                 }
             }
+            LedgerKind::Event => {
+                events.records.remove(uid, now);
+            }
         }
-        self.expire(now);
     }
 
     /// Notes that a workload exists or is gone. One with pods or jobs exists anyway.
@@ -249,8 +275,23 @@ impl Ledger {
         }
     }
 
-    /// Removes the counters of workloads that have been gone for long, at most every [`EXPIRY_INTERVAL`].
+    /// Returns the time at which [`Ledger::expire`] has something to do.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let Self { pods, jobs, nodes, events, totals, .. } = self;
+        let retention = self.options.retention;
+        let gone = [totals.gone_since(), pods.gone_since(), jobs.gone_since(), nodes.gone_since()];
+        let gone = gone.into_iter().flatten().min().map(|since| since + retention);
+        let of_events = events.records.gone_since();
+        let of_events = of_events.map(|since| since + RECORD_RETENTION.min(retention));
+        let removal = gone.into_iter().chain(of_events).min();
+        let removal = removal.map(|at| at.max(self.next_expiry));
+        removal.into_iter().chain(events.deadline()).min()
+    }
+
+    /// Removes the counters of workloads that have been gone for long, at most every [`EXPIRY_INTERVAL`], and counts
+    /// events that wait no longer.
     pub(super) fn expire(&mut self, now: Instant) {
+        self.events.end_waits(&mut self.totals, now);
         if now < self.next_expiry {
             return;
         }
@@ -260,6 +301,7 @@ impl Ledger {
         self.pods.expire(now, retention);
         self.jobs.expire(now, retention);
         self.nodes.expire(now, retention);
+        self.events.records.expire(now, RECORD_RETENTION.min(retention));
         self.names.retain(|name| Arc::strong_count(name) > 1);
     }
 }

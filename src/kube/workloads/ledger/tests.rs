@@ -1,5 +1,7 @@
 //! Stories told to a ledger, and random ones compared with the truth.
 
+mod kube_events;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -7,13 +7,14 @@ use hashbrown::HashMap;
 use tokio::time::Instant;
 
 use super::counters::{Counters, Owner};
+use super::families::OCCURRENCES;
 use crate::kube::shard::{Ownership, Shard};
 use crate::kube::workloads::objects::{Uid, Workload, WorkloadId};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Life {
-    /// Decides about the shard.
-    uid: Uid,
+    /// Decides about the shard. `None` for the objects of a namespace without a workload, which shards share.
+    uid: Option<Uid>,
     /// The number of its pods and jobs.
     members: usize,
     /// The workload itself is known to exist.
@@ -25,15 +26,20 @@ struct Life {
 /// All workloads that have counters.
 pub(super) struct Totals {
     pub(super) counters: Counters,
+    /// Those of Kubernetes Events.
+    pub(super) events: Counters,
     lives: HashMap<Owner, Life>,
     pub(super) shard: Shard,
     /// The number of changes of the shard.
     pub(super) shard_changes: u32,
+    /// A time not later than the `gone_at` of all workloads.
+    gone_since: Option<Instant>,
 }
 
 impl Totals {
-    pub(super) fn new(counters: Counters) -> Self {
-        Self { counters, lives: HashMap::new(), shard: Shard::ALL, shard_changes: 0 }
+    pub(super) fn new(counters: Counters, events: Counters) -> Self {
+        let (lives, gone_since) = (HashMap::new(), None);
+        Self { counters, events, lives, shard: Shard::ALL, shard_changes: 0, gone_since }
     }
 
     /// Returns the owner of the counters of a workload.
@@ -53,7 +59,7 @@ impl Totals {
     pub(super) fn leave(&mut self, owner: &Owner, now: Instant) {
         if let Some(life) = self.lives.get_mut(owner) {
             life.members = life.members.saturating_sub(1);
-            life.note_end(now);
+            life.note_end(now, &mut self.gone_since);
         }
     }
 
@@ -65,22 +71,60 @@ impl Totals {
             (life.exists, life.gone_at) = (true, None);
         } else if let Some(life) = self.lives.get_mut(&owner) {
             life.exists = false;
-            life.note_end(now);
+            life.note_end(now, &mut self.gone_since);
         }
     }
 
     fn life(&mut self, owner: &Owner, workload: &Workload) -> &mut Life {
-        let uid = Arc::clone(&workload.uid);
-        let new = Life { uid: Arc::clone(&uid), members: 0, exists: false, gone_at: None };
-        let life = self.lives.entry(owner.clone()).or_insert(new);
+        let life = self.lives.entry(owner.clone()).or_default();
         // A new workload may have the name of an old one.
-        life.uid = uid;
+        life.uid = Some(Arc::clone(&workload.uid));
         life
+    }
+
+    /// Notes an event about a workload: if that is gone, its counters are kept from now on as long as if it had just gone.
+    /// The UID is that of a workload that may be unknown.
+    pub(super) fn touch(&mut self, owner: &Owner, uid: Option<&Uid>, now: Instant) {
+        let new = || Life { uid: uid.cloned(), ..Life::default() };
+        self.lives.entry(owner.clone()).or_insert_with(new).note_end(now, &mut self.gone_since);
+    }
+
+    /// Returns the owner of the counters of a namespace's events about objects without a workload.
+    pub(super) fn without_workload(&mut self, namespace: &str, now: Instant) -> Owner {
+        let owner = self.events.owner(&[namespace, "", ""]);
+        self.touch(&owner, None, now);
+        owner
+    }
+
+    /// Returns the owner with these labels, if it is the workload with this UID.
+    pub(super) fn known(&self, labels: [&str; 3], uid: &[u8]) -> Option<Owner> {
+        let owner = self.counters.owner(&labels);
+        let known = self.lives.get(&owner)?.uid.as_deref();
+        (known == Some(uid)).then_some(owner)
+    }
+
+    /// Adds occurrences of a Kubernetes Event and exposes them.
+    pub(super) fn add_event(&mut self, owner: &Owner, values: &[&str], count: u64) {
+        let (counted, exposed) = self.serves(owner);
+        if counted {
+            self.events.add(owner, OCCURRENCES, values, count);
+        }
+        if exposed {
+            self.events.publish(owner);
+        }
+    }
+
+    /// Returns the time since which counters of a workload that is gone have been kept.
+    pub(super) fn gone_since(&self) -> Option<Instant> {
+        self.gone_since
     }
 
     /// Returns whether this process counts the events of a workload, and whether it exposes the counts.
     pub(super) fn serves(&self, owner: &Owner) -> (bool, bool) {
-        let uid = self.lives.get(owner).map_or(&[][..], |life| &life.uid);
+        let Some(uid) = self.lives.get(owner).map_or(Some(&[][..]), |life| life.uid.as_deref())
+        else {
+            return (true, true);
+        };
         match self.shard.ownership(uid) {
             Ownership::Foreign => (false, false),
             Ownership::Gained => (true, false),
@@ -114,10 +158,13 @@ impl Totals {
         self.shard_changes += 1;
         let owners: Vec<Owner> = self.lives.keys().cloned().collect();
         for owner in &owners {
-            match self.serves(owner) {
-                (false, _) => self.counters.remove(owner),
-                (true, false) => self.counters.hide(owner),
-                (true, true) => self.counters.publish(owner),
+            let served = self.serves(owner);
+            for counters in [&mut self.counters, &mut self.events] {
+                match served {
+                    (false, _) => counters.remove(owner),
+                    (true, false) => counters.hide(owner),
+                    (true, true) => counters.publish(owner),
+                }
             }
         }
         true
@@ -129,14 +176,18 @@ impl Totals {
             |life: &Life| life.gone_at.is_some_and(|at| now.duration_since(at) >= retention);
         for (owner, _) in self.lives.extract_if(|_, life| is_over(life)) {
             self.counters.remove(&owner);
+            self.events.remove(&owner);
         }
+        self.gone_since = self.lives.values().filter_map(|life| life.gone_at).min();
     }
 }
 
 impl Life {
-    fn note_end(&mut self, now: Instant) {
+    /// Notes that the workload is gone, if it is.
+    fn note_end(&mut self, now: Instant, gone_since: &mut Option<Instant>) {
         if self.members == 0 && !self.exists {
             self.gone_at = Some(now);
+            gone_since.get_or_insert(now);
         }
     }
 }

@@ -1,0 +1,188 @@
+//! Kubernetes Events: the occurrences that the API counts, by the workload of the object that they are about.
+//!
+//! An event often arrives before the object that it is about. Its occurrences then wait until the workload of that object
+//! is known, but not longer than [`MAX_WAIT`].
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tokio::time::Instant;
+
+use super::counters::Owner;
+use super::objects::{Objects, ScopeId, Seen, Sighting};
+use super::totals::Totals;
+use crate::kube::observed::Metadata;
+use crate::kube::shard::Ownership;
+use crate::kube::workloads::objects::Workload;
+use crate::wire::view::{Str, view};
+
+/// The longest time to wait for the workload of an object.
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// The largest number of events that wait.
+const MAX_WAITING: usize = if cfg!(test) { 20 } else { 10_000 };
+
+/// The time for which the counts of deleted events are kept. Their number is large, and they are deleted an hour after
+/// their last occurrence.
+pub(super) const RECORD_RETENTION: Duration = Duration::from_secs(300);
+
+/// The kinds whose workloads are known from their own list/watches.
+const RESOLVED_KINDS: [&str; 8] = [
+    "CronJob",
+    "DaemonSet",
+    "Deployment",
+    "Job",
+    "Pod",
+    "ReplicaSet",
+    "ReplicationController",
+    "StatefulSet",
+];
+
+view! {
+    /// The fields of an Event of `v1` that the ledger reads. It also shows those of `events.k8s.io`.
+    pub struct Event<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        involved: Involved<'a> = 2 "involvedObject",
+        reason: Str<'a> = 3 "reason",
+        count: i32 = 8 "count",
+        event_type: Str<'a> = 9 "type",
+        series: Option<Series<'a>> = 11 "series",
+    }
+
+    /// The object that an event is about.
+    pub struct Involved<'a> {
+        kind: Str<'a> = 1 "kind",
+        name: Str<'a> = 3 "name",
+        uid: Str<'a> = 4 "uid",
+    }
+
+    /// The repetitions of an event.
+    pub struct Series<'a> {
+        count: i32 = 1 "count",
+    }
+}
+
+/// The part of an event that has been counted.
+#[derive(Debug, Default)]
+pub(super) struct EventRecord {
+    occurrences: u32,
+}
+
+/// New occurrences of an event.
+struct Occurrences {
+    namespace: Box<str>,
+    kind: Box<str>,
+    name: Box<str>,
+    uid: Box<[u8]>,
+    reason: Box<str>,
+    event_type: Box<str>,
+    count: u32,
+}
+
+/// The events of a cluster.
+#[derive(Default)]
+pub(super) struct KubeEvents {
+    pub(super) records: Objects<EventRecord>,
+    /// The occurrences that wait, by the UID of the object that they are about.
+    waiting: HashMap<Box<[u8]>, Vec<Occurrences>>,
+    /// The UIDs with the time at which their occurrences stop waiting, earliest first.
+    queue: VecDeque<(Instant, Box<[u8]>)>,
+}
+
+impl KubeEvents {
+    /// Takes a new or changed event. `workload` is that of the object it is about, if known, and `former` that of an
+    /// object that is gone.
+    pub(super) fn put(
+        &mut self,
+        scope: ScopeId,
+        event: &Event<'_>,
+        (workload, former): (Option<Workload>, Option<&Owner>),
+        totals: &mut Totals,
+        now: Instant,
+    ) {
+        let repeated = event.series.as_ref().map_or(0, |series| series.count);
+        let total = u32::try_from(event.count.max(repeated)).unwrap_or_default().max(1);
+        let Seen { sighting, record, .. } = self.records.put(scope, &event.metadata);
+        // An older state may be shown again.
+        let count = total.saturating_sub(record.occurrences);
+        record.occurrences = record.occurrences.max(total);
+        if count == 0 || sighting == Sighting::Existing {
+            return;
+        }
+        let Event { metadata, involved, reason, event_type, .. } = event;
+        let occurrences = Occurrences {
+            namespace: (*metadata.namespace).into(),
+            kind: (*involved.kind).into(),
+            name: (*involved.name).into(),
+            uid: involved.uid.as_bytes().into(),
+            reason: (**reason).into(),
+            event_type: (**event_type).into(),
+            count,
+        };
+        if let Some(workload) = &workload {
+            occurrences.count(Some(workload), totals, now);
+        } else if let Some(owner) = former {
+            totals.touch(owner, None, now);
+            occurrences.add(owner, totals);
+        } else if RESOLVED_KINDS.contains(&&*involved.kind) && self.queue.len() < MAX_WAITING {
+            self.queue.push_back((now + MAX_WAIT, occurrences.uid.clone()));
+            self.waiting.entry(occurrences.uid.clone()).or_default().push(occurrences);
+        } else {
+            occurrences.count(None, totals, now);
+        }
+    }
+
+    /// Counts the occurrences that wait for the workload of an object.
+    pub(super) fn resolve(
+        &mut self,
+        uid: &[u8],
+        workload: &Workload,
+        totals: &mut Totals,
+        now: Instant,
+    ) {
+        if let Some(waiting) = self.waiting.remove(uid) {
+            waiting.iter().for_each(|event| event.count(Some(workload), totals, now));
+        }
+    }
+
+    /// Returns the time at which the next occurrences stop waiting.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.queue.front().map(|(until, _)| *until)
+    }
+
+    /// Counts the occurrences that have waited for long, without a workload.
+    pub(super) fn end_waits(&mut self, totals: &mut Totals, now: Instant) {
+        while let Some((_, uid)) = self.queue.pop_front_if(|(until, _)| *until <= now) {
+            let waiting = self.waiting.remove(&uid).unwrap_or_default();
+            waiting.iter().for_each(|event| event.count(None, totals, now));
+        }
+    }
+}
+
+impl Occurrences {
+    /// Counts the occurrences for a workload in their own namespace, or for none.
+    fn count(&self, workload: Option<&Workload>, totals: &mut Totals, now: Instant) {
+        let of_namespace = workload.filter(|workload| *workload.id.namespace == *self.namespace);
+        if let Some(workload) = of_namespace {
+            let owner = totals.owner(workload);
+            totals.touch(&owner, Some(&workload.uid), now);
+            self.add(&owner, totals);
+            return;
+        }
+        // A custom workload is known by its pods.
+        let labels = [&*self.namespace, &*self.name, &*self.kind.to_lowercase()];
+        if let Some(owner) = totals.known(labels, &self.uid) {
+            totals.touch(&owner, None, now);
+            self.add(&owner, totals);
+        } else if matches!(totals.shard.ownership(&self.uid), Ownership::Kept | Ownership::Gained) {
+            let owner = totals.without_workload(&self.namespace, now);
+            self.add(&owner, totals);
+        }
+    }
+
+    fn add(&self, owner: &Owner, totals: &mut Totals) {
+        let values = [&*self.kind, &*self.reason, &*self.event_type];
+        totals.add_event(owner, &values, u64::from(self.count));
+    }
+}
