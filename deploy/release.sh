@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds a release: static programs for x86_64 and aarch64 with manual pages and completions, their debug files, licences,
-# a bill of materials, VEX, images as OCI layouts, the chart and the manifests pinned to those images, provenance and checksums.
+# a bill of materials, VEX, images as OCI layouts, the chart and the manifests pinned to those images, the kubectl plugin with its
+# krew manifest, provenance and checksums.
 #
 #   deploy/release.sh DIR              everything
 #   deploy/release.sh build DIR ARCH   DIR/build/ARCH/kstatd and kstatd.debug (ARCH: x86_64, aarch64)
@@ -11,6 +12,7 @@
 #
 # Environment:
 #   KSTATD_REGISTRY       prefix of the image name in the pinned chart and manifests, such as ghcr.io/someone
+#   KSTATD_RELEASE_URL    the URL below which the files of the release are published, for the krew manifest
 #   KSTATD_SIGNING_KEY    a private Ed25519 key (openssl genpkey -algorithm ed25519 -out FILE) that signs SHA256SUMS (SHA256SUMS.sig) and
 #                         the provenance (kstatd-VERSION.intoto.jsonl). `verify` takes the public key (openssl pkey -in FILE -pubout).
 #
@@ -115,12 +117,17 @@ assemble() {
     archive "$out/$name.tar.gz" "$work/$name"
     cp "$built/kstatd.debug" "$work/debug-$arch/$name/"
     archive "$out/$name-debug.tar.gz" "$work/debug-$arch"
+    mkdir -p "$work/plugin-$arch"
+    cp "$built/kstatd" "$work/plugin-$arch/kubectl-kstatd"
+    cp LICENSE "$work/THIRD-PARTY-LICENSES.txt" "$work/plugin-$arch/"
+    archive "$out/kubectl-$name.tar.gz" "$work/plugin-$arch"
     deploy/root-fs.sh "$built/kstatd" "$work/roots/$arch" LICENSE "$work/THIRD-PARTY-LICENSES.txt"
   done
   [ "$found" = 1 ] || { echo "$dir/build has no program: run \`deploy/release.sh build\` first" >&2; exit 1; }
   cp "$work/THIRD-PARTY-LICENSES.txt" "$out/"
   python3 -B deploy/release/images.py Dockerfile "$work/roots" "$dir/images" "$version" "$revision" "$time"
   pin "$dir" "$work/pinned"
+  python3 -B deploy/release/krew.py "$out" "$version" "${KSTATD_RELEASE_URL:-https://github.com/kstatd/kstatd/releases/download/v$version}" >"$out/krew.yaml"
   local statement=$out/kstatd-$version.provenance.json
   python3 -B deploy/release/provenance.py write "$out" "$dir/images" "$version" "$revision" >"$work/statement"
   mv "$work/statement" "$statement"

@@ -433,6 +433,65 @@ fn check_config_prints_every_problem_of_an_options_file() {
     assert_eq!(lines[8], format!("{path}: errors: 7, warnings: 1"));
 }
 
+#[test]
+fn check_config_recognizes_files_by_their_keys() {
+    let dir = tempfile::tempdir().expect("dir");
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("write");
+        path.display().to_string()
+    };
+    let mapping = file("mapping", "mappings:\n- {match: a.*, name: a}\n");
+    let options = file("options", "resources: {pods: {}}\n");
+    let custom = file("custom", "kind: CustomResourceStateMetrics\nspec: {resources: []}\n");
+    let web = file("web", "http_server_config: {http2: false}\n");
+    let output = run("kstatd", ["check-config", &mapping, &options, &custom, &web]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for part in [
+        "mapping: valid, rules: 1",
+        "options: valid, resources: 1",
+        "custom: valid, resources: 0",
+        "web: valid, TLS: no, users: no",
+    ] {
+        assert!(output.stdout.contains(part), "{part}: {}", output.stdout);
+    }
+    // A malformed file is recognized, too, and all problems are listed with their places.
+    let users = file("users", "basic_auth_users: {me: plain}\nrate_limits: {}\n");
+    let broken = file("broken", "mappings:\n- match: [\n");
+    let output = run("kstatd", ["check-config", &broken, &users, &mapping, "-o", "json"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stderr.contains(&format!("{broken}, {users} cannot be used")), "{output:?}");
+    let reports: serde_json::Value = serde_json::from_str(&output.stdout).expect("JSON");
+    let valid: Vec<_> =
+        (0..3).map(|index| reports[index]["valid"].as_bool().expect("a boolean")).collect();
+    assert_eq!(valid, [false, false, true], "{reports}");
+    assert_eq!(reports[1]["problems"][0]["line"], 2, "{reports}");
+    assert_eq!(reports[2]["contents"], "rules: 1");
+    let output = run("kstatd", ["check-config", "--web.config.file", &users]);
+    assert!(
+        output.stdout.contains(": error: line 2, column 1: ") && !output.status.success(),
+        "{output:?}"
+    );
+    let missing = file("tls", "tls_server_config: {cert_file: absent.pem, key_file: absent.key}\n");
+    let output = run("kstatd", ["check-config", &missing]);
+    assert!(output.stdout.contains("absent.pem") && !output.status.success(), "{output:?}");
+    // One that fits no kind, or several, needs the flag.
+    for (text, part) in [
+        ("", "no kind"),
+        ("foo: 1\n", "no kind"),
+        ("mappings: []\nresources: {}\n", "several kinds"),
+    ] {
+        let unclear = file("unclear", text);
+        let output = run("kstatd", ["check-config", &unclear]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        for part in [part, &unclear, "--statsd.mapping-config", "--web.config.file"] {
+            assert!(output.stderr.contains(part), "{part}: {output:?}");
+        }
+    }
+    let output = run("kstatd", ["check-config", "/absent"]);
+    assert!(output.stderr.contains("/absent: No such file"), "{output:?}");
+}
+
 /// `check-config` rejects exactly the files that startup rejects, with the same position and reason.
 #[test]
 fn check_config_and_startup_report_the_same_errors() {

@@ -104,24 +104,69 @@ const UNSAFE: [&str; 11] = [
     "util/descriptors.rs",
 ];
 
-#[test]
-fn unsafe_is_only_in_listed_files() {
-    let mut found = Vec::new();
+/// Returns the path below `src` and the text of each file.
+fn sources() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
     let mut folders = vec![root().join("src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs")
-                && std::fs::read_to_string(&path).unwrap().contains("unsafe_code")
-            {
-                let path = path.strip_prefix(root().join("src")).unwrap();
-                found.push(path.to_str().unwrap().to_owned());
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root().join("src")).unwrap().to_str().unwrap();
+                found.insert(name.to_owned(), std::fs::read_to_string(&path).unwrap());
             }
         }
     }
-    found.sort();
+    found
+}
+
+/// Log messages that are the originals', letter by letter.
+const ORIGINAL_MESSAGES: [&str; 2] = ["error dumping FSM", "counter must be non-negative value"];
+
+/// Collects the messages of log calls: the first text that is not the value of a field.
+#[derive(Default)]
+struct LogMessages(Vec<String>);
+
+impl<'ast> syn::visit::Visit<'ast> for LogMessages {
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        if call.path.segments.first().is_none_or(|first| first.ident != "tracing") {
+            return;
+        }
+        let mut is_value = false;
+        for token in call.tokens.clone() {
+            let text = token.to_string();
+            if text.starts_with('"') && !is_value {
+                return self.0.push(text.trim_matches('"').to_owned());
+            }
+            is_value = text == "=";
+        }
+    }
+}
+
+/// All begin with a capital letter, as those of the originals do.
+#[test]
+fn log_messages_have_one_style() {
+    let (mut count, mut wrong) = (0, Vec::new());
+    for (file, text) in sources() {
+        let mut messages = LogMessages::default();
+        syn::visit::Visit::visit_file(&mut messages, &syn::parse_file(&text).unwrap());
+        count += messages.0.len();
+        messages.0.retain(|message| {
+            let is_lower = message.starts_with(char::is_lowercase);
+            (is_lower || message.ends_with('.')) && !ORIGINAL_MESSAGES.contains(&message.as_str())
+        });
+        wrong.extend(messages.0.iter().map(|message| format!("src/{file}: {message}")));
+    }
+    assert!(count > 100, "{count} messages");
+    assert!(wrong.is_empty(), "messages that begin with no capital letter:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn unsafe_is_only_in_listed_files() {
+    let files = sources().into_iter().filter(|(_, text)| text.contains("unsafe_code"));
+    let found: Vec<String> = files.map(|(file, _)| file).collect();
     assert_eq!(found, UNSAFE);
     // The lint denies it everywhere else.
     let library = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();

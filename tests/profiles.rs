@@ -408,7 +408,7 @@ fn the_command_writes_a_file_and_names_what_it_cannot_compare() {
     let (cpu, heap) = (exporter.fetch("profile?seconds=1").0, exporter.fetch("heap").0);
     let directory = tempfile::tempdir().expect("directory");
     let svg = directory.path().join("change.svg");
-    let output = compare(&heap, &heap, &["-o", svg.to_str().expect("UTF-8")]);
+    let output = compare(&heap, &heap, &["--file", svg.to_str().expect("UTF-8")]);
     assert_eq!((output.status.success(), &*output.stdout), (true, ""), "{}", output.stderr);
     let svg = std::fs::read_to_string(svg).expect("written");
     assert!(svg.contains("<svg") && grown(&svg, "") == 0.0, "{svg}");

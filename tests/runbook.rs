@@ -46,17 +46,19 @@ fn pages_start_with_two_commands_that_the_program_accepts() {
         let first = text.split("\n\n").nth(1).expect("a block after the title");
         let first = commands(first);
         assert_eq!(first.len(), 2, "{}: {first:?}", page.display());
-        assert!(first.iter().any(|command| command.starts_with("kstatd status ")), "{first:?}");
-        for command in commands(&text).iter().filter(|command| command.starts_with("kstatd ")) {
+        assert!(first.iter().any(|command| command.contains("kstatd status ")), "{first:?}");
+        for command in commands(&text) {
+            let (program, usage) = match command.split_once("kstatd ") {
+                Some(("", _)) => ("kstatd", "Usage: kstatd "),
+                Some(("kubectl ", _)) => ("kubectl-kstatd", "Usage: kubectl kstatd "),
+                _ => continue,
+            };
             // Arguments are parsed in order, so that an unknown one is an error before the help.
-            let mut args = words(command).split_off(1);
+            let mut args = words(command.trim_start_matches("kubectl ")).split_off(1);
             args.push("--help".to_owned());
-            let output = run("kstatd", &args);
+            let output = run(program, &args);
             let problem = format!("{}: {command}: {output:?}", page.display());
-            assert!(
-                output.status.success() && output.stdout.contains("Usage: kstatd "),
-                "{problem}"
-            );
+            assert!(output.status.success() && output.stdout.contains(usage), "{problem}");
             accepted += 1;
         }
     }

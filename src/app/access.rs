@@ -1,11 +1,21 @@
 //! Connections of commands to servers: flags, credentials and the event loop.
 
+use std::path::PathBuf;
+
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::native::AccessArgs;
+use crate::cli::process::{ClusterArgs, DEFAULT_ADDRESS, ProcessArgs};
 use crate::config_file;
 use crate::kube::client::endpoint::Access;
+use crate::kube::{Client, ClientOptions};
 use crate::telemetry::VERSION;
+use crate::tools::bundle::Subject;
+use crate::tools::check::pods;
+use crate::tools::process_client::ProcessClient;
+
+/// The default port of own metrics and profiles.
+const TELEMETRY_PORT: u16 = 8081;
 
 /// Returns the `User-Agent` of commands.
 pub(crate) fn user_agent() -> String {
@@ -45,4 +55,80 @@ pub(crate) fn access(args: AccessArgs) -> Result<Access, String> {
         username: args.username,
         password,
     })
+}
+
+/// Returns the settings of kubectl for the API server.
+pub(crate) fn api_server(args: ClusterArgs) -> ClientOptions {
+    ClientOptions {
+        kubeconfig: args.kubeconfig.or_else(default_kubeconfig),
+        context: args.context,
+        environment: true,
+        user_agent: user_agent(),
+        ..ClientOptions::default()
+    }
+}
+
+/// Returns kubectl's default file, unless the variable `KUBECONFIG` names others or there is none.
+fn default_kubeconfig() -> Option<PathBuf> {
+    let is_named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
+    let file = PathBuf::from(std::env::var_os("HOME")?).join(".kube/config");
+    (!is_named && file.exists()).then_some(file)
+}
+
+/// Returns a client for the main listener of the process that the flags select. Finds its pod first, if it is one.
+///
+/// # Errors
+/// The flags are invalid, or there is not exactly one such pod.
+pub(crate) async fn process(args: ProcessArgs) -> Result<ProcessClient, String> {
+    Ok(subject(args, None).await?.main)
+}
+
+/// Returns clients for all listeners of the process that the flags select.
+///
+/// # Errors
+/// As [`process`].
+pub(crate) async fn subject(
+    args: ProcessArgs,
+    telemetry_addr: Option<String>,
+) -> Result<Subject, String> {
+    if !args.is_pod() {
+        let addr = args.addr.as_deref().unwrap_or(DEFAULT_ADDRESS);
+        let telemetry_addr = telemetry_addr.unwrap_or_else(|| with_port(addr, TELEMETRY_PORT));
+        let (access, agent) = (access(args.access)?, user_agent());
+        let main = ProcessClient::new(addr, access.clone(), &agent)?;
+        let telemetry = ProcessClient::new(&telemetry_addr, access, &agent)?;
+        return Ok(Subject { main, telemetry, pod: None });
+    }
+    let client = Client::new(&api_server(args.cluster)).await.map_err(|error| error.to_string())?;
+    let pod = pods::only(&client, args.namespace, args.target.as_deref()).await?;
+    Ok(Subject::of_pod(&client, &pod))
+}
+
+/// Returns an address with another port, without its path.
+fn with_port(address: &str, port: u16) -> String {
+    let (scheme, rest) = match address.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), address),
+    };
+    let host = rest.split('/').next().unwrap_or_default();
+    let is_port = |port: &&(&str, &str)| port.1.bytes().all(|byte| byte.is_ascii_digit());
+    let host = host.rsplit_once(':').as_ref().filter(is_port).map_or(host, |(host, _)| host);
+    format!("{scheme}{host}:{port}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_replaced() {
+        for (address, expected) in [
+            ("localhost:8080", "localhost:1"),
+            ("https://me:pw@[::1]:8080/x", "https://me:pw@[::1]:1"),
+            ("h", "h:1"),
+            ("[::1]", "[::1]:1"),
+        ] {
+            assert_eq!(with_port(address, 1), expected);
+        }
+    }
 }

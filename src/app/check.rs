@@ -1,12 +1,11 @@
 //! `kstatd check`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::access::{access, command_runtime, user_agent};
+use super::access::{access, api_server, command_runtime, user_agent};
 use super::output::{print, print_error};
 use crate::cli::check::ClusterCheckArgs;
-use crate::kube::{Client, ClientOptions};
+use crate::kube::Client;
 use crate::tools::check::inventory::{Inventory, Selection};
 use crate::tools::check::report::Report;
 use crate::tools::check::{self, health};
@@ -46,24 +45,11 @@ async fn run(args: ClusterCheckArgs) -> Result<Report, String> {
         let inventory = Inventory { objects, ..Inventory::default() };
         return check::before(&inventory, &selection, None).await;
     }
-    let options = ClientOptions {
-        kubeconfig: args.kubeconfig.or_else(default_kubeconfig),
-        context: args.context,
-        environment: true,
-        user_agent: user_agent(),
-        ..ClientOptions::default()
-    };
+    let options = api_server(args.cluster);
     let client = Client::new(&options).await.map_err(|error| error.to_string())?;
     let inventory = Inventory::read(&client, &selection).await?;
     match args.pre {
         true => check::before(&inventory, &selection, Some(&client)).await,
         false => check::after(&inventory, &selection, &client).await,
     }
-}
-
-/// Returns kubectl's default file, unless the variable `KUBECONFIG` names others or there is none.
-fn default_kubeconfig() -> Option<PathBuf> {
-    let is_named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
-    let file = PathBuf::from(std::env::var_os("HOME")?).join(".kube/config");
-    (!is_named && file.exists()).then_some(file)
 }

@@ -2,20 +2,22 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use serde_json::json;
 
-use super::access::{self, command_runtime, user_agent};
+use super::access::{self, command_runtime};
 use super::output::{print, print_error};
-use super::{diff, personality, run};
+use super::personality::{self, Personality};
+use super::{diff, run};
 use crate::cli::kube_args::KubeArgs;
 use crate::cli::native::{
     CardinalityCommand, CheckArgs, Cli, CliCommand, CustomCommand, DraftArgs, ExplainArgs,
-    ExplainCommand, ObjectArgs, RbacArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs, RunArgs,
-    StatusArgs,
+    ExplainCommand, KubectlCli, LogArgs, ObjectArgs, RbacArgs, RenderCommand, RenderKubeArgs,
+    RenderStatsdArgs, StatusArgs,
 };
 use crate::cli::profile::{ProfileCommand, ProfileDiffArgs};
 use crate::cli::statsd_flags::StatsdArgs;
@@ -27,20 +29,25 @@ use crate::resources::custom;
 use crate::statsd::explain as statsd_explain;
 use crate::statsd::mapping;
 use crate::status::words::json_line;
-use crate::telemetry::VERSION;
-use crate::tools::process_client::ProcessClient;
+use crate::telemetry::{REVISION, TOOLCHAIN, VERSION};
+use crate::tools::check_config::FileKind;
 use crate::tools::{
     check_config, custom_draft, explain, manifests, profile, rbac, render_kube, render_statsd,
     status,
 };
 
-/// Parses the command line and runs the command.
-pub fn main(argv: Vec<OsString>) -> ExitCode {
+/// Parses the command line of kstatd, or of kubectl-kstatd, and runs the command.
+pub fn main(argv: Vec<OsString>, is_kubectl: bool) -> ExitCode {
     // 1 is a result of these commands.
     let is_comparison =
         argv.get(1).is_some_and(|word| word == "diff" || word == "check" || word == "shadow");
-    let cli = match Cli::try_parse_from(argv) {
-        Ok(cli) => cli,
+    let command = match is_kubectl {
+        true => KubectlCli::try_parse_from(argv).map(|cli| cli.command.into()),
+        false => Cli::try_parse_from(argv)
+            .map(|cli| cli.command.unwrap_or_else(|| CliCommand::Run(Box::new(cli.run)))),
+    };
+    let command = match command {
+        Ok(command) => command,
         Err(error) => {
             // Help and version go to standard output and exit with 0; everything else is an error.
             let failed = error.use_stderr();
@@ -55,51 +62,52 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
             };
         }
     };
-    let outcome = match cli.command {
-        None => run(&cli.run),
-        Some(CliCommand::Run(args)) => run(&args),
+    let outcome = match command {
+        CliCommand::Run(args) => serve(personality::kstatd(&args), &args.log),
         #[cfg(feature = "demo")]
-        Some(CliCommand::Demo(args)) => super::demo::main(&args),
+        CliCommand::Demo(args) => super::demo::main(&args),
         #[cfg(not(feature = "demo"))]
-        Some(CliCommand::Demo(_)) => {
+        CliCommand::Demo(_) => {
             Err("this build does not include `demo`; build the image target `demo`, or run `cargo run --release -- demo` in the source tree"
                 .to_owned())
         }
-        Some(CliCommand::Render { what: RenderCommand::Kube(args) }) => render(&args),
-        Some(CliCommand::Render { what: RenderCommand::Statsd(args) }) => render_statsd(&args),
-        Some(CliCommand::Status(args)) => return status(args),
-        Some(CliCommand::Top(args)) => return super::top::main(*args),
-        Some(CliCommand::Explain(args)) => match args.what {
+        CliCommand::Render { what: RenderCommand::Kube(args) } => render(&args),
+        CliCommand::Render { what: RenderCommand::Statsd(args) } => render_statsd(&args),
+        CliCommand::Status(args) => return status(args),
+        CliCommand::Top(args) => return super::top::main(*args),
+        CliCommand::Bundle(args) => return super::bundle::main(*args),
+        CliCommand::Explain(args) => match args.what {
             Some(ExplainCommand::Object(args)) => explain_object(args),
             None => explain(*args),
         },
-        Some(CliCommand::Cardinality { what: CardinalityCommand::Suggest(args) }) => {
+        CliCommand::Cardinality { what: CardinalityCommand::Suggest(args) } => {
             super::cardinality::suggest(*args)
         }
-        Some(CliCommand::Check(args)) => return super::check::main(*args),
-        Some(CliCommand::CheckConfig(args)) => check(&args),
-        Some(CliCommand::Custom { what: CustomCommand::Draft(args) }) => draft(&args),
-        Some(CliCommand::Node(args)) => {
-            crate::telemetry::log::init(config::own_log(&args.log));
-            run::main(personality::node(&args))
+        CliCommand::Check(args) => return super::check::main(*args),
+        CliCommand::CheckConfig(args) => check(args),
+        CliCommand::Custom { what: CustomCommand::Draft(args) } => draft(&args),
+        CliCommand::Node(args) => serve(personality::node(&args), &args.log),
+        CliCommand::Overhead(args) => super::overhead::main(args),
+        CliCommand::Profile { what: ProfileCommand::Diff(args) } => profile_diff(&args),
+        CliCommand::Rbac(args) => rbac(&args),
+        CliCommand::Diff(args) => return diff::main(*args).into(),
+        CliCommand::Shadow(args) => return super::shadow::main(*args).into(),
+        CliCommand::Version(output) => {
+            let version = json!({"version": VERSION, "revision": REVISION, "toolchain": TOOLCHAIN});
+            let text = || format!("kstatd {VERSION}\n");
+            return print(&if output.is_json() { json_line(&version) } else { text() });
         }
-        Some(CliCommand::Overhead(args)) => super::overhead::main(args),
-        Some(CliCommand::Profile { what: ProfileCommand::Diff(args) }) => profile_diff(&args),
-        Some(CliCommand::Rbac(args)) => rbac(&args),
-        Some(CliCommand::Diff(args)) => return diff::main(*args).into(),
-        Some(CliCommand::Shadow(args)) => return super::shadow::main(*args).into(),
-        Some(CliCommand::Version) => return print(&format!("kstatd {VERSION}\n")),
-        Some(CliCommand::Completion { shell }) => return print(&completion::kstatd(shell)),
-        Some(CliCommand::Man { command, out: None }) => match manual::page(&command) {
+        CliCommand::Completion { shell } => return print(&completion::kstatd(shell)),
+        CliCommand::Man { command, out: None } => match manual::page(&command) {
             Ok(page) => return print(&page),
             Err(error) => Err(error),
         },
-        Some(CliCommand::Man { out: Some(folder), .. }) => manual::write(&folder),
+        CliCommand::Man { out: Some(folder), .. } => manual::write(&folder),
         // Handled before this parser runs, unless options precede the name.
-        Some(CliCommand::KubeStateMetrics(foreign)) => {
+        CliCommand::KubeStateMetrics(foreign) => {
             return super::kube_state_metrics::main(&foreign.args);
         }
-        Some(CliCommand::StatsdExporter(foreign)) => {
+        CliCommand::StatsdExporter(foreign) => {
             return super::statsd_exporter::main(&foreign.args);
         }
     };
@@ -112,10 +120,11 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Runs `kstatd run`.
-fn run(args: &RunArgs) -> Result<(), String> {
-    crate::telemetry::log::init(config::own_log(&args.log));
-    run::main(personality::kstatd(args))
+/// Runs `kstatd run` or `kstatd node`.
+fn serve(personality: Personality, log: &LogArgs) -> Result<(), String> {
+    crate::telemetry::log::init(config::own_log(log));
+    tracing::info!(version = VERSION, revision = REVISION, "Starting {}", personality.program);
+    run::main(personality)
 }
 
 fn format(openmetrics: bool) -> Format {
@@ -217,12 +226,11 @@ fn mapper(statsd: &StatsdArgs) -> Result<Mapper, String> {
 
 /// Prints the explanation of each line. Fails if any line is rejected.
 fn explain(args: ExplainArgs) -> Result<(), String> {
-    let ExplainArgs { what: _, lines, all, addr, output, access, statsd } = args;
+    let ExplainArgs { what: _, lines, all, output, process, statsd } = args;
     let (statsd, mut refused, mut answers) = (&statsd.0, 0, Vec::new());
-    if let Some(addr) = addr {
-        let access = access::access(access)?;
+    if process.addr.is_some() || process.is_pod() {
         let runtime = command_runtime()?;
-        let process = ProcessClient::new(&addr, access, &user_agent())?;
+        let process = runtime.block_on(access::process(process))?;
         for line in &lines {
             let explained = runtime.block_on(explain::ask(&process, line.as_bytes(), all))?;
             refused += usize::from(!explained.accepted);
@@ -253,10 +261,11 @@ fn explain(args: ExplainArgs) -> Result<(), String> {
 
 /// Prints why an object has its series, or none. Fails if it has none.
 fn explain_object(args: ObjectArgs) -> Result<(), String> {
-    let ObjectArgs { resource, object, addr, output, access } = args;
-    let process = ProcessClient::new(&addr, access::access(access)?, &user_agent())?;
-    let asked = explain::ask_about_object(&process, &resource, &object);
-    let explained = command_runtime()?.block_on(asked)?;
+    let ObjectArgs { resource, object, output, process } = args;
+    let explained = command_runtime()?.block_on(async {
+        let process = access::process(process).await?;
+        explain::ask_about_object(&process, &resource, &object).await
+    })?;
     let series = explained.series;
     match output.is_json() {
         true => print(&json_line(&explained.json())),
@@ -286,7 +295,7 @@ fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
 fn profile_diff(args: &ProfileDiffArgs) -> Result<(), String> {
     let svg = profile::diff(&args.base, &args.profile, args.normalize);
     let svg = svg.map_err(|error| error.to_string())?;
-    match &args.output {
+    match &args.file {
         Some(path) => {
             std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))
         }
@@ -345,13 +354,13 @@ fn rbac(args: &RbacArgs) -> Result<(), String> {
 
 /// Prints the status of a running process and returns it as the exit code.
 fn status(args: StatusArgs) -> ExitCode {
-    let StatusArgs { addr, output, access } = args;
-    let process =
-        access::access(access).and_then(|access| ProcessClient::new(&addr, access, &user_agent()));
-    let (state, text) = match (process, command_runtime()) {
-        (Ok(process), Ok(runtime)) => runtime.block_on(status::fetch(&process, output.is_json())),
-        (Err(error), _) | (_, Err(error)) => (status::ProcessState::Down, error),
-    };
+    let StatusArgs { output, process } = args;
+    let fetched = command_runtime().and_then(|runtime| {
+        runtime.block_on(async {
+            Ok(status::fetch(&access::process(process).await?, output.is_json()).await)
+        })
+    });
+    let (state, text) = fetched.unwrap_or_else(|error| (status::ProcessState::Down, error));
     match state {
         status::ProcessState::Down => print_error(text.trim_end()),
         _ => drop(print(&text)),
@@ -360,34 +369,48 @@ fn status(args: StatusArgs) -> ExitCode {
 }
 
 /// Prints every problem of the given files. Fails if any file has an error.
-fn check(args: &CheckArgs) -> Result<(), String> {
-    if args.mapping.is_none() && args.options.is_none() && args.custom.is_none() {
-        return Err("no file given: use --statsd.mapping-config, --config or --custom-resource-state-config-file"
+fn check(args: CheckArgs) -> Result<(), String> {
+    let CheckArgs { any, mapping, options, custom, web, files, output } = args;
+    let named = [
+        (FileKind::Mapping, mapping),
+        (FileKind::Options, options),
+        (FileKind::CustomResources, custom),
+        (FileKind::Web, web),
+    ];
+    let mut all: Vec<_> =
+        named.into_iter().filter_map(|(kind, path)| Some((kind, path?))).collect();
+    for path in any {
+        all.push((FileKind::of(&path)?, path));
+    }
+    if all.is_empty() {
+        return Err("no file given: name files, with --statsd.mapping-config, --config, --custom-resource-state-config-file or \
+                    --web.config.file if their keys do not tell their kind"
             .to_owned());
     }
-    let mut broken = Vec::new();
-    if let Some(path) = &args.mapping {
-        let report = check_config::mapping(path);
-        print(&report.text);
-        broken.extend(report.failed.then(|| path.display().to_string()));
+    let definitions = match all.iter().any(|(kind, _)| *kind == FileKind::CustomResources) {
+        true => manifests::load(&files).map_err(|error| error.to_string())?,
+        false => Vec::new(),
+    };
+    let report = |(kind, path): &(FileKind, PathBuf)| match kind {
+        FileKind::Mapping => Ok(check_config::mapping(path)),
+        FileKind::Options => Ok(options_report(path)),
+        FileKind::CustomResources => check_config::custom_resources(path, &definitions),
+        FileKind::Web => Ok(check_config::web(path)),
+    };
+    let reports: Result<Vec<check_config::Report>, _> = all.iter().map(report).collect();
+    let reports = reports.map_err(|error| error.to_string())?;
+    if output.is_json() {
+        print(&json_line(&reports.iter().map(check_config::Report::json).collect::<Vec<_>>()));
+    } else {
+        reports.iter().for_each(|report| drop(print(&report.text())));
     }
-    if let Some(path) = &args.options {
-        let report = options(path);
-        print(&report.text);
-        broken.extend(report.failed.then(|| path.display().to_string()));
-    }
-    if let Some(path) = &args.custom {
-        let definitions = manifests::load(&args.files).map_err(|error| error.to_string())?;
-        let report = check_config::custom_resources(path, &definitions)
-            .map_err(|error| error.to_string())?;
-        print(&report.text);
-        broken.extend(report.failed.then(|| path.display().to_string()));
-    }
+    let broken: Vec<&str> =
+        reports.iter().filter(|report| report.failed()).map(check_config::Report::file).collect();
     if broken.is_empty() { Ok(()) } else { Err(format!("{} cannot be used", broken.join(", "))) }
 }
 
 /// Checks an options file as if it were the only configuration of kube-state-metrics.
-fn options(path: &Path) -> check_config::Report {
+fn options_report(path: &Path) -> check_config::Report {
     let text = match config_file::read(path) {
         Ok(text) => text,
         Err(reason) => return check_config::Report::unreadable(path, &reason),

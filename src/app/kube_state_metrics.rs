@@ -8,6 +8,7 @@ use crate::cli::flag::Flag;
 use crate::cli::kube_flags;
 use crate::cli::kube_flags::KubeArgs;
 use crate::cli::{completion, config, native, pflag};
+use crate::telemetry::{REVISION, VERSION};
 
 const ABOUT: &str =
     "Metrics for the state of Kubernetes objects, as kube-state-metrics serves them.";
@@ -48,7 +49,7 @@ fn run(args: &KubeArgs) -> ExitCode {
         let flags = args.klog.ignored_flags.join(", ");
         tracing::warn!(flags, "Logging flags without effect: the log goes to stderr");
     }
-    tracing::info!("Starting kube-state-metrics");
+    tracing::info!(version = VERSION, revision = REVISION, "Starting kube-state-metrics");
     match run::main(personality::kube_state_metrics(args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

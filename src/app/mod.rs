@@ -5,6 +5,7 @@
 //! and files, and shuts them down. [`process`] contains the runtime, signals and file watches.
 
 mod access;
+mod bundle;
 mod cardinality;
 mod check;
 mod config_reloader;
@@ -41,13 +42,17 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     if let Some(name) = by_name {
         return original(name, &argv, 1);
     }
+    // The plugin of kubectl.
+    if program.is_some_and(|name| name == "kubectl-kstatd" || name == "kubectl_kstatd") {
+        return kstatd::main(argv, true);
+    }
     let word = |index: usize| argv.get(index).map(|word| word.to_string_lossy());
     let named = |index| word(index).and_then(|word| name_of(&word));
     match (named(1), word(1).as_deref(), named(2)) {
         (Some(name), ..) => original(name, &argv, 2),
         // `kstatd help statsd_exporter` prints the help of that program.
         (None, Some("help"), Some(name)) => original_help(name),
-        _ => kstatd::main(argv),
+        _ => kstatd::main(argv, false),
     }
 }
 

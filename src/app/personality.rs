@@ -31,6 +31,7 @@ use crate::server::routes::statsd_exporter::Lifecycle;
 use crate::server::routes::{
     kube_state_metrics as original_kube, native, statsd_exporter as original_statsd, telemetry,
 };
+use crate::server::support;
 use crate::status::Board;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::metric::Row;
@@ -130,6 +131,12 @@ impl RouterContext<'_> {
         self.with_side_metrics(recorder)
     }
 
+    /// Returns the routes for support archives.
+    fn support(&self) -> impl Fn() -> Router + Send + Sync + 'static {
+        let (board, web_config) = (Arc::clone(self.board), self.config.web_config.clone());
+        move || support::routes(&board, web_config.clone())
+    }
+
     fn checks(&self) -> Checks {
         let health = self.sides.iter().filter_map(|running| running.side.health());
         let (ready, live) = health.map(|health| (health.ready, health.live)).unzip();
@@ -209,6 +216,7 @@ fn native_routers(context: &RouterContext<'_>) -> Routers {
     let board = Arc::clone(context.board);
     let (series, profiles) = (context.series(), context.config.profiles);
     let (lifecycle, standby) = (lifecycle(context), context.standby.cloned());
+    let support = context.support();
     Box::new(move |role, gzip| match role {
         Role::Main => {
             let readiness = readiness.clone();
@@ -221,6 +229,7 @@ fn native_routers(context: &RouterContext<'_>) -> Routers {
         }
         Role::Telemetry => {
             let router = telemetry::router(&own, "kstatd", true, &checks, &board);
+            let router = router.merge(support());
             let router = with_polls(router, standby.as_ref());
             match profiles {
                 Profiles::ThisHost => router.restrict(pprof::PREFIX),
@@ -263,7 +272,7 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
             let livez = context.sides.iter().find_map(|running| running.side.liveness());
             let (http, own) = (context.telemetry.http.clone(), context.own_metrics());
             let (board, series) = (Arc::clone(context.board), context.series());
-            let standby = context.standby.cloned();
+            let (standby, support) = (context.standby.cloned(), context.support());
             Box::new(move |role, gzip| match role {
                 Role::Main => {
                     let livez = livez.clone();
@@ -273,7 +282,7 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
                 Role::Telemetry => {
                     let router =
                         telemetry::router(&own, "kube-state-metrics", false, &checks, &board);
-                    with_polls(router, standby.as_ref())
+                    with_polls(router.merge(support()), standby.as_ref())
                 }
             })
         },
@@ -314,7 +323,7 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
             let lifecycle = lifecycle(context);
             let http = context.telemetry.http.clone();
             let board = Arc::clone(context.board);
-            let series = context.series();
+            let (series, support) = (context.series(), context.support());
             Box::new(move |_, _| {
                 let path = &args.web_telemetry_path;
                 original_statsd::router(
@@ -326,6 +335,7 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
                     &board,
                     &http,
                 )
+                .merge(support())
             })
         },
         announce: |_, address| tracing::info!(addr = %address, "Accepting Prometheus Requests"),

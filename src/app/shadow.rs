@@ -29,7 +29,7 @@ pub(crate) fn main(args: ShadowArgs) -> Outcome {
 }
 
 fn outcome(args: ShadowArgs) -> Result<Outcome, String> {
-    let output = args.output;
+    let output = if args.json { ShadowOutput::Json } else { args.output };
     // A page that is read from the log of a Job must not be mixed with anything else.
     let say = |text: &str| {
         if output == ShadowOutput::Text {

@@ -3,10 +3,9 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use super::access::{access, command_runtime, user_agent};
+use super::access::{self, command_runtime};
 use super::output::{print, print_error};
 use crate::cli::native::{TopArgs, TopSort};
-use crate::tools::process_client::ProcessClient;
 use crate::tools::status::ProcessState;
 use crate::tools::terminal;
 use crate::tools::top::{Sort, View, fetch};
@@ -29,9 +28,9 @@ pub(crate) fn main(args: TopArgs) -> ExitCode {
 }
 
 fn top(args: TopArgs) -> Result<ProcessState, String> {
-    let TopArgs { metric, addr, sort, output, once, interval, rows, access: flags } = args;
+    let TopArgs { metric, sort, output, once, interval, rows, process } = args;
     let (runtime, json) = (command_runtime()?, output.is_json());
-    let process = ProcessClient::new(&addr, access(flags)?, &user_agent())?;
+    let process = runtime.block_on(access::process(process))?;
     let sort = match sort {
         TopSort::Series => Sort::Series,
         TopSort::Growth => Sort::Growth,

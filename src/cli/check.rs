@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::native::is_name;
+use super::process::ClusterArgs;
 use super::shared::{AccessArgs, OutputArgs};
 
 /// Flags of `kstatd check`.
@@ -19,7 +21,7 @@ use super::shared::{AccessArgs, OutputArgs};
 )]
 pub struct ClusterCheckArgs {
     /// Name of the workload, as NAME or KIND/NAME (deployment, statefulset, daemonset) [default: each one found]
-    #[arg(value_name = "WORKLOAD", value_parser = workload)]
+    #[arg(value_name = "WORKLOAD", value_parser = WorkloadName::parse)]
     pub workload: Option<WorkloadName>,
     /// Check what runs now, before kstatd replaces it
     #[arg(long, conflicts_with = "addr")]
@@ -31,12 +33,9 @@ pub struct ClusterCheckArgs {
     /// Namespace of the workload [default: all]
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Path of a kubeconfig file [default: KUBECONFIG, ~/.kube/config, then the service account of the pod]
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig
-    #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
+    /// Flags that select the API server.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// Report the health of the process at this address instead; prefix with https:// for TLS
     #[arg(long, value_name = "HOST:PORT|URL", conflicts_with_all = ["kubeconfig", "context", "namespace", "workload"])]
     pub addr: Option<String>,
@@ -57,16 +56,26 @@ pub struct WorkloadName {
     pub name: String,
 }
 
-/// Parses NAME or KIND/NAME, with kubectl's names of the kinds.
-fn workload(text: &str) -> Result<WorkloadName, String> {
-    let Some((kind, name)) = text.split_once('/') else {
-        return Ok(WorkloadName { kind: None, name: text.to_owned() });
-    };
-    let kind = match kind.trim_end_matches(".apps") {
-        "deploy" | "deployment" | "deployments" => "Deployment",
-        "sts" | "statefulset" | "statefulsets" => "StatefulSet",
-        "ds" | "daemonset" | "daemonsets" => "DaemonSet",
-        _ => return Err("the kind must be deployment, statefulset or daemonset".to_owned()),
-    };
-    Ok(WorkloadName { kind: Some(kind), name: name.to_owned() })
+impl WorkloadName {
+    /// Parses NAME or KIND/NAME, with kubectl's names of the kinds.
+    ///
+    /// # Errors
+    /// The kind is not that of a workload, or the name is not one of Kubernetes.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (kind, name) = match text.split_once('/') {
+            None => (None, text),
+            Some((kind, name)) => (Some(kind), name),
+        };
+        let kind = match kind.map(|kind| kind.trim_end_matches(".apps")) {
+            None => None,
+            Some("deploy" | "deployment" | "deployments") => Some("Deployment"),
+            Some("sts" | "statefulset" | "statefulsets") => Some("StatefulSet"),
+            Some("ds" | "daemonset" | "daemonsets") => Some("DaemonSet"),
+            _ => return Err("the kind must be deployment, statefulset or daemonset".to_owned()),
+        };
+        if !is_name(name) {
+            return Err(format!("{name:?} is not a name of a Kubernetes object"));
+        }
+        Ok(Self { kind, name: name.to_owned() })
+    }
 }

@@ -5,6 +5,7 @@
 //! validate and store values; [`config`] combines these with the options file into a
 //! [`config::Config`], which [`app`](crate::app) executes.
 
+pub(crate) mod bundle;
 pub(crate) mod check;
 pub(crate) mod clap_table;
 pub(crate) mod completion;
@@ -25,6 +26,7 @@ mod node_options;
 pub mod options_file;
 pub(crate) mod overhead;
 pub(crate) mod pflag;
+pub(crate) mod process;
 pub(crate) mod profile;
 pub(crate) mod read_options;
 pub(crate) mod removed;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::bundle::BundleArgs;
 use super::check::ClusterCheckArgs;
 use super::clap_table::{FlagSelection, Table};
 use super::flag::Flag;
@@ -14,6 +15,7 @@ use super::kube_args::SHARED_LIMITS;
 use super::kube_flags::{self, KubeArgs};
 use super::node::NodeArgs;
 use super::overhead::OverheadArgs;
+use super::process::ProcessArgs;
 use super::profile::ProfileCommand;
 use super::shadow::ShadowArgs;
 pub use super::shared::{AccessArgs, LogArgs, LogLevel, LogStyle, OutputArgs, Profiles};
@@ -43,6 +45,62 @@ pub struct Cli {
     pub run: RunArgs,
 }
 
+/// The command line under the name kubectl-kstatd, a plugin of kubectl.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubectl-kstatd",
+    bin_name = "kubectl kstatd",
+    version,
+    about = "Ask the kstatd in a cluster, through the proxy of the API server",
+    max_term_width = 100
+)]
+pub struct KubectlCli {
+    /// The command.
+    #[command(subcommand)]
+    pub command: KubectlCommand,
+}
+
+/// The commands of the plugin.
+#[derive(Debug, Subcommand)]
+pub enum KubectlCommand {
+    /// Show the health of a pod; exits with 0 if OK or WARN, 1 if DEGRADED, 2 if there is no answer
+    Status(StatusArgs),
+    /// Show the metrics and labels with the most series of a pod; exit codes as for `status`
+    Top(Box<TopArgs>),
+    /// Write a support archive of a pod, without secrets
+    Bundle(Box<BundleArgs>),
+    /// Ask a pod to explain a StatsD line, or why an object has its series
+    Explain(Box<ExplainArgs>),
+    /// Check what a swap of the originals would change, or the health of an installation
+    Check(Box<ClusterCheckArgs>),
+}
+
+impl From<KubectlCommand> for CliCommand {
+    fn from(command: KubectlCommand) -> Self {
+        let mut command = match command {
+            KubectlCommand::Status(args) => Self::Status(args),
+            KubectlCommand::Top(args) => Self::Top(args),
+            KubectlCommand::Bundle(args) => Self::Bundle(args),
+            KubectlCommand::Explain(args) => Self::Explain(args),
+            KubectlCommand::Check(args) => Self::Check(args),
+        };
+        let process = match &mut command {
+            Self::Status(args) => Some(&mut args.process),
+            Self::Top(args) => Some(&mut args.process),
+            Self::Bundle(args) => Some(&mut args.process),
+            Self::Explain(args) => Some(match &mut args.what {
+                Some(ExplainCommand::Object(args)) => &mut args.process,
+                None => &mut args.process,
+            }),
+            _ => None,
+        };
+        if let Some(process) = process {
+            process.is_kubectl = true;
+        }
+        command
+    }
+}
+
 /// The commands of kstatd.
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
@@ -69,6 +127,8 @@ pub enum CliCommand {
     /// Show the metrics and labels with the most series of a running process; exit codes as for
     /// `status`
     Top(Box<TopArgs>),
+    /// Write a support archive of a running process, without secrets
+    Bundle(Box<BundleArgs>),
     /// Explain how a StatsD line is parsed, which mapping rules are tried, and which series result; or
     /// why an object has its series
     Explain(Box<ExplainArgs>),
@@ -105,7 +165,7 @@ pub enum CliCommand {
     /// Run kstatd next to a running original: differences and costs
     Shadow(Box<ShadowArgs>),
     /// Print the version
-    Version,
+    Version(OutputArgs),
     /// Generate a completion script
     Completion {
         /// The shell.
@@ -238,15 +298,12 @@ pub struct RenderStatsdArgs {
 /// Flags of `kstatd status`.
 #[derive(Clone, Debug, Args)]
 pub struct StatusArgs {
-    /// Address of any listener of the process; prefix with https:// for TLS
-    #[arg(long, value_name = "HOST:PORT|URL", default_value = "localhost:8080")]
-    pub addr: String,
     /// The output format.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Access flags.
+    /// The process.
     #[command(flatten)]
-    pub access: AccessArgs,
+    pub process: ProcessArgs,
 }
 
 /// Flags of `kstatd top`.
@@ -255,9 +312,6 @@ pub struct TopArgs {
     /// Show the labels of this metric, with the number of values and examples
     #[arg(value_name = "METRIC")]
     pub metric: Option<String>,
-    /// Address of the process's main listener; prefix with https:// for TLS
-    #[arg(long, value_name = "HOST:PORT|URL", default_value = "localhost:8080")]
-    pub addr: String,
     /// Sort order; lines sorts by events per mapping rule and per unmapped name
     #[arg(long, value_enum, default_value_t)]
     pub sort: TopSort,
@@ -273,9 +327,9 @@ pub struct TopArgs {
     /// Maximum rows of the table [default: the height of the terminal, else 20]
     #[arg(long, value_name = "N", value_parser = rows)]
     pub rows: Option<usize>,
-    /// Access flags.
+    /// The process.
     #[command(flatten)]
-    pub access: AccessArgs,
+    pub process: ProcessArgs,
 }
 
 /// The sort order of `kstatd top`.
@@ -300,8 +354,7 @@ fn rows(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Flags that control local parsing; they conflict with `--addr`, because a running process uses
-/// its own.
+/// Flags that control local parsing; they conflict with asking a running process, which uses its own.
 const LOCAL_PARSING_FLAGS: [&str; 6] = [
     "statsd.mapping-config",
     "statsd.parse-dogstatsd-tags",
@@ -327,20 +380,23 @@ pub struct ObjectArgs {
     /// The object
     #[arg(value_name = "[NAMESPACE/]NAME")]
     pub object: String,
-    /// Address of the process's main listener; prefix with https:// for TLS
-    #[arg(long, value_name = "HOST:PORT|URL", default_value = "localhost:8080")]
-    pub addr: String,
     /// The output format.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Access flags.
+    /// The process.
     #[command(flatten)]
-    pub access: AccessArgs,
+    pub process: ProcessArgs,
 }
 
 /// Flags of `kstatd explain`.
 #[derive(Clone, Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    mut_arg("addr", |arg| arg.conflicts_with_all(LOCAL_PARSING_FLAGS).help("Ask the process at this address, which uses its own mapping, flags, series and budgets")),
+    mut_arg("target", |arg| arg.conflicts_with_all(LOCAL_PARSING_FLAGS)),
+    mut_arg("namespace", |arg| arg.conflicts_with_all(LOCAL_PARSING_FLAGS))
+)]
 pub struct ExplainArgs {
     /// Another subject than a line.
     #[command(subcommand)]
@@ -351,15 +407,12 @@ pub struct ExplainArgs {
     /// List every rule of a long mapping file, not only those that match or nearly match
     #[arg(long)]
     pub all: bool,
-    /// Ask the process at this address, which uses its own mapping, flags, series and budgets
-    #[arg(long, value_name = "HOST:PORT|URL", conflicts_with_all = LOCAL_PARSING_FLAGS)]
-    pub addr: Option<String>,
     /// The output format.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Access flags.
+    /// The process to ask, which uses its own mapping, flags, series and budgets.
     #[command(flatten)]
-    pub access: AccessArgs,
+    pub process: ProcessArgs,
     /// Parsing flags of statsd_exporter.
     #[command(flatten)]
     pub statsd: Table<RenderStatsd>,
@@ -401,6 +454,9 @@ pub struct SuggestArgs {
 /// Flags of `kstatd check-config`.
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
+    /// Files whose kind is recognized by their keys
+    #[arg(value_name = "FILE")]
+    pub any: Vec<PathBuf>,
     /// Mapping file of the StatsD side
     #[arg(long = "statsd.mapping-config", value_name = "FILE")]
     pub mapping: Option<PathBuf>,
@@ -410,9 +466,15 @@ pub struct CheckArgs {
     /// Custom resource metrics configuration
     #[arg(long = "custom-resource-state-config-file", value_name = "FILE")]
     pub custom: Option<PathBuf>,
+    /// Web configuration: TLS, users, headers and rate limits
+    #[arg(long = "web.config.file", value_name = "FILE")]
+    pub web: Option<PathBuf>,
     /// File with custom resource definitions to check the paths against
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// The output format.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// The actions of `kstatd custom`.
@@ -459,7 +521,7 @@ pub struct ServiceAccount {
 }
 
 /// Returns true for a valid Kubernetes name.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let byte =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     !name.is_empty() && name.bytes().all(byte)

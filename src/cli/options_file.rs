@@ -41,6 +41,11 @@ fn keys() -> impl Iterator<Item = Key> + Clone {
     })
 }
 
+/// Returns whether the options file has this key.
+pub fn is_key(name: &str) -> bool {
+    keys().any(|key| key.name == name)
+}
+
 /// The list that a pattern belongs to, which determines its dialect.
 #[derive(Clone, Copy)]
 enum PatternList {
@@ -110,7 +115,7 @@ pub fn merge(text: &str, args: &KubeArgs, load: Load<'_>) -> MergedOptions {
     let mut reader = Reader::new(&document);
     let entries = document.root().map(|root| reader.file(root)).unwrap_or_default();
     for &((name, position), _) in &entries {
-        if !keys().any(|key| key.name == name) {
+        if !is_key(name) {
             reader.values.problems.push(unknown_key(name, position));
         } else if name == OLD_CUSTOM_RESOURCE_FILE {
             reader.values.problems.push(Problem::warning(

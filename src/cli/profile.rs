@@ -28,8 +28,8 @@ pub struct ProfileDiffArgs {
     #[arg(value_name = "PROFILE")]
     pub profile: PathBuf,
     /// Write the SVG to this file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
     /// Scale the base to the same total, to compare shares under different load
     #[arg(long)]
     pub normalize: bool,

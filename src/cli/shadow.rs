@@ -58,6 +58,9 @@ pub struct ShadowArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = ShadowOutput::Text)]
     pub output: ShadowOutput,
+    /// The same as -o json
+    #[arg(long, conflicts_with = "output")]
+    pub json: bool,
     /// Access flags for the original.
     #[command(flatten)]
     pub access: AccessArgs,

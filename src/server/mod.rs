@@ -18,6 +18,7 @@
 //! | [`readiness`], [`health`], [`shutdown`] | readiness, health checks and shutdown of the process |
 //! | [`status`], `logged_scrape` | the status page and its list of scrapes |
 //! | [`pprof`] | profiles |
+//! | [`support`] | recent log and configuration, for support archives |
 
 mod admission;
 pub(crate) mod authorisation;
@@ -46,4 +47,5 @@ mod shard_query;
 pub(crate) mod shutdown;
 mod socket;
 pub(crate) mod status;
+pub(crate) mod support;
 pub(crate) mod web_config;

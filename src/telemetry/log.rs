@@ -1,12 +1,16 @@
 //! Log output on stderr: human-readable, JSON, and the formats of the originals.
 
 use crate::go::strconv;
+use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
+use std::io;
+use std::sync::{Mutex, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::writer::MakeWriterExt;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
@@ -44,7 +48,7 @@ pub struct LogConfig {
 pub fn init(config: LogConfig) {
     let layer = tracing_subscriber::fmt::layer()
         .event_format(Lines(config.format))
-        .with_writer(std::io::stderr)
+        .with_writer(std::io::stderr.and(|| RecentLines))
         .with_ansi(false);
     // Libraries log only warnings and errors, or up to debug level if this program traces.
     let libraries = match config.level {
@@ -57,6 +61,40 @@ pub fn init(config: LogConfig) {
         .with_target("kstatd", LevelFilter::from_level(config.level));
     // Tests of this crate may have installed another subscriber.
     let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
+}
+
+/// The maximum size of [`RECENT`] in bytes.
+const MAX_RECENT: usize = 256 << 10;
+
+/// The most recent log lines, for support archives.
+static RECENT: Mutex<VecDeque<u8>> = Mutex::new(VecDeque::new());
+
+/// Appends lines to [`RECENT`].
+struct RecentLines;
+
+impl io::Write for RecentLines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.extend(line);
+        if let Some(excess) = recent.len().checked_sub(MAX_RECENT + 1) {
+            // The first line that is kept begins after a line feed.
+            let end = recent.iter().skip(excess).position(|byte| *byte == b'\n');
+            let end = end.map_or(recent.len(), |end| excess + end + 1);
+            recent.drain(..end);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns the most recent log lines.
+pub(crate) fn recent() -> String {
+    let recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let bytes: Vec<u8> = recent.iter().copied().collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 struct Lines(LogFormat);
@@ -313,6 +351,20 @@ mod tests {
         let slog = parse(LogFormat::LogfmtJson);
         assert_eq!((&slog["level"], &slog["msg"]), (&"WARN".into(), &"not \"good\"".into()));
         assert_eq!(slog["source"], "run.rs:7");
+    }
+
+    #[test]
+    fn recent_lines_are_whole_and_bounded() {
+        use io::Write as _;
+        let line = |number: u32| format!("{number:05} {}\n", "x".repeat(90));
+        for number in 0..10_000 {
+            RecentLines.write_all(line(number).as_bytes()).expect("written");
+        }
+        let kept = recent();
+        assert!(kept.len() <= MAX_RECENT && kept.len() > MAX_RECENT - 200, "{}", kept.len());
+        assert!(kept.ends_with(&line(9_999)) && kept.lines().all(|line| line.len() == 96));
+        RecentLines.write_all(&vec![b'y'; 2 * MAX_RECENT]).expect("written");
+        assert!(recent().is_empty());
     }
 
     #[test]

@@ -2,52 +2,180 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::manifests::Manifest;
 use super::render_kube::{self, RenderError};
+use crate::cli::options_file;
 use crate::config_file;
 use crate::mapper::{Problem, Severity};
 use crate::resources::custom::{self, Config, Definition, Shape};
+use crate::server::web_config::WebConfig;
 use crate::statsd::MappingError;
 use crate::statsd::mapping;
+
+/// The kind of a configuration file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A mapping file of the StatsD side.
+    Mapping,
+    /// An options file of the Kubernetes side.
+    Options,
+    /// A custom resource metrics configuration.
+    CustomResources,
+    /// A web configuration.
+    Web,
+}
+
+impl FileKind {
+    /// Recognizes a file by its top-level keys.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its keys fit no kind or several.
+    pub fn of(path: &Path) -> Result<Self, String> {
+        let text =
+            config_file::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let keys = top_level_keys(&text);
+        let has = |is_key: &dyn Fn(&str) -> bool| keys.iter().any(|key| is_key(key));
+        let fits = [
+            (Self::Mapping, has(&|key| ["mappings", "defaults"].contains(&key))),
+            (Self::Options, has(&options_file::is_key)),
+            (Self::CustomResources, has(&|key| ["spec", "kind"].contains(&key))),
+            (Self::Web, has(&WebConfig::is_key)),
+        ];
+        let mut fitting = fits.into_iter().filter(|(_, fits)| *fits);
+        match (fitting.next(), fitting.next()) {
+            (Some((kind, _)), None) => Ok(kind),
+            (first, _) => Err(format!(
+                "{}: the keys {keys:?} fit {}; name the kind of the file: --statsd.mapping-config, --config, \
+                 --custom-resource-state-config-file or --web.config.file",
+                path.display(),
+                if first.is_none() {
+                    "no kind of configuration"
+                } else {
+                    "several kinds of configurations"
+                },
+            )),
+        }
+    }
+}
+
+/// Returns the top-level keys of a file, which may be malformed.
+fn top_level_keys(text: &str) -> Vec<String> {
+    match serde_saphyr::from_str::<Value>(text) {
+        Ok(Value::Object(fields)) => fields.into_iter().map(|(name, _)| name).collect(),
+        _ => {
+            let keys = text.lines().filter_map(|line| Some(line.split_once(':')?.0.to_owned()));
+            keys.filter(|key| !key.is_empty() && !key.starts_with([' ', '#', '-'])).collect()
+        }
+    }
+}
 
 /// The result of checking a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// One line per problem and a final summary.
-    pub text: String,
-    /// True if the file is unusable.
-    pub failed: bool,
+    file: String,
+    problems: Vec<Problem>,
+    /// A summary of a readable file, or the reason why it cannot be used.
+    contents: Result<String, String>,
 }
 
 impl Report {
     /// Returns the report of an unreadable file.
     #[must_use]
     pub fn unreadable(path: &Path, reason: &str) -> Self {
-        Self { text: format!("{}: error: {reason}\n", path.display()), failed: true }
+        let file = path.display().to_string();
+        Self { file, problems: Vec::new(), contents: Err(reason.to_owned()) }
     }
 
     /// Returns the report of a file with these problems. If none is an error, `contents` summarises
     /// the file.
     #[must_use]
     pub fn new(path: &Path, mut problems: Vec<Problem>, contents: &str) -> Self {
-        let name = path.display();
         problems.sort_by_key(|problem| (problem.line, problem.column));
+        Self { file: path.display().to_string(), problems, contents: Ok(contents.to_owned()) }
+    }
+
+    /// Returns the path of the file.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Returns true if the file is unusable.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.contents.is_err() || self.count(Severity::Error) > 0
+    }
+
+    fn count(&self, wanted: Severity) -> usize {
+        self.problems.iter().filter(|problem| problem.severity == wanted).count()
+    }
+
+    /// Formats one line per problem and a final summary.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let name = &self.file;
+        let contents = match &self.contents {
+            Ok(contents) => contents,
+            Err(reason) => return format!("{name}: error: {reason}\n"),
+        };
         let mut text = String::new();
-        for problem in &problems {
-            let severity = match problem.severity {
-                Severity::Error => "error",
-                Severity::Warning => "warning",
-            };
-            text.push_str(&format!("{name}: {severity}: {problem}\n"));
+        for problem in &self.problems {
+            text.push_str(&format!("{name}: {}: {problem}\n", word(problem.severity)));
         }
-        let count = |wanted| problems.iter().filter(|problem| problem.severity == wanted).count();
-        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+        let (errors, warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
         let sum =
             if errors == 0 { format!("valid, {contents}") } else { format!("errors: {errors}") };
         text.push_str(&format!("{name}: {sum}, warnings: {warnings}\n"));
-        Self { text, failed: errors > 0 }
+        text
+    }
+
+    /// Formats the report as JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let problems = self.problems.iter().map(|problem| {
+            json!({
+                "severity": word(problem.severity),
+                "line": problem.line,
+                "column": problem.column,
+                "message": problem.message,
+                "hint": problem.hint,
+            })
+        });
+        json!({
+            "file": self.file,
+            "valid": !self.failed(),
+            "contents": self.contents.as_ref().ok().filter(|_| !self.failed()),
+            "error": self.contents.as_ref().err(),
+            "problems": problems.collect::<Vec<Value>>(),
+        })
+    }
+}
+
+fn word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    }
+}
+
+/// Checks a web configuration and the files that it refers to.
+pub fn web(path: &Path) -> Report {
+    let problems = match WebConfig::problems(path) {
+        Ok(problems) => problems,
+        Err(reason) => return Report::unreadable(path, &reason),
+    };
+    if !problems.is_empty() {
+        return Report::new(path, problems, "");
+    }
+    match WebConfig::load(path) {
+        Ok(web) => {
+            let word = |is_on| if is_on { "yes" } else { "no" };
+            let contents = format!("TLS: {}, users: {}", word(web.is_tls()), word(web.had_users()));
+            Report::new(path, problems, &contents)
+        }
+        Err(error) => Report::unreadable(path, &error.reason),
     }
 }
 
@@ -128,16 +256,17 @@ mod tests {
     #[test]
     fn valid_and_broken_files() {
         let valid = report("mappings:\n- {match: a.*, name: n}\n");
-        assert!(!valid.failed && valid.text.contains("valid, rules: 1, "), "{}", valid.text);
+        assert!(!valid.failed() && valid.text().contains("valid, rules: 1, "), "{}", valid.text());
         let broken = report(
             "mappings:\n- {match: a.*, name: \"bad name\"}\n- {match: \"\", name: n, foo: 1}\n",
         );
-        assert!(broken.failed);
-        assert!(broken.text.contains("line 2, column "), "{}", broken.text);
-        assert!(broken.text.contains("line 3, column "), "{}", broken.text);
+        assert!(broken.failed());
+        assert!(broken.text().contains("line 2, column "), "{}", broken.text());
+        assert!(broken.text().contains("line 3, column "), "{}", broken.text());
+        let text = broken.text();
         let lines: Vec<&str> =
-            broken.text.lines().filter_map(|line| line.split_once("line ")?.1.get(..1)).collect();
-        assert!(lines.is_sorted() && lines.len() >= 3, "{}", broken.text);
-        assert!(mapping(Path::new("/none")).failed);
+            text.lines().filter_map(|line| line.split_once("line ")?.1.get(..1)).collect();
+        assert!(lines.is_sorted() && lines.len() >= 3, "{}", broken.text());
+        assert!(mapping(Path::new("/none")).failed());
     }
 }

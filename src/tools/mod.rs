@@ -3,6 +3,7 @@
 //!
 //! They take their input as values and depend neither on argv nor on the running process.
 
+pub(crate) mod bundle;
 pub(crate) mod cardinality;
 pub(crate) mod check;
 pub(crate) mod check_config;

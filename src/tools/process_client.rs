@@ -7,6 +7,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
+use super::check::pods::Pod;
+use crate::kube::Client;
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::status::words::printable;
 
@@ -19,10 +21,19 @@ const MAX_RESPONSE: usize = 64 << 20;
 /// The maximum size of an exposition in bytes after decompression: ten times that of 50,000 pods.
 pub(crate) const MAX_EXPOSITION: u64 = 4 << 30;
 
-/// A running process at an address.
+/// A running process at an address, or a pod that the API server forwards requests to.
 pub(crate) struct ProcessClient {
     address: String,
     endpoint: Endpoint,
+    /// The path before each requested path; empty without the API server.
+    base: String,
+}
+
+/// An error of the API server itself, rather than of the process that it forwards requests to.
+#[derive(Deserialize)]
+struct ApiStatus {
+    kind: String,
+    message: String,
 }
 
 /// A process did not answer within the request timeout.
@@ -45,7 +56,24 @@ impl ProcessClient {
     pub(crate) fn new(address: &str, access: Access, user_agent: &str) -> Result<Self, String> {
         let url = if address.contains("://") { address } else { &format!("http://{address}") };
         let endpoint = Endpoint::new(url, access, user_agent)?;
-        Ok(Self { address: address.to_owned(), endpoint })
+        Ok(Self { address: address.to_owned(), endpoint, base: String::new() })
+    }
+
+    /// Prepares a client for a port of a pod, through the proxy of the API server.
+    pub(crate) fn of_pod(client: &Client, pod: &Pod, port: u16) -> Self {
+        let base = pod.proxy_path(port);
+        let endpoint = Endpoint::over(client.clone(), base.clone());
+        Self { address: format!("pod {}/{}", pod.namespace, pod.name), endpoint, base }
+    }
+
+    /// Prepares a client for a pod as an object of the API server, and for its subresources.
+    pub(crate) fn of_object(client: &Client, pod: &Pod) -> Self {
+        let base = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
+        Self {
+            base: base.clone(),
+            endpoint: Endpoint::over(client.clone(), base),
+            ..Self::of_pod(client, pod, 0)
+        }
     }
 
     /// Returns the address as given by the user.
@@ -62,16 +90,47 @@ impl ProcessClient {
         target: &str,
         accept: &'static str,
     ) -> Result<(u16, Vec<u8>), String> {
+        self.get_within(target, accept, REQUEST_TIMEOUT).await
+    }
+
+    /// Requests a path like [`ProcessClient::get`], with another timeout.
+    ///
+    /// # Errors
+    /// As [`ProcessClient::get`].
+    pub(crate) async fn get_within(
+        &self,
+        target: &str,
+        accept: &'static str,
+        limit: Duration,
+    ) -> Result<(u16, Vec<u8>), String> {
         let asking = async {
-            let answer = self.endpoint.get_at(target, accept, "identity").await?;
+            let target = format!("{}{target}", self.base);
+            let answer = self.endpoint.get_at(&target, accept, "identity").await?;
             let status = answer.status().as_u16();
             let body = Limited::new(answer.into_body(), MAX_RESPONSE).collect().await;
             let body = body.map_err(|error| error.to_string())?.to_bytes();
+            self.refusal_of_api_server(status, &body)?;
             Ok((status, body.to_vec()))
         };
-        match timeout(REQUEST_TIMEOUT, asking).await {
+        match timeout(limit, asking).await {
             Ok(answer) => answer.map_err(|error: String| printable(&error).into_owned()),
-            Err(_) => Err(NoAnswer.to_string()),
+            Err(_) => Err(format!("no answer within {} s", limit.as_secs())),
+        }
+    }
+
+    /// Fails if the API server has refused a request instead of forwarding it.
+    fn refusal_of_api_server(&self, status: u16, body: &[u8]) -> Result<(), String> {
+        if self.base.is_empty() || status < 400 {
+            return Ok(());
+        }
+        match (status, serde_json::from_slice::<ApiStatus>(body)) {
+            (403, Ok(ApiStatus { kind, message })) if kind == "Status" => Err(format!(
+                "forbidden by the API server, which requires the verb get on the resource pods/proxy: {message}"
+            )),
+            (_, Ok(ApiStatus { kind, message })) if kind == "Status" => {
+                Err(format!("{status} from the API server: {message}"))
+            }
+            _ => Ok(()),
         }
     }
 

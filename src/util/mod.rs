@@ -3,6 +3,7 @@
 //! - [`allocator`] returns freed memory to the system when the process goes idle.
 //! - [`descriptors`] divides the limit on open files between the users of connections.
 //! - [`serial_blocking`] runs one blocking job at a time outside the async workers.
+//! - [`redaction`] removes secrets from text and structured data.
 //! - [`per_minute`] counts events by minute over the last hour.
 //! - [`work_counter`] counts the work that input causes, in tests and fuzz targets.
 //! - [`jump_hash`] assigns hashes to buckets.
@@ -14,5 +15,6 @@ pub(crate) mod hyper_log_log;
 pub(crate) mod jump_hash;
 pub(crate) mod misra_gries;
 pub(crate) mod per_minute;
+pub(crate) mod redaction;
 pub(crate) mod serial_blocking;
 pub(crate) mod work_counter;

@@ -170,6 +170,30 @@ spec:
 	}
 }
 
+// standIn starts a server for the last hop of the API server's proxy to a pod on this host, which has no address in the
+// cluster, and returns a kubeconfig for it.
+func standIn(t *testing.T, cluster *harness.Cluster, pod, token string, ports ...int) string {
+	t.Helper()
+	api, err := url.Parse(cluster.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(api)
+	forward.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, port := range ports {
+			if path, found := strings.CutPrefix(r.URL.Path, fmt.Sprintf("/api/v1/namespaces/%s:%d/proxy", pod, port)); found {
+				r.URL.Path = path
+				httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", port)}).ServeHTTP(w, r)
+				return
+			}
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return cluster.KubeconfigWith(server.URL, token)
+}
+
 // TestCheckAfterTheSwap reports the health of a pod, which is reached through the API server: all well, and after its
 // access to a kind has ended.
 func TestCheckAfterTheSwap(t *testing.T) {
@@ -206,25 +230,7 @@ spec: {containers: [{name: c, image: i}]}
 		o := harness.Object(t, text)
 		cluster.Create(resourceName(o), o)
 	}
-	// The test's pods have no addresses; this stands in for the last hop of the API server's proxy.
-	api, err := url.Parse(cluster.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := httputil.NewSingleHostReverseProxy(api)
-	forward.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	pod := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", web)})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		prefix := fmt.Sprintf("/api/v1/namespaces/e2e-access/pods/kstatd-1:%d/proxy", web)
-		if path, found := strings.CutPrefix(r.URL.Path, prefix); found {
-			r.URL.Path = path
-			pod.ServeHTTP(w, r)
-			return
-		}
-		forward.ServeHTTP(w, r)
-	}))
-	defer server.Close()
-	kubeconfig := cluster.KubeconfigWith(server.URL, harness.AdminToken)
+	kubeconfig := standIn(t, cluster, "e2e-access/pods/kstatd-1", harness.AdminToken, web)
 	code, stdout, stderr := harness.Run(t, harness.Kstatd(t), "", "check", "--kubeconfig", kubeconfig)
 	for _, line := range []string{"pod kstatd-1: its state is OK", "1 of 1 pods are ready", "pod kstatd-1: 2 of 2 kinds are synced", "has all 4 rights that these flags need (reviewed by the API server)"} {
 		if code != 0 || !strings.Contains(stdout, "√ "+line+"\n") {

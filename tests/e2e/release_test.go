@@ -21,6 +21,7 @@ import (
 
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
 )
 
 // descriptor refers to a blob of an OCI layout.
@@ -398,6 +399,61 @@ func TestReleaseBases(t *testing.T) {
 	}
 }
 
+// checkPlugin installs the kubectl plugin of a release as krew does: the archive that the manifest names for this platform, if
+// its checksum is right, the files that it lists, and the program under its name.
+func checkPlugin(t *testing.T, release, version string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(release, "krew.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var manifest struct {
+		APIVersion, Kind string
+		Metadata         struct{ Name string }
+		Spec             struct {
+			Version, Homepage, ShortDescription, Description string
+			Platforms                                        []struct {
+				Selector         struct{ MatchLabels map[string]string }
+				URI, Sha256, Bin string
+				Files            []struct{ From, To string }
+			}
+		}
+	}
+	if err := yaml.UnmarshalStrict(text, &manifest); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	spec := manifest.Spec
+	if manifest.APIVersion != "krew.googlecontainertools.github.com/v1alpha2" || manifest.Kind != "Plugin" || manifest.Metadata.Name != "kstatd" ||
+		spec.Version != "v"+version || spec.Homepage == "" || spec.Description == "" || len(spec.ShortDescription) > 80 || len(spec.Platforms) != 1 {
+		t.Fatalf("%s", text)
+	}
+	platform := spec.Platforms[0]
+	if !maps.Equal(platform.Selector.MatchLabels, map[string]string{"os": "linux", "arch": "amd64"}) {
+		t.Errorf("%s", text)
+	}
+	name := fmt.Sprintf("kubectl-kstatd-%s-linux-x86_64.tar.gz", version)
+	if platform.URI != fmt.Sprintf("https://github.com/kstatd/kstatd/releases/download/v%s/%s", version, name) {
+		t.Errorf("the archive's URL is %s", platform.URI)
+	}
+	packed, err := os.ReadFile(filepath.Join(release, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%x", sha256.Sum256(packed)); got != platform.Sha256 {
+		t.Errorf("the checksum is %s, the manifest says %s", got, platform.Sha256)
+	}
+	installed := t.TempDir()
+	command(t, "tar", "--extract", "--gzip", "--file="+filepath.Join(release, name), "--directory="+installed)
+	for _, file := range platform.Files {
+		if _, err := os.Stat(filepath.Join(installed, file.From)); err != nil || file.To != "." {
+			t.Errorf("%+v: %v", file, err)
+		}
+	}
+	if said := command(t, filepath.Join(installed, platform.Bin), "--version"); !strings.Contains(said, version) {
+		t.Errorf("the plugin says %s", said)
+	}
+}
+
 // TestRelease assembles a release and checks its contents.
 func TestRelease(t *testing.T) {
 	harness.NotInSelfCheck(t)
@@ -430,6 +486,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s in the archive: %+v", file, header)
 		}
 	}
+	checkPlugin(t, release, string(version))
 	bomText, err := os.ReadFile(filepath.Join(release, fmt.Sprintf("kstatd-%s.cdx.json", version)))
 	if err != nil {
 		t.Fatal(err)

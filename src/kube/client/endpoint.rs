@@ -111,6 +111,11 @@ impl Endpoint {
         Ok(Self { client: Client::of(setup), target })
     }
 
+    /// Creates an endpoint for a path of the API server over an existing client.
+    pub(crate) fn over(client: Client, target: String) -> Self {
+        Self { client, target }
+    }
+
     /// Returns the path and query.
     #[cfg(test)]
     pub(crate) fn target(&self) -> &str {

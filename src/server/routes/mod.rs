@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | kstatd, main | `/metrics`, `/metrics/kubernetes`, `/metrics/statsd`, `/api/v1/status/…`, `/api/v1/explain`, `/status`, `/healthz`, `/livez`, `/readyz`, `/` | [`native`] |
 //! | kube-state-metrics, main | `/metrics`, `/healthz`, `/livez`, `/kstatd/status`, `/kstatd/api/v1/status/…`, `/` | [`kube_state_metrics`] |
-//! | telemetry of both | `/metrics`, `/readyz`, `/debug/pprof/…`, `/` (kstatd: also `/status`, `/healthz`, `/livez`; kube-state-metrics: `/kstatd/status`) | [`telemetry`] |
+//! | telemetry of both | `/metrics`, `/readyz`, `/debug/pprof/…` (with [`support`](super::support)), `/` (kstatd: also `/status`, `/healthz`, `/livez`; kube-state-metrics: `/kstatd/status`) | [`telemetry`] |
 //! | statsd_exporter | telemetry path, `/-/healthy`, `/-/ready`, `/health`, `/-/reload`, `/-/quit`, `/debug/…`, `/kstatd/metrics`, `/kstatd/status`, `/api/v1/status/…`, `/api/v1/explain`, `/` | [`statsd_exporter`] |
 
 pub(crate) mod kube_state_metrics;

@@ -94,7 +94,8 @@ const HEADERS: [(&str, &[&str]); 5] = [
     ("Strict-Transport-Security", &[]),
 ];
 
-const SECTIONS: [&str; 4] =
+/// The keys at the top level.
+pub(super) const SECTIONS: [&str; 4] =
     ["tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"];
 
 const TLS_KEYS: [&str; 13] = [

@@ -103,6 +103,22 @@ impl WebConfig {
         Ok(config)
     }
 
+    /// Returns the problems of the syntax and the values of a file.
+    ///
+    /// # Errors
+    ///
+    /// When the file is unreadable.
+    pub fn problems(path: &Path) -> Result<Vec<Problem>, String> {
+        let text = config_file::read(path)?;
+        let directory = path.parent().unwrap_or(Path::new(""));
+        Ok(File::parse(&text, directory).err().unwrap_or_default())
+    }
+
+    /// Returns whether a file has this key at its top level.
+    pub fn is_key(name: &str) -> bool {
+        file::SECTIONS.contains(&name)
+    }
+
     /// Returns the certificate and key files that a readable configuration refers to.
     pub fn files(path: &Path) -> Vec<PathBuf> {
         let directory = path.parent().unwrap_or(Path::new(""));

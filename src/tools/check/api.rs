@@ -29,26 +29,14 @@ impl Inventory {
     /// The API server does not answer.
     pub(crate) async fn read(client: &Client, selection: &Selection) -> Result<Self, String> {
         let mut inventory = Self::default();
-        let place = scope(selection.namespace.as_deref());
-        for plural in ["deployments", "statefulsets", "daemonsets"] {
-            let keep = |one: &Manifest| workload::of(one, selection).is_some();
-            inventory.list(client, &format!("/apis/apps/v1/{place}{plural}"), "", keep).await?;
-        }
-        let mut places = BTreeSet::new();
-        let mut config_maps = BTreeSet::new();
-        for found in workload::find(&inventory, selection) {
-            let namespace = found.namespace().unwrap_or_default().to_owned();
-            config_maps.extend(found.config_maps().map(|name| (namespace.clone(), name)));
-            places.insert(namespace);
-        }
-        for namespace in &places {
+        inventory.read_workloads(client, selection).await?;
+        let found = workload::find(&inventory, selection);
+        let places = found.iter().map(|found| found.namespace().unwrap_or_default().to_owned());
+        for namespace in places.collect::<BTreeSet<String>>() {
             let path = format!("/api/v1/namespaces/{namespace}/services");
             inventory.list(client, &path, "", |_| true).await?;
         }
-        for (namespace, name) in config_maps {
-            let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
-            inventory.page(client, &path, &|_| true).await?;
-        }
+        inventory.read_config_maps(client, selection).await?;
         for plural in ["servicemonitors", "podmonitors", "prometheusrules"] {
             let path = format!("/apis/{MONITORING}/v1/{plural}");
             inventory.list(client, &path, "", |_| true).await?;
@@ -60,6 +48,53 @@ impl Inventory {
             inventory.list(client, path, "", |_| true).await?;
         }
         Ok(inventory)
+    }
+
+    /// Reads the workloads that the user asks about.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub(crate) async fn read_workloads(
+        &mut self,
+        client: &Client,
+        selection: &Selection,
+    ) -> Result<(), String> {
+        let place = scope(selection.namespace.as_deref());
+        for plural in ["deployments", "statefulsets", "daemonsets"] {
+            let keep = |one: &Manifest| workload::of(one, selection).is_some();
+            self.list(client, &format!("/apis/apps/v1/{place}{plural}"), "", keep).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the config maps that the volumes of the workloads show.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub(crate) async fn read_config_maps(
+        &mut self,
+        client: &Client,
+        selection: &Selection,
+    ) -> Result<(), String> {
+        let found = workload::find(self, selection);
+        let paths = found.iter().flat_map(|found| {
+            let namespace = found.namespace().unwrap_or_default();
+            found
+                .config_maps()
+                .map(move |name| format!("/api/v1/namespaces/{namespace}/configmaps/{name}"))
+        });
+        for path in paths.collect::<BTreeSet<String>>() {
+            self.read_object(client, &path).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads one object, if it exists.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub(crate) async fn read_object(&mut self, client: &Client, path: &str) -> Result<(), String> {
+        self.page(client, path, &|_| true).await.map(drop)
     }
 
     /// Returns whether a flag or an options file may configure custom resources.

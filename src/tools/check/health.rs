@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::api::get;
 use super::inventory::Inventory;
+use super::pods::Pod;
 use super::report::{Outcome, Section};
 use super::workload::Workload;
 use crate::cli::config::{Config, Name};
@@ -63,13 +64,8 @@ pub(crate) async fn of_pods(
     }
     let path = if workload.program == Name::Kstatd { PATH } else { PREFIXED_PATH };
     for pod in &found.objects {
-        let (namespace, name) = pod.name();
-        let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
-        let scheme = if workload.is_tls() { "https:" } else { "" };
-        let target = format!(
-            "/api/v1/namespaces/{namespace}/pods/{scheme}{name}:{}/proxy{path}?format=json",
-            config.main.address.port
-        );
+        let pod = Pod::new(pod, workload, config);
+        let target = format!("{}{path}?format=json", pod.proxy_path(pod.port));
         let mut of_pod = Section::new("");
         let status = get(client, &target).await?;
         let status = match status {
@@ -79,7 +75,7 @@ pub(crate) async fn of_pods(
             (code, reason) => Err(format!("{code} {reason}")),
         };
         report(status, &mut of_pod);
-        section.append(&format!("pod {name}: "), of_pod);
+        section.append(&format!("pod {}: ", pod.name), of_pod);
     }
     Ok(())
 }

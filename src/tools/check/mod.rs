@@ -10,6 +10,7 @@ mod expressions;
 pub(crate) mod health;
 pub(crate) mod inventory;
 mod listeners;
+pub(crate) mod pods;
 pub(crate) mod report;
 mod scraping;
 mod workload;

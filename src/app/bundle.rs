@@ -1,0 +1,57 @@
+//! `kstatd bundle`.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use super::access::{self, command_runtime};
+use super::output::{print, print_error};
+use crate::cli::bundle::BundleArgs;
+use crate::status::words::printable;
+use crate::tools::bundle::{self, Bundle};
+
+/// Writes the archive, lists its contents and returns the exit code.
+pub(super) fn main(args: BundleArgs) -> ExitCode {
+    match write(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            print_error(&format!("error: {}", printable(&error)));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Writes the archive. Returns whether it is complete.
+fn write(args: BundleArgs) -> Result<bool, String> {
+    let BundleArgs { file, hash_names, telemetry_addr, output, process } = args;
+    let now = jiff::Timestamp::now();
+    let folder = format!("kstatd-bundle-{}", now.strftime("%Y%m%dT%H%M%SZ"));
+    let path = file.unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.gz")));
+    let parts = command_runtime()?.block_on(async {
+        let subject = access::subject(process, telemetry_addr).await?;
+        Ok::<_, String>(bundle::collect(subject).await)
+    })?;
+    let time = now.as_second().unsigned_abs();
+    let bundle = Bundle::pack(parts, &folder, time, hash_names)?;
+    create(&path, &bundle.bytes)?;
+    let path = path.display().to_string();
+    if output.is_json() {
+        let mut list = bundle.list;
+        list["file"] = path.into();
+        print(&crate::status::words::json_line(&list));
+    } else {
+        let text = format!("{path} contains\n{}", bundle.text());
+        print(&text.lines().map(|line| format!("{}\n", printable(line))).collect::<String>());
+    }
+    Ok(bundle.is_complete)
+}
+
+/// Creates a file that only its owner may read.
+fn create(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(bytes))
+        .map_err(|error| format!("{}: {error}", path.display()))
+}

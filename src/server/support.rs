@@ -1,0 +1,114 @@
+//! What a support archive contains of a process and no other path shows: its recent log and its configuration, both
+//! without secrets. The paths are below those of profiles, so the same clients may read them.
+//!
+//! | Path | Content |
+//! |---|---|
+//! | `/debug/pprof/log` | the most recent log lines |
+//! | `/debug/pprof/configuration` | command line, configuration files, versions and limits as JSON |
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::response;
+use super::router::{Methods, Router};
+use crate::config_file;
+use crate::status::Board;
+use crate::telemetry::{REVISION, TOOLCHAIN, VERSION, log, process};
+use crate::util::redaction;
+
+/// The path of the recent log.
+pub(crate) const LOG_PATH: &str = "/debug/pprof/log";
+
+/// The path of the configuration.
+pub(crate) const CONFIGURATION_PATH: &str = "/debug/pprof/configuration";
+
+/// Returns the routes of a process with this web configuration file.
+pub(crate) fn routes(board: &Arc<Board>, web_config: Option<PathBuf>) -> Router {
+    let board = Arc::clone(board);
+    let log = |_: &_| response::nosniff(response::text(200, redaction::redact(&log::recent())));
+    Router::default().at(LOG_PATH, Methods::Read, log).at_async(
+        CONFIGURATION_PATH,
+        Methods::Read,
+        move |_| {
+            let (board, web_config) = (Arc::clone(&board), web_config.clone());
+            async move {
+                let described =
+                    tokio::task::spawn_blocking(move || configuration(&board, web_config));
+                response::json(200, described.await.unwrap_or_default().to_string())
+            }
+        },
+    )
+}
+
+/// Describes the configuration; may block on files.
+fn configuration(board: &Board, web_config: Option<PathBuf>) -> Value {
+    let args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
+    let files = board.facts().files.into_iter().filter(|file| file.what != "kubeconfig");
+    let files = files.map(|file| (file.what, PathBuf::from(file.path)));
+    let files = files.chain(web_config.map(|path| ("web configuration", path)));
+    let files = files.map(|(what, path)| {
+        let (content, error) = match content(&path) {
+            Ok(content) => (Some(content), None),
+            Err(error) => (None, Some(error)),
+        };
+        json!({"what": what, "path": path, "content": content, "error": error})
+    });
+    json!({
+        "version": VERSION,
+        "revision": REVISION,
+        "toolchain": TOOLCHAIN,
+        "target": format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
+        "arguments": redaction::redact_arguments(args),
+        "files": files.collect::<Vec<Value>>(),
+        "limits": {
+            "memory_bytes": process::memory_limit(),
+            "processors": std::thread::available_parallelism().map_or(0, usize::from),
+            "process": std::fs::read_to_string("/proc/self/limits").unwrap_or_default(),
+        },
+    })
+}
+
+/// Returns the content of a configuration file without secrets: as it is, or rewritten as JSON if values were removed.
+///
+/// # Errors
+/// The file cannot be read, or secrets in it cannot be found because it is not valid YAML.
+fn content(path: &Path) -> Result<String, String> {
+    let text = config_file::read(path)?;
+    let rewritten = match serde_saphyr::from_str::<Value>(&text) {
+        Ok(mut value) => match redaction::redact_value(&mut value) {
+            true => format!("{value:#}"),
+            false => text,
+        },
+        Err(error) if redaction::mentions_secrets(&text) => {
+            return Err(format!(
+                "left out, because it may contain secrets and is not valid YAML: {error}"
+            ));
+        }
+        _ => text,
+    };
+    Ok(redaction::redact(&rewritten))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_shown_without_secrets() {
+        let file = tempfile::NamedTempFile::new().expect("file");
+        let shown = |text: &str| {
+            std::fs::write(file.path(), text).expect("write");
+            content(file.path())
+        };
+        let kept = "# comment\nmappings:\n- {match: a.*, name: n}\n";
+        assert_eq!(shown(kept).as_deref(), Ok(kept));
+        assert_eq!(shown("mappings: [\n").as_deref(), Ok("mappings: [\n"));
+        let users = shown("basic_auth_users:\n  me: plain pl4nted\n  you: |\n    pl4nted\n")
+            .expect("shown");
+        assert!(users.contains("\"me\": \"[removed]\"") && !users.contains("pl4nted"), "{users}");
+        let broken = shown("basic_auth_users: [\n  me: pl4nted\n").expect_err("left out");
+        assert!(broken.contains("may contain secrets") && !broken.contains("pl4nted"), "{broken}");
+    }
+}

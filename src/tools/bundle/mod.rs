@@ -1,0 +1,336 @@
+//! `kstatd bundle`: a support archive of a running process.
+//!
+//! All parts are requested at the same time. A part that cannot be read does not hinder the others; its error is in the
+//! archive. The process removes secrets from its log and configuration, and this command from every text again.
+
+mod names;
+mod tar;
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use self::names::Names;
+use super::check::pods::Pod;
+use super::process_client::{ProcessClient, refusal};
+use crate::kube::Client;
+use crate::server::cardinality::{CARDINALITY_PATH, KSTATD_PREFIX};
+use crate::server::status::{PATH, PREFIXED_PATH};
+use crate::server::support::{CONFIGURATION_PATH, LOG_PATH};
+use crate::telemetry::{REVISION, VERSION};
+use crate::util::redaction;
+
+/// The timeout of a part.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The timeout of a profile, which takes 5 s on an idle host.
+const PROFILE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The process to describe.
+pub(crate) struct Subject {
+    /// Its main listener.
+    pub(crate) main: ProcessClient,
+    /// Its listener for own metrics and profiles; that of another process is detected.
+    pub(crate) telemetry: ProcessClient,
+    /// The pod, if the API server is asked, with a client for its description and log.
+    pub(crate) pod: Option<ProcessClient>,
+}
+
+impl Subject {
+    /// Describes a pod.
+    pub(crate) fn of_pod(client: &Client, pod: &Pod) -> Self {
+        Self {
+            main: ProcessClient::of_pod(client, pod, pod.port),
+            telemetry: ProcessClient::of_pod(client, pod, pod.telemetry_port),
+            pod: Some(ProcessClient::of_object(client, pod)),
+        }
+    }
+}
+
+/// A part of the archive.
+pub(crate) struct Part {
+    name: &'static str,
+    is_of_telemetry: bool,
+    content: Result<Vec<u8>, String>,
+}
+
+/// A request for a part.
+struct Source {
+    name: &'static str,
+    is_of_telemetry: bool,
+    process: Arc<ProcessClient>,
+    /// The alternatives; a process has one of them.
+    targets: Vec<String>,
+    timeout: Duration,
+}
+
+impl Source {
+    async fn read(self) -> Part {
+        let mut content = Err(String::new());
+        for target in &self.targets {
+            content = match self.process.get_within(target, "*/*", self.timeout).await {
+                Ok((200, body)) => Ok(body),
+                Ok((status, body)) => Err(refusal(status, &String::from_utf8_lossy(&body))),
+                Err(error) => Err(error),
+            };
+            // The others are for processes that do not have this one.
+            if !content.as_ref().is_err_and(|error| error.starts_with("404")) {
+                break;
+            }
+        }
+        let content = content.map_err(|error| format!("{}: {error}", self.process.address()));
+        Part { name: self.name, is_of_telemetry: self.is_of_telemetry, content }
+    }
+}
+
+/// Reads all parts.
+pub(crate) async fn collect(subject: Subject) -> Vec<Part> {
+    let (main, telemetry) = (Arc::new(subject.main), Arc::new(subject.telemetry));
+    let (identity, other) = tokio::join!(identity(&main), identity(&telemetry));
+    // statsd_exporter has one listener, and port 8081 may be that of any process.
+    let is_single = identity.as_ref().is_some_and(|process| process["name"] == "statsd_exporter");
+    let is_same = identity.is_none() || other.is_none() || identity == other;
+    let telemetry = if is_single { Arc::clone(&main) } else { telemetry };
+    let mut tasks = JoinSet::new();
+    let mut read = |name, process: &Arc<ProcessClient>, targets: &[String], timeout| {
+        let is_of_telemetry = Arc::ptr_eq(process, &telemetry);
+        let (process, targets) = (Arc::clone(process), targets.to_vec());
+        tasks.spawn(Source { name, is_of_telemetry, process, targets, timeout }.read());
+    };
+    let both = |query: &str| [PREFIXED_PATH, PATH].map(|path| format!("{path}?{query}"));
+    read("status.txt", &main, &both("format=text"), TIMEOUT);
+    read("status.json", &main, &both("format=json"), TIMEOUT);
+    let paths = ["/readyz?verbose", "/-/ready"].map(str::to_owned);
+    read("readyz.txt", &telemetry, &paths, TIMEOUT);
+    let cardinality =
+        ["", KSTATD_PREFIX].map(|prefix| format!("{prefix}{CARDINALITY_PATH}?limit=50"));
+    read("cardinality.json", &main, &cardinality, TIMEOUT);
+    let mut metrics = vec!["/kstatd/metrics".to_owned()];
+    // Those of a main listener are the cluster's.
+    metrics.extend((!Arc::ptr_eq(&main, &telemetry)).then(|| "/metrics".to_owned()));
+    read("metrics.txt", &telemetry, &metrics, TIMEOUT);
+    read("configuration.json", &telemetry, &[CONFIGURATION_PATH.to_owned()], TIMEOUT);
+    read("log.txt", &telemetry, &[LOG_PATH.to_owned()], TIMEOUT);
+    read("threads.txt", &telemetry, &["/debug/pprof/threads".to_owned()], TIMEOUT);
+    let cpu = "/debug/pprof/profile?seconds=5".to_owned();
+    read("cpu.pb.gz", &telemetry, &[cpu], PROFILE_TIMEOUT);
+    read("heap.pb.gz", &telemetry, &["/debug/pprof/heap".to_owned()], PROFILE_TIMEOUT);
+    if let Some(pod) = subject.pod.map(Arc::new) {
+        read("pod.json", &pod, &[String::new()], TIMEOUT);
+        let log = "/log?limitBytes=1048576&tailLines=5000".to_owned();
+        read("pod-log-previous.txt", &pod, &[format!("{log}&previous=true")], TIMEOUT);
+        read("pod-log.txt", &pod, &[log], TIMEOUT);
+    }
+    let mut parts = Vec::new();
+    while let Some(read) = tasks.join_next().await {
+        parts.extend(read);
+    }
+    if !is_single && !is_same {
+        let error = format!("{}: another process, see --telemetry-addr", telemetry.address());
+        let of_other = parts.iter_mut().filter(|part| part.is_of_telemetry);
+        of_other.for_each(|part| part.content = Err(error.clone()));
+    }
+    // Most pods have had no other container.
+    parts.retain(|part| part.name != "pod-log-previous.txt" || part.content.is_ok());
+    parts.sort_by_key(|part| part.name);
+    parts
+}
+
+/// Returns name and start of the process at a listener.
+async fn identity(process: &ProcessClient) -> Option<Value> {
+    for path in [PREFIXED_PATH, PATH] {
+        let answer = process.get(&format!("{path}?format=json&labels=0"), "application/json").await;
+        if let Ok((200, body)) = answer
+            && let Ok(status) = serde_json::from_slice::<Value>(&body)
+        {
+            let program = &status["program"];
+            return Some(json!({"name": program["name"], "started": program["started"]}));
+        }
+    }
+    None
+}
+
+/// A complete archive.
+pub(crate) struct Bundle {
+    /// The archive.
+    pub(crate) bytes: Vec<u8>,
+    /// The list of its parts, as in the archive.
+    pub(crate) list: Value,
+    /// True if every part could be read.
+    pub(crate) is_complete: bool,
+}
+
+impl Bundle {
+    /// Packs the parts into a folder. Removes secrets and, with `hash_names`, names.
+    ///
+    /// # Errors
+    /// No part could be read, or names cannot be hashed.
+    pub(crate) fn pack(
+        parts: Vec<Part>,
+        folder: &str,
+        time: u64,
+        hash_names: bool,
+    ) -> Result<Self, String> {
+        if let Some(Part { content: Err(error), .. }) = parts.first()
+            && parts.iter().all(|part| part.content.is_err())
+        {
+            return Err(error.clone());
+        }
+        let mut names = hash_names.then(Names::new).transpose()?;
+        let mut texts: Vec<_> = parts.into_iter().map(Text::new).collect();
+        if let Some(names) = &mut names {
+            texts.iter().for_each(|text| text.learn(names));
+            texts.iter_mut().for_each(|text| text.hide(names));
+        }
+        let is_complete = texts.iter().all(|text| text.error.is_none());
+        let files = texts.iter().map(|text| {
+            let bytes = text.content.bytes().len();
+            json!({"name": text.name, "bytes": bytes, "error": text.error})
+        });
+        let list = json!({
+            "command": {"version": VERSION, "revision": REVISION},
+            "time": time,
+            "names_are_hashed": hash_names,
+            "files": files.collect::<Vec<Value>>(),
+        });
+        let bytes = archive(&texts, &list, folder, time).map_err(|error| error.to_string())?;
+        Ok(Self { bytes, list, is_complete })
+    }
+
+    /// Formats the list for a terminal.
+    pub(crate) fn text(&self) -> String {
+        let files = self.list["files"].as_array().into_iter().flatten().map(|file| {
+            let name = file["name"].as_str().unwrap_or_default();
+            match file["error"].as_str() {
+                Some(error) => format!("  {name:22} MISSING {error}\n"),
+                None => format!("  {name:22} {} bytes\n", file["bytes"]),
+            }
+        });
+        files.collect()
+    }
+}
+
+fn archive(texts: &[Text], list: &Value, folder: &str, time: u64) -> io::Result<Vec<u8>> {
+    let mut out = GzEncoder::new(Vec::new(), Compression::default());
+    let list = format!("{list:#}\n");
+    tar::append(&mut out, &format!("{folder}/bundle.json"), list.as_bytes(), time)?;
+    for text in texts.iter().filter(|text| text.error.is_none()) {
+        tar::append(&mut out, &format!("{folder}/{}", text.name), &text.content.bytes(), time)?;
+    }
+    tar::finish(&mut out)?;
+    out.flush()?;
+    out.finish()
+}
+
+/// The content of a part.
+enum Content {
+    Json(Value),
+    Text(String),
+    Binary(Vec<u8>),
+}
+
+impl Content {
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Json(value) => format!("{value:#}\n").into_bytes(),
+            Self::Text(text) => text.clone().into_bytes(),
+            Self::Binary(bytes) => bytes.clone(),
+        }
+    }
+}
+
+/// A part without secrets.
+struct Text {
+    name: &'static str,
+    content: Content,
+    error: Option<String>,
+}
+
+impl Text {
+    fn new(Part { name, content, .. }: Part) -> Self {
+        let (bytes, error) = match content {
+            Ok(bytes) => (bytes, None),
+            Err(error) => (Vec::new(), Some(redaction::redact(&error))),
+        };
+        // Profiles have names of functions only.
+        if name.ends_with(".gz") {
+            return Self { name, content: Content::Binary(bytes), error };
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let content = match serde_json::from_str(&text) {
+            Ok(value) if name == "pod.json" => Content::Json(described(&value)),
+            Ok(mut value) if name.ends_with(".json") => {
+                redaction::redact_value(&mut value);
+                redact_strings(&mut value);
+                Content::Json(value)
+            }
+            _ => Content::Text(redaction::redact(&text)),
+        };
+        Self { name, content, error }
+    }
+
+    fn learn(&self, names: &mut Names) {
+        match &self.content {
+            Content::Json(value) => names.learn_value(value, false),
+            Content::Text(text) => names.learn(text),
+            Content::Binary(_) => {}
+        }
+    }
+
+    fn hide(&mut self, names: &mut Names) {
+        match &mut self.content {
+            Content::Json(value) => names.hide_value(value),
+            Content::Text(text) => *text = names.hide(text),
+            Content::Binary(_) => {}
+        }
+        self.error = self.error.take().map(|error| names.hide(&error));
+    }
+}
+
+/// Removes secrets from all strings.
+fn redact_strings(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = redaction::redact(text),
+        Value::Array(items) => items.iter_mut().for_each(redact_strings),
+        Value::Object(fields) => fields.values_mut().for_each(redact_strings),
+        _ => {}
+    }
+}
+
+/// Returns the part of a pod that tells how it runs, without environment variables and annotations.
+fn described(pod: &Value) -> Value {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten().map(|container| {
+        let words = |field: &str| {
+            let words = container[field].as_array().into_iter().flatten();
+            redaction::redact_arguments(words.filter_map(|word| word.as_str().map(str::to_owned)))
+        };
+        json!({
+            "name": container["name"],
+            "image": container["image"],
+            "command": words("command"),
+            "args": words("args"),
+            "ports": container["ports"],
+            "resources": container["resources"],
+        })
+    });
+    let metadata = &pod["metadata"];
+    let mut value = json!({
+        "metadata": {
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "labels": metadata["labels"],
+            "created": metadata["creationTimestamp"],
+        },
+        "containers": containers.collect::<Vec<Value>>(),
+        "nodeName": pod["spec"]["nodeName"],
+        "serviceAccountName": pod["spec"]["serviceAccountName"],
+        "status": pod["status"],
+    });
+    redact_strings(&mut value);
+    value
+}

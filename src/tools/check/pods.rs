@@ -1,0 +1,130 @@
+//! The pods of kstatd, for commands that ask one through the proxy of the API server.
+
+use serde_json::{Value, json};
+
+use super::configuration;
+use super::inventory::{Inventory, Selection};
+use super::report::Section;
+use super::workload::{self, Workload};
+use crate::cli::check::WorkloadName;
+use crate::cli::config::{Config, Name};
+use crate::kube::Client;
+use crate::tools::manifests::Manifest;
+
+/// A pod of kstatd.
+pub(crate) struct Pod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// The port of its main listener.
+    pub(crate) port: u16,
+    /// The port of its own metrics and profiles.
+    pub(crate) telemetry_port: u16,
+    pub(crate) is_tls: bool,
+}
+
+impl Pod {
+    /// Describes a pod of a workload.
+    pub(crate) fn new(pod: &Manifest, workload: &Workload<'_>, config: &Config) -> Self {
+        let (namespace, name) = pod.name();
+        let port = config.main.address.port;
+        Self {
+            namespace: namespace.unwrap_or_default().to_owned(),
+            name: name.unwrap_or_default().to_owned(),
+            port,
+            telemetry_port: config.telemetry.as_ref().map_or(port, |of| of.address.port),
+            is_tls: workload.is_tls(),
+        }
+    }
+
+    /// Returns the path of the API server below which it forwards requests to a port.
+    pub(crate) fn proxy_path(&self, port: u16) -> String {
+        let Self { namespace, name, is_tls, .. } = self;
+        let scheme = if *is_tls { "https:" } else { "" };
+        format!("/api/v1/namespaces/{namespace}/pods/{scheme}{name}:{port}/proxy")
+    }
+}
+
+/// Finds the only pod of kstatd with this name, or of the workload with this name.
+///
+/// # Errors
+/// There is none, or more than one, or the API server does not answer.
+pub(crate) async fn only(
+    client: &Client,
+    namespace: Option<String>,
+    target: Option<&str>,
+) -> Result<Pod, String> {
+    let named = target.map(WorkloadName::parse).transpose()?;
+    let is_named = named.is_some();
+    let mut inventory = Inventory::default();
+    if let (Some(namespace), Some(WorkloadName { kind: None, name })) = (&namespace, &named) {
+        inventory
+            .read_object(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}"))
+            .await?;
+    }
+    let pod = inventory.objects.pop();
+    let selection = Selection { namespace, workload: named };
+    match &pod {
+        Some(pod) => inventory.objects.push(template_of(pod)),
+        None => inventory.read_workloads(client, &selection).await?,
+    }
+    inventory.read_config_maps(client, &selection).await?;
+    let mut found = workload::find(&inventory, &selection);
+    found.retain(|one| is_named || one.runs_kstatd || one.program == Name::Kstatd);
+    let place = || match (target, &selection.namespace) {
+        (Some(target), None) => format!("named {target}; a pod needs its namespace, -n NAMESPACE"),
+        (Some(target), Some(namespace)) => format!("named {target} in namespace {namespace}"),
+        (None, None) => "that runs kstatd's image; name it with --target".to_owned(),
+        (None, Some(namespace)) => format!("that runs kstatd's image in namespace {namespace}"),
+    };
+    let workload = match found.as_slice() {
+        [] if inventory.gaps.is_empty() => return Err(format!("no pod or workload {}", place())),
+        [] => return Err(format!("no pod found: {}", inventory.gaps.join("; "))),
+        [workload] => workload,
+        several => {
+            let names: Vec<String> = several.iter().map(Workload::title).collect();
+            return Err(format!(
+                "several workloads run kstatd, select one with -n and --target: {}",
+                names.join(", ")
+            ));
+        }
+    };
+    let settings = configuration::check(workload, &inventory, &mut Section::new(""));
+    let title = workload.title();
+    let settings = settings.ok_or_else(|| {
+        format!("the flags of {title} are not valid, so its port is not known; use --addr")
+    })?;
+    if let Some(pod) = &pod {
+        return Ok(Pod::new(pod, workload, &settings.config));
+    }
+    let mut pods = Inventory::default();
+    let labels = &workload.manifest.object["spec"]["selector"]["matchLabels"];
+    pods.read_pods(client, workload.namespace(), labels).await?;
+    pods.objects.retain(|pod| {
+        let object = &pod.object;
+        object["status"]["phase"] == "Running" && object["metadata"]["deletionTimestamp"].is_null()
+    });
+    match pods.objects.as_slice() {
+        [pod] => Ok(Pod::new(pod, workload, &settings.config)),
+        [] if pods.gaps.is_empty() => Err(format!("{title} has no running pod")),
+        [] => Err(format!("the pods of {title} are not known: {}", pods.gaps.join("; "))),
+        several => {
+            let names: Vec<&str> = several.iter().filter_map(|pod| pod.name().1).collect();
+            let namespace = workload.namespace().unwrap_or_default();
+            let names = names.join(", ");
+            Err(format!(
+                "{title} has several pods, select one with -n {namespace} --target: {names}"
+            ))
+        }
+    }
+}
+
+/// Returns a workload with the template of a pod, whose flags are read like those of any other.
+fn template_of(pod: &Manifest) -> Manifest {
+    let object: &Value = &pod.object;
+    let object = json!({
+        "metadata": object["metadata"],
+        "spec": {"template": {"metadata": {"labels": object["metadata"]["labels"]}, "spec": object["spec"]}},
+    });
+    let (api_version, kind) = ("apps/v1".to_owned(), "Deployment".to_owned());
+    Manifest { place: pod.place.clone(), api_version, kind, object }
+}
