@@ -214,7 +214,7 @@ fn names_are_hashed_alike_in_every_file() {
     socket
         .send_to(b"acme.ceo-salary:1|c\nacme-broken:x|c\nacme_unmapped.b:1|c\n", statsd)
         .expect("send");
-    program.line(&["do not exist", "acme-payroll"]);
+    program.line(&["Namespaces do not exist", "acme-payroll"]);
     until("the lines are counted", || {
         get(at.main, "/status").text().contains("acme-broken").then_some(())
     });

@@ -2,7 +2,10 @@
 
 mod common;
 
-use common::{run, run_with_input};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use common::{Program, Reserved, run, run_with_input};
 
 const KSM: &str = "kube-state-metrics";
 
@@ -652,4 +655,40 @@ fn explain_shows_why_rules_match_or_not() {
     assert!(output.stdout.contains("\n    a 1\n") && output.stdout.contains("malformed_line"));
     assert_eq!(output.stderr, "error: 1 of 2 lines were rejected\n");
     assert_eq!(run("kstatd", ["explain"]).status.code(), Some(1));
+}
+
+#[test]
+fn demo_prints_the_address_of_the_status_page_first() {
+    let ports = [Reserved::new(), Reserved::new(), Reserved::new()];
+    let flags = ["--listen", "--telemetry-listen", "--statsd-listen"];
+    let flags = flags.iter().zip(&ports).map(|(flag, port)| format!("{flag}={}", port.address));
+    let args = ["demo".to_owned(), "--pods=5".to_owned()].into_iter().chain(flags);
+    let mut command = common::command("kstatd", args);
+    let mut demo = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("start");
+    let mut line = String::new();
+    let stdout = demo.stdout.take().expect("stdout");
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
+    demo.kill().and_then(|()| demo.wait()).expect("ended");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words, ["status", "page", &format!("http://{}/status", ports[0].address)]);
+}
+
+#[test]
+fn the_version_is_logged_first() {
+    for (name, message) in [
+        ("kstatd", "Starting kstatd"),
+        ("statsd_exporter", "Starting StatsD -> Prometheus Exporter"),
+    ] {
+        let listen = if name == "kstatd" {
+            "--listen=127.0.0.1:0"
+        } else {
+            "--web.listen-address=127.0.0.1:0"
+        };
+        // Port 8081 may be in use.
+        let telemetry = (name == "kstatd").then_some("--telemetry-listen=127.0.0.1:0");
+        let args = [listen, "--statsd.listen-udp=127.0.0.1:0", "--statsd.listen-tcp="];
+        let program = Program::start(name, args.into_iter().chain(telemetry));
+        program.line(&[message, env!("CARGO_PKG_VERSION")]);
+        assert!(program.log()[0].contains(message), "{:?}", program.log());
+    }
 }

@@ -79,7 +79,7 @@ fn failing_kind_is_reported_and_can_be_excluded() {
     until("it is ready", || (get(main, "/readyz?verbose").status == 200).then_some(()));
     cluster.double.refuse("pods", Some(403));
     gate.set(Passage::Cut);
-    program.line(&["the API server fails"]);
+    program.line(&["The API server fails"]);
     gate.set(Passage::Open);
     let text = until("pods are forbidden", || {
         let (status, text) = status_and_checks(&get(main, "/readyz?verbose"));
@@ -143,7 +143,7 @@ fn only_verbose_health_differs_from_the_original() {
         assert_eq!(response.text(), if status == 200 { "OK" } else { "404 page not found\n" });
     }
     gate.set(Passage::Cut);
-    program.line(&["the API server fails"]);
+    program.line(&["The API server fails"]);
     answers(
         main,
         "/livez?verbose",

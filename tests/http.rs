@@ -179,7 +179,7 @@ fn second_signal_ends_immediately() {
     exporter.program.signal("INT");
     exporter.program.line(&["Received os signal, exiting"]);
     exporter.program.signal("TERM");
-    exporter.program.line(&["exiting immediately"]);
+    exporter.program.line(&["Exiting immediately"]);
     assert_eq!(exporter.program.ended().code(), Some(0));
 }
 
@@ -503,7 +503,7 @@ fn kstatd_without_a_cluster_serves_statsd() {
             "--log-format=json",
         ],
     );
-    program.line(&["the Kubernetes side is disabled", "--kubeconfig", "\"level\":\"info\""]);
+    program.line(&["The Kubernetes side is disabled", "--kubeconfig", "\"level\":\"info\""]);
     let line = program.line(&["Started metrics server"]);
     let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
     let main: SocketAddr = line["address"].as_str().expect("address").parse().expect("address");

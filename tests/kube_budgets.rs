@@ -95,7 +95,7 @@ fn objects_over_the_budget_are_dropped_and_counted() {
     let left_out = total(&running.own("kstatd_kubernetes_left_out_objects{"), "*v1.Pod");
     assert_eq!(left_out, (all - shown.len()) as f64);
     assert!(left_out > 0.0);
-    running.program.line(&["objects go beyond a budget", "limit.series-per-kind", "pod="]);
+    running.program.line(&["Objects go beyond a budget", "limit.series-per-kind", "pod="]);
     let report = running.json("/api/v1/status/cardinality?limit=1000");
     let budget = &report["budgets"][0];
     assert_eq!((&budget["mode"], &budget["seriesPerKind"]), (&"enforce".into(), &2_000.into()));

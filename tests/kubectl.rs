@@ -26,6 +26,8 @@ fn installed() -> (Program, ApiServer) {
     let args = json!([format!("--listen=[::]:{}", address.port())]);
     server
         .serve("/apis/apps/v1/deployments", list(&[deployment("kstatd", "corp/kstatd:1", &args)]));
+    let namespaced = "/apis/apps/v1/namespaces/monitoring/deployments";
+    server.serve(namespaced, list(&[deployment("kstatd", "corp/kstatd:1", &args)]));
     server.serve("/apis/apps/v1/statefulsets", list(&[]));
     server.serve("/apis/apps/v1/daemonsets", list(&[]));
     server.serve("/api/v1/namespaces/monitoring/pods", list(&[pod("kstatd-5d4-x", &args)]));
@@ -49,8 +51,8 @@ fn every_command_reaches_the_only_pod() {
     let status = plugin(&server, &["status"]);
     assert_eq!(status.status.code(), Some(0), "{status:?}");
     assert!(status.stdout.starts_with("OK"), "{status:?}");
-    // Three lists of workloads, one of pods, and the request itself.
-    assert_eq!(server.requests().len(), 5, "{:?}", server.requests());
+    // Three lists of workloads, one of pods, and the request itself under both names of its path.
+    assert_eq!(server.requests().len(), 6, "{:?}", server.requests());
     let json: Value =
         serde_json::from_str(&plugin(&server, &["status", "-o", "json"]).stdout).expect("JSON");
     assert_eq!(json["program"]["name"], "kstatd");
@@ -85,7 +87,7 @@ fn what_is_missing_is_named() {
     };
     failed(&["status", "--target", "absent"], &["no pod or workload named absent", "-n NAMESPACE"]);
     failed(&["status", "--target", "cronjob/x"], &["the kind must be deployment"]);
-    failed(&["status", "--target", "../secrets"], &["../secrets"]);
+    failed(&["status", "--target", "deploy/x%2f"], &["x%2f"]);
     let proxied = server.paths().into_iter().find(|path| path.contains("/proxy"));
     let proxied = proxied.expect("the path of the proxy");
     server.serve(

@@ -124,7 +124,7 @@ fn namespaces_are_reported_separately_and_missing_ones_logged() {
         &cluster.double.url(),
         &["--resources=pods,nodes", "--namespaces=default,kube-system,kube-sytem"],
     );
-    let line = kstatd.program.line(&["WARN", "namespaces do not exist", "kube-sytem"]);
+    let line = kstatd.program.line(&["WARN", "Namespaces do not exist", "kube-sytem"]);
     assert!(!line.contains("default"), "{line}");
     kstatd.has("kstatd_ready", 1.0);
     let own = kstatd.own();
@@ -170,17 +170,17 @@ fn outage_and_recovery_are_one_log_line_each() {
     };
     assert_eq!(errors(), 0);
     gate.set(Passage::Cut);
-    kstatd.program.line(&["WARN", "the API server fails", &format!("count={kinds}")]);
+    kstatd.program.line(&["WARN", "The API server fails", &format!("count={kinds}")]);
     assert!(errors() >= kinds, "{}", errors());
     // Exposed data and its metrics stay: the state is complete but old.
     kstatd.has("kstatd_kubernetes_synced{namespace=\"\",resource=\"*v1.Pod\"}", 1.0);
     assert_eq!(get(kstatd.main, "/readyz").status, 200);
     gate.set(Passage::Open);
-    kstatd.program.line(&["INFO", "the API server works again", &format!("count={kinds}")]);
-    assert_eq!(count(&kstatd.program, "the API server fails"), 1);
-    assert_eq!(count(&kstatd.program, "the API server works again"), 1);
-    assert_eq!(count(&kstatd.program, "failed to list or watch"), 0);
-    assert_eq!(count(&kstatd.program, "listed and watched again"), 0);
+    kstatd.program.line(&["INFO", "The API server works again", &format!("count={kinds}")]);
+    assert_eq!(count(&kstatd.program, "The API server fails"), 1);
+    assert_eq!(count(&kstatd.program, "The API server works again"), 1);
+    assert_eq!(count(&kstatd.program, "Failed to list or watch"), 0);
+    assert_eq!(count(&kstatd.program, "Listed and watched again"), 0);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn dropped_objects_are_not_synced() {
         |name: &str| format!("kstatd_kubernetes_{name}{{namespace=\"\",resource=\"*v1.Pod\"}}");
     cluster.double.refuse("pods", Some(403));
     gate.set(Passage::Cut);
-    kstatd.program.line(&["the API server fails"]);
+    kstatd.program.line(&["The API server fails"]);
     gate.set(Passage::Open);
     kstatd.has(&of("synced"), 0.0);
     kstatd.has(&of("objects"), 0.0);

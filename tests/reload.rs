@@ -229,7 +229,7 @@ fn edit_during_an_outage_is_applied_after_it() {
     cluster.gate.set(Passage::Cut);
     file.write("resources: {pods: {}, nodes: {}}\nmetric_denylist: {kube_pod_info: {}}\n");
     exporter.wait_gauge(false);
-    exporter.program.line(&["the API server fails"]);
+    exporter.program.line(&["The API server fails"]);
     assert_eq!((exporter.count("kube_pod_info"), exporter.count("kube_node_info")), (pods, nodes));
     cluster.gate.set(Passage::Open);
     until("the new file is in force", || {
@@ -369,7 +369,7 @@ fn statsd_works_before_the_shard_is_known() {
     assert_eq!(get(main, "/readyz").status, 503);
     // An API server that does not know the pod does not stop ingestion either.
     cluster.gate.set(Passage::Open);
-    program.line(&["cannot determine the shard of this pod", "404"]);
+    program.line(&["Cannot determine the shard of this pod", "404"]);
     assert!(lines());
     assert_eq!(get(main, "/readyz").status, 503);
     program.signal("TERM");
@@ -425,7 +425,7 @@ fn listeners_move_when_they_can() {
     // The port is in use: the listener stays.
     ports(to.port(), 0);
     exporter.wait_gauge(false);
-    exporter.program.line(&["cannot listen on the new address", &to.to_string(), "in use"]);
+    exporter.program.line(&["Cannot listen on the new address", &to.to_string(), "in use"]);
     assert_eq!(get(exporter.main, "/healthz").status, 200);
     drop(busy);
     until("it has moved", || request(to, "GET", "/healthz", &[]).ok());

@@ -274,7 +274,7 @@ fn an_unreachable_relay_target_is_reported_and_loses_nothing_after_recovery() {
     let [relayed, dropped, errors] = relay_ledger(&exporter, &address);
     assert_eq!((relayed, dropped), (0, 5_000));
     assert!(errors > 10, "{errors} errors");
-    let log = exporter.program.line(&["relaying failed"]);
+    let log = exporter.program.line(&["Relaying failed"]);
     assert!(log.contains("WARN"), "{log}");
 
     target.connect(sender_to(port)).expect("connect");

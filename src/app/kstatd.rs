@@ -402,7 +402,8 @@ fn check(args: CheckArgs) -> Result<(), String> {
     if output.is_json() {
         print(&json_line(&reports.iter().map(check_config::Report::json).collect::<Vec<_>>()));
     } else {
-        reports.iter().for_each(|report| drop(print(&report.text())));
+        let text: String = reports.iter().map(check_config::Report::text).collect();
+        print(&text);
     }
     let broken: Vec<&str> =
         reports.iter().filter(|report| report.failed()).map(check_config::Report::file).collect();

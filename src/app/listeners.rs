@@ -227,11 +227,11 @@ impl Listeners {
         match (open, error) {
             (Some(open), error) => {
                 let error = error.unwrap_or_else(|| "the server has stopped".to_owned());
-                tracing::error!(address = %open.address, error, "listener failed, restarting it");
+                tracing::error!(address = %open.address, error, "Listener failed, restarting it");
                 open.server = None;
                 self.schedule_retry();
             }
-            (None, Some(error)) => tracing::warn!(error, "a replaced listener failed"),
+            (None, Some(error)) => tracing::warn!(error, "A replaced listener failed"),
             (None, None) => {}
         }
     }
@@ -256,13 +256,13 @@ impl Listeners {
             match web_config(&self.config) {
                 Ok(web) => self.web = web,
                 Err(error) => {
-                    tracing::error!(%error, "keeping the previous web configuration until the new one is valid");
+                    tracing::error!(%error, "Keeping the previous web configuration until the new one is valid");
                     failed = true;
                 }
             }
         }
         if self.config.auth_filter && self.filters.is_empty() {
-            tracing::error!(error = %ListenError::NoApiServer, "keeping the current listeners");
+            tracing::error!(error = %ListenError::NoApiServer, "Keeping the current listeners");
             return;
         }
         self.desired = desired(&self.config, self.web.as_ref());
@@ -286,7 +286,7 @@ impl Listeners {
                 continue;
             }
             if let Err(error) = self.adjust_one(role, &desired, &mut left) {
-                tracing::error!(%error, "cannot listen on the new address, keeping the old one and retrying");
+                tracing::error!(%error, "Cannot listen on the new address, keeping the old one and retrying");
                 failed = true;
             }
         }
@@ -386,7 +386,7 @@ impl Listeners {
             match bind_with_retries(&before.listener.address) {
                 Ok(socket) => drop(self.serve_on(role, socket, &before)),
                 Err(error) => {
-                    tracing::error!(%error, "cannot listen on the old address either, retrying")
+                    tracing::error!(%error, "Cannot listen on the old address either, retrying")
                 }
             }
         })

@@ -168,7 +168,7 @@ pub(crate) fn kstatd(args: &RunArgs) -> Personality {
         merges_own_metrics: false,
         routers: native_routers,
         announce,
-        exit_message: "ending",
+        exit_message: "Ending",
     }
 }
 
@@ -198,7 +198,7 @@ pub(crate) fn node(args: &NodeArgs) -> Personality {
         merges_own_metrics: false,
         routers: native_routers,
         announce,
-        exit_message: "ending",
+        exit_message: "Ending",
     }
 }
 

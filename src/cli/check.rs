@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::native::is_name;
 use super::process::ClusterArgs;
-use super::shared::{AccessArgs, OutputArgs};
+use super::shared::{AccessArgs, OutputArgs, is_name};
 
 /// Flags of `kstatd check`.
 #[derive(Clone, Debug, Args)]

@@ -500,7 +500,7 @@ pub fn custom_resources(
             }
         }
         None => {
-            tracing::warn!(config = named.flag, "no custom resource metrics until the file exists")
+            tracing::warn!(config = named.flag, "No custom resource metrics until the file exists")
         }
     }
     Ok(Some(CustomResources {

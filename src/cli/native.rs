@@ -19,7 +19,7 @@ use super::process::ProcessArgs;
 use super::profile::ProfileCommand;
 use super::shadow::ShadowArgs;
 pub use super::shared::{AccessArgs, LogArgs, LogLevel, LogStyle, OutputArgs, Profiles};
-use super::shared::{duration, whole};
+use super::shared::{duration, is_name, whole};
 use super::statsd_flags::{self, StatsdArgs};
 
 /// The command line of kstatd.
@@ -518,13 +518,6 @@ pub struct ServiceAccount {
     pub namespace: String,
     /// Its name.
     pub name: String,
-}
-
-/// Returns true for a valid Kubernetes name.
-pub(super) fn is_name(name: &str) -> bool {
-    let byte =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    !name.is_empty() && name.bytes().all(byte)
 }
 
 /// Parses the name of a role.

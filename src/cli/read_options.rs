@@ -47,7 +47,7 @@ fn merge_options_file(
     let path = args.config.clone();
     let tolerant = args.continue_without_config && matches!(load, Load::First);
     let without = |error: &ConfigErrors| {
-        tracing::warn!(%error, "running without the options file until it is valid");
+        tracing::warn!(%error, "Running without the options file until it is valid");
         let error = Some(error.first());
         Ok(Some(OptionsFile { path: path.clone(), content: None, error }))
     };

@@ -152,3 +152,10 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 pub(super) fn whole(text: &str) -> Result<regex::Regex, String> {
     regex::Regex::new(&format!("^(?:{text})$")).map_err(|error| error.to_string())
 }
+
+/// Returns true for a valid Kubernetes name.
+pub(super) fn is_name(name: &str) -> bool {
+    let byte =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    !name.is_empty() && name.bytes().all(byte)
+}

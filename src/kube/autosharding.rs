@@ -79,7 +79,7 @@ impl ShardDetector {
         let ordinal = match shard::ordinal(&pod.name, &set) {
             Ok(ordinal) => Some(ordinal),
             Err(error) => {
-                tracing::error!(%error, "this pod has no shard and exposes no objects");
+                tracing::error!(%error, "This pod has no shard and exposes no objects");
                 None
             }
         };
@@ -137,7 +137,7 @@ impl StatefulSetWatcher {
                         stateful_set = self.set,
                         error,
                         retry_in = ?pause,
-                        "cannot watch the StatefulSet for the number of shards, keeping the last number"
+                        "Cannot watch the StatefulSet for the number of shards, keeping the last number"
                     );
                     sleep(pause).await;
                 }

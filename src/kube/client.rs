@@ -88,7 +88,7 @@ impl Client {
     fn of(setup: config::Setup) -> Self {
         let config::Setup { url, server_name, identity, proxy } = setup;
         if let Some(proxy) = &proxy {
-            tracing::info!(server = %url, %proxy, "the server is reached through a proxy");
+            tracing::info!(server = %url, %proxy, "The server is reached through a proxy");
         }
         let connections = Connections::new(&url, server_name, proxy);
         let number = CLIENTS.fetch_add(1, Ordering::Relaxed);

@@ -35,7 +35,7 @@ pub async fn warn_about_missing_namespaces(
     }
     if !missing.is_empty() {
         let namespaces = missing.join(", ");
-        tracing::warn!(namespaces, "namespaces do not exist (--namespaces)");
+        tracing::warn!(namespaces, "Namespaces do not exist (--namespaces)");
     }
     handle.set_missing_namespaces(missing);
 }
@@ -54,7 +54,7 @@ async fn exists(client: &Client, namespace: &str) -> Option<bool> {
                 return Some(names.flatten().any(|name| name == namespace));
             }
             Err(ClientError::Refused { code: 400 | 403..=407, message, .. }) => {
-                tracing::debug!(namespace, message, "cannot check whether the namespace exists");
+                tracing::debug!(namespace, message, "Cannot check whether the namespace exists");
                 return None;
             }
             Err(_) => {

@@ -280,7 +280,7 @@ impl Peer {
             let pod = self.name.as_str();
             tracing::warn!(
                 pod,
-                "a pod reports no stage of resharding that this release knows, so shards change at fixed times"
+                "A pod reports no stage of resharding that this release knows, so shards change at fixed times"
             );
         }
         stage

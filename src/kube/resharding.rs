@@ -262,7 +262,7 @@ impl ShardCoordinator {
                 Err(error) => error.to_string(),
             };
             if error != last_error {
-                tracing::warn!(error, "cannot determine the shard of this pod, retrying");
+                tracing::warn!(error, "Cannot determine the shard of this pod, retrying");
                 last_error = error;
             }
             let now = Instant::now();

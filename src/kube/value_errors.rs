@@ -87,7 +87,7 @@ impl ValueErrors for ValueErrorLog {
             name,
             value,
             values,
-            "custom resource value yields no series"
+            "Custom resource value yields no series"
         );
     }
 }

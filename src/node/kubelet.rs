@@ -259,17 +259,17 @@ pub(crate) async fn poll(
 fn log_change(before: Option<&PollError>, now: Option<&PollError>) {
     match (before, now) {
         (Some(before), Some(now)) if before.outcome == now.outcome => {
-            tracing::debug!(error = now.reason, "the node summary is still incomplete");
+            tracing::debug!(error = now.reason, "The node summary is still incomplete");
         }
         (_, Some(PollError { outcome, reason })) => {
             let outcome = outcome.word();
             tracing::warn!(
                 outcome,
                 error = reason,
-                "the disk usage of this node's pods is incomplete"
+                "The disk usage of this node's pods is incomplete"
             );
         }
-        (Some(_), None) => tracing::info!("the disk usage of this node's pods is complete again"),
+        (Some(_), None) => tracing::info!("The disk usage of this node's pods is complete again"),
         (None, None) => {}
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn of(path: &Path, count: impl Fn(Call)) -> Option<(u64, u64)> {
     let usage = project.and_then(|project| {
         count(Call::Quota);
         let usage = sys::project_usage(&directory, project);
-        usage.inspect_err(|error| tracing::debug!(project, %error, "no quota tells")).ok()
+        usage.inspect_err(|error| tracing::debug!(project, %error, "No quota tells")).ok()
     });
     count(Call::Close);
     usage

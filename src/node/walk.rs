@@ -135,7 +135,7 @@ impl Walker {
                 let text = error.to_string();
                 if self.logged_error.as_ref() != Some(&text) {
                     let table = self.config.mounts.display();
-                    tracing::warn!(%table, %error, "cannot read the mount table, writable layers are not measured");
+                    tracing::warn!(%table, %error, "Cannot read the mount table, writable layers are not measured");
                     self.logged_error = Some(text);
                 }
                 Vec::new()

@@ -57,7 +57,7 @@ async fn answer(
     match made.await {
         Ok(text) => json(200, text),
         Err(error) => {
-            tracing::error!(%error, "a report about the series failed");
+            tracing::error!(%error, "A report about the series failed");
             response::text(500, "Internal Server Error")
         }
     }

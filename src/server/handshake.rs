@@ -60,7 +60,7 @@ pub(super) async fn accept(
     {
         // Such a client does not send the extensions that rustls requires before it checks the
         // version.
-        tracing::debug!("a client supports only TLS versions before 1.2");
+        tracing::debug!("A client supports only TLS versions before 1.2");
         alert(socket, AlertDescription::ProtocolVersion).await?;
         return Ok(None);
     }
@@ -77,7 +77,7 @@ pub(super) async fn accept(
     let settings = match config.settings().await {
         Ok(settings) => settings,
         Err(error) => {
-            tracing::debug!(error, "no handshake is possible now");
+            tracing::debug!(error, "No handshake is possible now");
             alert(begun.io, AlertDescription::InternalError).await?;
             return Ok(None);
         }
@@ -102,7 +102,7 @@ pub(super) async fn accept(
     socket.translate_alerts(Vec::new());
     let has_certificate = session.peer_certificates().is_some();
     if settings.names_wanted && !has_certificate {
-        tracing::debug!("a client without certificate has none of the allowed names");
+        tracing::debug!("A client without certificate has none of the allowed names");
         return Ok(None);
     }
     let is_client_verified = has_certificate && settings.verifies_clients;

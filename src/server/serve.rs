@@ -107,7 +107,7 @@ pub async fn serve(
             // The client disconnected while queued, which does not affect the next one.
             Err(error) if is_client_error(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, retry_in = ?pause, "cannot accept connections");
+                tracing::warn!(%error, retry_in = ?pause, "Cannot accept connections");
                 tokio::select! {
                     () = sleep(pause) => {}
                     () = &mut stop => break,
@@ -120,7 +120,7 @@ pub async fn serve(
     drop((listener, told));
     ending.send_replace(true);
     if timeout(grace, ending.closed()).await.is_err() {
-        tracing::warn!(?grace, "closed the connections still open at shutdown");
+        tracing::warn!(?grace, "Closed the connections still open at shutdown");
     }
     Ok(())
 }
@@ -149,7 +149,7 @@ fn answer(
     let (socket, router) = (Socket::new(stream), Arc::clone(router));
     tokio::spawn(async move {
         if let Err(error) = converse(socket, &deadlines, &router, &mut told).await {
-            tracing::debug!(error, "connection ended early");
+            tracing::debug!(error, "Connection ended early");
         }
         // The descriptor is now free, and shutdown no longer waits for this connection.
         drop((place, told));
@@ -271,7 +271,7 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Exchanges {
                 biased;
                 _ = EXCHANGE.scope(exchange, stream) => {}
                 () = deadlines.response_expired(exchange) => {
-                    tracing::debug!("a client reads its response too slowly, resetting the stream");
+                    tracing::debug!("A client reads its response too slowly, resetting the stream");
                 }
             }
         });

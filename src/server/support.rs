@@ -1,5 +1,5 @@
-//! What a support archive contains of a process and no other path shows: its recent log and its configuration, both
-//! without secrets. The paths are below those of profiles, so the same clients may read them.
+//! The recent log and the configuration of the process, for support archives. Both are without secrets. The paths are
+//! below those of profiles, so the same clients may read them.
 //!
 //! | Path | Content |
 //! |---|---|
@@ -70,7 +70,7 @@ fn configuration(board: &Board, web_config: Option<PathBuf>) -> Value {
     })
 }
 
-/// Returns the content of a configuration file without secrets: as it is, or rewritten as JSON if values were removed.
+/// Returns the content of a configuration file without secrets: its text, or JSON if values were removed.
 ///
 /// # Errors
 /// The file cannot be read, or secrets in it cannot be found because it is not valid YAML.
@@ -81,10 +81,10 @@ fn content(path: &Path) -> Result<String, String> {
             true => format!("{value:#}"),
             false => text,
         },
-        Err(error) if redaction::mentions_secrets(&text) => {
-            return Err(format!(
-                "left out, because it may contain secrets and is not valid YAML: {error}"
-            ));
+        // The error may quote them.
+        Err(_) if redaction::mentions_secrets(&text) => {
+            let reason = "left out, because it is not valid YAML and may contain secrets";
+            return Err(reason.to_owned());
         }
         _ => text,
     };

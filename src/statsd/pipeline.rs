@@ -294,7 +294,7 @@ impl Pipeline {
     pub async fn shutdown(&self) {
         let threads = Arc::clone(&self.threads);
         if let Err(error) = tokio::task::spawn_blocking(move || threads.stop()).await {
-            tracing::error!(%error, "cannot stop the StatsD pipeline");
+            tracing::error!(%error, "Cannot stop the StatsD pipeline");
         }
     }
 }

@@ -184,7 +184,7 @@ impl Relay {
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            tracing::error!("the relay thread panicked");
+            tracing::error!("The relay thread panicked");
         }
     }
 }
@@ -370,7 +370,7 @@ impl RelaySender {
             self.counts.relayed_lines.fetch_add(sent.lines, Ordering::Relaxed);
             if std::mem::take(&mut self.is_failing) {
                 self.lookup_backoff.after = MIN_LOOKUP_PAUSE;
-                tracing::info!(target_address = %self.target, "the relay has recovered");
+                tracing::info!(target_address = %self.target, "The relay has recovered");
             }
         }
     }
@@ -391,7 +391,7 @@ impl RelaySender {
                 target_address = %self.target,
                 %error,
                 bytes = self.packet.len(),
-                "relaying failed; lines are dropped and counted until it recovers"
+                "Relaying failed; lines are dropped and counted until it recovers"
             );
         }
     }
@@ -407,7 +407,7 @@ impl RelaySender {
         match resolve(&self.target) {
             Ok(peer) if peer == self.peer => {}
             Ok(peer) => {
-                tracing::info!(target_address = %self.target, %peer, "the relay target has a new address");
+                tracing::info!(target_address = %self.target, %peer, "The relay target has a new address");
                 (self.peer, self.socket) = (peer, None);
             }
             Err(error) => {
@@ -415,7 +415,7 @@ impl RelaySender {
                 tracing::warn!(
                     target_address = %self.target,
                     %error,
-                    "cannot resolve the relay target, next attempt in {:?}",
+                    "Cannot resolve the relay target, next attempt in {:?}",
                     self.lookup_backoff.after
                 );
             }

@@ -37,7 +37,7 @@ pub(crate) fn spawn(
             tracing::error!(
                 thread,
                 cause = text(&*cause),
-                "a thread panicked, restarting it in {pause:?}"
+                "A thread panicked, restarting it in {pause:?}"
             );
             std::thread::sleep(pause);
             pause = (pause * 2).min(MAX_PAUSE);

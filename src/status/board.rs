@@ -163,7 +163,7 @@ impl Board {
         let board = Arc::clone(self);
         let tell = move || board.reporters.iter().find_map(|reporter| reporter.explain(&line, all));
         let told = self.worker.run(tell).await;
-        told.inspect_err(|error| tracing::error!(%error, "explaining a line failed")).ok()?
+        told.inspect_err(|error| tracing::error!(%error, "Explaining a line failed")).ok()?
     }
 
     /// Explains an object, one at a time; `None` if the process watches no objects.
@@ -186,7 +186,7 @@ impl Board {
             let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
             cardinality::report(&sides, &Question::of(LARGEST))
         });
-        made.await.inspect_err(|error| tracing::error!(%error, "counting the series failed")).ok()
+        made.await.inspect_err(|error| tracing::error!(%error, "Counting the series failed")).ok()
     }
 
     /// Takes samples forever.

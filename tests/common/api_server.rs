@@ -1,4 +1,5 @@
 //! A stand-in for an API server that answers fixed paths and forwards others, as its proxy to pods does.
+#![allow(dead_code, reason = "every test binary uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

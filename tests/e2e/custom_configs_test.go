@@ -194,7 +194,7 @@ func TestCorruptedConfigurations(t *testing.T) {
 					return err
 				}
 				// A configuration that fails to compile once the kinds are known exposes nothing on either side.
-				compiles := !strings.Contains(ours.Output(), "no custom resource metrics")
+				compiles := !strings.Contains(ours.Output(), "No custom resource metrics")
 				if compiles && len(left.Samples) == 0 {
 					return fmt.Errorf("the original has nothing yet, we have %d samples", len(right.Samples))
 				}

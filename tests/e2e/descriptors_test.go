@@ -132,7 +132,7 @@ func TestFrozenServerIsNoticed(t *testing.T) {
 		}
 		return nil
 	})
-	exporter.WaitOutput("the API server fails: nothing can be listed or watched")
+	exporter.WaitOutput("The API server fails: nothing can be listed or watched")
 	waitNames(t, exporter, "one")
 	harness.WaitStatus(t, exporter.Process, exporter.Telemetry+"/readyz?verbose", 503)
 	harness.WaitStatus(t, exporter.Process, exporter.Telemetry+"/readyz", 200)
@@ -140,8 +140,8 @@ func TestFrozenServerIsNoticed(t *testing.T) {
 	cluster.Create("configmaps", configMap(t, "two"))
 	waitNames(t, exporter, "one", "two")
 	harness.WaitStatus(t, exporter.Process, exporter.Telemetry+"/readyz?verbose", 200)
-	exporter.WaitOutput("the API server works again: everything is listed and watched")
-	for _, line := range []string{"the API server fails", "the API server works again"} {
+	exporter.WaitOutput("The API server works again: everything is listed and watched")
+	for _, line := range []string{"The API server fails", "The API server works again"} {
 		if count := strings.Count(exporter.Output(), line); count != 1 {
 			t.Errorf("the log has %q %d times:\n%s", line, count, exporter.Output())
 		}

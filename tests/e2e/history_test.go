@@ -482,9 +482,9 @@ func TestDeadConnections(t *testing.T) {
 		// The reason depends on whether a watch or another request is affected first.
 		h.waitCounted(t, "frozen", "timeout")
 		t.Logf("counted after %.1f s", time.Since(start).Seconds())
-		h.ours().WaitOutput("the API server fails")
+		h.ours().WaitOutput("The API server fails")
 		h.set()
 		h.isTrue(t, "connections that had died came back")
-		h.ours().WaitOutput("the API server works again")
+		h.ours().WaitOutput("The API server works again")
 	})
 }

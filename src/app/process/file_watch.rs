@@ -247,7 +247,7 @@ impl State {
     fn log_unwatchable(&mut self, directory: &Path, error: &notify::Error) {
         if self.unwatchable.insert(directory.to_owned()) {
             let path = directory.display();
-            tracing::warn!(%path, %error, every = ?POLL_INTERVAL, "cannot watch the directory, polling it instead");
+            tracing::warn!(%path, %error, every = ?POLL_INTERVAL, "Cannot watch the directory, polling it instead");
         }
     }
 }

@@ -44,7 +44,7 @@ pub fn start() {
                 match counted {
                     Ok(signal) => exit_now(signal),
                     Err(error) => {
-                        tracing::warn!(%error, "a second signal will not end the process at once");
+                        tracing::warn!(%error, "A second signal will not end the process at once");
                     }
                 }
             });
@@ -54,7 +54,7 @@ pub fn start() {
                 let _ = begun.recv();
             }
             Err(error) => {
-                tracing::warn!(%error, "a second signal will not end the process at once")
+                tracing::warn!(%error, "A second signal will not end the process at once")
             }
         }
     });
@@ -66,7 +66,7 @@ pub fn exit_now(signal: &'static str) -> ! {
     if !IS_LOGGED.swap(true, Ordering::AcqRel) {
         let (done, logged) = channel::<()>();
         let logging = std::thread::Builder::new().spawn(move || {
-            tracing::warn!(signal, "exiting immediately");
+            tracing::warn!(signal, "Exiting immediately");
             drop(done);
         });
         if logging.is_ok() {

@@ -9,7 +9,7 @@ where
 {
     // Must precede the division of the limit.
     if let Err(error) = crate::util::descriptors::raise_limit() {
-        tracing::warn!(%error, "cannot raise the limit of open files");
+        tracing::warn!(%error, "Cannot raise the limit of open files");
     }
     let runtime = runtime().map_err(|error| format!("cannot start: {error}"))?;
     let outcome = runtime.block_on(async {

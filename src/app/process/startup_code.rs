@@ -24,7 +24,7 @@ pub fn release() {
         // content is that of the file before and after. The file cannot be written to while it runs.
         let code = unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_DONTNEED) };
         if code != 0 {
-            tracing::debug!(error = %std::io::Error::last_os_error(), "pages stay mapped");
+            tracing::debug!(error = %std::io::Error::last_os_error(), "Pages stay mapped");
         }
     }
 }

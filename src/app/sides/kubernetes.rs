@@ -52,7 +52,7 @@ pub(crate) static KUBERNETES: SideKind = SideKind {
     protobuf: true,
     disabled_reason: |config| {
         config.kube.is_none().then_some(
-            "the Kubernetes side is disabled: set --kubeconfig, --apiserver or KUBECONFIG, or run in a pod with a service account, to enable it",
+            "The Kubernetes side is disabled: set --kubeconfig, --apiserver or KUBECONFIG, or run in a pod with a service account, to enable it",
         )
     },
     files: |config| {

@@ -37,7 +37,7 @@ pub(crate) static NODE: SideKind = SideKind {
             args.kubelet.is_empty() && !walks_disks(args) && process_names(args).is_empty()
         });
         idle.then_some(
-            "the node side is disabled: set --kubelet, --processes, --quotas, --walk or --walk-path",
+            "The node side is disabled: set --kubelet, --processes, --quotas, --walk or --walk-path",
         )
     },
     files: |_| Vec::new(),
@@ -139,7 +139,7 @@ async fn start_polling(
                 Some(Pods { server: Arc::new(ApiServer(client)), is_api_server: true })
             } else {
                 tracing::info!(
-                    "pod limits and owners are unavailable: set --kubeconfig, --apiserver or KUBECONFIG, run in a pod with a service account, or use --pods=kubelet"
+                    "Pod limits and owners are unavailable: set --kubeconfig, --apiserver or KUBECONFIG, run in a pod with a service account, or use --pods=kubelet"
                 );
                 None
             }

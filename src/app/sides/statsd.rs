@@ -30,7 +30,7 @@ pub(crate) static STATSD: SideKind = SideKind {
     protobuf: true,
     disabled_reason: |config| {
         let listens = config.statsd.as_ref().is_some_and(|args| require_listener(args).is_ok());
-        (!listens).then_some("the StatsD side is disabled: it has no listeners")
+        (!listens).then_some("The StatsD side is disabled: it has no listeners")
     },
     files: |_| Vec::new(),
     // Clients choose the names.

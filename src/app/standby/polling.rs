@@ -60,7 +60,7 @@ pub(super) async fn poll_all(standby: Standby, names: Vec<String>) {
             }
             if state.unresolved.as_ref() != Some(&unresolved) {
                 for (name, error) in &unresolved {
-                    tracing::warn!(name, error, "cannot look up a replica, retrying");
+                    tracing::warn!(name, error, "Cannot look up a replica, retrying");
                 }
             }
             state.unresolved = Some(unresolved);
@@ -206,7 +206,7 @@ pub(super) fn fail(standby: &Standby, address: SocketAddr, error: String) -> Dur
     if peer.replica.take().is_some() || !peer.is_asked {
         peer.since = SystemTime::now();
         standby.0.has_news.notify_one();
-        tracing::warn!(peer = %address, error, "another replica does not answer");
+        tracing::warn!(peer = %address, error, "Another replica does not answer");
     }
     (peer.error, peer.is_asked, peer.is_own) = (Some(error), true, false);
     RETRY

@@ -156,7 +156,7 @@ impl Standby {
             }
         };
         if timeout(MAX_HANDOVER, taken_over).await.is_err() {
-            tracing::warn!("no other replica has taken over");
+            tracing::warn!("No other replica has taken over");
         }
     }
 

@@ -76,7 +76,7 @@ impl Identity {
                 Err(error) if user.token.is_some() => {
                     tracing::warn!(
                         error,
-                        "the token file cannot be read, the token beside it is used"
+                        "The token file cannot be read, the token beside it is used"
                     );
                     state.token = Some(Watched::unread(path.as_ref()));
                     state.complained = true;
@@ -132,7 +132,7 @@ impl Identity {
             if self.is_dynamic
                 && let Err(error) = state.refresh(true).await
             {
-                tracing::warn!(error, "the API server refuses the credentials");
+                tracing::warn!(error, "The API server refuses the credentials");
             }
         }
         state.differs(refused)

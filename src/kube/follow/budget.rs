@@ -475,7 +475,7 @@ impl Allowance {
             action = action(first).as_str(),
             object = %String::from_utf8_lossy(object.identity.strip_prefix(b"{").unwrap_or_default()),
             left_out = self.rejected.len(),
-            "objects go beyond a budget ({})",
+            "Objects go beyond a budget ({})",
             budget::displayed(first.limit.as_str())
         );
     }

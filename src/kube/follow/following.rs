@@ -319,7 +319,7 @@ impl Following {
                     resource = %old.scope.api.plural,
                     namespace = old.scope.namespace,
                     objects = old.stores.store.len(),
-                    "refused for long, the objects are shown no more"
+                    "Refused for long, the objects are shown no more"
                 );
             }
             waits
@@ -434,7 +434,7 @@ impl Following {
             namespace = scope.namespace,
             error = reason,
             restart_in = ?wait,
-            "a list/watch ended by a fault of this program, what it had stays until it has listed anew"
+            "A list/watch ended by a fault of this program, what it had stays until it has listed anew"
         );
     }
 

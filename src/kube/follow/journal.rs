@@ -308,7 +308,7 @@ impl Line {
                         error,
                         count,
                         seconds,
-                        "the API server fails: nothing can be listed or watched"
+                        "The API server fails: nothing can be listed or watched"
                     );
                 } else {
                     tracing::warn!(
@@ -317,7 +317,7 @@ impl Line {
                         count,
                         resources = names,
                         seconds,
-                        "failed to list or watch"
+                        "Failed to list or watch"
                     );
                 }
             }
@@ -327,10 +327,10 @@ impl Line {
                     tracing::info!(
                         count,
                         seconds,
-                        "the API server works again: everything is listed and watched"
+                        "The API server works again: everything is listed and watched"
                     );
                 } else {
-                    tracing::info!(count, resources = names, seconds, "listed and watched again");
+                    tracing::info!(count, resources = names, seconds, "Listed and watched again");
                 }
             }
         }

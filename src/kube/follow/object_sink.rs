@@ -175,7 +175,7 @@ impl ObjectSink {
         if share.reject(objects) {
             let resource = &self.scope.api.plural;
             let limit = share.limit();
-            tracing::warn!(%resource, limit, "more objects than --object-limit, the others have no series");
+            tracing::warn!(%resource, limit, "More objects than --object-limit, the others have no series");
         }
     }
 
@@ -348,7 +348,7 @@ impl ObjectSink {
         let (namespace, name) = (&*view.metadata.namespace, &*view.metadata.name);
         let schema = self.renderer.schema();
         let family = schema.families.get(family).map(|family| &*family.name);
-        tracing::warn!(%resource, namespace, name, family, "too many series of one object, it has none of this family");
+        tracing::warn!(%resource, namespace, name, family, "Too many series of one object, it has none of this family");
     }
 
     /// Removes all served objects and returns their number.
@@ -378,7 +378,7 @@ impl ObjectSink {
         let resource = &self.scope.api.plural;
         let view: IdentifiedObject<'_> = decode(object).unwrap_or_default();
         let (namespace, name) = (&*view.metadata.namespace, &*view.metadata.name);
-        tracing::warn!(%resource, namespace, name, error, "malformed object, it has no series");
+        tracing::warn!(%resource, namespace, name, error, "Malformed object, it has no series");
         if !view.metadata.resource_version.is_empty() {
             (*view.metadata.resource_version).clone_into(&mut self.version);
         }

@@ -290,13 +290,13 @@ impl Reconciler {
         let (resource, objects) = (listing.following.plan.name(), listing.following.objects());
         let unlisted = listing.following.unlisted();
         if unlisted.is_empty() {
-            tracing::info!(resource, objects, "the new configuration is served");
+            tracing::info!(resource, objects, "The new configuration is served");
         } else {
             tracing::warn!(
                 resource,
                 objects,
                 namespaces = ?unlisted,
-                "the new configuration is served, but for namespaces that cannot be listed: what was shown of them stays"
+                "The new configuration is served, but for namespaces that cannot be listed: what was shown of them stays"
             );
         }
         let works = !listing.following.is_unlisted();
@@ -331,7 +331,7 @@ impl Reconciler {
         if candidate.failures == 1 {
             tracing::warn!(
                 resource = name,
-                "cannot be listed as the new configuration says, what it was stays until it can be"
+                "Cannot be listed as the new configuration says, what it was stays until it can be"
             );
         }
         self.queue.insert(name, candidate);

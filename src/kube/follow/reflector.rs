@@ -120,7 +120,7 @@ impl Reflector {
             };
             if self.representation != Representation::Object && result.is_unsupported {
                 let (resource, error) = (self.member.name(), &result.message);
-                tracing::debug!(resource, error, "objects are asked for as a whole");
+                tracing::debug!(resource, error, "Objects are asked for as a whole");
                 self.representation = Representation::Object;
                 self.settle(Collected::Discard);
                 machine.restart_list();
@@ -237,7 +237,7 @@ impl Reflector {
             let resource = self.member.name();
             tracing::warn!(
                 resource,
-                "the server shows an older state than before, as after a restore: listed anew"
+                "The server shows an older state than before, as after a restore: listed anew"
             );
         }
         result
@@ -335,7 +335,7 @@ impl Reflector {
                 namespace = self.scope.namespace,
                 objects = status.objects,
                 encoding = ?status.encoding,
-                "listed"
+                "Listed"
             );
         }
     }
@@ -414,7 +414,7 @@ impl Reflector {
             let resource = self.member.name();
             tracing::info!(
                 resource,
-                "listed again after it was refused for long, the objects are shown"
+                "Listed again after it was refused for long, the objects are shown"
             );
         }
     }
@@ -427,14 +427,14 @@ impl Reflector {
         }
         let Some(reason) = result.reason else {
             if !error.is_empty() {
-                tracing::debug!(resource, "{error}");
+                tracing::debug!(resource, error, "The watch ended");
             }
             return false;
         };
         let namespace = self.scope.namespace.as_deref().unwrap_or_default();
         self.calls.failed(&self.scope.api.unique_label(), namespace, reason);
         self.progress.count(reason, error);
-        tracing::debug!(resource, reason = reason.label(), error, "failed to list or watch");
+        tracing::debug!(resource, reason = reason.label(), error, "Failed to list or watch");
         if result.useful {
             // The next request follows at once: the same watch or a relist.
             if !matches!(result.outcome, Outcome::Broken { .. } | Outcome::Lost) {
@@ -484,7 +484,7 @@ impl Reflector {
                 resource,
                 objects,
                 seconds,
-                "refused for long, the objects are shown no more"
+                "Refused for long, the objects are shown no more"
             );
         }
         true

@@ -257,7 +257,7 @@ impl Reflector {
         streaming = *machine.state() == State::Streaming;
         let result = reader.finish();
         if streaming && result.is_ok() {
-            tracing::debug!(resource = %self.scope.api.plural, "streaming list ends before its time");
+            tracing::debug!(resource = %self.scope.api.plural, "Streaming list ends before its time");
         }
         Ok(result?)
     }

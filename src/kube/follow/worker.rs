@@ -173,7 +173,7 @@ impl Worker {
                     () = ending.end.notified() => {}
                     result = task => {
                         if let Err(error) = result {
-                            tracing::error!(%error, "the Kubernetes side has ended, what it has is stale");
+                            tracing::error!(%error, "The Kubernetes side has ended, what it has is stale");
                         }
                     }
                 }

@@ -47,7 +47,7 @@ impl Scan {
             Ok(0) => return false,
             Ok(read) => read,
             Err(error) => {
-                tracing::debug!(%error, "the list of processes cannot be read to its end");
+                tracing::debug!(%error, "The list of processes cannot be read to its end");
                 return false;
             }
         };

@@ -263,7 +263,7 @@ impl Tree {
                 let gone = error.kind() == io::ErrorKind::NotFound;
                 if !gone {
                     limiter.metrics.errors.inc();
-                    tracing::debug!(path = %path.display(), %error, "cannot be walked");
+                    tracing::debug!(path = %path.display(), %error, "Cannot be walked");
                 }
                 *self = Self::default();
                 return Ok(None);
@@ -433,7 +433,7 @@ impl Visit<'_> {
                 Ok(read) => read,
                 Err(error) => {
                     // The directory was removed meanwhile or is unreadable: keep the cached state.
-                    tracing::trace!(%error, "a directory cannot be read to its end");
+                    tracing::trace!(%error, "A directory cannot be read to its end");
                     self.limiter.metrics.errors.inc();
                     self.buffer = buffer;
                     return Ok(());

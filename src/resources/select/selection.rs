@@ -43,7 +43,7 @@ impl Selection {
                 None => keys.exact.push(entry.clone()),
                 Some(("", "")) => {}
                 Some((_, after)) if after.contains('*') => {
-                    tracing::warn!(entry, "allow list entry ignored: it has more than one *");
+                    tracing::warn!(entry, "Allow list entry ignored: it has more than one *");
                 }
                 Some((before, after)) => keys.patterns.push((before.to_owned(), after.to_owned())),
             }

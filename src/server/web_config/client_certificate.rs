@@ -118,7 +118,7 @@ impl ClientCertificates {
         }
         match &self.names {
             Some(names) if !has_one_of(certificate, names) => {
-                tracing::debug!(allowed = ?names, "the certificate of a client has none of the allowed names");
+                tracing::debug!(allowed = ?names, "The certificate of a client has none of the allowed names");
                 Err(CertificateError::BadEncoding)
             }
             _ => Ok(()),
@@ -129,7 +129,7 @@ impl ClientCertificates {
 /// Maps errors to those for which the original has specific alerts; all others become
 /// `bad_certificate`, like `BadEncoding`.
 fn as_the_original(error: Error) -> CertificateError {
-    tracing::debug!(%error, "a client certificate was rejected");
+    tracing::debug!(%error, "A client certificate was rejected");
     match error {
         Error::InvalidCertificate(error) => match error {
             // A signature that does not match the authority of this name counts as an unknown

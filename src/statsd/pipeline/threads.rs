@@ -122,7 +122,7 @@ impl Threads {
         if let Some(file) = &self.unix_file
             && let Err(error) = file.remove()
         {
-            tracing::warn!(file = %file.path.display(), %error, "cannot remove the socket file");
+            tracing::warn!(file = %file.path.display(), %error, "Cannot remove the socket file");
         }
         for receiver in &self.receivers {
             receiver.shutdown();
@@ -265,7 +265,7 @@ impl Expiry {
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            tracing::error!("the expiry thread panicked");
+            tracing::error!("The expiry thread panicked");
         }
     }
 }

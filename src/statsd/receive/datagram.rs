@@ -215,7 +215,7 @@ impl DatagramSource {
                 if let Some(counter) = metrics.read_errors.get(self.listener() as usize) {
                     bump(counter);
                 }
-                tracing::error!(listener = self.listener().as_str(), %error, "read failed, reopening the socket");
+                tracing::error!(listener = self.listener().as_str(), %error, "Read failed, reopening the socket");
                 if self.is_broken {
                     self.close(registry);
                 } else {
@@ -246,7 +246,7 @@ impl DatagramSource {
     fn reopen(&mut self, registry: &Registry) {
         if let Err(error) = (self.open)().and_then(|socket| self.register_socket(socket, registry))
         {
-            tracing::error!(listener = self.listener().as_str(), %error, "cannot open the socket, retrying");
+            tracing::error!(listener = self.listener().as_str(), %error, "Cannot open the socket, retrying");
             self.retry();
         }
     }

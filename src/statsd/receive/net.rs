@@ -51,7 +51,7 @@ pub(crate) fn bind_tcp(address: SocketAddr) -> io::Result<std::net::TcpListener>
     // Accepted sockets inherit this option.
     let probes = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(9);
     if let Err(error) = socket.set_tcp_keepalive(&probes) {
-        tracing::debug!(%error, "cannot enable TCP keepalive");
+        tracing::debug!(%error, "Cannot enable TCP keepalive");
     }
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -80,11 +80,11 @@ fn prepare(socket: &Socket, read_buffer: usize) {
     if set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted).is_err()
         && let Err(error) = socket.set_recv_buffer_size(wanted as usize)
     {
-        tracing::warn!(%error, bytes = wanted, "cannot set the size of the receive buffer");
+        tracing::warn!(%error, bytes = wanted, "Cannot set the size of the receive buffer");
     }
     // Without this option there are no drops to report.
     if let Err(error) = set_option(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1) {
-        tracing::debug!(%error, "the kernel does not report drops");
+        tracing::debug!(%error, "The kernel does not report drops");
     }
 }
 

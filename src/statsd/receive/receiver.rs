@@ -148,13 +148,13 @@ impl Receiver {
     pub(crate) fn shutdown(&self) {
         self.control.stopping.store(true, Ordering::Release);
         if let Err(error) = self.control.waker.wake() {
-            tracing::error!(%error, "cannot wake the receiving thread");
+            tracing::error!(%error, "Cannot wake the receiving thread");
         }
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            tracing::error!("the receiving thread panicked");
+            tracing::error!("The receiving thread panicked");
         }
     }
 }
@@ -234,7 +234,7 @@ impl ReceiveLoop {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return,
             Err(error) => {
-                tracing::error!(%error, "cannot poll the sockets, retrying");
+                tracing::error!(%error, "Cannot poll the sockets, retrying");
                 std::thread::sleep(POLL_RETRY_PAUSE);
                 return;
             }

@@ -200,7 +200,7 @@ impl TcpSource {
                 Err(error) => {
                     // Descriptors and memory become available when other connections end.
                     bump(&metrics.accept_errors);
-                    tracing::warn!(%error, "cannot accept a TCP connection, retrying in {:?}", self.pause);
+                    tracing::warn!(%error, "Cannot accept a TCP connection, retrying in {:?}", self.pause);
                     self.accept_at = Some(Instant::now() + self.pause);
                     self.pause = (self.pause * 2).min(LAST_PAUSE);
                     return;
@@ -239,7 +239,7 @@ impl TcpSource {
             registry.register(&mut stream, Token(self.first + slot), Interest::READABLE)
         {
             bump(&metrics.accept_errors);
-            tracing::warn!(%error, "cannot poll a TCP connection, closing it");
+            tracing::warn!(%error, "Cannot poll a TCP connection, closing it");
             self.free.push(slot);
             return true;
         }
@@ -281,7 +281,7 @@ impl TcpSource {
             tracing::warn!(
                 closed = log.count,
                 limit = self.descriptors.limit(),
-                "too many TCP senders for the limit of open files; new connections wait until others end or are idle for {MIN_SILENCE:?}"
+                "Too many TCP senders for the limit of open files; new connections wait until others end or are idle for {MIN_SILENCE:?}"
             );
             *log = DisplacedLog { count: 0, logged_at: Some(Instant::now()) };
         }
@@ -393,13 +393,13 @@ impl TcpSource {
                 Some(EndReason::TooLong) => {
                     bump(&metrics.tcp_too_long_lines);
                     tracing::debug!(
-                        "a TCP line is longer than {} bytes, closing its connection",
+                        "A TCP line is longer than {} bytes, closing its connection",
                         MAX_LINE - 1
                     );
                 }
                 Some(EndReason::Failed(error)) => {
                     bump(&metrics.tcp_connection_errors);
-                    tracing::debug!(%error, "a TCP connection failed");
+                    tracing::debug!(%error, "A TCP connection failed");
                 }
             }
         }

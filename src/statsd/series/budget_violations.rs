@@ -133,14 +133,14 @@ impl ViolationLog {
                 limit = limit.as_str(),
                 action = action.as_str(),
                 times,
-                "series exceed a budget ({})",
+                "Series exceed a budget ({})",
                 budget::displayed(limit.as_str())
             );
         }
         let others = news.get(REPORTED..).unwrap_or_default();
         if !others.is_empty() {
             let times: u64 = others.iter().map(|(times, _)| times).sum();
-            tracing::warn!(others = others.len(), times, "more series exceed a budget");
+            tracing::warn!(others = others.len(), times, "More series exceed a budget");
         }
     }
 

@@ -75,6 +75,8 @@ impl Source {
         for target in &self.targets {
             content = match self.process.get_within(target, "*/*", self.timeout).await {
                 Ok((200, body)) => Ok(body),
+                // The failed checks are in the body.
+                Ok((503, body)) if self.name == "readyz.txt" => Ok(body),
                 Ok((status, body)) => Err(refusal(status, &String::from_utf8_lossy(&body))),
                 Err(error) => Err(error),
             };
@@ -279,6 +281,10 @@ impl Text {
             Content::Json(value) => names.learn_value(value, false),
             Content::Text(text) => names.learn(text),
             Content::Binary(_) => {}
+        }
+        let error = self.error.as_deref().and_then(|error| error.strip_prefix("pod "));
+        if let Some((pod, _)) = error.and_then(|error| error.split_once(": ")) {
+            names.learn_value(&pod.into(), true);
         }
     }
 

@@ -119,9 +119,9 @@ pub(crate) fn own_identity(config: &Config) -> Option<ListenerIdentity> {
 /// Logs whether the API server answers.
 pub(crate) async fn log_version(client: Arc<Client>) {
     match client.version().await {
-        Ok(version) => tracing::info!(server = %client.url(), version, "the API server answers"),
+        Ok(version) => tracing::info!(server = %client.url(), version, "The API server answers"),
         Err(error) => {
-            tracing::warn!(%error, "the API server does not respond yet, retrying");
+            tracing::warn!(%error, "The API server does not respond yet, retrying");
         }
     }
 }

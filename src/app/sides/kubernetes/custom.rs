@@ -60,7 +60,7 @@ impl CustomState {
                     .map(|resolved| resolved.definition.resource_name())
                     .collect();
                 watched.extend(resolution.resources.into_iter().map(WatchedResource::custom));
-                let mut summary = format!("custom resources with metrics: {names:?}");
+                let mut summary = format!("Custom resources with metrics: {names:?}");
                 if !resolution.replaced.is_empty() {
                     let replaced = &resolution.replaced;
                     summary.push_str(&format!(
@@ -73,7 +73,7 @@ impl CustomState {
                 }
                 Ok(summary)
             }
-            Err(error) => Err(format!("no custom resource metrics: {error}")),
+            Err(error) => Err(format!("No custom resource metrics: {error}")),
         };
         let (Ok(text) | Err(text)) = &outcome;
         if *text != self.last_logged {

@@ -39,7 +39,7 @@ impl State {
             Ok(()) => self.complained = false,
             // Logs the error once, not for each request.
             Err(error) if !std::mem::replace(&mut self.complained, true) => {
-                tracing::warn!(error, "cannot use the new credentials, going on with the old ones");
+                tracing::warn!(error, "Cannot use the new credentials, going on with the old ones");
             }
             Err(_) => {}
         }
