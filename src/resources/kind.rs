@@ -256,25 +256,31 @@ pub const fn alpha<K: Kind + ?Sized>(
     Family::new(name, Stability::Alpha, labels, help, emit)
 }
 
-/// Defines a stable gauge without labels of its own: name, HELP, function.
-#[must_use]
-pub const fn stable_number<K: Kind + ?Sized>(
-    name: &'static str,
-    help: &'static str,
-    emit: Emit<K>,
-) -> Family<K> {
-    Family::new(name, Stability::Stable, &[], help, emit)
+/// Declares the table of families of a kind, for the names of its object and of the series to write.
+///
+/// A row of a gauge is `STABILITY NAME [LABELS], HELP: CODE;`, without `[LABELS]` if it has none of its own. Other rows are
+/// expressions that yield a [`Family`].
+macro_rules! families {
+    (@$object:ident $s:ident [$($family:expr,)*]) => { &[$($family),*] };
+    (@$object:ident $s:ident [$($family:expr,)*]
+        stable $name:literal $([$($label:literal),+ $(,)?])?, $help:literal: $code:expr; $($rest:tt)*
+    ) => {
+        families!(@$object $s [$($family,)*
+            stable($name, &[$($($label),+)?], $help, |$object, $s| $code),] $($rest)*)
+    };
+    (@$object:ident $s:ident [$($family:expr,)*]
+        alpha $name:literal $([$($label:literal),+ $(,)?])?, $help:literal: $code:expr; $($rest:tt)*
+    ) => {
+        families!(@$object $s [$($family,)*
+            alpha($name, &[$($($label),+)?], $help, |$object, $s| $code),] $($rest)*)
+    };
+    (@$object:ident $s:ident [$($family:expr,)*] $other:expr; $($rest:tt)*) => {
+        families!(@$object $s [$($family,)* $other,] $($rest)*)
+    };
+    ($object:ident, $s:ident: $($rows:tt)+) => { families!(@$object $s [] $($rows)+) };
 }
 
-/// Defines an alpha gauge without labels of its own: name, HELP, function.
-#[must_use]
-pub const fn alpha_number<K: Kind + ?Sized>(
-    name: &'static str,
-    help: &'static str,
-    emit: Emit<K>,
-) -> Family<K> {
-    Family::new(name, Stability::Alpha, &[], help, emit)
-}
+pub(crate) use families;
 
 /// Defines the identity labels of most namespaced kinds: `namespace`, and `label` with the name.
 #[must_use]

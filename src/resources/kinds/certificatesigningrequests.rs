@@ -42,22 +42,17 @@ impl Kind for SigningRequests {
     const IDENTITY_REPRESENTATION: Representation = Representation::Object;
     type View<'a> = SigningRequest<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        annotations(Alpha, "kube_certificatesigningrequest_annotations"),
-        labels(Stable, "kube_certificatesigningrequest_labels"),
-        created(Stable, "kube_certificatesigningrequest_created"),
-        stable(
-            "kube_certificatesigningrequest_condition",
-            &["condition"],
-            "How many conditions of this type the certificate signing request has, whatever their status.",
-            |request, s| conditions(request, s),
-        ),
-        stable_number(
-            "kube_certificatesigningrequest_cert_length",
-            "Length of the issued certificate in bytes, 0 before it is issued.",
-            |request, s| s.value(request.status.certificate.0),
-        ),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { request, s:
+        annotations(Alpha, "kube_certificatesigningrequest_annotations");
+        labels(Stable, "kube_certificatesigningrequest_labels");
+        created(Stable, "kube_certificatesigningrequest_created");
+        stable "kube_certificatesigningrequest_condition" ["condition"],
+            "How many conditions of this type the certificate signing request has, whatever their status.":
+            conditions(request, s);
+        stable "kube_certificatesigningrequest_cert_length",
+            "Length of the issued certificate in bytes, 0 before it is issued.":
+            s.value(request.status.certificate.0);
+    };
 }
 
 fn conditions(request: &SigningRequest<'_>, s: &mut Series<'_>) {

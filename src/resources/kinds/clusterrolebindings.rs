@@ -26,16 +26,12 @@ impl Kind for ClusterRoleBindings {
         &[("clusterrolebinding", |binding| &binding.metadata.name)];
     type View<'a> = ClusterRoleBinding<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        annotations(Alpha, "kube_clusterrolebinding_annotations"),
-        labels(Alpha, "kube_clusterrolebinding_labels"),
-        alpha(
-            "kube_clusterrolebinding_info",
-            &["roleref_kind", "roleref_name"],
-            "The role that the cluster role binding grants.",
-            |binding, s| binding.role_ref.info(s),
-        ),
-        created(Alpha, "kube_clusterrolebinding_created"),
-        version(Alpha, "kube_clusterrolebinding_metadata_resource_version"),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { binding, s:
+        annotations(Alpha, "kube_clusterrolebinding_annotations");
+        labels(Alpha, "kube_clusterrolebinding_labels");
+        alpha "kube_clusterrolebinding_info" ["roleref_kind", "roleref_name"],
+            "The role that the cluster role binding grants.": binding.role_ref.info(s);
+        created(Alpha, "kube_clusterrolebinding_created");
+        version(Alpha, "kube_clusterrolebinding_metadata_resource_version");
+    };
 }

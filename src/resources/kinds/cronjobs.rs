@@ -40,14 +40,11 @@ impl Kind for CronJobs {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("cronjob");
     type View<'a> = CronJob<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        annotations(Alpha, "kube_cronjob_annotations"),
-        labels(Stable, "kube_cronjob_labels"),
-        stable(
-            "kube_cronjob_info",
-            &["schedule", "concurrency_policy", "timezone"],
-            "When the cron job runs, and what happens when a run is still going on.",
-            |cronjob, s| {
+    const FAMILIES: &'static [Family<Self>] = families! { cronjob, s:
+        annotations(Alpha, "kube_cronjob_annotations");
+        labels(Stable, "kube_cronjob_labels");
+        stable "kube_cronjob_info" ["schedule", "concurrency_policy", "timezone"],
+            "When the cron job runs, and what happens when a run is still going on.": {
                 let spec = &cronjob.spec;
                 let labels = [
                     ("schedule", &*spec.schedule),
@@ -55,60 +52,36 @@ impl Kind for CronJobs {
                     ("timezone", spec.time_zone.as_deref().unwrap_or("local")),
                 ];
                 s.with(&labels, 1.0);
-            },
-        ),
-        created(Stable, "kube_cronjob_created"),
-        stable_number(
-            "kube_cronjob_status_active",
-            "How many jobs of the cron job are running.",
-            |cronjob, s| s.value(cronjob.status.active.len() as f64),
-        ),
-        stable_number(
-            "kube_cronjob_status_last_schedule_time",
-            "Unix time at which the cron job was last started.",
-            |cronjob, s| s.value(cronjob.status.last_schedule_time),
-        ),
-        stable_number(
-            "kube_cronjob_status_last_successful_time",
-            "Unix time at which a job of the cron job last succeeded.",
-            |cronjob, s| s.value(cronjob.status.last_successful_time),
-        ),
-        stable_number(
-            "kube_cronjob_spec_suspend",
-            "Whether the cron job is suspended.",
-            |cronjob, s| s.value(cronjob.spec.suspend == Some(true)),
-        ),
-        stable_number(
-            "kube_cronjob_spec_starting_deadline_seconds",
-            "How many seconds late the cron job may still be started.",
-            |cronjob, s| s.value(cronjob.spec.starting_deadline_seconds),
-        ),
-        stable_number(
-            "kube_cronjob_next_schedule_time",
-            "Unix time at which the cron job is due after its last start, or after its creation.",
-            |cronjob, s| next_schedule_time(cronjob, s),
-        ),
-        alpha_number(
-            "kube_cronjob_schedule_invalid",
-            "1 for a cron job whose schedule or time zone cannot be read.",
-            |cronjob, s| {
+            };
+        created(Stable, "kube_cronjob_created");
+        stable "kube_cronjob_status_active", "How many jobs of the cron job are running.":
+            s.value(cronjob.status.active.len() as f64);
+        stable "kube_cronjob_status_last_schedule_time",
+            "Unix time at which the cron job was last started.":
+            s.value(cronjob.status.last_schedule_time);
+        stable "kube_cronjob_status_last_successful_time",
+            "Unix time at which a job of the cron job last succeeded.":
+            s.value(cronjob.status.last_successful_time);
+        stable "kube_cronjob_spec_suspend", "Whether the cron job is suspended.":
+            s.value(cronjob.spec.suspend == Some(true));
+        stable "kube_cronjob_spec_starting_deadline_seconds",
+            "How many seconds late the cron job may still be started.":
+            s.value(cronjob.spec.starting_deadline_seconds);
+        stable "kube_cronjob_next_schedule_time",
+            "Unix time at which the cron job is due after its last start, or after its creation.":
+            next_schedule_time(cronjob, s);
+        alpha "kube_cronjob_schedule_invalid",
+            "1 for a cron job whose schedule or time zone cannot be read.": {
                 if schedule(cronjob).is_err() {
                     s.value(1.0);
                 }
-            },
-        ),
-        version(Stable, "kube_cronjob_metadata_resource_version"),
-        alpha_number(
-            "kube_cronjob_spec_successful_job_history_limit",
-            "How many succeeded jobs are kept.",
-            |cronjob, s| s.value(cronjob.spec.successful_jobs_history_limit),
-        ),
-        alpha_number(
-            "kube_cronjob_spec_failed_job_history_limit",
-            "How many failed jobs are kept.",
-            |cronjob, s| s.value(cronjob.spec.failed_jobs_history_limit),
-        ),
-    ];
+            };
+        version(Stable, "kube_cronjob_metadata_resource_version");
+        alpha "kube_cronjob_spec_successful_job_history_limit", "How many succeeded jobs are kept.":
+            s.value(cronjob.spec.successful_jobs_history_limit);
+        alpha "kube_cronjob_spec_failed_job_history_limit", "How many failed jobs are kept.":
+            s.value(cronjob.spec.failed_jobs_history_limit);
+    };
 }
 
 fn schedule(cronjob: &CronJob<'_>) -> Result<Schedule, CronError> {

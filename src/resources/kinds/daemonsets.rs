@@ -30,51 +30,35 @@ impl Kind for DaemonSets {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("daemonset");
     type View<'a> = DaemonSet<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        created(Stable, "kube_daemonset_created"),
-        stable_number(
-            "kube_daemonset_status_current_number_scheduled",
-            "How many nodes run the daemon set and should.",
-            |set, s| s.value(set.status.current_number_scheduled),
-        ),
-        stable_number(
-            "kube_daemonset_status_desired_number_scheduled",
-            "How many nodes should run the daemon set.",
-            |set, s| s.value(set.status.desired_number_scheduled),
-        ),
-        stable_number(
-            "kube_daemonset_status_number_available",
-            "How many of the nodes that should run the daemon set have an available pod of it.",
-            |set, s| s.value(set.status.number_available),
-        ),
-        stable_number(
-            "kube_daemonset_status_number_misscheduled",
-            "How many nodes run the daemon set but should not.",
-            |set, s| s.value(set.status.number_misscheduled),
-        ),
-        stable_number(
-            "kube_daemonset_status_number_ready",
-            "How many of the nodes that should run the daemon set have a ready pod of it.",
-            |set, s| s.value(set.status.number_ready),
-        ),
-        stable_number(
-            "kube_daemonset_status_number_unavailable",
-            "How many of the nodes that should run the daemon set have no available pod of it.",
-            |set, s| s.value(set.status.number_unavailable),
-        ),
-        stable_number(
-            "kube_daemonset_status_observed_generation",
-            "The generation of the daemon set that its controller last acted on.",
-            |set, s| s.value(set.status.observed_generation),
-        ),
-        stable_number(
-            "kube_daemonset_status_updated_number_scheduled",
-            "How many nodes run a pod of the present template of the daemon set.",
-            |set, s| s.value(set.status.updated_number_scheduled),
-        ),
-        generation(Stable, "kube_daemonset_metadata_generation"),
-        deleted(Alpha, "kube_daemonset_deletion_timestamp"),
-        annotations(Alpha, "kube_daemonset_annotations"),
-        labels(Stable, "kube_daemonset_labels"),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { set, s:
+        created(Stable, "kube_daemonset_created");
+        stable "kube_daemonset_status_current_number_scheduled",
+            "How many nodes run the daemon set and should.":
+            s.value(set.status.current_number_scheduled);
+        stable "kube_daemonset_status_desired_number_scheduled",
+            "How many nodes should run the daemon set.":
+            s.value(set.status.desired_number_scheduled);
+        stable "kube_daemonset_status_number_available",
+            "How many of the nodes that should run the daemon set have an available pod of it.":
+            s.value(set.status.number_available);
+        stable "kube_daemonset_status_number_misscheduled",
+            "How many nodes run the daemon set but should not.":
+            s.value(set.status.number_misscheduled);
+        stable "kube_daemonset_status_number_ready",
+            "How many of the nodes that should run the daemon set have a ready pod of it.":
+            s.value(set.status.number_ready);
+        stable "kube_daemonset_status_number_unavailable",
+            "How many of the nodes that should run the daemon set have no available pod of it.":
+            s.value(set.status.number_unavailable);
+        stable "kube_daemonset_status_observed_generation",
+            "The generation of the daemon set that its controller last acted on.":
+            s.value(set.status.observed_generation);
+        stable "kube_daemonset_status_updated_number_scheduled",
+            "How many nodes run a pod of the present template of the daemon set.":
+            s.value(set.status.updated_number_scheduled);
+        generation(Stable, "kube_daemonset_metadata_generation");
+        deleted(Alpha, "kube_daemonset_deletion_timestamp");
+        annotations(Alpha, "kube_daemonset_annotations");
+        labels(Stable, "kube_daemonset_labels");
+    };
 }

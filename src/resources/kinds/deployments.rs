@@ -57,86 +57,57 @@ impl Kind for Deployments {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("deployment");
     type View<'a> = Deployment<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
+    const FAMILIES: &'static [Family<Self>] = families! { deployment, s:
         of_metadata(alpha(
             "kube_deployment_owner",
             &["owner_kind", "owner_name"],
             "The objects that own the deployment.",
             |deployment, s| owners(deployment, s),
-        )),
-        created(Stable, "kube_deployment_created"),
-        stable_number(
-            "kube_deployment_status_replicas",
-            "How many pods of the deployment there are.",
-            |deployment, s| s.value(deployment.status.replicas),
-        ),
-        stable_number(
-            "kube_deployment_status_replicas_ready",
-            "How many pods of the deployment are ready.",
-            |deployment, s| s.value(deployment.status.ready_replicas),
-        ),
-        stable_number(
-            "kube_deployment_status_replicas_available",
-            "How many pods of the deployment have been ready for long enough to count as available.",
-            |deployment, s| s.value(deployment.status.available_replicas),
-        ),
-        stable_number(
-            "kube_deployment_status_replicas_unavailable",
-            "How many pods the deployment lacks to be fully available.",
-            |deployment, s| s.value(deployment.status.unavailable_replicas),
-        ),
-        stable_number(
-            "kube_deployment_status_replicas_updated",
-            "How many pods of the deployment run its present template.",
-            |deployment, s| s.value(deployment.status.updated_replicas),
-        ),
-        alpha_number(
-            "kube_deployment_status_terminating_replicas",
-            "How many pods of the deployment are shutting down.",
-            |deployment, s| s.value(deployment.status.terminating_replicas),
-        ),
-        stable_number(
-            "kube_deployment_status_observed_generation",
-            "The generation of the deployment that its controller last acted on.",
-            |deployment, s| s.value(deployment.status.observed_generation),
-        ),
-        stable(
-            "kube_deployment_status_condition",
-            &["reason", "condition", "status"],
-            "The conditions of the deployment: for each, one series for each status, 1 for the present one.",
-            |deployment, s| conditions(deployment, s),
-        ),
-        stable_number(
-            "kube_deployment_spec_replicas",
-            "How many pods the deployment should have.",
-            |deployment, s| s.value(deployment.spec.replicas),
-        ),
-        stable_number(
-            "kube_deployment_spec_paused",
-            "Whether the deployment is paused: changes of its template are not rolled out.",
-            |deployment, s| s.value(deployment.spec.paused),
-        ),
-        stable_number(
-            "kube_deployment_spec_strategy_rollingupdate_max_unavailable",
-            "How many pods may be unavailable while the deployment rolls out a change.",
-            |deployment, s| {
+        ));
+        created(Stable, "kube_deployment_created");
+        stable "kube_deployment_status_replicas", "How many pods of the deployment there are.":
+            s.value(deployment.status.replicas);
+        stable "kube_deployment_status_replicas_ready",
+            "How many pods of the deployment are ready.": s.value(deployment.status.ready_replicas);
+        stable "kube_deployment_status_replicas_available",
+            "How many pods of the deployment have been ready for long enough to count as available.":
+            s.value(deployment.status.available_replicas);
+        stable "kube_deployment_status_replicas_unavailable",
+            "How many pods the deployment lacks to be fully available.":
+            s.value(deployment.status.unavailable_replicas);
+        stable "kube_deployment_status_replicas_updated",
+            "How many pods of the deployment run its present template.":
+            s.value(deployment.status.updated_replicas);
+        alpha "kube_deployment_status_terminating_replicas",
+            "How many pods of the deployment are shutting down.":
+            s.value(deployment.status.terminating_replicas);
+        stable "kube_deployment_status_observed_generation",
+            "The generation of the deployment that its controller last acted on.":
+            s.value(deployment.status.observed_generation);
+        stable "kube_deployment_status_condition" ["reason", "condition", "status"],
+            "The conditions of the deployment: for each, one series for each status, 1 for the present one.":
+            conditions(deployment, s);
+        stable "kube_deployment_spec_replicas", "How many pods the deployment should have.":
+            s.value(deployment.spec.replicas);
+        stable "kube_deployment_spec_paused",
+            "Whether the deployment is paused: changes of its template are not rolled out.":
+            s.value(deployment.spec.paused);
+        stable "kube_deployment_spec_strategy_rollingupdate_max_unavailable",
+            "How many pods may be unavailable while the deployment rolls out a change.": {
                 let bound = &deployment.spec.strategy.rolling_update.max_unavailable;
                 rolling_bound(deployment, bound, f64::floor, s);
-            },
-        ),
-        stable_number(
-            "kube_deployment_spec_strategy_rollingupdate_max_surge",
-            "How many pods beyond the desired number may exist while the deployment rolls out a change.",
-            |deployment, s| {
+            };
+        stable "kube_deployment_spec_strategy_rollingupdate_max_surge",
+            "How many pods beyond the desired number may exist while the deployment rolls out a change.":
+            {
                 let bound = &deployment.spec.strategy.rolling_update.max_surge;
                 rolling_bound(deployment, bound, f64::ceil, s);
-            },
-        ),
-        generation(Stable, "kube_deployment_metadata_generation"),
-        deleted(Alpha, "kube_deployment_deletion_timestamp"),
-        annotations(Alpha, "kube_deployment_annotations"),
-        labels(Stable, "kube_deployment_labels"),
-    ];
+            };
+        generation(Stable, "kube_deployment_metadata_generation");
+        deleted(Alpha, "kube_deployment_deletion_timestamp");
+        annotations(Alpha, "kube_deployment_annotations");
+        labels(Stable, "kube_deployment_labels");
+    };
 }
 
 /// Writes the shared owner family, without `owner_is_controller`.

@@ -37,17 +37,13 @@ impl Kind for EndpointsKind {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("endpoint");
     type View<'a> = Endpoints<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        info(Stable, "kube_endpoint_info"),
-        created(Stable, "kube_endpoint_created"),
-        annotations(Alpha, "kube_endpoint_annotations"),
-        labels(Stable, "kube_endpoint_labels"),
-        stable(
-            "kube_endpoint_address",
-            &["port_protocol", "port_number", "port_name", "ip", "ready"],
-            "The addresses behind the service, each with each port.",
-            |endpoints, s| addresses(endpoints, s),
-        ),
+    const FAMILIES: &'static [Family<Self>] = families! { endpoints, s:
+        info(Stable, "kube_endpoint_info");
+        created(Stable, "kube_endpoint_created");
+        annotations(Alpha, "kube_endpoint_annotations");
+        labels(Stable, "kube_endpoint_labels");
+        stable "kube_endpoint_address" ["port_protocol", "port_number", "port_name", "ip", "ready"],
+            "The addresses behind the service, each with each port.": addresses(endpoints, s);
         deprecated(
             "v2.14.0",
             stable(
@@ -56,8 +52,8 @@ impl Kind for EndpointsKind {
                 "The ports behind the service.",
                 |endpoints, s| ports(endpoints, s),
             ),
-        ),
-    ];
+        );
+    };
 }
 
 fn addresses(endpoints: &Endpoints<'_>, s: &mut Series<'_>) {

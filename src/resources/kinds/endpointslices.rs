@@ -65,46 +65,25 @@ impl Kind for EndpointSlices {
     ];
     type View<'a> = EndpointSlice<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
-            "kube_endpointslice_info",
-            &["addresstype"],
-            "The type of the addresses in the endpoint slice.",
-            |slice, s| s.with(&[("addresstype", &slice.address_type)], 1.0),
-        ),
-        created(Alpha, "kube_endpointslice_created"),
-        alpha(
-            "kube_endpointslice_endpoints_hints",
-            &["address", "for_zone"],
-            "The zones whose traffic an endpoint is meant for.",
-            |slice, s| hints(slice, s),
-        ),
-        alpha(
-            "kube_endpointslice_endpoints",
-            &[
-                "ready",
-                "serving",
-                "hostname",
-                "terminating",
-                "targetref_kind",
-                "targetref_name",
-                "targetref_namespace",
-                "endpoint_nodename",
-                "endpoint_zone",
-                "address",
+    const FAMILIES: &'static [Family<Self>] = families! { slice, s:
+        alpha "kube_endpointslice_info" ["addresstype"],
+            "The type of the addresses in the endpoint slice.":
+            s.with(&[("addresstype", &slice.address_type)], 1.0);
+        created(Alpha, "kube_endpointslice_created");
+        alpha "kube_endpointslice_endpoints_hints" ["address", "for_zone"],
+            "The zones whose traffic an endpoint is meant for.": hints(slice, s);
+        alpha "kube_endpointslice_endpoints"
+            [
+                "ready", "serving", "hostname", "terminating", "targetref_kind", "targetref_name",
+                "targetref_namespace", "endpoint_nodename", "endpoint_zone", "address",
             ],
-            "The addresses in the endpoint slice, with the state of their endpoint and where it runs.",
-            |slice, s| endpoints(slice, s),
-        ),
-        alpha(
-            "kube_endpointslice_ports",
-            &["port_name", "port_protocol", "port_number"],
-            "The ports of the endpoints.",
-            |slice, s| ports(slice, s),
-        ),
-        annotations(Alpha, "kube_endpointslice_annotations"),
-        labels(Alpha, "kube_endpointslice_labels"),
-    ];
+            "The addresses in the endpoint slice, with the state of their endpoint and where it runs.":
+            endpoints(slice, s);
+        alpha "kube_endpointslice_ports" ["port_name", "port_protocol", "port_number"],
+            "The ports of the endpoints.": ports(slice, s);
+        annotations(Alpha, "kube_endpointslice_annotations");
+        labels(Alpha, "kube_endpointslice_labels");
+    };
 }
 
 fn hints(slice: &EndpointSlice<'_>, s: &mut Series<'_>) {

@@ -129,7 +129,7 @@ impl Kind for HorizontalPodAutoscalers {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("horizontalpodautoscaler");
     type View<'a> = Autoscaler<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
+    const FAMILIES: &'static [Family<Self>] = families! { autoscaler, s:
         or_labels(
             &["scaletargetref_kind", "scaletargetref_name"],
             alpha(
@@ -138,64 +138,40 @@ impl Kind for HorizontalPodAutoscalers {
                 "What the autoscaler scales.",
                 |autoscaler, s| info(autoscaler, s),
             ),
-        ),
-        generation(Stable, "kube_horizontalpodautoscaler_metadata_generation"),
-        stable_number(
-            "kube_horizontalpodautoscaler_spec_max_replicas",
-            "The most pods that the autoscaler may ask for.",
-            |autoscaler, s| s.value(autoscaler.spec.max_replicas),
-        ),
-        stable_number(
-            "kube_horizontalpodautoscaler_spec_min_replicas",
-            "The fewest pods that the autoscaler may ask for.",
-            |autoscaler, s| {
+        );
+        generation(Stable, "kube_horizontalpodautoscaler_metadata_generation");
+        stable "kube_horizontalpodautoscaler_spec_max_replicas",
+            "The most pods that the autoscaler may ask for.": s.value(autoscaler.spec.max_replicas);
+        stable "kube_horizontalpodautoscaler_spec_min_replicas",
+            "The fewest pods that the autoscaler may ask for.": {
                 // The API server's default.
                 s.value(autoscaler.spec.min_replicas.unwrap_or(1));
-            },
-        ),
-        alpha(
-            "kube_horizontalpodautoscaler_spec_target_metric",
-            &["metric_name", "metric_target_type", "container"],
-            "The figures that the autoscaler steers for.",
-            |autoscaler, s| target_metrics(autoscaler, s),
-        ),
-        alpha_number(
-            "kube_horizontalpodautoscaler_spec_behavior_scale_down_tolerance",
-            "How far below its target a figure may lie before the autoscaler removes pods, as a share of the target.",
-            |autoscaler, s| tolerance(&autoscaler.spec.behavior.scale_down, s),
-        ),
-        alpha_number(
-            "kube_horizontalpodautoscaler_spec_behavior_scale_up_tolerance",
-            "How far above its target a figure may lie before the autoscaler adds pods, as a share of the target.",
-            |autoscaler, s| tolerance(&autoscaler.spec.behavior.scale_up, s),
-        ),
-        stable(
-            "kube_horizontalpodautoscaler_status_target_metric",
-            &["metric_name", "metric_target_type", "container"],
-            "The figures that the autoscaler last saw.",
-            |autoscaler, s| current_metrics(autoscaler, s),
-        ),
-        stable_number(
-            "kube_horizontalpodautoscaler_status_current_replicas",
-            "How many pods the autoscaler last saw.",
-            |autoscaler, s| s.value(autoscaler.status.current_replicas),
-        ),
-        stable_number(
-            "kube_horizontalpodautoscaler_status_desired_replicas",
-            "How many pods the autoscaler last asked for.",
-            |autoscaler, s| s.value(autoscaler.status.desired_replicas),
-        ),
-        annotations(Alpha, "kube_horizontalpodautoscaler_annotations"),
-        labels(Stable, "kube_horizontalpodautoscaler_labels"),
-        stable(
-            "kube_horizontalpodautoscaler_status_condition",
-            &["condition", "status"],
-            "The conditions of the autoscaler: for each, one series for each status, 1 for the present one.",
-            |autoscaler, s| condition::all(&autoscaler.status.conditions, s),
-        ),
-        created(Alpha, "kube_horizontalpodautoscaler_created"),
-        deleted(Alpha, "kube_horizontalpodautoscaler_deletion_timestamp"),
-    ];
+            };
+        alpha "kube_horizontalpodautoscaler_spec_target_metric"
+            ["metric_name", "metric_target_type", "container"],
+            "The figures that the autoscaler steers for.": target_metrics(autoscaler, s);
+        alpha "kube_horizontalpodautoscaler_spec_behavior_scale_down_tolerance",
+            "How far below its target a figure may lie before the autoscaler removes pods, as a share of the target.":
+            tolerance(&autoscaler.spec.behavior.scale_down, s);
+        alpha "kube_horizontalpodautoscaler_spec_behavior_scale_up_tolerance",
+            "How far above its target a figure may lie before the autoscaler adds pods, as a share of the target.":
+            tolerance(&autoscaler.spec.behavior.scale_up, s);
+        stable "kube_horizontalpodautoscaler_status_target_metric"
+            ["metric_name", "metric_target_type", "container"],
+            "The figures that the autoscaler last saw.": current_metrics(autoscaler, s);
+        stable "kube_horizontalpodautoscaler_status_current_replicas",
+            "How many pods the autoscaler last saw.": s.value(autoscaler.status.current_replicas);
+        stable "kube_horizontalpodautoscaler_status_desired_replicas",
+            "How many pods the autoscaler last asked for.":
+            s.value(autoscaler.status.desired_replicas);
+        annotations(Alpha, "kube_horizontalpodautoscaler_annotations");
+        labels(Stable, "kube_horizontalpodautoscaler_labels");
+        stable "kube_horizontalpodautoscaler_status_condition" ["condition", "status"],
+            "The conditions of the autoscaler: for each, one series for each status, 1 for the present one.":
+            condition::all(&autoscaler.status.conditions, s);
+        created(Alpha, "kube_horizontalpodautoscaler_created");
+        deleted(Alpha, "kube_horizontalpodautoscaler_deletion_timestamp");
+    };
 }
 
 fn info(autoscaler: &Autoscaler<'_>, s: &mut Series<'_>) {
@@ -248,82 +224,45 @@ impl Figure<'_, '_> {
     }
 }
 
-impl<'a> MetricTarget<'a> {
-    fn figure<'v>(&'v self, metric: &'v str, container: &'v str) -> Figure<'v, 'a> {
-        Figure {
-            metric,
-            container,
-            value: &self.value,
-            average_value: &self.average_value,
-            average_utilization: self.average_utilization,
+/// Defines the figures of a view with a value, and the function that writes those of a list of metrics.
+macro_rules! figures {
+    ($view:ident, $write:ident: $part:ident.$metrics:ident, $value:ident) => {
+        impl<'a> $view<'a> {
+            fn figure<'v>(&'v self, metric: &'v str, container: &'v str) -> Figure<'v, 'a> {
+                Figure {
+                    metric,
+                    container,
+                    value: &self.value,
+                    average_value: &self.average_value,
+                    average_utilization: self.average_utilization,
+                }
+            }
         }
-    }
+
+        fn $write(autoscaler: &Autoscaler<'_>, s: &mut Series<'_>) {
+            for metric in &autoscaler.$part.$metrics {
+                let object = metric.object.as_ref().map(|of| of.$value.figure(&of.metric.name, ""));
+                let pods = metric.pods.as_ref().map(|of| of.$value.figure(&of.metric.name, ""));
+                let external =
+                    metric.external.as_ref().map(|of| of.$value.figure(&of.metric.name, ""));
+                let resource = metric.resource.as_ref().map(|of| of.$value.figure(&of.name, ""));
+                let container = metric.container_resource.as_ref();
+                let container = container.map(|of| of.$value.figure(&of.name, &of.container));
+                let figure = match &*metric.kind {
+                    "Object" => object,
+                    "Pods" => pods,
+                    "External" => external,
+                    "Resource" => resource,
+                    "ContainerResource" => container,
+                    _ => None,
+                };
+                if let Some(figure) = figure {
+                    figure.write(s);
+                }
+            }
+        }
+    };
 }
 
-impl<'a> MetricValue<'a> {
-    fn figure<'v>(&'v self, metric: &'v str, container: &'v str) -> Figure<'v, 'a> {
-        Figure {
-            metric,
-            container,
-            value: &self.value,
-            average_value: &self.average_value,
-            average_utilization: self.average_utilization,
-        }
-    }
-}
-
-fn target_metrics(autoscaler: &Autoscaler<'_>, s: &mut Series<'_>) {
-    for metric in &autoscaler.spec.metrics {
-        let named = |of: &Option<NamedSource<'_>>, s: &mut Series<'_>| {
-            if let Some(source) = of {
-                source.target.figure(&source.metric.name, "").write(s);
-            }
-        };
-        match &*metric.kind {
-            "Object" => {
-                if let Some(source) = &metric.object {
-                    source.target.figure(&source.metric.name, "").write(s);
-                }
-            }
-            "Pods" => named(&metric.pods, s),
-            "External" => named(&metric.external, s),
-            "Resource" => {
-                if let Some(source) = &metric.resource {
-                    source.target.figure(&source.name, "").write(s);
-                }
-            }
-            "ContainerResource" => {
-                if let Some(source) = &metric.container_resource {
-                    source.target.figure(&source.name, &source.container).write(s);
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-fn current_metrics(autoscaler: &Autoscaler<'_>, s: &mut Series<'_>) {
-    for metric in &autoscaler.status.current_metrics {
-        let named = |of: &Option<NamedStatus<'_>>, s: &mut Series<'_>| {
-            if let Some(status) = of {
-                status.current.figure(&status.metric.name, "").write(s);
-            }
-        };
-        match &*metric.kind {
-            "Object" => named(&metric.object, s),
-            "Pods" => named(&metric.pods, s),
-            "External" => named(&metric.external, s),
-            "Resource" => {
-                if let Some(status) = &metric.resource {
-                    status.current.figure(&status.name, "").write(s);
-                }
-            }
-            "ContainerResource" => {
-                if let Some(status) = &metric.container_resource {
-                    status.current.figure(&status.name, &status.container).write(s);
-                }
-            }
-            _ => {}
-        }
-    }
-}
+figures!(MetricTarget, target_metrics: spec.metrics, target);
+figures!(MetricValue, current_metrics: status.current_metrics, current);

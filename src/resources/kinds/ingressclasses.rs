@@ -24,15 +24,12 @@ impl Kind for IngressClasses {
     const IDENTITY: &'static [Identity<Self>] = &[("ingressclass", |class| &class.metadata.name)];
     type View<'a> = IngressClass<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
-            "kube_ingressclass_info",
-            &["controller"],
-            "The controller that serves the ingress class.",
-            |class, s| s.with(&[("controller", &class.spec.controller)], 1.0),
-        ),
-        created(Alpha, "kube_ingressclass_created"),
-        annotations(Alpha, "kube_ingressclass_annotations"),
-        labels(Alpha, "kube_ingressclass_labels"),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { class, s:
+        alpha "kube_ingressclass_info" ["controller"],
+            "The controller that serves the ingress class.":
+            s.with(&[("controller", &class.spec.controller)], 1.0);
+        created(Alpha, "kube_ingressclass_created");
+        annotations(Alpha, "kube_ingressclass_annotations");
+        labels(Alpha, "kube_ingressclass_labels");
+    };
 }

@@ -78,17 +78,12 @@ impl Kind for Ingresses {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("ingress");
     type View<'a> = Ingress<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        stable(
-            "kube_ingress_info",
-            &["ingressclass"],
-            "The class of the ingress.",
-            |ingress, s| info(ingress, s),
-        ),
-        annotations(Alpha, "kube_ingress_annotations"),
-        labels(Stable, "kube_ingress_labels"),
-        created(Stable, "kube_ingress_created"),
-        version(Alpha, "kube_ingress_metadata_resource_version"),
+    const FAMILIES: &'static [Family<Self>] = families! { ingress, s:
+        stable "kube_ingress_info" ["ingressclass"], "The class of the ingress.": info(ingress, s);
+        annotations(Alpha, "kube_ingress_annotations");
+        labels(Stable, "kube_ingress_labels");
+        created(Stable, "kube_ingress_created");
+        version(Alpha, "kube_ingress_metadata_resource_version");
         or_labels(
             &["host", "path", "path_type", "resource_api_group", "resource_kind", "resource_name"],
             stable(
@@ -97,20 +92,16 @@ impl Kind for Ingresses {
                 "The paths that the ingress routes, and the service or other resource that each leads to.",
                 |ingress, s| paths(ingress, s),
             ),
-        ),
-        stable(
-            "kube_ingress_tls",
-            &["tls_host", "secret"],
-            "The hosts for which the ingress ends TLS, and the secret with the certificate.",
-            |ingress, s| {
+        );
+        stable "kube_ingress_tls" ["tls_host", "secret"],
+            "The hosts for which the ingress ends TLS, and the secret with the certificate.": {
                 for tls in &ingress.spec.tls {
                     for host in &tls.hosts {
                         s.with(&[("tls_host", host), ("secret", &tls.secret_name)], 1.0);
                     }
                 }
-            },
-        ),
-    ];
+            };
+    };
 }
 
 fn info(ingress: &Ingress<'_>, s: &mut Series<'_>) {

@@ -45,31 +45,20 @@ impl Kind for Jobs {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("job_name");
     type View<'a> = Job<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        annotations(Alpha, "kube_job_annotations"),
-        labels(Stable, "kube_job_labels"),
-        info(Stable, "kube_job_info"),
-        created(Stable, "kube_job_created"),
-        stable_number(
-            "kube_job_spec_parallelism",
-            "How many pods of the job may run at a time.",
-            |job, s| s.value(job.spec.parallelism),
-        ),
-        stable_number(
-            "kube_job_spec_completions",
-            "How many pods of the job must succeed.",
-            |job, s| s.value(job.spec.completions),
-        ),
-        stable_number(
-            "kube_job_spec_active_deadline_seconds",
-            "After how many seconds the job is ended, done or not.",
-            |job, s| s.value(job.spec.active_deadline_seconds),
-        ),
-        stable_number(
-            "kube_job_status_succeeded",
-            "How many pods of the job succeeded.",
-            |job, s| s.value(job.status.succeeded),
-        ),
+    const FAMILIES: &'static [Family<Self>] = families! { job, s:
+        annotations(Alpha, "kube_job_annotations");
+        labels(Stable, "kube_job_labels");
+        info(Stable, "kube_job_info");
+        created(Stable, "kube_job_created");
+        stable "kube_job_spec_parallelism", "How many pods of the job may run at a time.":
+            s.value(job.spec.parallelism);
+        stable "kube_job_spec_completions", "How many pods of the job must succeed.":
+            s.value(job.spec.completions);
+        stable "kube_job_spec_active_deadline_seconds",
+            "After how many seconds the job is ended, done or not.":
+            s.value(job.spec.active_deadline_seconds);
+        stable "kube_job_status_succeeded", "How many pods of the job succeeded.":
+            s.value(job.status.succeeded);
         or_labels(
             &[],
             stable(
@@ -78,38 +67,26 @@ impl Kind for Jobs {
                 "How many pods of the job failed; where the reason is known, 1 for it and 0 for the other reasons.",
                 |job, s| failed(job, s),
             ),
-        ),
-        stable_number(
-            "kube_job_status_active",
-            "How many pods of the job are pending or running.",
-            |job, s| s.value(job.status.active),
-        ),
-        alpha_number("kube_job_status_ready", "How many pods of the job are ready.", |job, s| {
-            s.value(job.status.ready)
-        }),
-        stable("kube_job_complete", &["condition"], "Whether the job has completed.", |job, s| {
-            conditions(job, "Complete", s)
-        }),
-        stable("kube_job_failed", &["condition"], "Whether the job has failed.", |job, s| {
-            conditions(job, "Failed", s)
-        }),
-        stable_number(
-            "kube_job_status_start_time",
-            "Unix time at which the job was started.",
-            |job, s| s.value(job.status.start_time),
-        ),
-        stable_number(
-            "kube_job_status_completion_time",
-            "Unix time at which the job completed.",
-            |job, s| s.value(job.status.completion_time),
-        ),
-        alpha_number("kube_job_status_suspended", "Whether the job is suspended.", |job, s| {
-            for condition in of_kind(job, "Suspended") {
-                s.value(&*condition.status == "True");
-            }
-        }),
-        owners(Stable, "kube_job_owner"),
-    ];
+        );
+        stable "kube_job_status_active", "How many pods of the job are pending or running.":
+            s.value(job.status.active);
+        alpha "kube_job_status_ready", "How many pods of the job are ready.":
+            s.value(job.status.ready);
+        stable "kube_job_complete" ["condition"], "Whether the job has completed.":
+            conditions(job, "Complete", s);
+        stable "kube_job_failed" ["condition"], "Whether the job has failed.":
+            conditions(job, "Failed", s);
+        stable "kube_job_status_start_time", "Unix time at which the job was started.":
+            s.value(job.status.start_time);
+        stable "kube_job_status_completion_time", "Unix time at which the job completed.":
+            s.value(job.status.completion_time);
+        alpha "kube_job_status_suspended", "Whether the job is suspended.": {
+                for condition in of_kind(job, "Suspended") {
+                    s.value(&*condition.status == "True");
+                }
+            };
+        owners(Stable, "kube_job_owner");
+    };
 }
 
 fn of_kind<'v, 'a>(

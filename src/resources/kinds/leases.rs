@@ -25,20 +25,12 @@ impl Kind for Leases {
     const IDENTITY: &'static [Identity<Self>] = &[("lease", |lease| &lease.metadata.name)];
     type View<'a> = Lease<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
-            "kube_lease_owner",
-            &["owner_kind", "owner_name", "namespace", "lease_holder"],
-            "Who holds the lease, and the objects that own it.",
-            |lease, s| owners(lease, s),
-        ),
-        alpha(
-            "kube_lease_renew_time",
-            &["namespace"],
-            "Unix time at which the holder last renewed the lease.",
-            |lease, s| renew_time(lease, s),
-        ),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { lease, s:
+        alpha "kube_lease_owner" ["owner_kind", "owner_name", "namespace", "lease_holder"],
+            "Who holds the lease, and the objects that own it.": owners(lease, s);
+        alpha "kube_lease_renew_time" ["namespace"],
+            "Unix time at which the holder last renewed the lease.": renew_time(lease, s);
+    };
 }
 
 /// Writes the owner family; unlike others, it has the namespace and the holder, and no `owner_is_controller`.

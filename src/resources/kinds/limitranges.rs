@@ -34,15 +34,12 @@ impl Kind for LimitRanges {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("limitrange");
     type View<'a> = LimitRange<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        stable(
-            "kube_limitrange",
-            &["resource", "type", "constraint"],
-            "The bounds and defaults that the limit range sets for a resource.",
-            |range, s| constraints(range, s),
-        ),
-        created(Stable, "kube_limitrange_created"),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { range, s:
+        stable "kube_limitrange" ["resource", "type", "constraint"],
+            "The bounds and defaults that the limit range sets for a resource.":
+            constraints(range, s);
+        created(Stable, "kube_limitrange_created");
+    };
 }
 
 fn constraints(range: &LimitRange<'_>, s: &mut Series<'_>) {

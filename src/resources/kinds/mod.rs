@@ -93,13 +93,11 @@ static RESOURCES: &[&dyn Resource] = &[
 ];
 
 /// Returns all resources, sorted by name in byte order.
-#[must_use]
 pub fn registry() -> &'static [&'static dyn Resource] {
     RESOURCES
 }
 
 /// Returns the resource with this plural name.
-#[must_use]
 pub fn find(name: &str) -> Option<&'static dyn Resource> {
     RESOURCES.iter().copied().find(|resource| resource.name() == name)
 }

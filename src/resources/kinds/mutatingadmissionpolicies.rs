@@ -31,15 +31,13 @@ impl Kind for MutatingAdmissionPolicies {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("mutatingadmissionpolicy");
     type View<'a> = MutatingAdmissionPolicy<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
-            "kube_mutatingadmissionpolicy_info",
-            &["param_api_version", "param_kind", "failure_policy", "reinvocation_policy"],
-            "The kind of parameters that the mutating admission policy takes, and what its failure leads to.",
-            |policy, s| info(policy, s),
-        ),
-        created(Alpha, "kube_mutatingadmissionpolicy_created"),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { policy, s:
+        alpha "kube_mutatingadmissionpolicy_info"
+            ["param_api_version", "param_kind", "failure_policy", "reinvocation_policy"],
+            "The kind of parameters that the mutating admission policy takes, and what its failure leads to.":
+            info(policy, s);
+        created(Alpha, "kube_mutatingadmissionpolicy_created");
+    };
 }
 
 fn info(policy: &MutatingAdmissionPolicy<'_>, s: &mut Series<'_>) {

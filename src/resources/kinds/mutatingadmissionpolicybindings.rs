@@ -32,13 +32,11 @@ impl Kind for MutatingAdmissionPolicyBindings {
         &namespace_and::<Self>("mutatingadmissionpolicybinding");
     type View<'a> = MutatingAdmissionPolicyBinding<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
-            "kube_mutatingadmissionpolicybinding_info",
-            &["policy_name", "param_name", "param_namespace", "param_not_found_action"],
-            "The policy that the mutating admission policy binding puts into force, and its parameters.",
-            |binding, s| binding.spec.param_ref.info(&binding.spec.policy_name, s),
-        ),
-        created(Alpha, "kube_mutatingadmissionpolicybinding_created"),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { binding, s:
+        alpha "kube_mutatingadmissionpolicybinding_info"
+            ["policy_name", "param_name", "param_namespace", "param_not_found_action"],
+            "The policy that the mutating admission policy binding puts into force, and its parameters.":
+            binding.spec.param_ref.info(&binding.spec.policy_name, s);
+        created(Alpha, "kube_mutatingadmissionpolicybinding_created");
+    };
 }

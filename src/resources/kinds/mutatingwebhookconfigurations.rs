@@ -25,15 +25,13 @@ impl Kind for MutatingWebhookConfigurations {
         &namespace_and::<Self>("mutatingwebhookconfiguration");
     type View<'a> = MutatingWebhookConfiguration<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        info(Alpha, "kube_mutatingwebhookconfiguration_info"),
-        created(Alpha, "kube_mutatingwebhookconfiguration_created"),
-        version(Alpha, "kube_mutatingwebhookconfiguration_metadata_resource_version"),
-        alpha(
-            "kube_mutatingwebhookconfiguration_webhook_clientconfig_service",
-            &["webhook_name", "service_name", "service_namespace"],
-            "The service that a webhook calls; empty for one that calls a URL.",
-            |configuration, s| admission::services(&configuration.webhooks, s),
-        ),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { configuration, s:
+        info(Alpha, "kube_mutatingwebhookconfiguration_info");
+        created(Alpha, "kube_mutatingwebhookconfiguration_created");
+        version(Alpha, "kube_mutatingwebhookconfiguration_metadata_resource_version");
+        alpha "kube_mutatingwebhookconfiguration_webhook_clientconfig_service"
+            ["webhook_name", "service_name", "service_namespace"],
+            "The service that a webhook calls; empty for one that calls a URL.":
+            admission::services(&configuration.webhooks, s);
+    };
 }

@@ -26,23 +26,16 @@ impl Kind for Namespaces {
         &[("namespace", |namespace| &namespace.metadata.name)];
     type View<'a> = Namespace<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        created(Stable, "kube_namespace_created"),
-        annotations(Alpha, "kube_namespace_annotations"),
-        labels(Stable, "kube_namespace_labels"),
-        stable(
-            "kube_namespace_status_phase",
-            &["phase"],
-            "The phase of the namespace: one series for each, 1 for the present one.",
-            |namespace, s| {
+    const FAMILIES: &'static [Family<Self>] = families! { namespace, s:
+        created(Stable, "kube_namespace_created");
+        annotations(Alpha, "kube_namespace_annotations");
+        labels(Stable, "kube_namespace_labels");
+        stable "kube_namespace_status_phase" ["phase"],
+            "The phase of the namespace: one series for each, 1 for the present one.": {
                 s.state_set("phase", &["Active", "Terminating"], &namespace.status.phase);
-            },
-        ),
-        alpha(
-            "kube_namespace_status_condition",
-            &["condition", "status"],
-            "The conditions of the namespace: for each, one series for each status, 1 for the present one.",
-            |namespace, s| condition::all(&namespace.status.conditions, s),
-        ),
-    ];
+            };
+        alpha "kube_namespace_status_condition" ["condition", "status"],
+            "The conditions of the namespace: for each, one series for each status, 1 for the present one.":
+            condition::all(&namespace.status.conditions, s);
+    };
 }

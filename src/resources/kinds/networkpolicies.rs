@@ -25,26 +25,21 @@ impl Kind for NetworkPolicies {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("networkpolicy");
     type View<'a> = NetworkPolicy<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        of_metadata(alpha_number(
-            "kube_networkpolicy_created",
+    const FAMILIES: &'static [Family<Self>] = families! { policy, s:
+        of_metadata(alpha("kube_networkpolicy_created", &[],
             "Unix time of the network policy's creation.",
             |policy, s| {
                 // Printed even if unset, unlike for all other kinds.
                 s.value(policy.metadata.creation_timestamp.seconds());
             },
-        )),
-        annotations(Alpha, "kube_networkpolicy_annotations"),
-        labels(Alpha, "kube_networkpolicy_labels"),
-        alpha_number(
-            "kube_networkpolicy_spec_ingress_rules",
-            "How many rules for incoming traffic the network policy has.",
-            |policy, s| s.value(policy.spec.ingress.len() as f64),
-        ),
-        alpha_number(
-            "kube_networkpolicy_spec_egress_rules",
-            "How many rules for outgoing traffic the network policy has.",
-            |policy, s| s.value(policy.spec.egress.len() as f64),
-        ),
-    ];
+        ));
+        annotations(Alpha, "kube_networkpolicy_annotations");
+        labels(Alpha, "kube_networkpolicy_labels");
+        alpha "kube_networkpolicy_spec_ingress_rules",
+            "How many rules for incoming traffic the network policy has.":
+            s.value(policy.spec.ingress.len() as f64);
+        alpha "kube_networkpolicy_spec_egress_rules",
+            "How many rules for outgoing traffic the network policy has.":
+            s.value(policy.spec.egress.len() as f64);
+    };
 }

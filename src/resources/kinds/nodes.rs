@@ -61,48 +61,31 @@ impl Kind for Nodes {
     const IDENTITY: &'static [Identity<Self>] = &[("node", |node| &node.metadata.name)];
     type View<'a> = Node<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        annotations(Alpha, "kube_node_annotations"),
-        created(Stable, "kube_node_created"),
-        deleted(Alpha, "kube_node_deletion_timestamp"),
-        stable(
-            "kube_node_info",
-            &[
-                "kernel_version",
-                "os_image",
-                "container_runtime_version",
-                "kubelet_version",
-                "kubeproxy_version",
-                "provider_id",
-                "pod_cidr",
-                "system_uuid",
-                "internal_ip",
+    const FAMILIES: &'static [Family<Self>] = families! { node, s:
+        annotations(Alpha, "kube_node_annotations");
+        created(Stable, "kube_node_created");
+        deleted(Alpha, "kube_node_deletion_timestamp");
+        stable "kube_node_info"
+            [
+                "kernel_version", "os_image", "container_runtime_version", "kubelet_version",
+                "kubeproxy_version", "provider_id", "pod_cidr", "system_uuid", "internal_ip",
             ],
-            "The software that the node runs, and how the node is known.",
-            |node, s| info(node, s),
-        ),
-        labels(Stable, "kube_node_labels"),
+            "The software that the node runs, and how the node is known.": info(node, s);
+        labels(Stable, "kube_node_labels");
         of_metadata(alpha(
             "kube_node_role",
             &["role"],
             "The roles that the node has by its labels.",
             |node, s| roles(node, s),
-        )),
-        alpha(
-            "kube_node_spec_pod_cidrs",
-            &["pod_cidr"],
-            "The address ranges that the pods of the node get theirs from.",
-            |node, s| {
+        ));
+        alpha "kube_node_spec_pod_cidrs" ["pod_cidr"],
+            "The address ranges that the pods of the node get theirs from.": {
                 for range in &node.spec.pod_cidrs {
                     s.with(&[("pod_cidr", range)], 1.0);
                 }
-            },
-        ),
-        stable(
-            "kube_node_spec_taint",
-            &["key", "value", "effect"],
-            "The taints that keep pods off the node.",
-            |node, s| {
+            };
+        stable "kube_node_spec_taint" ["key", "value", "effect"],
+            "The taints that keep pods off the node.": {
                 for taint in &node.spec.taints {
                     let labels = [
                         ("key", &*taint.key),
@@ -111,42 +94,24 @@ impl Kind for Nodes {
                     ];
                     s.with(&labels, 1.0);
                 }
-            },
-        ),
-        stable_number(
-            "kube_node_spec_unschedulable",
-            "Whether the node is closed to new pods.",
-            |node, s| s.value(node.spec.unschedulable),
-        ),
-        stable(
-            "kube_node_status_allocatable",
-            &["resource", "unit"],
-            "How much of a resource the node has for pods.",
-            |node, s| resource_list::node_series(&node.status.allocatable, s),
-        ),
-        stable(
-            "kube_node_status_capacity",
-            &["resource", "unit"],
-            "How much of a resource the node has in all.",
-            |node, s| resource_list::node_series(&node.status.capacity, s),
-        ),
-        stable(
-            "kube_node_status_condition",
-            &["condition", "status"],
-            "The conditions of the node: for each, one series for each status, 1 for the present one.",
-            |node, s| condition::all(&node.status.conditions, s),
-        ),
-        alpha(
-            "kube_node_status_addresses",
-            &["type", "address"],
-            "The addresses of the node.",
-            |node, s| {
+            };
+        stable "kube_node_spec_unschedulable", "Whether the node is closed to new pods.":
+            s.value(node.spec.unschedulable);
+        stable "kube_node_status_allocatable" ["resource", "unit"],
+            "How much of a resource the node has for pods.":
+            resource_list::node_series(&node.status.allocatable, s);
+        stable "kube_node_status_capacity" ["resource", "unit"],
+            "How much of a resource the node has in all.":
+            resource_list::node_series(&node.status.capacity, s);
+        stable "kube_node_status_condition" ["condition", "status"],
+            "The conditions of the node: for each, one series for each status, 1 for the present one.":
+            condition::all(&node.status.conditions, s);
+        alpha "kube_node_status_addresses" ["type", "address"], "The addresses of the node.": {
                 for address in &node.status.addresses {
                     s.with(&[("type", &address.kind), ("address", &address.address)], 1.0);
                 }
-            },
-        ),
-    ];
+            };
+    };
 }
 
 fn info(node: &Node<'_>, s: &mut Series<'_>) {

@@ -42,55 +42,38 @@ impl Kind for PersistentVolumeClaims {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("persistentvolumeclaim");
     type View<'a> = VolumeClaim<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        labels(Stable, "kube_persistentvolumeclaim_labels"),
-        annotations(Alpha, "kube_persistentvolumeclaim_annotations"),
-        stable(
-            "kube_persistentvolumeclaim_info",
-            &["storageclass", "volumename", "volumemode"],
-            "The storage class that the volume claim asks for and the volume that it is bound to.",
-            |claim, s| info(claim, s),
-        ),
-        stable(
-            "kube_persistentvolumeclaim_status_phase",
-            &["phase"],
-            "The phase of the volume claim: one series for each, 1 for the present one.",
-            |claim, s| {
+    const FAMILIES: &'static [Family<Self>] = families! { claim, s:
+        labels(Stable, "kube_persistentvolumeclaim_labels");
+        annotations(Alpha, "kube_persistentvolumeclaim_annotations");
+        stable "kube_persistentvolumeclaim_info" ["storageclass", "volumename", "volumemode"],
+            "The storage class that the volume claim asks for and the volume that it is bound to.":
+            info(claim, s);
+        stable "kube_persistentvolumeclaim_status_phase" ["phase"],
+            "The phase of the volume claim: one series for each, 1 for the present one.": {
                 if !claim.status.phase.is_empty() {
                     s.state_set("phase", &["Lost", "Bound", "Pending"], &claim.status.phase);
                 }
-            },
-        ),
-        stable_number(
-            "kube_persistentvolumeclaim_resource_requests_storage_bytes",
-            "How much storage the volume claim asks for.",
-            |claim, s| {
+            };
+        stable "kube_persistentvolumeclaim_resource_requests_storage_bytes",
+            "How much storage the volume claim asks for.": {
                 if let Some(text) = claim.spec.resources.requests.get("storage")
                     && let Ok(quantity) = Quantity::parse(text.text())
                 {
                     s.value(quantity.integer() as f64);
                 }
-            },
-        ),
-        stable(
-            "kube_persistentvolumeclaim_access_mode",
-            &["access_mode"],
-            "The ways of access that the volume claim asks for.",
-            |claim, s| {
+            };
+        stable "kube_persistentvolumeclaim_access_mode" ["access_mode"],
+            "The ways of access that the volume claim asks for.": {
                 for mode in &claim.spec.access_modes {
                     s.with(&[("access_mode", mode)], 1.0);
                 }
-            },
-        ),
-        alpha(
-            "kube_persistentvolumeclaim_status_condition",
-            &["condition", "status"],
-            "The conditions of the volume claim: for each, one series for each status, 1 for the present one.",
-            |claim, s| condition::all(&claim.status.conditions, s),
-        ),
-        created(Alpha, "kube_persistentvolumeclaim_created"),
-        deleted(Alpha, "kube_persistentvolumeclaim_deletion_timestamp"),
-    ];
+            };
+        alpha "kube_persistentvolumeclaim_status_condition" ["condition", "status"],
+            "The conditions of the volume claim: for each, one series for each status, 1 for the present one.":
+            condition::all(&claim.status.conditions, s);
+        created(Alpha, "kube_persistentvolumeclaim_created");
+        deleted(Alpha, "kube_persistentvolumeclaim_deletion_timestamp");
+    };
 }
 
 fn info(claim: &VolumeClaim<'_>, s: &mut Series<'_>) {

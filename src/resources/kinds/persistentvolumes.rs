@@ -113,68 +113,39 @@ impl Kind for PersistentVolumes {
         &[("persistentvolume", |volume| &volume.metadata.name)];
     type View<'a> = PersistentVolume<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        stable(
-            "kube_persistentvolume_claim_ref",
-            &["name", "claim_namespace"],
-            "The volume claim that the persistent volume is kept for.",
-            |volume, s| {
+    const FAMILIES: &'static [Family<Self>] = families! { volume, s:
+        stable "kube_persistentvolume_claim_ref" ["name", "claim_namespace"],
+            "The volume claim that the persistent volume is kept for.": {
                 if let Some(claim) = &volume.spec.claim {
                     s.with(&[("name", &claim.name), ("claim_namespace", &claim.namespace)], 1.0);
                 }
-            },
-        ),
-        annotations(Alpha, "kube_persistentvolume_annotations"),
-        labels(Stable, "kube_persistentvolume_labels"),
-        stable(
-            "kube_persistentvolume_status_phase",
-            &["phase"],
-            "The phase of the persistent volume: one series for each, 1 for the present one.",
-            |volume, s| {
+            };
+        annotations(Alpha, "kube_persistentvolume_annotations");
+        labels(Stable, "kube_persistentvolume_labels");
+        stable "kube_persistentvolume_status_phase" ["phase"],
+            "The phase of the persistent volume: one series for each, 1 for the present one.": {
                 if !volume.status.phase.is_empty() {
                     let all = ["Pending", "Available", "Bound", "Released", "Failed"];
                     s.state_set("phase", &all, &volume.status.phase);
                 }
-            },
-        ),
-        stable(
-            "kube_persistentvolume_info",
-            &[
-                "storageclass",
-                "gce_persistent_disk_name",
-                "ebs_volume_id",
-                "azure_disk_name",
-                "fc_wwids",
-                "fc_lun",
-                "fc_target_wwns",
-                "iscsi_target_portal",
-                "iscsi_iqn",
-                "iscsi_lun",
-                "iscsi_initiator_name",
-                "nfs_server",
-                "nfs_path",
-                "csi_driver",
-                "csi_volume_handle",
-                "local_path",
-                "local_fs",
-                "host_path",
-                "host_path_type",
+            };
+        stable "kube_persistentvolume_info"
+            [
+                "storageclass", "gce_persistent_disk_name", "ebs_volume_id", "azure_disk_name",
+                "fc_wwids", "fc_lun", "fc_target_wwns", "iscsi_target_portal", "iscsi_iqn",
+                "iscsi_lun", "iscsi_initiator_name", "nfs_server", "nfs_path", "csi_driver",
+                "csi_volume_handle", "local_path", "local_fs", "host_path", "host_path_type",
                 "reclaim_policy",
             ],
-            "Where the persistent volume is stored and what becomes of it when it is released.",
-            |volume, s| info(volume, s),
-        ),
-        stable_number(
-            "kube_persistentvolume_capacity_bytes",
-            "How much the persistent volume holds.",
-            |volume, s| {
+            "Where the persistent volume is stored and what becomes of it when it is released.":
+            info(volume, s);
+        stable "kube_persistentvolume_capacity_bytes", "How much the persistent volume holds.": {
                 let capacity = volume.spec.capacity.get("storage");
                 let bytes = capacity.and_then(|text| Quantity::parse(text.text()).ok());
                 s.value(bytes.map_or(0.0, |quantity| quantity.integer() as f64));
-            },
-        ),
-        created(Alpha, "kube_persistentvolume_created"),
-        deleted(Alpha, "kube_persistentvolume_deletion_timestamp"),
+            };
+        created(Alpha, "kube_persistentvolume_created");
+        deleted(Alpha, "kube_persistentvolume_deletion_timestamp");
         opt_in(alpha(
             "kube_persistentvolume_csi_attributes",
             &["csi_mounter", "csi_map_options"],
@@ -189,27 +160,19 @@ impl Kind for PersistentVolumes {
                     s.with(&labels, 1.0);
                 }
             },
-        )),
-        alpha(
-            "kube_persistentvolume_volume_mode",
-            &["volumemode"],
-            "Whether the persistent volume is a file system or a block device.",
-            |volume, s| {
+        ));
+        alpha "kube_persistentvolume_volume_mode" ["volumemode"],
+            "Whether the persistent volume is a file system or a block device.": {
                 let mode = volume.spec.volume_mode.as_deref().unwrap_or("Filesystem");
                 s.with(&[("volumemode", mode)], 1.0);
-            },
-        ),
-        alpha(
-            "kube_persistentvolume_access_mode",
-            &["access_mode"],
-            "The ways of access that the persistent volume allows.",
-            |volume, s| {
+            };
+        alpha "kube_persistentvolume_access_mode" ["access_mode"],
+            "The ways of access that the persistent volume allows.": {
                 for mode in &volume.spec.access_modes {
                     s.with(&[("access_mode", mode)], 1.0);
                 }
-            },
-        ),
-    ];
+            };
+    };
 }
 
 fn info(volume: &PersistentVolume<'_>, s: &mut Series<'_>) {

@@ -27,35 +27,24 @@ impl Kind for PodDisruptionBudgets {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("poddisruptionbudget");
     type View<'a> = PodDisruptionBudget<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        annotations(Alpha, "kube_poddisruptionbudget_annotations"),
-        labels(Alpha, "kube_poddisruptionbudget_labels"),
-        created(Stable, "kube_poddisruptionbudget_created"),
-        stable_number(
-            "kube_poddisruptionbudget_status_current_healthy",
-            "How many of the pods under the budget are healthy.",
-            |budget, s| s.value(budget.status.current_healthy),
-        ),
-        stable_number(
-            "kube_poddisruptionbudget_status_desired_healthy",
-            "How many of the pods under the budget must stay healthy.",
-            |budget, s| s.value(budget.status.desired_healthy),
-        ),
-        stable_number(
-            "kube_poddisruptionbudget_status_pod_disruptions_allowed",
-            "How many pods under the budget may be evicted now.",
-            |budget, s| s.value(budget.status.disruptions_allowed),
-        ),
-        stable_number(
-            "kube_poddisruptionbudget_status_expected_pods",
-            "How many pods are under the budget.",
-            |budget, s| s.value(budget.status.expected_pods),
-        ),
-        stable_number(
-            "kube_poddisruptionbudget_status_observed_generation",
-            "The generation of the pod disruption budget that its controller last acted on.",
-            |budget, s| s.value(budget.status.observed_generation),
-        ),
-        deleted(Alpha, "kube_poddisruptionbudget_deletion_timestamp"),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { budget, s:
+        annotations(Alpha, "kube_poddisruptionbudget_annotations");
+        labels(Alpha, "kube_poddisruptionbudget_labels");
+        created(Stable, "kube_poddisruptionbudget_created");
+        stable "kube_poddisruptionbudget_status_current_healthy",
+            "How many of the pods under the budget are healthy.":
+            s.value(budget.status.current_healthy);
+        stable "kube_poddisruptionbudget_status_desired_healthy",
+            "How many of the pods under the budget must stay healthy.":
+            s.value(budget.status.desired_healthy);
+        stable "kube_poddisruptionbudget_status_pod_disruptions_allowed",
+            "How many pods under the budget may be evicted now.":
+            s.value(budget.status.disruptions_allowed);
+        stable "kube_poddisruptionbudget_status_expected_pods",
+            "How many pods are under the budget.": s.value(budget.status.expected_pods);
+        stable "kube_poddisruptionbudget_status_observed_generation",
+            "The generation of the pod disruption budget that its controller last acted on.":
+            s.value(budget.status.observed_generation);
+        deleted(Alpha, "kube_poddisruptionbudget_deletion_timestamp");
+    };
 }

@@ -165,346 +165,186 @@ impl Kind for Pods {
     ];
     type View<'a> = Pod<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        stable_number(
-            "kube_pod_completion_time",
-            "Unix time at which the last of the pod's containers terminated.",
-            |pod, s| completion_time(pod, s),
-        ),
-        stable(
-            "kube_pod_container_info",
-            &["container", "image_spec", "image", "image_id", "container_id"],
-            "What a container of the pod was asked to run and what it runs.",
-            |pod, s| container_info(&pod.spec.containers, &pod.status.container_statuses, false, s),
-        ),
-        stable(
-            "kube_pod_container_resource_limits",
-            &["container", "node", "resource", "unit"],
-            "The most of a resource that a container may use.",
-            |pod, s| resources(pod, &pod.spec.containers, |c| &c.resources.limits, s),
-        ),
-        stable(
-            "kube_pod_container_resource_requests",
-            &["container", "node", "resource", "unit"],
-            "How much of a resource a container asks to be reserved.",
-            |pod, s| resources(pod, &pod.spec.containers, |c| &c.resources.requests, s),
-        ),
-        stable(
-            "kube_pod_container_state_started",
-            &["container"],
-            "Unix time at which a container entered its running or terminated state.",
-            |pod, s| state_started(&pod.status.container_statuses, s),
-        ),
-        alpha(
-            "kube_pod_container_status_last_terminated_reason",
-            &["container", "reason"],
-            "Why a container ended the last time.",
-            |pod, s| last_terminated_reason(&pod.status.container_statuses, s),
-        ),
-        alpha(
-            "kube_pod_container_status_last_terminated_exitcode",
-            &["container"],
-            "The exit code with which a container ended the last time.",
-            |pod, s| last_terminated_exitcode(&pod.status.container_statuses, s),
-        ),
-        alpha(
-            "kube_pod_container_status_last_terminated_timestamp",
-            &["container"],
-            "Unix time at which a container ended the last time.",
-            |pod, s| last_terminated_timestamp(&pod.status.container_statuses, s),
-        ),
-        stable(
-            "kube_pod_container_status_ready",
-            &["container"],
-            "Whether a container passes its readiness check.",
-            |pod, s| ready(&pod.status.container_statuses, s),
-        ),
+    const FAMILIES: &'static [Family<Self>] = families! { pod, s:
+        stable "kube_pod_completion_time",
+            "Unix time at which the last of the pod's containers terminated.":
+            completion_time(pod, s);
+        stable "kube_pod_container_info"
+            ["container", "image_spec", "image", "image_id", "container_id"],
+            "What a container of the pod was asked to run and what it runs.":
+            container_info(&pod.spec.containers, &pod.status.container_statuses, false, s);
+        stable "kube_pod_container_resource_limits" ["container", "node", "resource", "unit"],
+            "The most of a resource that a container may use.":
+            resources(pod, &pod.spec.containers, |c| &c.resources.limits, s);
+        stable "kube_pod_container_resource_requests" ["container", "node", "resource", "unit"],
+            "How much of a resource a container asks to be reserved.":
+            resources(pod, &pod.spec.containers, |c| &c.resources.requests, s);
+        stable "kube_pod_container_state_started" ["container"],
+            "Unix time at which a container entered its running or terminated state.":
+            state_started(&pod.status.container_statuses, s);
+        alpha "kube_pod_container_status_last_terminated_reason" ["container", "reason"],
+            "Why a container ended the last time.":
+            last_terminated_reason(&pod.status.container_statuses, s);
+        alpha "kube_pod_container_status_last_terminated_exitcode" ["container"],
+            "The exit code with which a container ended the last time.":
+            last_terminated_exitcode(&pod.status.container_statuses, s);
+        alpha "kube_pod_container_status_last_terminated_timestamp" ["container"],
+            "Unix time at which a container ended the last time.":
+            last_terminated_timestamp(&pod.status.container_statuses, s);
+        stable "kube_pod_container_status_ready" ["container"],
+            "Whether a container passes its readiness check.":
+            ready(&pod.status.container_statuses, s);
         counter(stable(
             "kube_pod_container_status_restarts_total",
             &["container"],
             "How often a container was restarted.",
             |pod, s| restarts(&pod.status.container_statuses, s),
-        )),
-        stable(
-            "kube_pod_container_status_running",
-            &["container"],
-            "Whether a container is running.",
-            |pod, s| running(&pod.status.container_statuses, s),
-        ),
-        stable(
-            "kube_pod_container_status_terminated",
-            &["container"],
-            "Whether a container has terminated.",
-            |pod, s| terminated(&pod.status.container_statuses, s),
-        ),
-        alpha(
-            "kube_pod_container_status_terminated_reason",
-            &["container", "reason"],
-            "Why a terminated container ended.",
-            |pod, s| terminated_reason(&pod.status.container_statuses, s),
-        ),
-        stable(
-            "kube_pod_container_status_waiting",
-            &["container"],
-            "Whether a container waits to be started.",
-            |pod, s| waiting(&pod.status.container_statuses, s),
-        ),
-        stable(
-            "kube_pod_container_status_waiting_reason",
-            &["container", "reason"],
-            "Why a waiting container is not started.",
-            |pod, s| waiting_reason(&pod.status.container_statuses, s),
-        ),
-        created(Stable, "kube_pod_created"),
-        deleted(Alpha, "kube_pod_deletion_timestamp"),
-        stable(
-            "kube_pod_info",
-            &[
-                "host_ip",
-                "pod_ip",
-                "node",
-                "created_by_kind",
-                "created_by_name",
-                "priority_class",
+        ));
+        stable "kube_pod_container_status_running" ["container"], "Whether a container is running.":
+            running(&pod.status.container_statuses, s);
+        stable "kube_pod_container_status_terminated" ["container"],
+            "Whether a container has terminated.": terminated(&pod.status.container_statuses, s);
+        alpha "kube_pod_container_status_terminated_reason" ["container", "reason"],
+            "Why a terminated container ended.":
+            terminated_reason(&pod.status.container_statuses, s);
+        stable "kube_pod_container_status_waiting" ["container"],
+            "Whether a container waits to be started.": waiting(&pod.status.container_statuses, s);
+        stable "kube_pod_container_status_waiting_reason" ["container", "reason"],
+            "Why a waiting container is not started.":
+            waiting_reason(&pod.status.container_statuses, s);
+        created(Stable, "kube_pod_created");
+        deleted(Alpha, "kube_pod_deletion_timestamp");
+        stable "kube_pod_info"
+            [
+                "host_ip", "pod_ip", "node", "created_by_kind", "created_by_name", "priority_class",
                 "host_network",
             ],
-            "Where the pod runs and what controls it.",
-            |pod, s| info(pod, s),
-        ),
-        alpha("kube_pod_ips", &["ip", "ip_family"], "The pod's addresses.", |pod, s| ips(pod, s)),
-        stable(
-            "kube_pod_init_container_info",
-            &["container", "image_spec", "image", "image_id", "container_id", "restart_policy"],
-            "What an init container of the pod was asked to run and what it runs.",
-            |pod, s| {
+            "Where the pod runs and what controls it.": info(pod, s);
+        alpha "kube_pod_ips" ["ip", "ip_family"], "The pod's addresses.": ips(pod, s);
+        stable "kube_pod_init_container_info"
+            ["container", "image_spec", "image", "image_id", "container_id", "restart_policy"],
+            "What an init container of the pod was asked to run and what it runs.": {
                 let statuses = &pod.status.init_container_statuses;
                 container_info(&pod.spec.init_containers, statuses, true, s);
-            },
-        ),
-        alpha(
-            "kube_pod_init_container_resource_limits",
-            &["container", "node", "resource", "unit"],
-            "The most of a resource that an init container may use.",
-            |pod, s| resources(pod, &pod.spec.init_containers, |c| &c.resources.limits, s),
-        ),
-        alpha(
-            "kube_pod_init_container_resource_requests",
-            &["container", "node", "resource", "unit"],
-            "How much of a resource an init container asks to be reserved.",
-            |pod, s| resources(pod, &pod.spec.init_containers, |c| &c.resources.requests, s),
-        ),
-        alpha(
-            "kube_pod_init_container_state_started",
-            &["container"],
-            "Unix time at which an init container entered its running or terminated state.",
-            |pod, s| state_started(&pod.status.init_container_statuses, s),
-        ),
-        alpha(
-            "kube_pod_init_container_status_last_terminated_reason",
-            &["container", "reason"],
-            "Why an init container ended the last time.",
-            |pod, s| last_terminated_reason(&pod.status.init_container_statuses, s),
-        ),
-        alpha(
-            "kube_pod_init_container_status_last_terminated_exitcode",
-            &["container"],
-            "The exit code with which an init container ended the last time.",
-            |pod, s| last_terminated_exitcode(&pod.status.init_container_statuses, s),
-        ),
-        alpha(
-            "kube_pod_init_container_status_last_terminated_timestamp",
-            &["container"],
-            "Unix time at which an init container ended the last time.",
-            |pod, s| last_terminated_timestamp(&pod.status.init_container_statuses, s),
-        ),
-        stable(
-            "kube_pod_init_container_status_ready",
-            &["container"],
-            "Whether an init container passes its readiness check.",
-            |pod, s| ready(&pod.status.init_container_statuses, s),
-        ),
+            };
+        alpha "kube_pod_init_container_resource_limits" ["container", "node", "resource", "unit"],
+            "The most of a resource that an init container may use.":
+            resources(pod, &pod.spec.init_containers, |c| &c.resources.limits, s);
+        alpha "kube_pod_init_container_resource_requests" ["container", "node", "resource", "unit"],
+            "How much of a resource an init container asks to be reserved.":
+            resources(pod, &pod.spec.init_containers, |c| &c.resources.requests, s);
+        alpha "kube_pod_init_container_state_started" ["container"],
+            "Unix time at which an init container entered its running or terminated state.":
+            state_started(&pod.status.init_container_statuses, s);
+        alpha "kube_pod_init_container_status_last_terminated_reason" ["container", "reason"],
+            "Why an init container ended the last time.":
+            last_terminated_reason(&pod.status.init_container_statuses, s);
+        alpha "kube_pod_init_container_status_last_terminated_exitcode" ["container"],
+            "The exit code with which an init container ended the last time.":
+            last_terminated_exitcode(&pod.status.init_container_statuses, s);
+        alpha "kube_pod_init_container_status_last_terminated_timestamp" ["container"],
+            "Unix time at which an init container ended the last time.":
+            last_terminated_timestamp(&pod.status.init_container_statuses, s);
+        stable "kube_pod_init_container_status_ready" ["container"],
+            "Whether an init container passes its readiness check.":
+            ready(&pod.status.init_container_statuses, s);
         counter(stable(
             "kube_pod_init_container_status_restarts_total",
             &["container"],
             "How often an init container was restarted.",
             |pod, s| restarts(&pod.status.init_container_statuses, s),
-        )),
-        stable(
-            "kube_pod_init_container_status_running",
-            &["container"],
-            "Whether an init container is running.",
-            |pod, s| running(&pod.status.init_container_statuses, s),
-        ),
-        stable(
-            "kube_pod_init_container_status_terminated",
-            &["container"],
-            "Whether an init container has terminated.",
-            |pod, s| terminated(&pod.status.init_container_statuses, s),
-        ),
-        alpha(
-            "kube_pod_init_container_status_terminated_reason",
-            &["container", "reason"],
-            "Why a terminated init container ended.",
-            |pod, s| terminated_reason(&pod.status.init_container_statuses, s),
-        ),
-        stable(
-            "kube_pod_init_container_status_waiting",
-            &["container"],
-            "Whether an init container waits to be started.",
-            |pod, s| waiting(&pod.status.init_container_statuses, s),
-        ),
-        alpha(
-            "kube_pod_init_container_status_waiting_reason",
-            &["container", "reason"],
-            "Why a waiting init container is not started.",
-            |pod, s| waiting_reason(&pod.status.init_container_statuses, s),
-        ),
-        annotations(Alpha, "kube_pod_annotations"),
-        labels(Stable, "kube_pod_labels"),
-        alpha_number(
-            "kube_pod_overhead_cpu_cores",
-            "CPU that the runtime class adds to what the containers ask for.",
-            |pod, s| overhead(pod, "cpu", |quantity| quantity.converted(), s),
-        ),
-        alpha_number(
-            "kube_pod_overhead_memory_bytes",
-            "Memory that the runtime class adds to what the containers ask for.",
-            |pod, s| overhead(pod, "memory", |quantity| quantity.integer() as f64, s),
-        ),
-        owners(Stable, "kube_pod_owner"),
-        alpha(
-            "kube_pod_resourceclaim_info",
-            &["claim_name", "resourceclaim_name", "resourceclaim_template_name"],
-            "The resource claims of the pod and what they refer to.",
-            |pod, s| resource_claims(pod, s),
-        ),
-        stable(
-            "kube_pod_restart_policy",
-            &["type"],
-            "When the pod's containers are restarted.",
-            |pod, s| s.with(&[("type", &pod.spec.restart_policy)], 1.0),
-        ),
-        alpha(
-            "kube_pod_runtimeclass_name_info",
-            &["runtimeclass_name"],
-            "The runtime class of the pod.",
-            |pod, s| {
+        ));
+        stable "kube_pod_init_container_status_running" ["container"],
+            "Whether an init container is running.":
+            running(&pod.status.init_container_statuses, s);
+        stable "kube_pod_init_container_status_terminated" ["container"],
+            "Whether an init container has terminated.":
+            terminated(&pod.status.init_container_statuses, s);
+        alpha "kube_pod_init_container_status_terminated_reason" ["container", "reason"],
+            "Why a terminated init container ended.":
+            terminated_reason(&pod.status.init_container_statuses, s);
+        stable "kube_pod_init_container_status_waiting" ["container"],
+            "Whether an init container waits to be started.":
+            waiting(&pod.status.init_container_statuses, s);
+        alpha "kube_pod_init_container_status_waiting_reason" ["container", "reason"],
+            "Why a waiting init container is not started.":
+            waiting_reason(&pod.status.init_container_statuses, s);
+        annotations(Alpha, "kube_pod_annotations");
+        labels(Stable, "kube_pod_labels");
+        alpha "kube_pod_overhead_cpu_cores",
+            "CPU that the runtime class adds to what the containers ask for.":
+            overhead(pod, "cpu", |quantity| quantity.converted(), s);
+        alpha "kube_pod_overhead_memory_bytes",
+            "Memory that the runtime class adds to what the containers ask for.":
+            overhead(pod, "memory", |quantity| quantity.integer() as f64, s);
+        owners(Stable, "kube_pod_owner");
+        alpha "kube_pod_resourceclaim_info"
+            ["claim_name", "resourceclaim_name", "resourceclaim_template_name"],
+            "The resource claims of the pod and what they refer to.": resource_claims(pod, s);
+        stable "kube_pod_restart_policy" ["type"], "When the pod's containers are restarted.":
+            s.with(&[("type", &pod.spec.restart_policy)], 1.0);
+        alpha "kube_pod_runtimeclass_name_info" ["runtimeclass_name"],
+            "The runtime class of the pod.": {
                 if let Some(name) = &pod.spec.runtime_class_name {
                     s.with(&[("runtimeclass_name", name)], 1.0);
                 }
-            },
-        ),
-        stable(
-            "kube_pod_spec_volumes_persistentvolumeclaims_info",
-            &["volume", "persistentvolumeclaim", "ephemeral"],
-            "The volume claims that the pod mounts.",
-            |pod, s| volume_claims(pod, |_| 1.0, s),
-        ),
-        stable(
-            "kube_pod_spec_volumes_persistentvolumeclaims_readonly",
-            &["volume", "persistentvolumeclaim", "ephemeral"],
-            "Whether a volume claim is mounted read-only.",
-            |pod, s| volume_claims(pod, bool_value, s),
-        ),
-        stable_number(
-            "kube_pod_start_time",
-            "Unix time at which the node took the pod on.",
-            |pod, s| s.value(pod.status.start_time),
-        ),
-        stable(
-            "kube_pod_status_phase",
-            &["phase"],
-            "The phase of the pod: one series for each, 1 for the present one.",
-            |pod, s| {
+            };
+        stable "kube_pod_spec_volumes_persistentvolumeclaims_info"
+            ["volume", "persistentvolumeclaim", "ephemeral"],
+            "The volume claims that the pod mounts.": volume_claims(pod, |_| 1.0, s);
+        stable "kube_pod_spec_volumes_persistentvolumeclaims_readonly"
+            ["volume", "persistentvolumeclaim", "ephemeral"],
+            "Whether a volume claim is mounted read-only.": volume_claims(pod, bool_value, s);
+        stable "kube_pod_start_time", "Unix time at which the node took the pod on.":
+            s.value(pod.status.start_time);
+        stable "kube_pod_status_phase" ["phase"],
+            "The phase of the pod: one series for each, 1 for the present one.": {
                 if !pod.status.phase.is_empty() {
                     let all = ["Pending", "Succeeded", "Failed", "Unknown", "Running"];
                     s.state_set("phase", &all, &pod.status.phase);
                 }
-            },
-        ),
-        alpha(
-            "kube_pod_status_qos_class",
-            &["qos_class"],
-            "The quality-of-service class of the pod: one series for each, 1 for its own.",
-            |pod, s| {
+            };
+        alpha "kube_pod_status_qos_class" ["qos_class"],
+            "The quality-of-service class of the pod: one series for each, 1 for its own.": {
                 if !pod.status.qos_class.is_empty() {
                     let all = ["BestEffort", "Burstable", "Guaranteed"];
                     s.state_set("qos_class", &all, &pod.status.qos_class);
                 }
-            },
-        ),
-        stable(
-            "kube_pod_status_ready",
-            &["condition"],
-            "Whether the pod is ready to serve requests.",
-            |pod, s| {
+            };
+        stable "kube_pod_status_ready" ["condition"], "Whether the pod is ready to serve requests.":
+            {
                 for condition in conditions(pod, "Ready") {
                     s.condition(&[], "condition", &condition.status);
                 }
-            },
-        ),
-        alpha_number(
-            "kube_pod_status_ready_time",
-            "Unix time at which the pod became ready.",
-            |pod, s| transition_time(pod, "Ready", "True", s),
-        ),
-        alpha_number(
-            "kube_pod_status_initialized_time",
-            "Unix time at which the pod's init containers were done.",
-            |pod, s| transition_time(pod, "Initialized", "True", s),
-        ),
-        alpha_number(
-            "kube_pod_status_container_ready_time",
-            "Unix time at which all containers of the pod were ready.",
-            |pod, s| transition_time(pod, "ContainersReady", "True", s),
-        ),
-        alpha(
-            "kube_pod_status_reason",
-            &["reason"],
-            "Why the pod is in its state, for the reasons that are present.",
-            |pod, s| reasons(pod, s),
-        ),
-        alpha(
-            "kube_pod_status_disruption_reason",
-            &["reason"],
-            "Why the pod is about to be terminated by a disruption.",
-            |pod, s| disruption_reasons(pod, s),
-        ),
-        stable(
-            "kube_pod_status_scheduled",
-            &["condition"],
-            "Whether the pod was given a node.",
-            |pod, s| {
+            };
+        alpha "kube_pod_status_ready_time", "Unix time at which the pod became ready.":
+            transition_time(pod, "Ready", "True", s);
+        alpha "kube_pod_status_initialized_time",
+            "Unix time at which the pod's init containers were done.":
+            transition_time(pod, "Initialized", "True", s);
+        alpha "kube_pod_status_container_ready_time",
+            "Unix time at which all containers of the pod were ready.":
+            transition_time(pod, "ContainersReady", "True", s);
+        alpha "kube_pod_status_reason" ["reason"],
+            "Why the pod is in its state, for the reasons that are present.": reasons(pod, s);
+        alpha "kube_pod_status_disruption_reason" ["reason"],
+            "Why the pod is about to be terminated by a disruption.": disruption_reasons(pod, s);
+        stable "kube_pod_status_scheduled" ["condition"], "Whether the pod was given a node.": {
                 for condition in conditions(pod, "PodScheduled") {
                     s.condition(&[], "condition", &condition.status);
                 }
-            },
-        ),
-        stable_number(
-            "kube_pod_status_scheduled_time",
-            "Unix time at which the pod was given a node.",
-            |pod, s| transition_time(pod, "PodScheduled", "True", s),
-        ),
-        stable_number(
-            "kube_pod_status_unschedulable",
-            "1 for a pod that no node can take.",
-            |pod, s| {
+            };
+        stable "kube_pod_status_scheduled_time", "Unix time at which the pod was given a node.":
+            transition_time(pod, "PodScheduled", "True", s);
+        stable "kube_pod_status_unschedulable", "1 for a pod that no node can take.": {
                 for _ in conditions(pod, "PodScheduled").filter(|c| &*c.status == "False") {
                     s.value(1.0);
                 }
-            },
-        ),
-        alpha_number(
-            "kube_pod_status_unscheduled_time",
-            "Unix time since which no node can take the pod.",
-            |pod, s| transition_time(pod, "PodScheduled", "False", s),
-        ),
-        alpha(
-            "kube_pod_tolerations",
-            &["key", "operator", "value", "effect", "toleration_seconds"],
-            "The taints that the pod tolerates.",
-            |pod, s| tolerations(pod, s),
-        ),
+            };
+        alpha "kube_pod_status_unscheduled_time", "Unix time since which no node can take the pod.":
+            transition_time(pod, "PodScheduled", "False", s);
+        alpha "kube_pod_tolerations" ["key", "operator", "value", "effect", "toleration_seconds"],
+            "The taints that the pod tolerates.": tolerations(pod, s);
         opt_in(alpha(
             "kube_pod_nodeselectors",
             &["nodeselector_*"],
@@ -514,20 +354,13 @@ impl Kind for Pods {
                 let pairs = entries.iter().map(|(key, value)| (&**key, &**value));
                 s.with_object_labels(&[], "nodeselector", pairs, 1.0);
             },
-        )),
-        alpha(
-            "kube_pod_service_account",
-            &["service_account"],
-            "The service account that the pod runs as.",
-            |pod, s| s.with(&[("service_account", &pod.spec.service_account_name)], 1.0),
-        ),
-        alpha(
-            "kube_pod_scheduler",
-            &["name"],
-            "The scheduler that the pod is left to.",
-            |pod, s| s.with(&[("name", &pod.spec.scheduler_name)], 1.0),
-        ),
-    ];
+        ));
+        alpha "kube_pod_service_account" ["service_account"],
+            "The service account that the pod runs as.":
+            s.with(&[("service_account", &pod.spec.service_account_name)], 1.0);
+        alpha "kube_pod_scheduler" ["name"], "The scheduler that the pod is left to.":
+            s.with(&[("name", &pod.spec.scheduler_name)], 1.0);
+    };
 }
 
 type Statuses<'v, 'a> = &'v [ContainerStatus<'a>];
@@ -669,7 +502,7 @@ fn info(pod: &Pod<'_>, s: &mut Series<'_>) {
 fn ips(pod: &Pod<'_>, s: &mut Series<'_>) {
     for address in &pod.status.pod_ips {
         if let Some(family) = ip::family(&address.ip) {
-            s.with(&[("ip", &address.ip), ("ip_family", family.text())], 1.0);
+            s.with(&[("ip", &address.ip), ("ip_family", family.as_str())], 1.0);
         }
     }
 }

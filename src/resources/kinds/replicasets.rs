@@ -33,41 +33,26 @@ impl Kind for ReplicaSets {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("replicaset");
     type View<'a> = ReplicaSet<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        created(Stable, "kube_replicaset_created"),
-        stable_number(
-            "kube_replicaset_status_replicas",
-            "How many pods of the replica set there are.",
-            |set, s| s.value(set.status.replicas),
-        ),
-        stable_number(
-            "kube_replicaset_status_fully_labeled_replicas",
-            "How many pods of the replica set carry all labels of its pod template.",
-            |set, s| s.value(set.status.fully_labeled_replicas),
-        ),
-        stable_number(
-            "kube_replicaset_status_ready_replicas",
-            "How many pods of the replica set are ready.",
-            |set, s| s.value(set.status.ready_replicas),
-        ),
-        alpha_number(
-            "kube_replicaset_status_terminating_replicas",
-            "How many pods of the replica set are shutting down.",
-            |set, s| s.value(set.status.terminating_replicas),
-        ),
-        stable_number(
-            "kube_replicaset_status_observed_generation",
-            "The generation of the replica set that its controller last acted on.",
-            |set, s| s.value(set.status.observed_generation),
-        ),
-        stable_number(
-            "kube_replicaset_spec_replicas",
-            "How many pods the replica set should have.",
-            |set, s| s.value(set.spec.replicas),
-        ),
-        generation(Stable, "kube_replicaset_metadata_generation"),
-        owners(Stable, "kube_replicaset_owner"),
-        annotations(Alpha, "kube_replicaset_annotations"),
-        labels(Stable, "kube_replicaset_labels"),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { set, s:
+        created(Stable, "kube_replicaset_created");
+        stable "kube_replicaset_status_replicas", "How many pods of the replica set there are.":
+            s.value(set.status.replicas);
+        stable "kube_replicaset_status_fully_labeled_replicas",
+            "How many pods of the replica set carry all labels of its pod template.":
+            s.value(set.status.fully_labeled_replicas);
+        stable "kube_replicaset_status_ready_replicas",
+            "How many pods of the replica set are ready.": s.value(set.status.ready_replicas);
+        alpha "kube_replicaset_status_terminating_replicas",
+            "How many pods of the replica set are shutting down.":
+            s.value(set.status.terminating_replicas);
+        stable "kube_replicaset_status_observed_generation",
+            "The generation of the replica set that its controller last acted on.":
+            s.value(set.status.observed_generation);
+        stable "kube_replicaset_spec_replicas", "How many pods the replica set should have.":
+            s.value(set.spec.replicas);
+        generation(Stable, "kube_replicaset_metadata_generation");
+        owners(Stable, "kube_replicaset_owner");
+        annotations(Alpha, "kube_replicaset_annotations");
+        labels(Stable, "kube_replicaset_labels");
+    };
 }

@@ -33,39 +33,27 @@ impl Kind for ReplicationControllers {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("replicationcontroller");
     type View<'a> = ReplicationController<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        created(Stable, "kube_replicationcontroller_created"),
-        stable_number(
-            "kube_replicationcontroller_status_replicas",
-            "How many pods of the replication controller there are.",
-            |controller, s| s.value(controller.status.replicas),
-        ),
-        stable_number(
-            "kube_replicationcontroller_status_fully_labeled_replicas",
-            "How many pods of the replication controller carry all labels of its pod template.",
-            |controller, s| s.value(controller.status.fully_labeled_replicas),
-        ),
-        stable_number(
-            "kube_replicationcontroller_status_ready_replicas",
-            "How many pods of the replication controller are ready.",
-            |controller, s| s.value(controller.status.ready_replicas),
-        ),
-        stable_number(
-            "kube_replicationcontroller_status_available_replicas",
-            "How many pods of the replication controller have been ready for long enough to count as available.",
-            |controller, s| s.value(controller.status.available_replicas),
-        ),
-        stable_number(
-            "kube_replicationcontroller_status_observed_generation",
-            "The generation of the replication controller that was last acted on.",
-            |controller, s| s.value(controller.status.observed_generation),
-        ),
-        stable_number(
-            "kube_replicationcontroller_spec_replicas",
-            "How many pods the replication controller should have.",
-            |controller, s| s.value(controller.spec.replicas),
-        ),
-        generation(Stable, "kube_replicationcontroller_metadata_generation"),
-        owners(Alpha, "kube_replicationcontroller_owner"),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { controller, s:
+        created(Stable, "kube_replicationcontroller_created");
+        stable "kube_replicationcontroller_status_replicas",
+            "How many pods of the replication controller there are.":
+            s.value(controller.status.replicas);
+        stable "kube_replicationcontroller_status_fully_labeled_replicas",
+            "How many pods of the replication controller carry all labels of its pod template.":
+            s.value(controller.status.fully_labeled_replicas);
+        stable "kube_replicationcontroller_status_ready_replicas",
+            "How many pods of the replication controller are ready.":
+            s.value(controller.status.ready_replicas);
+        stable "kube_replicationcontroller_status_available_replicas",
+            "How many pods of the replication controller have been ready for long enough to count as available.":
+            s.value(controller.status.available_replicas);
+        stable "kube_replicationcontroller_status_observed_generation",
+            "The generation of the replication controller that was last acted on.":
+            s.value(controller.status.observed_generation);
+        stable "kube_replicationcontroller_spec_replicas",
+            "How many pods the replication controller should have.":
+            s.value(controller.spec.replicas);
+        generation(Stable, "kube_replicationcontroller_metadata_generation");
+        owners(Alpha, "kube_replicationcontroller_owner");
+    };
 }

@@ -25,17 +25,14 @@ impl Kind for ResourceQuotas {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("resourcequota");
     type View<'a> = ResourceQuota<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        created(Stable, "kube_resourcequota_created"),
-        stable(
-            "kube_resourcequota",
-            &["resource", "type"],
-            "How much of a resource the namespace may use, and how much it uses.",
-            |quota, s| amounts(quota, s),
-        ),
-        annotations(Alpha, "kube_resourcequota_annotations"),
-        labels(Stable, "kube_resourcequota_labels"),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { quota, s:
+        created(Stable, "kube_resourcequota_created");
+        stable "kube_resourcequota" ["resource", "type"],
+            "How much of a resource the namespace may use, and how much it uses.":
+            amounts(quota, s);
+        annotations(Alpha, "kube_resourcequota_annotations");
+        labels(Stable, "kube_resourcequota_labels");
+    };
 }
 
 fn amounts(quota: &ResourceQuota<'_>, s: &mut Series<'_>) {

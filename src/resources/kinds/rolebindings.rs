@@ -21,16 +21,12 @@ impl Kind for RoleBindings {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("rolebinding");
     type View<'a> = RoleBinding<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        annotations(Alpha, "kube_rolebinding_annotations"),
-        labels(Alpha, "kube_rolebinding_labels"),
-        alpha(
-            "kube_rolebinding_info",
-            &["roleref_kind", "roleref_name"],
-            "The role that the role binding grants.",
-            |binding, s| binding.role_ref.info(s),
-        ),
-        created(Alpha, "kube_rolebinding_created"),
-        version(Alpha, "kube_rolebinding_metadata_resource_version"),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { binding, s:
+        annotations(Alpha, "kube_rolebinding_annotations");
+        labels(Alpha, "kube_rolebinding_labels");
+        alpha "kube_rolebinding_info" ["roleref_kind", "roleref_name"],
+            "The role that the role binding grants.": binding.role_ref.info(s);
+        created(Alpha, "kube_rolebinding_created");
+        version(Alpha, "kube_rolebinding_metadata_resource_version");
+    };
 }

@@ -35,39 +35,28 @@ impl Kind for ServiceAccounts {
     ];
     type View<'a> = ServiceAccount<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
-            "kube_serviceaccount_info",
-            &["automount_token"],
-            "Whether pods that run as the service account get its token mounted; empty where it does not say.",
-            |account, s| {
+    const FAMILIES: &'static [Family<Self>] = families! { account, s:
+        alpha "kube_serviceaccount_info" ["automount_token"],
+            "Whether pods that run as the service account get its token mounted; empty where it does not say.":
+            {
                 let automount = account.automount_token.map_or("", bool_text);
                 s.with(&[("automount_token", automount)], 1.0);
-            },
-        ),
-        created(Alpha, "kube_serviceaccount_created"),
-        deleted(Alpha, "kube_serviceaccount_deleted"),
-        alpha(
-            "kube_serviceaccount_secret",
-            &["name"],
-            "The secrets that the service account names.",
-            |account, s| {
+            };
+        created(Alpha, "kube_serviceaccount_created");
+        deleted(Alpha, "kube_serviceaccount_deleted");
+        alpha "kube_serviceaccount_secret" ["name"], "The secrets that the service account names.":
+            {
                 for secret in &account.secrets {
                     s.with(&[("name", &secret.name)], 1.0);
                 }
-            },
-        ),
-        alpha(
-            "kube_serviceaccount_image_pull_secret",
-            &["name"],
-            "The secrets with which images are pulled for pods of the service account.",
-            |account, s| {
+            };
+        alpha "kube_serviceaccount_image_pull_secret" ["name"],
+            "The secrets with which images are pulled for pods of the service account.": {
                 for secret in &account.image_pull_secrets {
                     s.with(&[("name", &secret.name)], 1.0);
                 }
-            },
-        ),
-        annotations(Alpha, "kube_serviceaccount_annotations"),
-        labels(Alpha, "kube_serviceaccount_labels"),
-    ];
+            };
+        annotations(Alpha, "kube_serviceaccount_annotations");
+        labels(Alpha, "kube_serviceaccount_labels");
+    };
 }

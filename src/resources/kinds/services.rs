@@ -49,41 +49,29 @@ impl Kind for Services {
     ];
     type View<'a> = Service<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        stable(
-            "kube_service_info",
-            &["cluster_ip", "external_name", "load_balancer_ip", "external_traffic_policy"],
-            "The addresses under which the service is reached.",
-            |service, s| info(service, s),
-        ),
-        created(Stable, "kube_service_created"),
-        stable("kube_service_spec_type", &["type"], "How the service is exposed.", |service, s| {
-            s.with(&[("type", &service.spec.kind)], 1.0)
-        }),
-        annotations(Alpha, "kube_service_annotations"),
-        labels(Stable, "kube_service_labels"),
-        stable(
-            "kube_service_spec_external_ip",
-            &["external_ip"],
-            "The addresses outside the cluster whose traffic the service also takes.",
-            |service, s| {
+    const FAMILIES: &'static [Family<Self>] = families! { service, s:
+        stable "kube_service_info"
+            ["cluster_ip", "external_name", "load_balancer_ip", "external_traffic_policy"],
+            "The addresses under which the service is reached.": info(service, s);
+        created(Stable, "kube_service_created");
+        stable "kube_service_spec_type" ["type"], "How the service is exposed.":
+            s.with(&[("type", &service.spec.kind)], 1.0);
+        annotations(Alpha, "kube_service_annotations");
+        labels(Stable, "kube_service_labels");
+        stable "kube_service_spec_external_ip" ["external_ip"],
+            "The addresses outside the cluster whose traffic the service also takes.": {
                 for address in &service.spec.external_ips {
                     s.with(&[("external_ip", address)], 1.0);
                 }
-            },
-        ),
-        stable(
-            "kube_service_status_load_balancer_ingress",
-            &["ip", "hostname"],
-            "The addresses at which a load balancer takes traffic for the service.",
-            |service, s| {
+            };
+        stable "kube_service_status_load_balancer_ingress" ["ip", "hostname"],
+            "The addresses at which a load balancer takes traffic for the service.": {
                 for ingress in &service.status.load_balancer.ingress {
                     s.with(&[("ip", &ingress.ip), ("hostname", &ingress.hostname)], 1.0);
                 }
-            },
-        ),
-        deleted(Alpha, "kube_service_deletion_timestamp"),
-    ];
+            };
+        deleted(Alpha, "kube_service_deletion_timestamp");
+    };
 }
 
 fn info(service: &Service<'_>, s: &mut Series<'_>) {

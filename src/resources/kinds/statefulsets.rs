@@ -49,75 +49,46 @@ impl Kind for StatefulSets {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("statefulset");
     type View<'a> = StatefulSet<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        created(Stable, "kube_statefulset_created"),
-        stable_number(
-            "kube_statefulset_status_replicas",
-            "How many pods of the stateful set there are.",
-            |set, s| s.value(set.status.replicas),
-        ),
-        stable_number(
-            "kube_statefulset_status_replicas_available",
-            "How many pods of the stateful set have been ready for long enough to count as available.",
-            |set, s| s.value(set.status.available_replicas),
-        ),
-        stable_number(
-            "kube_statefulset_status_replicas_current",
-            "How many pods of the stateful set run its current revision.",
-            |set, s| s.value(set.status.current_replicas),
-        ),
-        stable_number(
-            "kube_statefulset_status_replicas_ready",
-            "How many pods of the stateful set are ready.",
-            |set, s| s.value(set.status.ready_replicas),
-        ),
-        stable_number(
-            "kube_statefulset_status_replicas_updated",
-            "How many pods of the stateful set run the revision it is updated to.",
-            |set, s| s.value(set.status.updated_replicas),
-        ),
-        stable_number(
-            "kube_statefulset_status_observed_generation",
-            "The generation of the stateful set that its controller last acted on.",
-            |set, s| s.value(set.status.observed_generation),
-        ),
-        stable_number(
-            "kube_statefulset_replicas",
-            "How many pods the stateful set should have.",
-            |set, s| s.value(set.spec.replicas),
-        ),
-        stable_number(
-            "kube_statefulset_ordinals_start",
-            "The number of the stateful set's first pod.",
-            |set, s| {
+    const FAMILIES: &'static [Family<Self>] = families! { set, s:
+        created(Stable, "kube_statefulset_created");
+        stable "kube_statefulset_status_replicas", "How many pods of the stateful set there are.":
+            s.value(set.status.replicas);
+        stable "kube_statefulset_status_replicas_available",
+            "How many pods of the stateful set have been ready for long enough to count as available.":
+            s.value(set.status.available_replicas);
+        stable "kube_statefulset_status_replicas_current",
+            "How many pods of the stateful set run its current revision.":
+            s.value(set.status.current_replicas);
+        stable "kube_statefulset_status_replicas_ready",
+            "How many pods of the stateful set are ready.": s.value(set.status.ready_replicas);
+        stable "kube_statefulset_status_replicas_updated",
+            "How many pods of the stateful set run the revision it is updated to.":
+            s.value(set.status.updated_replicas);
+        stable "kube_statefulset_status_observed_generation",
+            "The generation of the stateful set that its controller last acted on.":
+            s.value(set.status.observed_generation);
+        stable "kube_statefulset_replicas", "How many pods the stateful set should have.":
+            s.value(set.spec.replicas);
+        stable "kube_statefulset_ordinals_start", "The number of the stateful set's first pod.": {
                 if let Some(ordinals) = &set.spec.ordinals {
                     s.value(ordinals.start);
                 }
-            },
-        ),
-        generation(Stable, "kube_statefulset_metadata_generation"),
-        stable(
-            "kube_statefulset_persistentvolumeclaim_retention_policy",
-            &["when_deleted", "when_scaled"],
-            "What becomes of the pods' volume claims when the stateful set is deleted or scaled down.",
-            |set, s| retention_policy(set, s),
-        ),
-        annotations(Stable, "kube_statefulset_annotations"),
-        labels(Stable, "kube_statefulset_labels"),
-        stable(
-            "kube_statefulset_status_current_revision",
-            &["revision"],
-            "The current revision of the stateful set.",
-            |set, s| s.with(&[("revision", &set.status.current_revision)], 1.0),
-        ),
-        stable(
-            "kube_statefulset_status_update_revision",
-            &["revision"],
-            "The revision that the stateful set is updated to.",
-            |set, s| s.with(&[("revision", &set.status.update_revision)], 1.0),
-        ),
-        deleted(Stable, "kube_statefulset_deletion_timestamp"),
-    ];
+            };
+        generation(Stable, "kube_statefulset_metadata_generation");
+        stable "kube_statefulset_persistentvolumeclaim_retention_policy"
+            ["when_deleted", "when_scaled"],
+            "What becomes of the pods' volume claims when the stateful set is deleted or scaled down.":
+            retention_policy(set, s);
+        annotations(Stable, "kube_statefulset_annotations");
+        labels(Stable, "kube_statefulset_labels");
+        stable "kube_statefulset_status_current_revision" ["revision"],
+            "The current revision of the stateful set.":
+            s.with(&[("revision", &set.status.current_revision)], 1.0);
+        stable "kube_statefulset_status_update_revision" ["revision"],
+            "The revision that the stateful set is updated to.":
+            s.with(&[("revision", &set.status.update_revision)], 1.0);
+        deleted(Stable, "kube_statefulset_deletion_timestamp");
+    };
 }
 
 fn retention_policy(set: &StatefulSet<'_>, s: &mut Series<'_>) {

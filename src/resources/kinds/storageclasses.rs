@@ -20,17 +20,14 @@ impl Kind for StorageClasses {
     const IDENTITY: &'static [Identity<Self>] = &[("storageclass", |class| &class.metadata.name)];
     type View<'a> = StorageClass<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        stable(
-            "kube_storageclass_info",
-            &["provisioner", "reclaim_policy", "volume_binding_mode"],
-            "Who provisions volumes of the storage class, when they are bound and what becomes of them.",
-            |class, s| info(class, s),
-        ),
-        created(Stable, "kube_storageclass_created"),
-        annotations(Alpha, "kube_storageclass_annotations"),
-        labels(Stable, "kube_storageclass_labels"),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { class, s:
+        stable "kube_storageclass_info" ["provisioner", "reclaim_policy", "volume_binding_mode"],
+            "Who provisions volumes of the storage class, when they are bound and what becomes of them.":
+            info(class, s);
+        created(Stable, "kube_storageclass_created");
+        annotations(Alpha, "kube_storageclass_annotations");
+        labels(Stable, "kube_storageclass_labels");
+    };
 }
 
 fn info(class: &StorageClass<'_>, s: &mut Series<'_>) {

@@ -31,15 +31,13 @@ impl Kind for ValidatingAdmissionPolicies {
     const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("validatingadmissionpolicy");
     type View<'a> = ValidatingAdmissionPolicy<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
-            "kube_validatingadmissionpolicy_info",
-            &["param_api_version", "param_kind", "failure_policy"],
-            "The kind of parameters that the validating admission policy takes, and what its failure leads to.",
-            |policy, s| info(policy, s),
-        ),
-        created(Alpha, "kube_validatingadmissionpolicy_created"),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { policy, s:
+        alpha "kube_validatingadmissionpolicy_info"
+            ["param_api_version", "param_kind", "failure_policy"],
+            "The kind of parameters that the validating admission policy takes, and what its failure leads to.":
+            info(policy, s);
+        created(Alpha, "kube_validatingadmissionpolicy_created");
+    };
 }
 
 fn info(policy: &ValidatingAdmissionPolicy<'_>, s: &mut Series<'_>) {

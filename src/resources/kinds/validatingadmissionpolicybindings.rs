@@ -32,23 +32,17 @@ impl Kind for ValidatingAdmissionPolicyBindings {
         &namespace_and::<Self>("validatingadmissionpolicybinding");
     type View<'a> = ValidatingAdmissionPolicyBinding<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
-            "kube_validatingadmissionpolicybinding_info",
-            &["policy_name", "param_name", "param_namespace", "param_not_found_action"],
-            "The policy that the validating admission policy binding puts into force, and its parameters.",
-            |binding, s| binding.spec.param_ref.info(&binding.spec.policy_name, s),
-        ),
-        created(Alpha, "kube_validatingadmissionpolicybinding_created"),
-        alpha(
-            "kube_validatingadmissionpolicybinding_validation_action",
-            &["action"],
-            "What is done about a request that fails the validation.",
-            |binding, s| {
+    const FAMILIES: &'static [Family<Self>] = families! { binding, s:
+        alpha "kube_validatingadmissionpolicybinding_info"
+            ["policy_name", "param_name", "param_namespace", "param_not_found_action"],
+            "The policy that the validating admission policy binding puts into force, and its parameters.":
+            binding.spec.param_ref.info(&binding.spec.policy_name, s);
+        created(Alpha, "kube_validatingadmissionpolicybinding_created");
+        alpha "kube_validatingadmissionpolicybinding_validation_action" ["action"],
+            "What is done about a request that fails the validation.": {
                 for action in &binding.spec.validation_actions {
                     s.with(&[("action", action)], 1.0);
                 }
-            },
-        ),
-    ];
+            };
+    };
 }

@@ -25,15 +25,13 @@ impl Kind for ValidatingWebhookConfigurations {
         &namespace_and::<Self>("validatingwebhookconfiguration");
     type View<'a> = ValidatingWebhookConfiguration<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
-        info(Alpha, "kube_validatingwebhookconfiguration_info"),
-        created(Alpha, "kube_validatingwebhookconfiguration_created"),
-        version(Alpha, "kube_validatingwebhookconfiguration_metadata_resource_version"),
-        alpha(
-            "kube_validatingwebhookconfiguration_webhook_clientconfig_service",
-            &["webhook_name", "service_name", "service_namespace"],
-            "The service that a webhook calls; empty for one that calls a URL.",
-            |configuration, s| admission::services(&configuration.webhooks, s),
-        ),
-    ];
+    const FAMILIES: &'static [Family<Self>] = families! { configuration, s:
+        info(Alpha, "kube_validatingwebhookconfiguration_info");
+        created(Alpha, "kube_validatingwebhookconfiguration_created");
+        version(Alpha, "kube_validatingwebhookconfiguration_metadata_resource_version");
+        alpha "kube_validatingwebhookconfiguration_webhook_clientconfig_service"
+            ["webhook_name", "service_name", "service_namespace"],
+            "The service that a webhook calls; empty for one that calls a URL.":
+            admission::services(&configuration.webhooks, s);
+    };
 }

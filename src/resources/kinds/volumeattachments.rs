@@ -40,48 +40,34 @@ impl Kind for VolumeAttachments {
         &[("volumeattachment", |attachment| &attachment.metadata.name)];
     type View<'a> = VolumeAttachment<'a>;
 
-    const FAMILIES: &'static [Family<Self>] = &[
+    const FAMILIES: &'static [Family<Self>] = families! { attachment, s:
         of_metadata(alpha(
             "kube_volumeattachment_labels",
             &["label_*"],
             "All labels of the volume attachment, whatever the allow list says.",
             |attachment, s| all_entries("label", &attachment.metadata.labels, s),
-        )),
-        alpha(
-            "kube_volumeattachment_info",
-            &["attacher", "node"],
-            "Who attaches the volume, and to which node.",
-            |attachment, s| {
+        ));
+        alpha "kube_volumeattachment_info" ["attacher", "node"],
+            "Who attaches the volume, and to which node.": {
                 let labels = [
                     ("attacher", &*attachment.spec.attacher),
                     ("node", &attachment.spec.node_name),
                 ];
                 s.with(&labels, 1.0);
-            },
-        ),
-        created(Alpha, "kube_volumeattachment_created"),
-        alpha(
-            "kube_volumeattachment_spec_source_persistentvolume",
-            &["volumename"],
-            "The persistent volume to be attached.",
-            |attachment, s| {
+            };
+        created(Alpha, "kube_volumeattachment_created");
+        alpha "kube_volumeattachment_spec_source_persistentvolume" ["volumename"],
+            "The persistent volume to be attached.": {
                 if let Some(volume) = &attachment.spec.source.persistent_volume_name {
                     s.with(&[("volumename", volume)], 1.0);
                 }
-            },
-        ),
-        alpha_number(
-            "kube_volumeattachment_status_attached",
-            "Whether the volume is attached.",
-            |attachment, s| s.value(attachment.status.attached),
-        ),
-        alpha(
-            "kube_volumeattachment_status_attachment_metadata",
-            &["metadata_*"],
-            "What the attacher notes about the attachment.",
-            |attachment, s| all_entries("metadata", &attachment.status.attachment_metadata, s),
-        ),
-    ];
+            };
+        alpha "kube_volumeattachment_status_attached", "Whether the volume is attached.":
+            s.value(attachment.status.attached);
+        alpha "kube_volumeattachment_status_attachment_metadata" ["metadata_*"],
+            "What the attacher notes about the attachment.":
+            all_entries("metadata", &attachment.status.attachment_metadata, s);
+    };
 }
 
 fn all_entries(prefix: &str, map: &Map<'_>, s: &mut Series<'_>) {
