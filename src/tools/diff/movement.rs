@@ -7,9 +7,10 @@
 use super::difference_kind::DifferenceKind;
 
 /// The role of a sample in the comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum SampleKind {
     /// A gauge.
+    #[default]
     Gauge,
     /// A counter, which may reset to 0.
     Counter,
