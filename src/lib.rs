@@ -15,19 +15,22 @@ pub mod cli;
 mod config_file;
 mod deflate;
 pub mod exposition;
-#[cfg(fuzzing)]
-pub mod fuzzed;
 mod go;
 pub mod kube;
 pub mod mapper;
 mod node;
-#[cfg(test)]
-mod recorded;
 pub mod resources;
 pub mod server;
 pub mod statsd;
 mod status;
 mod telemetry;
+#[cfg(any(test, fuzzing))]
+mod tests;
 pub mod tools;
 mod util;
 mod wire;
+
+#[cfg(fuzzing)]
+pub use tests::fuzzed;
+#[cfg(test)]
+use tests::recorded;

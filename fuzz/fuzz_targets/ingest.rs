@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kstatd::exposition::budget::{Budget, BudgetMode};
 use kstatd::exposition::prototext::Layout;
-use kstatd::exposition::text_converter::TextConverter;
+use kstatd::exposition::tests::text_converter::TextConverter;
 use kstatd::exposition::{Format, ScrapeQuery};
 use kstatd::statsd::line::ParserFlags;
 use kstatd::mapper::Mapper;

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use kstatd::exposition::prototext::Layout;
-use kstatd::exposition::text_converter::TextConverter;
+use kstatd::exposition::tests::text_converter::TextConverter;
 use libfuzzer_sys::fuzz_target;
 
 fn text(body: &[u8], step: usize, layout: Layout) -> Vec<u8> {

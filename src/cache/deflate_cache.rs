@@ -118,7 +118,7 @@ pub(super) fn split(part: &mut DeflatePart, at_most: usize) -> DeflatePart {
 
 #[cfg(test)]
 mod tests {
-    use super::super::inflated::inflated;
+    use super::super::tests::inflated::inflated;
     use super::super::{Catalog, CountedLabels, Family, MetricKind, Rendered, Store};
     use super::*;
     use crate::exposition::{ScrapeQuery, Source};

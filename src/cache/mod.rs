@@ -17,8 +17,6 @@ mod code_cache;
 mod counted_labels;
 mod deflate_cache;
 mod deflated_body;
-#[cfg(test)]
-mod inflated;
 mod object_filter;
 mod object_view;
 mod objects;
@@ -31,6 +29,8 @@ mod scrape_interval;
 mod snapshot_text;
 mod store;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod typed_snapshot;
 
 pub use catalog::{Catalog, UpdateLock};

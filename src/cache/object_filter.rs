@@ -262,7 +262,8 @@ impl<B: TypedBody> TypedBody for FilteredBody<B> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Catalog, Family, MetricKind, Rendered, Schema, Store, fnv1a64, inflated};
+    use super::super::tests::inflated;
+    use super::super::{Catalog, Family, MetricKind, Rendered, Schema, Store, fnv1a64};
     use super::*;
     use crate::exposition::{Format, Piece, ScrapeQuery, Source, VirtualShard};
     use crate::util::jump_hash::jump_hash;

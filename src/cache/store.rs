@@ -77,7 +77,6 @@ impl Keys {
 }
 
 /// Computes the 64-bit FNV-1a hash (G. Fowler, L. C. Noll, K.-P. Vo; <http://www.isthe.com/chongo/tech/comp/fnv/>).
-#[must_use]
 pub fn fnv1a64(bytes: &[u8]) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -86,14 +85,12 @@ pub fn fnv1a64(bytes: &[u8]) -> u64 {
 
 impl Store {
     /// Creates an empty store.
-    #[must_use]
     pub fn new(schema: Arc<Schema>) -> Self {
         let (objects, growth, packed) = Default::default();
         Self { schema, hasher: Keys::default(), objects, growth, packed }
     }
 
     /// Returns the families of the objects.
-    #[must_use]
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
@@ -135,25 +132,21 @@ impl Store {
     }
 
     /// Returns true if there is an object with this uid.
-    #[must_use]
     pub fn contains(&self, uid: &[u8]) -> bool {
         self.lock().contains(self.hasher.key(uid))
     }
 
     /// Returns the number of objects.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
     /// Returns true if there are no objects.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Returns the number of series of the objects, without counts over objects.
-    #[must_use]
     pub fn series(&self) -> u64 {
         self.lock().series()
     }
@@ -197,7 +190,6 @@ impl Store {
 
     /// Returns the size of the text. The first call reads all objects, later ones only changed pages. The store is not
     /// locked meanwhile.
-    #[must_use]
     pub fn size(&self) -> Size {
         let Snapshot { pages, counts, .. } = self.snapshot();
         let mut size = Size::default();
@@ -218,7 +210,6 @@ impl Store {
     }
 
     /// Starts building new content. The current content stays until [`Replacement::commit`].
-    #[must_use]
     pub fn replace(self: &Arc<Self>) -> Replacement {
         Replacement { store: Arc::clone(self), loader: BulkLoader::new(self.schema.families.len()) }
     }
@@ -280,13 +271,11 @@ impl Replacement {
     }
 
     /// Returns true if an object with this uid was added.
-    #[must_use]
     pub fn contains(&self, uid: &[u8]) -> bool {
         self.loader.contains(self.store.hasher.key(uid))
     }
 
     /// Returns the number of series.
-    #[must_use]
     pub fn series(&self) -> u64 {
         self.loader.series()
     }
@@ -312,13 +301,11 @@ impl Replacement {
     }
 
     /// Returns the number of objects added.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.loader.len()
     }
 
     /// Returns true if no object was added.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -378,7 +365,9 @@ mod tests {
 
     /// Returns the text of a gzip body.
     fn inflated(catalog: &Catalog) -> Vec<u8> {
-        super::super::inflated::inflated(catalog.deflated(Format::Text, &ScrapeQuery::default()))
+        super::super::tests::inflated::inflated(
+            catalog.deflated(Format::Text, &ScrapeQuery::default()),
+        )
     }
 
     fn expected(model: &BTreeMap<u16, (u32, [u8; 3])>) -> Vec<String> {

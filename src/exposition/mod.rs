@@ -20,7 +20,7 @@ pub mod prototext;
 pub(crate) mod reader;
 mod source;
 #[cfg(any(test, fuzzing))]
-pub mod text_converter;
+pub mod tests;
 pub mod typed;
 pub(crate) mod value_counts;
 

@@ -18,9 +18,9 @@ use crate::go;
 use crate::util::work_counter;
 
 mod apply;
-#[cfg(test)]
-mod cost_tests;
 mod shared;
+#[cfg(test)]
+mod tests;
 
 use apply::{Applier, Change, Route, Target};
 pub(crate) use apply::{Mapping, new_series, render_labels};

@@ -98,10 +98,12 @@ fn collect(src: &Path, folder: &Path, files: &mut BTreeMap<Module, String>) {
 
 /// Includes items for fuzz targets only.
 fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
-    let is_of_tests = |condition: &str| matches!(condition, "test" | "fuzzing");
+    let is_of_tests = |condition: String| {
+        matches!(&*condition.replace(' ', ""), "test" | "fuzzing" | "any(test,fuzzing)")
+    };
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
-            && matches!(&attribute.meta, syn::Meta::List(list) if is_of_tests(&list.tokens.to_string()))
+            && matches!(&attribute.meta, syn::Meta::List(list) if is_of_tests(list.tokens.to_string()))
     })
 }
 

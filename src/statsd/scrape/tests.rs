@@ -3,7 +3,7 @@
 use super::*;
 use crate::exposition::ScrapeQuery;
 use crate::exposition::prototext::Layout;
-use crate::exposition::text_converter::TextConverter;
+use crate::exposition::tests::text_converter::TextConverter;
 use crate::mapper::Mapper;
 use crate::statsd::line::ParserFlags;
 use crate::statsd::{Offline, OfflineConfig};

@@ -4,8 +4,8 @@
 
 use bytes::Bytes;
 
-use super::protobuf::{Field, Sink, read_varint, unzigzag};
-use super::prototext::{Cursor, Layout, Text};
+use crate::exposition::protobuf::{Field, Sink, read_varint, unzigzag};
+use crate::exposition::prototext::{Cursor, Layout, Text};
 
 /// The type of a field.
 #[derive(Clone, Copy)]
