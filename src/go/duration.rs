@@ -5,7 +5,6 @@
 
 /// Parses `text` like Go's `time.ParseDuration`, into nanoseconds. Returns `None` if it is not a duration, or longer
 /// than 292 years.
-#[must_use]
 pub fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, text.get(1..)?),
