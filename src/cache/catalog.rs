@@ -101,13 +101,11 @@ struct Shared {
 
 impl Catalog {
     /// Creates a catalog without resources.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Creates a catalog whose OpenMetrics output follows the specification where that of kube-state-metrics does not.
-    #[must_use]
     pub fn strict_openmetrics() -> Self {
         Self(Arc::new(Shared { strict_openmetrics: true, ..Shared::default() }))
     }
@@ -118,7 +116,6 @@ impl Catalog {
     }
 
     /// Returns the lock that snapshots hold.
-    #[must_use]
     pub fn update_lock(&self) -> UpdateLock {
         self.0.updates.clone()
     }
@@ -155,7 +152,6 @@ impl Catalog {
     }
 
     /// Returns the name and the number of objects of each resource.
-    #[must_use]
     pub fn objects(&self) -> Vec<(String, usize)> {
         let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
         let count = |entry: &Entry| entry.stores.iter().map(|member| member.store.len()).sum();
@@ -215,7 +211,6 @@ impl Catalog {
     }
 
     /// Returns the scrape interval of the least frequent scraper; `None` before any scraper's second scrape.
-    #[must_use]
     pub fn scrape_interval(&self) -> Option<Duration> {
         let scrapes = self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner);
         scrapes.interval(Instant::now())

@@ -25,13 +25,11 @@ impl CountedLabels {
     }
 
     /// Returns the length of the text in bytes.
-    #[must_use]
     pub fn text_len(&self) -> usize {
         self.labels.len()
     }
 
     /// Returns true if there are no label sets.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

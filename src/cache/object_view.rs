@@ -22,13 +22,11 @@ impl<'a> ObjectView<'a> {
     }
 
     /// Returns the number of series.
-    #[must_use]
     pub fn series(&self) -> u64 {
         u64::from(self.series)
     }
 
     /// Returns the text between the name and the rest of each line.
-    #[must_use]
     pub fn identity(&self) -> &'a [u8] {
         match self.place {
             Place::Paged(page, slot) => page.identity(slot),
@@ -37,7 +35,6 @@ impl<'a> ObjectView<'a> {
     }
 
     /// Returns the lines of a family.
-    #[must_use]
     pub fn family(&self, family: usize) -> &'a [u8] {
         match self.place {
             Place::Paged(page, slot) => page.lines(family, slot),

@@ -24,7 +24,6 @@ pub enum MetricKind {
 
 impl MetricKind {
     /// Returns the type as printed in a `# TYPE` line.
-    #[must_use]
     pub fn text(self, format: Format) -> &'static str {
         match (self, format) {
             (Self::Counter | Self::Total, _) => "counter",
@@ -74,7 +73,6 @@ pub struct Schema {
 impl Schema {
     /// Returns the families with the types and names that the OpenMetrics specification allows, where
     /// kube-state-metrics deviates.
-    #[must_use]
     pub fn strict_openmetrics(&self) -> Self {
         let mut schema = self.clone();
         let mut names: BTreeMap<&str, Option<MetricKind>> = BTreeMap::new();
@@ -151,7 +149,6 @@ impl Rendered {
     }
 
     /// Returns the lines of a family.
-    #[must_use]
     pub fn family(&self, family: usize) -> &[u8] {
         let start = family.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.lines[start as usize..self.ends[family] as usize]

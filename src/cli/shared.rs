@@ -89,7 +89,6 @@ pub struct OutputArgs {
 
 impl OutputArgs {
     /// Returns true for JSON.
-    #[must_use]
     pub fn is_json(self) -> bool {
         self.json || self.output == OutputFormat::Json
     }

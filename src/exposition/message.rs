@@ -78,7 +78,6 @@ pub struct ProtoText {
 
 impl ProtoText {
     /// Returns an encoder with this layout.
-    #[must_use]
     pub fn new(layout: Layout) -> Self {
         let (head, buckets) = (Vec::new(), BucketTemplate::default());
         Self { kind: Kind::Gauge, layout, head, cursor: Cursor::new(layout), buckets }

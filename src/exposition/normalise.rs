@@ -157,7 +157,6 @@ impl Normaliser {
     }
 
     /// True if no label has steps.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }

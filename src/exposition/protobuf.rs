@@ -231,20 +231,17 @@ impl Sink for Length {
 }
 
 /// Encodes a signed number as an unsigned one that is small if its magnitude is.
-#[must_use]
 pub const fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
 /// Decodes [`zigzag`].
-#[must_use]
 pub const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
 /// Splits a varint off the front of `bytes`; returns it and the rest, or `None` if it is incomplete.
 #[inline]
-#[must_use]
 pub fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     wire::read_varint(bytes).ok()
 }

@@ -24,7 +24,6 @@ pub struct Cursor {
 
 impl Cursor {
     /// Starts before the first field of a family.
-    #[must_use]
     pub const fn new(layout: Layout) -> Self {
         Self { layout, depth: 0, first: true }
     }
@@ -94,7 +93,6 @@ impl<'o> Text<'o> {
     }
 
     /// Returns the state to resume from.
-    #[must_use]
     pub fn cursor(&self) -> Cursor {
         self.at
     }

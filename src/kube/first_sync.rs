@@ -33,7 +33,6 @@ impl FirstSync {
     /// Tracks the first sync of a pipeline that was just started. After 30 s, kinds that cannot be listed no longer delay
     /// readiness. After each list, wait `settle_time` for resources that it may add: a list of CustomResourceDefinitions
     /// does.
-    #[must_use]
     pub fn new(handle: PipelineHandle, settle_time: Duration) -> Self {
         Self { handle, began: Instant::now(), settle_time, is_over: AtomicBool::new(false) }
     }

@@ -135,7 +135,6 @@ impl Pipeline {
     }
 
     /// Returns a handle to query the pipeline.
-    #[must_use]
     pub fn handle(&self) -> PipelineHandle {
         self.handle.clone()
     }
@@ -164,7 +163,6 @@ impl Collect for PipelineHandle {
 
 impl PipelineHandle {
     /// Returns true once every list/watch has been complete or was denied by the server.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         let (ready, number) = {
             let situation = self.situation.borrow();
@@ -183,7 +181,6 @@ impl PipelineHandle {
 
     /// Returns true if the configuration change with this number is fully applied; the start has number 1. Kinds that
     /// the server denies do not count, unless an older state of them is still exposed.
-    #[must_use]
     pub fn is_applied(&self, number: u64) -> bool {
         let situation = self.situation.borrow();
         situation.number >= number && situation.pending.is_empty()
@@ -202,7 +199,6 @@ impl PipelineHandle {
     }
 
     /// Returns the kinds to which the latest change is not applied yet.
-    #[must_use]
     pub fn pending(&self) -> Arc<[String]> {
         Arc::clone(&self.situation.borrow().pending)
     }
@@ -221,7 +217,6 @@ impl PipelineHandle {
     }
 
     /// Returns the status of all list/watches in configuration order, without those that are still queued.
-    #[must_use]
     pub fn status(&self) -> Vec<Status> {
         self.progress().iter().map(|progress| progress.status()).collect()
     }
@@ -232,7 +227,6 @@ impl PipelineHandle {
     }
 
     /// Returns a snapshot of the pipeline.
-    #[must_use]
     pub fn snapshot(&self) -> PipelineSnapshot {
         let lists: Vec<Arc<Progress>> = self.progress().clone();
         let ready = self.is_ready();

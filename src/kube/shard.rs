@@ -76,7 +76,6 @@ impl Shard {
     pub const ALL: Self = Self::new(0, 1);
 
     /// Returns the shard with this index.
-    #[must_use]
     pub const fn new(index: i32, total: i64) -> Self {
         Self { index, total, transition: None }
     }
@@ -114,32 +113,27 @@ impl Shard {
     }
 
     /// Returns the stage of the transition, or `None` if there was none.
-    #[must_use]
     pub fn stage(&self) -> Option<Stage> {
         self.transition.map(|transition| transition.stage)
     }
 
     /// Returns true if both follow the same objects, regardless of what they expose.
-    #[must_use]
     pub fn follows_same(&self, other: &Self) -> bool {
         self.at(Stage::Preparing) == other.at(Stage::Preparing)
     }
 
     /// Returns true if gained objects are exposed.
-    #[must_use]
     pub fn shows_gained(&self) -> bool {
         self.stage().is_none_or(|stage| stage >= Stage::Overlap)
     }
 
     /// Returns the relation of the object with this UID to the shard.
     #[inline]
-    #[must_use]
     pub fn ownership(&self, uid: &[u8]) -> Ownership {
         if *self == Self::ALL { Ownership::Kept } else { self.ownership_of_hash(fnv1a64(uid)) }
     }
 
     /// Like [`Shard::ownership`], for the [hash](fnv1a64) of a UID.
-    #[must_use]
     pub fn ownership_of_hash(&self, hash: u64) -> Ownership {
         // With no buckets every hash maps to -1, which is not a valid index.
         let is = |index: i32, total: i64| {
@@ -164,7 +158,6 @@ impl Shard {
     }
 
     /// Returns true if the object with this UID is followed by the shard.
-    #[must_use]
     pub fn keeps(&self, uid: &[u8]) -> bool {
         self.ownership(uid) != Ownership::Foreign
     }

@@ -148,7 +148,6 @@ impl Mapper {
     }
 
     /// Returns the result of every rule for a StatsD name, in file order.
-    #[must_use]
     pub fn explain<'a>(&'a self, name: &'a str, kind: MetricType) -> Vec<RuleResult<'a>> {
         let mut buffer = Buffer::default();
         let decides = self.map(name, kind, &mut buffer).map(|mapped| mapped.rule);
@@ -181,31 +180,26 @@ impl Mapper {
     }
 
     /// Returns the glob rules as a Graphviz graph, in the format of statsd_exporter's `--debug.dump-fsm`.
-    #[must_use]
     pub fn dump_dot(&self) -> String {
         dump::dot(&self.rules)
     }
 
     /// Returns the section `defaults` with standard values filled in. It also applies to unmapped metrics.
-    #[must_use]
     pub fn defaults(&self) -> &Defaults {
         &self.defaults
     }
 
     /// Returns all rules in file order.
-    #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
     /// Returns warnings about valid but suspicious parts of the file.
-    #[must_use]
     pub fn warnings(&self) -> &[Problem] {
         &self.warnings
     }
 
     /// Returns the aggregation of an observer mapped by `rule`, if any.
-    #[must_use]
     pub fn observer_type(&self, rule: Option<&Rule>) -> ObserverType {
         rule.and_then(|rule| rule.observer_type)
             .or(self.defaults.observer_type)
@@ -213,14 +207,12 @@ impl Mapper {
     }
 
     /// Returns the options of a summary mapped by `rule`, if any.
-    #[must_use]
     pub fn summary_options<'a>(&'a self, rule: Option<&'a Rule>) -> &'a SummaryOptions {
         rule.and_then(|rule| rule.summary_options.as_ref())
             .unwrap_or(&self.defaults.summary_options)
     }
 
     /// Returns the classic buckets of a histogram mapped by `rule`, if any.
-    #[must_use]
     pub fn buckets<'a>(&'a self, rule: Option<&'a Rule>) -> &'a [f64] {
         &rule
             .and_then(|rule| rule.histogram_options.as_ref())
@@ -230,7 +222,6 @@ impl Mapper {
 
     /// Returns the growth factor of native buckets for a histogram mapped by `rule`, if any. Above 0 and up
     /// to 1 disables them.
-    #[must_use]
     pub fn native_bucket_factor(&self, rule: Option<&Rule>) -> f64 {
         rule.and_then(|rule| rule.histogram_options.as_ref())
             .map(|options| options.native_bucket_factor)
@@ -239,7 +230,6 @@ impl Mapper {
     }
 
     /// Returns the maximum number of native buckets for a histogram mapped by `rule`, if any.
-    #[must_use]
     pub fn native_max_buckets(&self, rule: Option<&Rule>) -> u32 {
         rule.and_then(|rule| rule.histogram_options.as_ref())
             .map(|options| options.native_max_buckets)

@@ -10,14 +10,12 @@ const fn is_plain(byte: u8) -> bool {
 }
 
 /// Returns true if `name` needs no escaping.
-#[must_use]
 pub fn is_escaped(name: &str) -> bool {
     name.as_bytes().first().is_none_or(|first| !first.is_ascii_digit())
         && name.bytes().all(is_plain)
 }
 
 /// Returns the escaped name; borrowed if nothing changed.
-#[must_use]
 pub fn escape(name: &str) -> Cow<'_, str> {
     if is_escaped(name) {
         return Cow::Borrowed(name);

@@ -65,7 +65,6 @@ pub struct RuleResult<'a> {
 impl RuleResult<'_> {
     /// Returns how close the rule came: the number of matching segments from the left, or `usize::MAX` if the
     /// name matches.
-    #[must_use]
     pub const fn closeness(&self) -> usize {
         match self.verdict {
             Verdict::Wins | Verdict::Overridden { .. } | Verdict::OtherType { .. } => usize::MAX,

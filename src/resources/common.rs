@@ -9,7 +9,6 @@ use crate::go;
 use crate::wire::view::Map;
 
 /// Defines the creation time in unix seconds, without a series if it is not set.
-#[must_use]
 pub const fn created<K: Kind>(stability: Stability, name: &'static str) -> Family<K> {
     of_metadata(Family::new(name, stability, &[], "Unix time of the {}'s creation.", |view, s| {
         s.value(view.metadata().creation_timestamp.set());
@@ -17,7 +16,6 @@ pub const fn created<K: Kind>(stability: Stability, name: &'static str) -> Famil
 }
 
 /// Defines the deletion time in unix seconds, without a series if it is not set.
-#[must_use]
 pub const fn deleted<K: Kind>(stability: Stability, name: &'static str) -> Family<K> {
     let help = "Unix time at which the {} is due to be deleted.";
     of_metadata(Family::new(name, stability, &[], help, |view, s| {
@@ -26,7 +24,6 @@ pub const fn deleted<K: Kind>(stability: Stability, name: &'static str) -> Famil
 }
 
 /// Defines `metadata.generation`.
-#[must_use]
 pub const fn generation<K: Kind>(stability: Stability, name: &'static str) -> Family<K> {
     let help = "How often the {}'s desired state was changed.";
     of_metadata(Family::new(name, stability, &[], help, |view, s| {
@@ -35,7 +32,6 @@ pub const fn generation<K: Kind>(stability: Stability, name: &'static str) -> Fa
 }
 
 /// Defines `metadata.resourceVersion`, without a series if it is not a number.
-#[must_use]
 pub const fn version<K: Kind>(stability: Stability, name: &'static str) -> Family<K> {
     let help = "The version of the {} that the API server last reported.";
     of_metadata(Family::new(name, stability, &[], help, |view, s| {
@@ -44,13 +40,11 @@ pub const fn version<K: Kind>(stability: Stability, name: &'static str) -> Famil
 }
 
 /// Defines the value 1 with the identity labels only.
-#[must_use]
 pub const fn info<K: Kind>(stability: Stability, name: &'static str) -> Family<K> {
     of_metadata(Family::new(name, stability, &[], "1 for each {}.", |_, s| s.value(1.0)))
 }
 
 /// Defines the object's labels that the allow list selects.
-#[must_use]
 pub const fn labels<K: Kind>(stability: Stability, name: &'static str) -> Family<K> {
     let help = "The {}'s labels that the allow list selects.";
     of_metadata(Family::new(name, stability, &["label_*"], help, |view, s| {
@@ -59,7 +53,6 @@ pub const fn labels<K: Kind>(stability: Stability, name: &'static str) -> Family
 }
 
 /// Defines the object's annotations that the allow list selects.
-#[must_use]
 pub const fn annotations<K: Kind>(stability: Stability, name: &'static str) -> Family<K> {
     let help = "The {}'s annotations that the allow list selects.";
     of_metadata(Family::new(name, stability, &["annotation_*"], help, |view, s| {
@@ -68,7 +61,6 @@ pub const fn annotations<K: Kind>(stability: Stability, name: &'static str) -> F
 }
 
 /// Defines one series for each owner, or one with empty labels.
-#[must_use]
 pub const fn owners<K: Kind>(stability: Stability, name: &'static str) -> Family<K> {
     const LABELS: &[&str] = &["owner_kind", "owner_name", "owner_is_controller"];
     of_metadata(Family::new(name, stability, LABELS, "The objects that own the {}.", |view, s| {

@@ -23,25 +23,21 @@ impl Time {
     pub const ZERO: Self = Self { seconds: -62_135_596_800, fraction: false };
 
     /// Returns unix seconds.
-    #[must_use]
     pub fn unix(self) -> i64 {
         self.seconds
     }
 
     /// Returns the time if it is set, that is, not Go's zero time.
-    #[must_use]
     pub fn set(self) -> Option<Self> {
         (!self.is_zero()).then_some(self)
     }
 
     /// Returns unix seconds as a sample value.
-    #[must_use]
     pub fn seconds(self) -> f64 {
         self.seconds as f64
     }
 
     /// True for Go's zero time, which means "not set" in most fields.
-    #[must_use]
     pub fn is_zero(self) -> bool {
         self == Self::ZERO
     }
@@ -102,7 +98,6 @@ pub struct QuantityText<'a>(Str<'a>);
 
 impl QuantityText<'_> {
     /// Returns the text as written by the user.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }

@@ -48,7 +48,6 @@ pub struct Permit<'a> {
 
 impl Descriptors {
     /// Divides a limit of `limit` open files.
-    #[must_use]
     pub fn new(limit: usize) -> Self {
         let usable = limit - RESERVED.min(limit / 2);
         let guaranteed = GUARANTEED.map(|(divisor, most)| (usable / divisor).min(most));
@@ -57,13 +56,11 @@ impl Descriptors {
     }
 
     /// Returns the limit being divided.
-    #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
     }
 
     /// Takes a descriptor for `share`. Returns `None` if both its guaranteed and the common part are used up.
-    #[must_use]
     pub fn take(&self, share: Share) -> Option<Permit<'_>> {
         let mut used = self.used();
         let mine = share as usize;

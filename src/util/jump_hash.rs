@@ -2,7 +2,6 @@
 
 /// Returns the bucket of `key` among `buckets`, or -1 if there are no buckets. J. Lamping and E. Veach, "A Fast,
 /// Minimal Memory, Consistent Hash Algorithm" (2014).
-#[must_use]
 pub fn jump_hash(mut key: u64, buckets: i64) -> i64 {
     let (mut bucket, mut next) = (-1i64, 0i64);
     while next < buckets {

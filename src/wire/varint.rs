@@ -24,7 +24,6 @@ pub fn varint(out: &mut Vec<u8>, mut value: u64) {
 
 /// Returns the number of bytes that [`varint`] appends.
 #[inline]
-#[must_use]
 pub const fn varint_length(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }

@@ -384,7 +384,6 @@ impl<V> Default for Map<'_, V> {
 
 impl<'a, V: Clone> Map<'a, V> {
     /// Returns the entries in byte order of their keys. Of duplicate keys, the last one counts.
-    #[must_use]
     pub fn entries(&self) -> Cow<'_, [(Str<'a>, V)]> {
         if self.sorted {
             return Cow::Borrowed(&self.entries);
@@ -397,13 +396,11 @@ impl<'a, V: Clone> Map<'a, V> {
     }
 
     /// Returns the value of `key`.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&V> {
         self.entries.iter().rev().find(|(k, _)| **k == *key).map(|(_, value)| value)
     }
 
     /// True if there are no entries.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -71,14 +71,12 @@ impl Setup {
 
 impl ClientOptions {
     /// Returns whether a flag, a variable or a service account specifies the API server.
-    #[must_use]
     pub fn is_configured(&self) -> bool {
         self.origin().is_some()
     }
 
     /// Returns the paths of the kubeconfig files for the caller to watch; a path may not exist. The client itself
     /// rereads the files that a kubeconfig references.
-    #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
         match self.origin() {
             Some(Origin::File(path)) => vec![path],

@@ -71,7 +71,6 @@ pub struct Backoff {
 
 impl Backoff {
     /// Creates the state before any failure.
-    #[must_use]
     pub fn new(config: BackoffConfig) -> Self {
         Self { config, next: config.initial, since: None }
     }
@@ -89,7 +88,6 @@ impl Backoff {
     }
 
     /// Returns whether failures have lasted for at least [`BackoffConfig::lasting`].
-    #[must_use]
     pub fn is_lasting(&self, now: Instant) -> bool {
         self.since.is_some_and(|since| now.duration_since(since) >= self.config.lasting)
     }

@@ -145,7 +145,6 @@ pub struct Machine {
 
 impl Machine {
     /// Creates a machine that starts with a list.
-    #[must_use]
     pub fn new(options: ListOptions) -> Self {
         let mut machine = Self { options, state: State::Streaming, synced: false, denied: false };
         machine.state = machine.start();
@@ -153,13 +152,11 @@ impl Machine {
     }
 
     /// Returns the current state, which is also the next request.
-    #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
 
     /// Returns the `limit` parameter of the next request.
-    #[must_use]
     pub fn limit(&self) -> Option<u64> {
         match self.state {
             State::Checking { .. } => Some(1),

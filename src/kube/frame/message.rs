@@ -237,7 +237,6 @@ impl Status<'_> {
 
 impl Bookmark<'_> {
     /// Returns true if the bookmark marks the end of the initial state of a streaming list.
-    #[must_use]
     pub fn ends_initial_events(&self) -> bool {
         self.metadata.annotations.get("k8s.io/initial-events-end").is_some_and(|v| **v == *"true")
     }

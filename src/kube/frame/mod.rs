@@ -51,7 +51,6 @@ impl Encoding {
     }
 
     /// Marks the bytes of a complete object with this encoding.
-    #[must_use]
     pub fn object(self, bytes: &[u8]) -> ObjectBytes<'_> {
         match self {
             Self::Protobuf => ObjectBytes::Protobuf(bytes),
@@ -71,7 +70,6 @@ pub enum Reader<P, J> {
 
 impl<P: BodyReader, J: BodyReader> Reader<P, J> {
     /// Returns a reader of a body in `encoding`.
-    #[must_use]
     pub fn new(encoding: Encoding) -> Self {
         match encoding {
             Encoding::Protobuf => Self::Protobuf(P::default()),
@@ -151,7 +149,6 @@ impl WatchReader {
     }
 
     /// Returns true if part of an event has arrived.
-    #[must_use]
     pub fn is_within_event(&mut self) -> bool {
         self.buffer().len() > 0
     }

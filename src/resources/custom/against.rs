@@ -19,7 +19,6 @@ const MAX_HINT_MEMBERS: usize = 12;
 impl Config {
     /// Returns the parts of the configuration that can never apply to objects of these kinds, in the order of the file.
     /// A part that can apply to one of an entry's kinds is not a problem.
-    #[must_use]
     pub fn problems_against(&self, kinds: &[(Definition, Shape)]) -> Vec<Problem> {
         let mut problems = Vec::new();
         for entry in &self.entries {
@@ -42,7 +41,6 @@ impl Config {
 
 impl Config {
     /// Returns a problem if no given definition belongs to the group of an entry that needs a definition.
-    #[must_use]
     pub fn problem_without_definitions(&self, kinds: &[(Definition, Shape)]) -> Option<Problem> {
         let built_in = built_in::definitions();
         let is_defined = |entry: &&Entry| {

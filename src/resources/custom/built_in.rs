@@ -42,7 +42,6 @@ const OTHERS: [(&str, &str, &str, &str, bool); 21] = [
 ];
 
 /// Returns all built-in kinds, in a fixed order.
-#[must_use]
 pub fn definitions() -> Vec<Definition> {
     let known = registry().iter().map(|resource| {
         let api = resource.api();
@@ -59,7 +58,6 @@ pub fn definitions() -> Vec<Definition> {
 }
 
 /// Adds the built-in kinds that are not `defined`. The result is everything that an API server serves.
-#[must_use]
 pub fn with_built_in(mut defined: Vec<Definition>) -> Vec<Definition> {
     let mut built_in = definitions();
     built_in.retain(|one| defined.iter().all(|other| other.resource_name() != one.resource_name()));

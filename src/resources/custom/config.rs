@@ -88,7 +88,6 @@ pub struct Entry {
 
 impl Entry {
     /// Returns the full family name of a metric of this entry.
-    #[must_use]
     pub fn family_name(&self, metric: &Metric) -> String {
         match self.prefix.as_deref() {
             None => format!("{DEFAULT_PREFIX}_{}", metric.name),

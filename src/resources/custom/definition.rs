@@ -17,13 +17,11 @@ pub struct Definition {
 
 impl Definition {
     /// Returns the resource name in the catalog, in kube-state-metrics' format.
-    #[must_use]
     pub fn resource_name(&self) -> String {
         format!("{}/{}, Resource={}", self.group, self.version, self.plural)
     }
 
     /// Returns the resource name in kstatd's own metrics, such as `widgets.v1.example.io`.
-    #[must_use]
     pub fn dotted_name(&self) -> String {
         let Self { group, version, plural, .. } = self;
         if group.is_empty() {

@@ -32,7 +32,6 @@ impl Loaded {
 }
 
 /// Parses the text of a configuration file.
-#[must_use]
 pub fn load(text: &str) -> Loaded {
     let document = match Document::parse(text) {
         Ok(document) => document,

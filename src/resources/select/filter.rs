@@ -64,7 +64,6 @@ impl FamilyFilter {
 
     /// True if the family `name` is exposed. `opt_in` families are off unless the opt-in list names them. A pattern for
     /// all families, such as `.*`, does not name those that only kstatd has.
-    #[must_use]
     pub fn enabled(&self, name: &str, opt_in: bool) -> bool {
         // A pattern that exceeds the engine's backtracking limit matches nothing.
         let any = |list: &[fancy_regex::Regex]| {

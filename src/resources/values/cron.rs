@@ -107,7 +107,6 @@ impl Schedule {
     }
 
     /// Returns the next run after `base`, both in unix seconds; `None` if there is none within five calendar years.
-    #[must_use]
     pub fn next(&self, base: i64) -> Option<i64> {
         match &self.times {
             Times::Fields(fields) => {

@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 
 /// Returns `name` with every character outside `[a-zA-Z0-9_]` replaced by an underscore.
-#[must_use]
 pub fn sanitise(name: &str) -> Cow<'_, str> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.chars().all(allowed) {
@@ -59,20 +58,17 @@ pub fn classes(name: &str) -> impl Iterator<Item = Class> {
 }
 
 /// True for a page size, such as `hugepages-2Mi`.
-#[must_use]
 pub fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
 /// True for the volume count of a driver, such as `attachable-volumes-aws-ebs`.
-#[must_use]
 pub fn is_attachable_volume(name: &str) -> bool {
     name.starts_with("attachable-volumes-")
 }
 
 /// True for an extended resource, such as `nvidia.com/gpu`: one that a vendor defines, outside the Kubernetes domains,
 /// and that a quota can limit.
-#[must_use]
 pub fn is_extended(name: &str) -> bool {
     if name.contains("kubernetes.io/") || name.starts_with("requests.") {
         return false;
