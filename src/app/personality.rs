@@ -156,7 +156,7 @@ pub(crate) fn kstatd(args: &RunArgs) -> Personality {
         reloads_flags: true,
         telemetry: |config, readiness| {
             Telemetry::new(Recorder::new(), |recorder, http, kube| {
-                recorder.rows([ready(readiness)]);
+                recorder.extend([ready(readiness)]);
                 http.register_duration(recorder);
                 http.register_incomplete(recorder);
                 // These metrics also count reloads of the options file.
@@ -187,7 +187,7 @@ pub(crate) fn node(args: &NodeArgs) -> Personality {
         reloads_flags: true,
         telemetry: |config, readiness| {
             Telemetry::new(Recorder::new(), |recorder, http, kube| {
-                recorder.rows([ready(readiness)]);
+                recorder.extend([ready(readiness)]);
                 http.register_duration(recorder);
                 http.register_incomplete(recorder);
                 if config.options_file.is_some() {
@@ -259,7 +259,7 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
         reloads_flags: true,
         telemetry: |_, readiness| {
             Telemetry::new(Recorder::new(), |recorder, http, kube| {
-                recorder.rows([ready(readiness)]);
+                recorder.extend([ready(readiness)]);
                 http.register_duration(recorder);
                 http.register_incomplete(recorder);
                 kube.register(recorder);
@@ -316,7 +316,7 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
             let sources = context.sources();
             // Own metrics that the original does not have.
             let mut about = Recorder::new();
-            about.rows([ready(context.readiness)]);
+            about.extend([ready(context.readiness)]);
             context.telemetry.http.register_incomplete(&mut about);
             let about: Arc<dyn Source> = Arc::new(context.with_side_metrics(about));
             let args = context.config.statsd.clone().unwrap_or_default();

@@ -208,7 +208,7 @@ mod tests {
                 &mut self.head,
                 Format::Text,
                 family.name,
-                family.kind.word(),
+                family.kind.as_str(),
                 family.help,
             );
         }

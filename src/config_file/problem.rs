@@ -1,5 +1,6 @@
 //! Problems found in a configuration file: class, position, message and hint.
 
+use crate::util::words::words;
 use std::fmt;
 
 /// The severity of a problem.
@@ -11,103 +12,70 @@ pub enum Severity {
     Warning,
 }
 
-/// The kind of a problem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ProblemClass {
-    /// The text is not valid YAML.
-    YamlSyntax,
-    /// A value has the wrong type.
-    YamlType,
-    /// A key is unknown.
-    UnknownField,
-    /// A key occurs twice.
-    DuplicateKey,
-    /// Prometheus does not accept the label name.
-    InvalidLabelName,
-    /// A rule has no `name`.
-    MissingName,
-    /// A `name` cannot become a metric name.
-    InvalidMetricName,
-    /// A glob consists of more than segments and stars.
-    InvalidGlob,
-    /// A regular expression does not compile.
-    InvalidRegex,
-    /// An action is neither `map` nor `drop`.
-    InvalidAction,
-    /// A match type is neither `glob` nor `regex`.
-    InvalidMatchType,
-    /// An observer type is neither `summary` nor `histogram`.
-    InvalidObserverType,
-    /// A metric type is not `counter`, `gauge` or `observer`.
-    InvalidMetricType,
-    /// A rule has options of the other observer type.
-    ObserverOptionsConflict,
-    /// No summary or histogram can use the options (bucket order, quantile range, negative duration).
-    InvalidOptions,
-    /// A resource does not exist.
-    UnknownResource,
-    /// A pattern of metric names is invalid.
-    InvalidPattern,
-    /// A label key has more than one `*`.
-    SeveralWildcards,
-    /// Two values exclude each other.
-    Contradiction,
-    /// A port is outside 0 to 65535.
-    InvalidPort,
-    /// A URL is invalid.
-    InvalidUrl,
-    /// Warning: the key has been renamed.
-    Deprecated,
-    /// Warning: the rule can never match because an earlier one always wins.
-    ShadowedRule,
-    /// Warning: a label has two sources.
-    DuplicateLabel,
-    /// Warning: a label can have an unreasonable number of values.
-    HighCardinality,
-    /// Warning: no object can have the path, according to its schema.
-    NeverMatches,
-    /// Warning: the value probably does not do what its author intended.
-    Suspicious,
+words! {
+    /// The kind of a problem.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ProblemClass {
+        /// The text is not valid YAML.
+        YamlSyntax = "yaml_syntax",
+        /// A value has the wrong type.
+        YamlType = "yaml_type",
+        /// A key is unknown.
+        UnknownField = "unknown_field",
+        /// A key occurs twice.
+        DuplicateKey = "duplicate_key",
+        /// Prometheus does not accept the label name.
+        InvalidLabelName = "invalid_label_name",
+        /// A rule has no `name`.
+        MissingName = "missing_name",
+        /// A `name` cannot become a metric name.
+        InvalidMetricName = "invalid_metric_name",
+        /// A glob consists of more than segments and stars.
+        InvalidGlob = "invalid_glob",
+        /// A regular expression does not compile.
+        InvalidRegex = "invalid_regex",
+        /// An action is neither `map` nor `drop`.
+        InvalidAction = "invalid_action",
+        /// A match type is neither `glob` nor `regex`.
+        InvalidMatchType = "invalid_match_type",
+        /// An observer type is neither `summary` nor `histogram`.
+        InvalidObserverType = "invalid_observer_type",
+        /// A metric type is not `counter`, `gauge` or `observer`.
+        InvalidMetricType = "invalid_metric_type",
+        /// A rule has options of the other observer type.
+        ObserverOptionsConflict = "observer_options_conflict",
+        /// No summary or histogram can use the options (bucket order, quantile range, negative duration).
+        InvalidOptions = "invalid_options",
+        /// A resource does not exist.
+        UnknownResource = "unknown_resource",
+        /// A pattern of metric names is invalid.
+        InvalidPattern = "invalid_pattern",
+        /// A label key has more than one `*`.
+        SeveralWildcards = "several_wildcards",
+        /// Two values exclude each other.
+        Contradiction = "contradiction",
+        /// A port is outside 0 to 65535.
+        InvalidPort = "invalid_port",
+        /// A URL is invalid.
+        InvalidUrl = "invalid_url",
+        /// Warning: the key has been renamed.
+        Deprecated = "deprecated",
+        /// Warning: the rule can never match because an earlier one always wins.
+        ShadowedRule = "shadowed_rule",
+        /// Warning: a label has two sources.
+        DuplicateLabel = "duplicate_label",
+        /// Warning: a label can have an unreasonable number of values.
+        HighCardinality = "high_cardinality",
+        /// Warning: no object can have the path, according to its schema.
+        NeverMatches = "never_matches",
+        /// Warning: the value probably does not do what its author intended.
+        Suspicious = "suspicious",
+    }
 }
 
 impl ProblemClass {
-    /// Returns the stable identifier of the class, as machine-readable output has it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::YamlSyntax => "yaml_syntax",
-            Self::YamlType => "yaml_type",
-            Self::UnknownField => "unknown_field",
-            Self::DuplicateKey => "duplicate_key",
-            Self::InvalidLabelName => "invalid_label_name",
-            Self::MissingName => "missing_name",
-            Self::InvalidMetricName => "invalid_metric_name",
-            Self::InvalidGlob => "invalid_glob",
-            Self::InvalidRegex => "invalid_regex",
-            Self::InvalidAction => "invalid_action",
-            Self::InvalidMatchType => "invalid_match_type",
-            Self::InvalidObserverType => "invalid_observer_type",
-            Self::InvalidMetricType => "invalid_metric_type",
-            Self::ObserverOptionsConflict => "observer_options_conflict",
-            Self::InvalidOptions => "invalid_options",
-            Self::UnknownResource => "unknown_resource",
-            Self::InvalidPattern => "invalid_pattern",
-            Self::SeveralWildcards => "several_wildcards",
-            Self::Contradiction => "contradiction",
-            Self::InvalidPort => "invalid_port",
-            Self::InvalidUrl => "invalid_url",
-            Self::Deprecated => "deprecated",
-            Self::ShadowedRule => "shadowed_rule",
-            Self::DuplicateLabel => "duplicate_label",
-            Self::HighCardinality => "high_cardinality",
-            Self::NeverMatches => "never_matches",
-            Self::Suspicious => "suspicious",
-        }
-    }
-
     /// True if the file cannot be parsed at all, independent of its meaning. kube-state-metrics distinguishes such
     /// files from those that it parses and then rejects.
-    #[must_use]
     pub const fn is_syntax_error(self) -> bool {
         matches!(
             self,
@@ -144,7 +112,6 @@ pub struct Problem {
 
 impl Problem {
     /// Joins all problems into one line, in the order of the file.
-    #[must_use]
     pub fn list(problems: &[Self]) -> String {
         let mut sorted: Vec<&Self> = problems.iter().collect();
         sorted.sort_by_key(|problem| (problem.line, problem.column));

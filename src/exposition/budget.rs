@@ -1,63 +1,42 @@
 //! Cardinality budgets of series, values and names.
 
-/// The action of budgets once they are exceeded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BudgetMode {
-    /// Budgets are off.
-    #[default]
-    Off,
-    /// Violations are only counted.
-    Track,
-    /// Series that can be aggregated are folded into one, others are rejected.
-    Enforce,
-}
+use serde::{Deserialize, Serialize};
 
-impl BudgetMode {
-    /// All modes, in the order of the flag's help.
-    pub const ALL: [Self; 3] = [Self::Off, Self::Track, Self::Enforce];
+use crate::util::words::words;
 
-    /// Returns the flag's value for the mode.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Track => "track",
-            Self::Enforce => "enforce",
-        }
+words! {
+    /// The action of budgets once they are exceeded.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum BudgetMode {
+        /// Budgets are off.
+        #[default]
+        Off = "off",
+        /// Violations are only counted.
+        Track = "track",
+        /// Series that can be aggregated are folded into one, others are rejected.
+        Enforce = "enforce",
     }
 }
 
-/// A kind of budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Limit {
-    /// Total number of series.
-    Series,
-    /// Series of one metric.
-    SeriesPerMetric,
-    /// Series of all objects of one kind.
-    SeriesPerKind,
-    /// Values of one label.
-    ValuesPerLabel,
-    /// Length of a label value, in bytes.
-    ValueBytes,
-    /// Length of a name, in bytes.
-    NameBytes,
-    /// Memory of the registry, in bytes.
-    Memory,
-}
-
-impl Limit {
-    /// Returns the budget's name as flags and metrics have it.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Series => "series",
-            Self::SeriesPerMetric => "series-per-metric",
-            Self::SeriesPerKind => "series-per-kind",
-            Self::ValuesPerLabel => "values-per-label",
-            Self::ValueBytes => "value-bytes",
-            Self::NameBytes => "name-bytes",
-            Self::Memory => "memory",
-        }
+words! {
+    /// A kind of budget.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub(crate) enum Limit {
+        /// Total number of series.
+        Series = "series",
+        /// Series of one metric.
+        SeriesPerMetric = "series-per-metric",
+        /// Series of all objects of one kind.
+        SeriesPerKind = "series-per-kind",
+        /// Values of one label.
+        ValuesPerLabel = "values-per-label",
+        /// Length of a label value, in bytes.
+        ValueBytes = "value-bytes",
+        /// Length of a name, in bytes.
+        NameBytes = "name-bytes",
+        /// Memory of the registry, in bytes.
+        Memory = "memory",
     }
 }
 
@@ -69,32 +48,24 @@ pub(crate) fn displayed(limit: &str) -> String {
     }
 }
 
-/// The action taken on something over its budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Action {
-    /// Folded into the overflow series.
-    Folded,
-    /// Rejected.
-    Refused,
-    /// Accepted, as budgets are only tracked.
-    Tracked,
-}
-
-impl Action {
-    /// Returns the action as a label value.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Folded => "folded",
-            Self::Refused => "refused",
-            Self::Tracked => "tracked",
-        }
+words! {
+    /// The action taken on something over its budget.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub(crate) enum Action {
+        /// Folded into the overflow series.
+        Folded = "folded",
+        /// Rejected.
+        Refused = "refused",
+        /// Accepted, as budgets are only tracked.
+        Tracked = "tracked",
     }
 }
 
 /// All budgets; 0 means no limit.
 ///
 /// Series are counted as a scrape shows them: each line of a histogram or summary is one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Budget {
     /// The action once a budget is exceeded.
     pub mode: BudgetMode,

@@ -72,7 +72,6 @@ impl Buckets {
 
 impl Series {
     /// Creates a series with a single number.
-    #[must_use]
     pub fn new(labels: &[(&str, &str)], value: f64) -> Self {
         Self { labels: labels::rendered(labels), value: Value::Number(value) }
     }
@@ -80,13 +79,11 @@ impl Series {
 
 impl Family {
     /// Creates a family with one series without labels.
-    #[must_use]
     pub fn one(name: &'static str, help: &'static str, kind: Kind, value: f64) -> Self {
         Self { name, help, kind, series: vec![Series::new(&[], value)] }
     }
 
     /// Creates a family with one series for each value of one label.
-    #[must_use]
     pub fn by<'a>(
         name: &'static str,
         help: &'static str,
@@ -105,20 +102,13 @@ impl Family {
         self
     }
 
-    /// Removes the series that are still 0: some labelled series appear only with their first increment.
-    #[must_use]
-    pub fn nonzero(mut self) -> Self {
-        self.series.retain(|series| series.value != Value::Number(0.0));
-        self
-    }
-
     /// Appends the family as text, under the name that the format gives to a family of this type.
     pub fn text(&self, out: &mut Vec<u8>, format: Format) {
         let name = match (format, self.kind) {
             (Format::OpenMetrics, Kind::Counter) => self.name.strip_suffix("_total"),
             _ => None,
         };
-        self.text_as(out, format, name.unwrap_or(self.name), self.kind.word());
+        self.text_as(out, format, name.unwrap_or(self.name), self.kind.as_str());
     }
 
     /// Appends the family as text, with another name or type in its header.
@@ -209,12 +199,42 @@ fn with_bound(labels: &[u8], format: Format, bound: f64) -> Vec<u8> {
     with
 }
 
+/// A row of a table of families.
+pub(crate) struct FamilyRow<V> {
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) kind: Kind,
+    /// The source of the series.
+    pub(crate) value: V,
+}
+
+impl<V> FamilyRow<V> {
+    /// Creates a row; see [`family_rows!`](family_rows).
+    pub(crate) const fn new(name: &'static str, help: &'static str, kind: Kind, value: V) -> Self {
+        Self { name, help, kind, value }
+    }
+}
+
+/// Declares a table of families, one row each: `TYPE NAME, HELP: VALUE;`.
+macro_rules! family_rows {
+    ($($kind:ident $name:literal, $help:literal: $value:expr;)+) => {
+        &[$($crate::exposition::family::FamilyRow::new(
+            $name,
+            $help,
+            $crate::exposition::family::Kind::$kind,
+            $value,
+        )),+]
+    };
+}
+
+pub(crate) use family_rows;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::exposition::message::{self, Delimited, ProtoText};
     use crate::exposition::prototext::Layout;
-    use crate::exposition::text_converter::TextConverter;
+    use crate::exposition::tests::text_converter::TextConverter;
 
     fn families() -> [Family; 3] {
         let buckets = Buckets { bounds: &[0.5, 1.0], counts: vec![0, 1, 2], sum: 2.5 };
@@ -287,6 +307,5 @@ mod tests {
             family.series.iter().map(|series| series.labels.clone()).collect()
         };
         assert_eq!(labels(&by), [b"l=\"a\"", b"l=\"b\""]);
-        assert_eq!(labels(&by.nonzero()), [b"l=\"a\""]);
     }
 }

@@ -4,6 +4,7 @@
 //! of rules has a [`Dialect`].
 
 use super::Format;
+use crate::util::words::words;
 
 /// The negotiation rules of one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +56,16 @@ pub enum OpenMetricsVersion {
     V1_0_0,
 }
 
-/// The `escaping` parameter, echoed to the client. All names are legacy names, so the body is the same for every
-/// scheme.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Escaping {
-    Underscores,
-    Dots,
-    Values,
-    AllowUtf8,
+words! {
+    /// The `escaping` parameter, echoed to the client. All names are legacy names, so the body is the same for every
+    /// scheme.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Escaping {
+        Underscores = "underscores",
+        Dots = "dots",
+        Values = "values",
+        AllowUtf8 = "allow-utf-8",
+    }
 }
 
 impl Escaping {
@@ -73,15 +76,6 @@ impl Escaping {
             "values" => Some(Self::Values),
             "allow-utf-8" => Some(Self::AllowUtf8),
             _ => None,
-        }
-    }
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Underscores => "underscores",
-            Self::Dots => "dots",
-            Self::Values => "values",
-            Self::AllowUtf8 => "allow-utf-8",
         }
     }
 }

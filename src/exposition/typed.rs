@@ -4,35 +4,26 @@
 //! the families in exposition order to a [`FamilyEncoder`], and the encoder of a format appends them to a buffer. So a
 //! source knows no format, and a format knows no source. No source has exemplars or units.
 
+use crate::util::words::words;
 use std::time::Duration;
 
-/// The type of a family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// A monotonic counter.
-    Counter,
-    /// A value that can go up and down.
-    Gauge,
-    /// Quantiles, sum and count.
-    Summary,
-    /// Cumulative buckets, sum and count.
-    Histogram,
+words! {
+    /// The type of a family.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Kind {
+        /// A monotonic counter.
+        Counter = "counter",
+        /// A value that can go up and down.
+        Gauge = "gauge",
+        /// Quantiles, sum and count.
+        Summary = "summary",
+        /// Cumulative buckets, sum and count.
+        Histogram = "histogram",
+    }
 }
 
 impl Kind {
-    /// Returns the type's name in the text formats.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Summary => "summary",
-            Self::Histogram => "histogram",
-        }
-    }
-
     /// Returns the number and name in `io.prometheus.client.MetricType`.
-    #[must_use]
     pub const fn message(self) -> (u64, &'static str) {
         match self {
             Self::Counter => (0, "COUNTER"),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::follow::progress::{ListWatch, Totals};
-use crate::exposition::family::{Family, Kind, Series};
+use crate::exposition::family::{Family, FamilyRow, Kind, Series, family_rows};
 use crate::telemetry::kube::Reason;
 
 /// The state of the pipeline at one moment.
@@ -71,7 +71,6 @@ pub enum Cause {
 
 impl PipelineSnapshot {
     /// Returns the exposed kinds, sorted by name.
-    #[must_use]
     pub fn kinds(&self) -> Vec<KindSnapshot<'_>> {
         let mut kinds: BTreeMap<String, Vec<&ListWatch>> = BTreeMap::new();
         for list in self.lists.iter().filter(|list| list.shown) {
@@ -89,11 +88,11 @@ impl PipelineSnapshot {
             let entry = metrics.entry((namespace, list.api.unique_label()));
             entry.and_modify(|all| *all = all.merge(single)).or_insert(single);
         }
-        GAUGES.into_iter().map(move |GaugeRow { name, help, value }| {
+        GAUGES.iter().map(move |&FamilyRow { name, help, kind, value }| {
             let series = metrics.iter().map(|((namespace, resource), metrics)| {
                 Series::new(&[("namespace", namespace), ("resource", resource)], value(metrics))
             });
-            Family { name, help, kind: Kind::Gauge, series: series.collect() }.sorted()
+            Family { name, help, kind, series: series.collect() }.sorted()
         })
     }
 }
@@ -120,55 +119,27 @@ pub(super) fn object_totals(all: &[Totals]) -> Family {
     .sorted()
 }
 
-/// A gauge with one series for each kind and namespace.
-struct GaugeRow {
-    name: &'static str,
-    help: &'static str,
-    value: fn(&ListWatchMetrics) -> f64,
-}
-
 /// Metrics with the labels `namespace` (a configured namespace, or empty for all) and `resource`.
-const GAUGES: [GaugeRow; 7] = [
-    GaugeRow {
-        name: "kstatd_kubernetes_objects",
-        help: "Exposed objects.",
-        value: |metrics| metrics.objects as f64,
-    },
-    GaugeRow {
-        name: "kstatd_kubernetes_left_out_objects",
-        help: "Objects without series because of a budget (--limit.series-per-kind).",
-        value: |metrics| metrics.rejected as f64,
-    },
-    GaugeRow {
-        name: "kstatd_kubernetes_series",
-        help: "Series of the exposed objects.",
-        value: |metrics| metrics.series as f64,
-    },
-    GaugeRow {
-        name: "kstatd_kubernetes_bytes",
-        help: "Uncompressed size of these series in a scrape.",
-        value: |metrics| metrics.bytes as f64,
-    },
-    GaugeRow {
-        name: "kstatd_kubernetes_synced",
-        help: "1 while a complete state is exposed, of any age; 0 before the first list and after the objects were dropped.",
-        value: |metrics| f64::from(metrics.synced),
-    },
-    GaugeRow {
-        name: "kstatd_kubernetes_last_list_success_timestamp_seconds",
-        help: "Unix time of the last complete list, 0 for never.",
-        value: |metrics| metrics.listed,
-    },
-    GaugeRow {
-        name: "kstatd_kubernetes_last_heard_timestamp_seconds",
-        help: "Unix time of the last response of the API server, including errors; 0 for never.",
-        value: |metrics| metrics.heard,
-    },
-];
+const GAUGES: &[FamilyRow<fn(&ListWatchMetrics) -> f64>] = family_rows! {
+    Gauge "kstatd_kubernetes_objects", "Exposed objects.": |metrics| metrics.objects as f64;
+    Gauge "kstatd_kubernetes_left_out_objects",
+        "Objects without series because of a budget (--limit.series-per-kind).":
+        |metrics| metrics.rejected as f64;
+    Gauge "kstatd_kubernetes_series", "Series of the exposed objects.": |metrics| metrics.series as f64;
+    Gauge "kstatd_kubernetes_bytes", "Uncompressed size of these series in a scrape.":
+        |metrics| metrics.bytes as f64;
+    Gauge "kstatd_kubernetes_synced",
+        "1 while a complete state is exposed, of any age; 0 before the first list and after the objects were dropped.":
+        |metrics| f64::from(metrics.synced);
+    Gauge "kstatd_kubernetes_last_list_success_timestamp_seconds",
+        "Unix time of the last complete list, 0 for never.": |metrics| metrics.listed;
+    Gauge "kstatd_kubernetes_last_heard_timestamp_seconds",
+        "Unix time of the last response of the API server, including errors; 0 for never.":
+        |metrics| metrics.heard;
+};
 
 impl KindSnapshot<'_> {
     /// Returns the most severe problem of its list/watches.
-    #[must_use]
     pub fn problem(&self) -> Option<KindProblem> {
         let all = self.lists.iter().filter_map(|list| problem_of(list));
         let (affected, total) = (all.clone().count(), self.lists.len());
@@ -177,7 +148,6 @@ impl KindSnapshot<'_> {
     }
 
     /// Returns true if all its list/watches are running. One that is not has panicked and will be restarted.
-    #[must_use]
     pub fn is_running(&self) -> bool {
         self.lists.iter().all(|list| !list.status.stopped)
     }
@@ -199,10 +169,9 @@ fn problem_of(list: &ListWatch) -> Option<(ListWatchProblem, Option<SystemTime>)
 
 impl Cause {
     /// Returns the reason as in the `reason` label of the error counters.
-    #[must_use]
     pub fn label(self) -> &'static str {
         match self {
-            Self::Server(reason) => reason.label(),
+            Self::Server(reason) => reason.as_str(),
             Self::Internal => "fault",
         }
     }

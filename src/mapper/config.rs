@@ -5,30 +5,18 @@ use std::time::Duration;
 use super::template::Template;
 use crate::exposition::budget::RuleBudget;
 use crate::exposition::normalise::Normaliser;
+use crate::util::words::words;
 
-/// The metric type of a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum MetricType {
-    /// `counter`
-    Counter,
-    /// `gauge`
-    Gauge,
-    /// `observer`: timers, histograms and distributions.
-    Observer,
-}
-
-impl MetricType {
-    /// All types: `ALL[t as usize] == t`.
-    pub const ALL: [Self; 3] = [Self::Counter, Self::Gauge, Self::Observer];
-
-    /// Returns the word used in the mapping file and in the label `type`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Observer => "observer",
-        }
+words! {
+    /// The metric type of a name.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum MetricType {
+        /// `counter`
+        Counter = "counter",
+        /// `gauge`
+        Gauge = "gauge",
+        /// `observer`: timers, histograms and distributions.
+        Observer = "observer",
     }
 }
 

@@ -174,7 +174,7 @@ impl<'d> Reader<'d> {
             rule.invalid.note(key, self.errors.len() > errors);
         }
         // An item that is not a map has been reported already.
-        let empty = !matches!(&node.value, Value::Mapping(_)) && !is_null_node(node);
+        let empty = !matches!(&node.value, Value::Mapping(_)) && !node.is_null();
         rule.invalid.note("match", empty);
         rule.invalid.note("name", empty);
         rule
@@ -253,8 +253,7 @@ impl<'d> Reader<'d> {
         let words = Step::KEYWORDS.map(|(word, _)| word).join(", ");
         let words =
             format!("{words}, {{truncate: BYTES}} or {{regex: PATTERN, replacement: TEXT}}");
-        self.bad_word(ProblemClass::InvalidOptions, node, "step of normalise", &text, &words);
-        None
+        self.word(ProblemClass::InvalidOptions, node, "step of normalise", &text, &[], &words)
     }
 
     fn step_with_options(&mut self, node: &'d Node) -> Option<Step> {
@@ -277,8 +276,7 @@ impl<'d> Reader<'d> {
                         Err(reason) => {
                             let message = format!("invalid regular expression {text:?}: {reason}");
                             let hint = "the syntax is that of Go's regexp (RE2)";
-                            let class = ProblemClass::InvalidRegex;
-                            self.errors.push(Problem::error(class, value.position, message, hint));
+                            self.error(ProblemClass::InvalidRegex, value, message, hint);
                             return None;
                         }
                     }
@@ -335,12 +333,7 @@ impl<'d> Reader<'d> {
                     quantile.quantile, quantile.error
                 );
                 let hint = "a quantile must be between 0 and 1, for example {quantile: 0.99, error: 0.001}";
-                self.warnings.push(Problem::warning(
-                    ProblemClass::InvalidOptions,
-                    item.position,
-                    message,
-                    hint,
-                ));
+                self.warn(ProblemClass::InvalidOptions, item, message, hint);
             }
         }
         quantiles
@@ -378,77 +371,81 @@ impl<'d> Reader<'d> {
         buckets.dedup();
         let message = format!("buckets are not strictly increasing; used as {buckets:?}");
         let hint = "list each upper bound once, in ascending order";
-        self.warnings.push(Problem::warning(
-            ProblemClass::InvalidOptions,
-            node.position,
-            message,
-            hint,
-        ));
+        self.warn(ProblemClass::InvalidOptions, node, message, hint);
         buckets
     }
 
     fn observer_type(&mut self, node: &'d Node) -> Option<ObserverType> {
+        const TYPES: [(&str, ObserverType); 3] = [
+            ("", ObserverType::Summary),
+            ("summary", ObserverType::Summary),
+            ("histogram", ObserverType::Histogram),
+        ];
         let text = self.text(node, "observer_type")?;
-        match text.as_str() {
-            "" | "summary" => return Some(ObserverType::Summary),
-            "histogram" => return Some(ObserverType::Histogram),
-            _ => {}
-        }
-        self.bad_word(
-            ProblemClass::InvalidObserverType,
-            node,
-            "observer type",
-            &text,
-            "summary or histogram",
-        );
-        None
+        let class = ProblemClass::InvalidObserverType;
+        self.word(class, node, "observer type", &text, &TYPES, "summary or histogram")
     }
 
     fn match_type(&mut self, node: &'d Node) -> Option<MatchType> {
+        const TYPES: [(&str, MatchType); 3] =
+            [("", MatchType::Glob), ("glob", MatchType::Glob), ("regex", MatchType::Regex)];
         let text = self.text(node, "match_type")?;
-        match text.as_str() {
-            "" | "glob" => return Some(MatchType::Glob),
-            "regex" => return Some(MatchType::Regex),
-            _ => {}
-        }
-        self.bad_word(ProblemClass::InvalidMatchType, node, "match type", &text, "glob or regex");
-        None
+        let class = ProblemClass::InvalidMatchType;
+        self.word(class, node, "match type", &text, &TYPES, "glob or regex")
     }
 
     fn metric_type(&mut self, node: &'d Node) -> Option<MetricType> {
         let text = self.text(node, "match_metric_type")?;
-        if let Some(kind) = MetricType::ALL.into_iter().find(|kind| kind.as_str() == text) {
-            return Some(kind);
-        }
         let words = match text.as_str() {
             "timer" | "histogram" | "distribution" | "summary" => {
                 "observer, which covers timers, histograms and distributions"
             }
             _ => "counter, gauge or observer",
         };
-        self.bad_word(ProblemClass::InvalidMetricType, node, "metric type", &text, words);
-        None
+        let types = MetricType::ALL.map(|kind| (kind.as_str(), kind));
+        let class = ProblemClass::InvalidMetricType;
+        self.word(class, node, "metric type", &text, &types, words)
     }
 
     fn action(&mut self, node: &'d Node) -> Action {
+        const ACTIONS: [(&str, Action); 3] =
+            [("", Action::Map), ("map", Action::Map), ("drop", Action::Drop)];
         let text = self.text(node, "action").unwrap_or_default();
-        match text.as_str() {
-            "" | "map" => return Action::Map,
-            "drop" => return Action::Drop,
-            _ => {}
-        }
-        self.bad_word(ProblemClass::InvalidAction, node, "action", &text, "map or drop");
-        Action::Map
+        let class = ProblemClass::InvalidAction;
+        let action = self.word(class, node, "action", &text, &ACTIONS, "map or drop");
+        action.unwrap_or(Action::Map)
     }
 
-    fn bad_word(&mut self, class: ProblemClass, node: &Node, what: &str, text: &str, words: &str) {
-        let hint = format!("write {words}, in lower case");
-        self.errors.push(Problem::error(
-            class,
-            node.position,
-            format!("unknown {what} {text:?}"),
-            hint,
-        ));
+    /// Returns the value of a word. `words` lists the valid ones.
+    fn word<T: Clone>(
+        &mut self,
+        class: ProblemClass,
+        node: &Node,
+        what: &str,
+        text: &str,
+        table: &[(&str, T)],
+        words: &str,
+    ) -> Option<T> {
+        let found = table.iter().find(|(word, _)| *word == text);
+        if found.is_none() {
+            let hint = format!("write {words}, in lower case");
+            self.error(class, node, format!("unknown {what} {text:?}"), hint);
+        }
+        found.map(|(_, value)| value.clone())
+    }
+
+    fn error(
+        &mut self,
+        class: ProblemClass,
+        node: &Node,
+        message: String,
+        hint: impl Into<String>,
+    ) {
+        self.errors.push(Problem::error(class, node.position, message, hint));
+    }
+
+    fn warn(&mut self, class: ProblemClass, node: &Node, message: String, hint: impl Into<String>) {
+        self.warnings.push(Problem::warning(class, node.position, message, hint));
     }
 
     /// Returns the known keys with their values, in file order. Null means no keys. Reports unknown keys.
@@ -471,12 +468,7 @@ impl<'d> Reader<'d> {
             }
             let hint = unknown_key_hint(text, known);
             let message = format!("unknown key {text:?} in {what}");
-            self.errors.push(Problem::error(
-                ProblemClass::UnknownField,
-                key.position,
-                message,
-                hint,
-            ));
+            self.error(ProblemClass::UnknownField, key, message, hint);
         }
         result
     }
@@ -484,7 +476,7 @@ impl<'d> Reader<'d> {
     fn mapping(&mut self, node: &'d Node, what: &str) -> Option<&'d [(NodeId, NodeId)]> {
         match &node.value {
             Value::Mapping(entries) => return Some(entries),
-            Value::Scalar(scalar) if is_null(scalar) => return None,
+            _ if node.is_null() => {}
             _ => self.wrong_type(node, what, "a map of keys and values"),
         }
         None
@@ -495,7 +487,7 @@ impl<'d> Reader<'d> {
             Value::Sequence(items) => {
                 return items.iter().filter_map(|&id| self.document.node(id)).collect();
             }
-            Value::Scalar(scalar) if is_null(scalar) => {}
+            _ if node.is_null() => {}
             _ => self.wrong_type(node, what, "a list"),
         }
         Vec::new()
@@ -585,21 +577,12 @@ impl<'d> Reader<'d> {
         if resolved != Resolved::Text && nanoseconds != 0 {
             let message = format!("{what} {} has no unit and means nanoseconds", scalar.text);
             let hint = format!("write {}s if you mean seconds", scalar.text);
-            self.warnings.push(Problem::warning(
-                ProblemClass::Suspicious,
-                node.position,
-                message,
-                hint,
-            ));
+            self.warn(ProblemClass::Suspicious, node, message, hint);
         }
         let Ok(nanoseconds) = u64::try_from(nanoseconds) else {
             let message = format!("{what} {} is negative and is ignored", scalar.text);
-            self.warnings.push(Problem::warning(
-                ProblemClass::InvalidOptions,
-                node.position,
-                message,
-                "remove it, or write a positive duration",
-            ));
+            let hint = "remove it, or write a positive duration";
+            self.warn(ProblemClass::InvalidOptions, node, message, hint);
             return Duration::ZERO;
         };
         Duration::from_nanos(nanoseconds)
@@ -612,21 +595,8 @@ impl<'d> Reader<'d> {
             Value::Mapping(_) => "a map".to_owned(),
         };
         let message = format!("{what} is {got}");
-        self.errors.push(Problem::error(
-            ProblemClass::YamlType,
-            node.position,
-            message,
-            format!("write {wanted}"),
-        ));
+        self.error(ProblemClass::YamlType, node, message, format!("write {wanted}"));
     }
-}
-
-fn is_null_node(node: &Node) -> bool {
-    matches!(&node.value, Value::Scalar(scalar) if is_null(scalar))
-}
-
-fn is_null(scalar: &Scalar) -> bool {
-    scalar.notation == Notation::Plain && resolve(&scalar.text) == Resolved::Null
 }
 
 fn unknown_key_hint(key: &str, known: &[&'static str]) -> String {

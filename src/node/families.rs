@@ -6,25 +6,11 @@ use bytes::Bytes;
 
 use super::record::{Record, Scope, Snapshot};
 use super::store::{Store, now};
-use crate::exposition::{Format, ScrapeQuery, Source, family, header};
+use crate::exposition::family::{self, FamilyRow, family_rows};
+use crate::exposition::{Format, ScrapeQuery, Source, header};
 
-/// A gauge family.
-struct Row {
-    name: &'static str,
-    help: &'static str,
-    scope: Scope,
-    /// Returns the value for a record at `now` (Unix seconds).
-    value: fn(&Record, f64) -> Option<f64>,
-}
-
-const fn row(
-    scope: Scope,
-    name: &'static str,
-    help: &'static str,
-    value: fn(&Record, f64) -> Option<f64>,
-) -> Row {
-    Row { name, help, scope, value }
-}
+/// A family with its scope and the function that returns the value of a record at `now` (Unix seconds).
+type Row = FamilyRow<(Scope, fn(&Record, f64) -> Option<f64>)>;
 
 fn used(record: &Record, _: f64) -> Option<f64> {
     Some(record.used)
@@ -69,172 +55,66 @@ fn available(record: &Record, _: f64) -> Option<f64> {
 }
 
 /// All families, sorted by name.
-static ROWS: &[Row] = &[
-    row(
-        Scope::CompatContainer,
-        "ephemeral_storage_container_limit_percentage",
-        "Percentage of ephemeral storage used by a container in a pod.",
-        percentage,
-    ),
-    row(
-        Scope::CompatVolumeLimit,
-        "ephemeral_storage_container_volume_limit_percentage",
-        "Percentage of ephemeral storage used by a container's volume in a pod.",
-        percentage,
-    ),
-    row(
-        Scope::CompatVolume,
-        "ephemeral_storage_container_volume_usage",
-        "Current ephemeral storage used by a container's volume in a pod.",
-        used,
-    ),
-    row(
-        Scope::CompatNode,
-        "ephemeral_storage_node_available",
-        "Available ephemeral storage for a node.",
-        available,
-    ),
-    row(
-        Scope::CompatNode,
-        "ephemeral_storage_node_capacity",
-        "Capacity of ephemeral storage for a node.",
-        limit,
-    ),
-    row(
-        Scope::CompatNode,
-        "ephemeral_storage_node_percentage",
-        "Percentage of ephemeral storage used on a node.",
-        percentage,
-    ),
-    row(
-        Scope::CompatPod,
-        "ephemeral_storage_pod_usage",
-        "Current ephemeral byte usage of pod.",
-        used,
-    ),
-    row(
-        Scope::Container,
-        "kstatd_node_container_coverage_ratio",
-        "Fraction of the container's layer and logs that was measured; 0 if either is unknown.",
-        coverage,
-    ),
-    row(
-        Scope::Container,
-        "kstatd_node_container_limit_bytes",
-        "Ephemeral storage limit of the container.",
-        limit,
-    ),
-    row(
-        Scope::Container,
-        "kstatd_node_container_limit_ratio",
-        "Ephemeral storage usage of the container as a fraction of its limit.",
-        ratio,
-    ),
-    row(
-        Scope::Container,
-        "kstatd_node_container_request_bytes",
-        "Ephemeral storage request of the container.",
-        request,
-    ),
-    row(
-        Scope::Container,
-        "kstatd_node_container_until_full_seconds",
-        "Predicted seconds until the container reaches its limit at the current growth; absent if it does not grow.",
-        full,
-    ),
-    row(
-        Scope::Container,
-        "kstatd_node_container_used_bytes",
-        "Ephemeral storage usage of the container: writable layer and logs.",
-        used,
-    ),
-    row(
-        Scope::FileSystem,
-        "kstatd_node_filesystem_available_bytes",
-        "Available bytes of a node file system, as reported by the kubelet.",
-        available,
-    ),
-    row(
-        Scope::FileSystem,
-        "kstatd_node_filesystem_capacity_bytes",
-        "Size of a node file system, as reported by the kubelet.",
-        limit,
-    ),
-    row(
-        Scope::Pod,
-        "kstatd_node_pod_coverage_ratio",
-        "Fraction of the pod's ephemeral storage that was measured; 0 if any part is unknown.",
-        coverage,
-    ),
-    row(
-        Scope::Pod,
-        "kstatd_node_pod_limit_bytes",
-        "Ephemeral storage limit of the pod, computed from its containers.",
-        limit,
-    ),
-    row(
-        Scope::Pod,
-        "kstatd_node_pod_limit_ratio",
-        "Ephemeral storage usage of the pod as a fraction of its limit.",
-        ratio,
-    ),
-    row(Scope::Owner, "kstatd_node_pod_owner", "Owner of a pod on this node.", used),
-    row(
-        Scope::Pod,
-        "kstatd_node_pod_request_bytes",
-        "Ephemeral storage request of the pod, computed from its containers.",
-        request,
-    ),
-    row(
-        Scope::Pod,
-        "kstatd_node_pod_until_full_seconds",
-        "Predicted seconds until the pod reaches its limit at the current growth; absent if it does not grow.",
-        full,
-    ),
-    row(
-        Scope::Pod,
-        "kstatd_node_pod_used_bytes",
-        "Ephemeral storage usage of the pod: writable layers, logs and local volumes.",
-        used,
-    ),
-    row(Scope::Part, "kstatd_node_storage_age_seconds", "Age of the measurement in seconds.", age),
-    row(
-        Scope::Part,
-        "kstatd_node_storage_coverage_ratio",
-        "Fraction of the directories that was measured; below 1 the figure is a lower bound.",
-        coverage,
-    ),
-    row(
-        Scope::Part,
-        "kstatd_node_storage_used_bytes",
-        "Disk usage of a writable layer, the logs of a container, a volume or a path.",
-        used,
-    ),
-    row(
-        Scope::Part,
-        "kstatd_node_storage_used_inodes",
-        "Number of files and directories in a writable layer, container logs, a volume or a path.",
-        inodes,
-    ),
-    row(
-        Scope::Volume,
-        "kstatd_node_volume_limit_bytes",
-        "Size limit of an emptyDir volume.",
-        limit,
-    ),
-    row(
-        Scope::Volume,
-        "kstatd_node_volume_limit_ratio",
-        "Usage of an emptyDir volume as a fraction of its limit.",
-        ratio,
-    ),
-    row(
-        Scope::Volume,
-        "kstatd_node_volume_until_full_seconds",
-        "Predicted seconds until an emptyDir volume reaches its limit at the current growth; absent if it does not grow.",
-        full,
-    ),
-];
+static ROWS: &[Row] = family_rows! {
+    Gauge "ephemeral_storage_container_limit_percentage",
+        "Percentage of ephemeral storage used by a container in a pod.": (Scope::CompatContainer, percentage);
+    Gauge "ephemeral_storage_container_volume_limit_percentage",
+        "Percentage of ephemeral storage used by a container's volume in a pod.": (Scope::CompatVolumeLimit, percentage);
+    Gauge "ephemeral_storage_container_volume_usage",
+        "Current ephemeral storage used by a container's volume in a pod.": (Scope::CompatVolume, used);
+    Gauge "ephemeral_storage_node_available",
+        "Available ephemeral storage for a node.": (Scope::CompatNode, available);
+    Gauge "ephemeral_storage_node_capacity",
+        "Capacity of ephemeral storage for a node.": (Scope::CompatNode, limit);
+    Gauge "ephemeral_storage_node_percentage",
+        "Percentage of ephemeral storage used on a node.": (Scope::CompatNode, percentage);
+    Gauge "ephemeral_storage_pod_usage",
+        "Current ephemeral byte usage of pod.": (Scope::CompatPod, used);
+    Gauge "kstatd_node_container_coverage_ratio",
+        "Fraction of the container's layer and logs that was measured; 0 if either is unknown.": (Scope::Container, coverage);
+    Gauge "kstatd_node_container_limit_bytes",
+        "Ephemeral storage limit of the container.": (Scope::Container, limit);
+    Gauge "kstatd_node_container_limit_ratio",
+        "Ephemeral storage usage of the container as a fraction of its limit.": (Scope::Container, ratio);
+    Gauge "kstatd_node_container_request_bytes",
+        "Ephemeral storage request of the container.": (Scope::Container, request);
+    Gauge "kstatd_node_container_until_full_seconds",
+        "Predicted seconds until the container reaches its limit at the current growth; absent if it does not grow.": (Scope::Container, full);
+    Gauge "kstatd_node_container_used_bytes",
+        "Ephemeral storage usage of the container: writable layer and logs.": (Scope::Container, used);
+    Gauge "kstatd_node_filesystem_available_bytes",
+        "Available bytes of a node file system, as reported by the kubelet.": (Scope::FileSystem, available);
+    Gauge "kstatd_node_filesystem_capacity_bytes",
+        "Size of a node file system, as reported by the kubelet.": (Scope::FileSystem, limit);
+    Gauge "kstatd_node_pod_coverage_ratio",
+        "Fraction of the pod's ephemeral storage that was measured; 0 if any part is unknown.": (Scope::Pod, coverage);
+    Gauge "kstatd_node_pod_limit_bytes",
+        "Ephemeral storage limit of the pod, computed from its containers.": (Scope::Pod, limit);
+    Gauge "kstatd_node_pod_limit_ratio",
+        "Ephemeral storage usage of the pod as a fraction of its limit.": (Scope::Pod, ratio);
+    Gauge "kstatd_node_pod_owner",
+        "Owner of a pod on this node.": (Scope::Owner, used);
+    Gauge "kstatd_node_pod_request_bytes",
+        "Ephemeral storage request of the pod, computed from its containers.": (Scope::Pod, request);
+    Gauge "kstatd_node_pod_until_full_seconds",
+        "Predicted seconds until the pod reaches its limit at the current growth; absent if it does not grow.": (Scope::Pod, full);
+    Gauge "kstatd_node_pod_used_bytes",
+        "Ephemeral storage usage of the pod: writable layers, logs and local volumes.": (Scope::Pod, used);
+    Gauge "kstatd_node_storage_age_seconds",
+        "Age of the measurement in seconds.": (Scope::Part, age);
+    Gauge "kstatd_node_storage_coverage_ratio",
+        "Fraction of the directories that was measured; below 1 the figure is a lower bound.": (Scope::Part, coverage);
+    Gauge "kstatd_node_storage_used_bytes",
+        "Disk usage of a writable layer, the logs of a container, a volume or a path.": (Scope::Part, used);
+    Gauge "kstatd_node_storage_used_inodes",
+        "Number of files and directories in a writable layer, container logs, a volume or a path.": (Scope::Part, inodes);
+    Gauge "kstatd_node_volume_limit_bytes",
+        "Size limit of an emptyDir volume.": (Scope::Volume, limit);
+    Gauge "kstatd_node_volume_limit_ratio",
+        "Usage of an emptyDir volume as a fraction of its limit.": (Scope::Volume, ratio);
+    Gauge "kstatd_node_volume_until_full_seconds",
+        "Predicted seconds until an emptyDir volume reaches its limit at the current growth; absent if it does not grow.": (Scope::Volume, full);
+};
 
 /// Returns the names of all families.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
@@ -291,7 +171,8 @@ impl Body {
     /// record.
     fn write(&self, out: &mut Vec<u8>, position: Position) -> Option<Position> {
         let Position { row, record: from, mut has_header } = position;
-        let records = self.snapshot.of(row.scope);
+        let (scope, value) = row.value;
+        let records = self.snapshot.of(scope);
         for (index, record) in records.iter().enumerate().skip(from) {
             if out.len() >= PIECE {
                 return Some(Position { row, record: index, has_header });
@@ -300,7 +181,7 @@ impl Body {
             if namespaces.is_some_and(|of| !of.contains(&record.namespace)) {
                 continue;
             }
-            let Some(value) = (row.value)(record, self.now) else { continue };
+            let Some(value) = value(record, self.now) else { continue };
             if !has_header {
                 header::write(out, self.format, row.name, "gauge", row.help);
                 has_header = true;

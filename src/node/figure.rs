@@ -1,51 +1,34 @@
 //! Disk usage figures: the measured object, the source and the time of measurement.
 
-/// The kind of object that uses disk space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum PartKind {
-    /// The writable layer of a container.
-    Layer,
-    /// The logs of a container.
-    Logs,
-    /// An `emptyDir`, or another volume on the node's disk.
-    Volume,
-    /// A path given with `--walk-path`.
-    Path,
-}
+use crate::util::words::words;
 
-impl PartKind {
-    /// Returns the label value.
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Layer => "layer",
-            Self::Logs => "logs",
-            Self::Volume => "volume",
-            Self::Path => "path",
-        }
+words! {
+    /// The kind of object that uses disk space.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub(crate) enum PartKind {
+        /// The writable layer of a container.
+        Layer = "layer",
+        /// The logs of a container.
+        Logs = "logs",
+        /// An `emptyDir`, or another volume on the node's disk.
+        Volume = "volume",
+        /// A path given with `--walk-path`.
+        Path = "path",
     }
 }
 
-/// The source of a figure, cheapest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Origin {
-    Kubelet,
-    Quota,
-    Walk,
+words! {
+    /// The source of a figure, cheapest first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) enum Origin {
+        Kubelet = "kubelet",
+        Quota = "quota",
+        Walk = "walk",
+    }
 }
 
 /// The number of sources.
 pub(super) const ORIGINS: usize = 3;
-
-impl Origin {
-    /// Returns the label value.
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Kubelet => "kubelet",
-            Self::Quota => "quota",
-            Self::Walk => "walk",
-        }
-    }
-}
 
 /// A measured disk usage.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -19,8 +19,8 @@ use tokio::time::timeout;
 use super::json_splitter::{JsonSplitter, Member};
 use super::store::{Store, now};
 use super::{pods, summary};
-use crate::telemetry::Recorder;
-use crate::telemetry::metric::{Counter, Gauge, Labelled, Row};
+use crate::telemetry::metric::{Counter, Gauge, Labelled, own_metrics};
+use crate::util::words::words;
 
 /// An HTTP response from any [`HttpClient`] implementation.
 pub(crate) type JsonResponse = Response<UnsyncBoxBody<Bytes, String>>;
@@ -61,22 +61,20 @@ pub(crate) struct Pods {
     pub(crate) is_api_server: bool,
 }
 
-/// Counters and state of the polls.
-#[derive(Clone)]
-pub(crate) struct PollMetrics {
-    polls: Labelled<Counter, 2>,
-    bytes: Labelled<Counter, 1>,
-    /// The time of the last complete summary, in Unix seconds.
-    last_complete: Gauge,
-    /// The current error.
-    current_error: Arc<Mutex<Option<String>>>,
-}
-
-impl Default for PollMetrics {
-    fn default() -> Self {
-        let polls = Labelled::new(["outcome", "server"]);
-        let (last_complete, current_error) = (Gauge::default(), Arc::default());
-        Self { polls, bytes: Labelled::new(["server"]), last_complete, current_error }
+own_metrics! {
+    /// Counters and state of the polls.
+    #[derive(Clone)]
+    pub(crate) struct PollMetrics {
+        gauge last_complete: Gauge = "kstatd_node_last_summary_timestamp_seconds",
+            "Unix time of the last complete kubelet summary; 0 if there was none.";
+        counter polls: Labelled<Counter, 2> ["outcome", "server"] = "kstatd_node_polls_total",
+            "Requests for the kubelet summary and the pods of the node, by outcome.";
+        counter bytes: Labelled<Counter, 1> ["server"] = "kstatd_node_received_bytes_total",
+            "Bytes received in responses to these requests.";
+    }
+    state {
+        /// The current error.
+        current_error: Arc<Mutex<Option<String>>>,
     }
 }
 
@@ -92,53 +90,21 @@ impl PollMetrics {
         let mut current = self.current_error.lock().unwrap_or_else(PoisonError::into_inner);
         *current = error.map(|error| error.reason.clone());
     }
-
-    /// Registers the metrics of the polls.
-    pub(crate) fn register(&self, recorder: &mut Recorder) {
-        recorder.rows([
-            Row::gauge(
-                "kstatd_node_last_summary_timestamp_seconds",
-                "Unix time of the last complete kubelet summary; 0 if there was none.",
-                self.last_complete.clone(),
-            ),
-            Row::counter(
-                "kstatd_node_polls_total",
-                "Requests for the kubelet summary and the pods of the node, by outcome.",
-                self.polls.clone(),
-            ),
-            Row::counter(
-                "kstatd_node_received_bytes_total",
-                "Bytes received in responses to these requests.",
-                self.bytes.clone(),
-            ),
-        ]);
-    }
 }
 
-/// The outcome of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Ok,
-    /// Part of the body was received.
-    Partial,
-    /// The server answered 401 or 403.
-    Refused,
-    Failed,
-    /// The deadline passed before any object was received.
-    Timeout,
-    Malformed,
-}
-
-impl Outcome {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Partial => "partial",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-            Self::Timeout => "timeout",
-            Self::Malformed => "malformed",
-        }
+words! {
+    /// The outcome of a request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Outcome {
+        Ok = "ok",
+        /// Part of the body was received.
+        Partial = "partial",
+        /// The server answered 401 or 403.
+        Refused = "refused",
+        Failed = "failed",
+        /// The deadline passed before any object was received.
+        Timeout = "timeout",
+        Malformed = "malformed",
     }
 }
 
@@ -262,7 +228,7 @@ fn log_change(before: Option<&PollError>, now: Option<&PollError>) {
             tracing::debug!(error = now.reason, "The node summary is still incomplete");
         }
         (_, Some(PollError { outcome, reason })) => {
-            let outcome = outcome.word();
+            let outcome = outcome.as_str();
             tracing::warn!(
                 outcome,
                 error = reason,
@@ -340,7 +306,7 @@ fn count_outcome(
     polls: &PollMetrics,
 ) -> Result<(), PollError> {
     let outcome = read.as_ref().map_or_else(|error| error.outcome, |()| Outcome::Ok);
-    polls.polls.with([outcome.word(), server]).inc();
+    polls.polls.with([outcome.as_str(), server]).inc();
     read.map_err(|PollError { outcome, reason }| {
         PollError::new(outcome, format!("{server}, {what}: {reason}"))
     })

@@ -62,9 +62,9 @@ pub(super) fn part_record(
         ("namespace", namespace),
         ("path", path),
         ("pod", pod),
-        ("source", origin.word()),
+        ("source", origin.as_str()),
         ("volume", volume),
-        ("what", what.word()),
+        ("what", what.as_str()),
     ]);
     Some(record(labels, namespace, &figure))
 }

@@ -120,7 +120,7 @@ impl Admission {
         open.next += 1;
         open.full = false;
         open.connections.insert(id, (share, deadlines.clone()));
-        CONNECTIONS.opened();
+        CONNECTIONS.open.add(1.0);
         Some(ConnectionSlot { admission: self, id, permit: Some(permit) })
     }
 
@@ -140,14 +140,14 @@ impl Admission {
         });
         let chosen = eviction_priority.min_by_key(|(eviction_priority, _)| *eviction_priority);
         if chosen.is_some_and(|(_, deadlines)| deadlines.evict(now)) {
-            CONNECTIONS.closed_for_another();
+            CONNECTIONS.closed_for_another.inc();
             open.closed += 1;
             self.log_full(&mut open, now);
         }
     }
 
     fn refused(&self) {
-        CONNECTIONS.refused();
+        CONNECTIONS.refused.inc();
         let mut open = self.open();
         open.full = true;
         open.refused += 1;
@@ -178,7 +178,7 @@ impl Drop for ConnectionSlot<'_> {
     fn drop(&mut self) {
         self.admission.open().connections.remove(&self.id);
         self.permit = None;
-        CONNECTIONS.closed();
+        CONNECTIONS.open.add(-1.0);
         self.admission.freed.notify_one();
     }
 }

@@ -37,15 +37,7 @@ impl LoggedScrape {
             path: call.path.clone(),
             is_filtered: !call.query().is_empty(),
             scraper: product(call.header(USER_AGENT)),
-            status: 0,
-            form: "",
-            gzip: false,
-            seconds: 0.0,
-            bytes: 0,
-            text_bytes: 0,
-            complete: false,
-            cause: None,
-            id: 0,
+            ..Scrape::default()
         };
         let timeout = scrape_timeout(&call.head.headers);
         let exchange = call.head.extensions.get().cloned();

@@ -208,8 +208,6 @@ impl line::Sink for PartCollector {
         }));
     }
 
-    fn sample(&mut self) {}
-
     fn sample_error(&mut self, reason: SampleError, count: u64) {
         self.parts.push(ParsedPart::Refused(reason.as_str(), count));
     }
@@ -217,8 +215,6 @@ impl line::Sink for PartCollector {
     fn tag_errors(&mut self, count: u64) {
         self.parts.push(ParsedPart::Refused("tag_error", count));
     }
-
-    fn tags(&mut self) {}
 
     fn dogstatsd_event(&mut self) {
         self.parts.push(ParsedPart::Refused("dogstatsd_event", 1));

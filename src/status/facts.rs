@@ -12,27 +12,19 @@ use super::history::Past;
 use super::words::bytes;
 use crate::telemetry::cardinality::Report;
 use crate::telemetry::scrapes::Scrape;
+use crate::util::words::words;
 
-/// The overall state of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum State {
-    /// The data is complete and up to date.
-    Ok,
-    /// The same, but something needs attention before it becomes a failure.
-    Warn,
-    /// Data is stale or incomplete, or the configuration is not applied.
-    Degraded,
-}
-
-impl State {
-    /// Returns the state as shown to people.
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "OK",
-            Self::Warn => "WARN",
-            Self::Degraded => "DEGRADED",
-        }
+words! {
+    /// The overall state of the process.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub(crate) enum State {
+        /// The data is complete and up to date.
+        Ok = "OK",
+        /// The same, but something needs attention before it becomes a failure.
+        Warn = "WARN",
+        /// Data is stale or incomplete, or the configuration is not applied.
+        Degraded = "DEGRADED",
     }
 }
 
@@ -185,28 +177,19 @@ impl Kubernetes {
     }
 }
 
-/// The health of a list/watch, worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Health {
-    /// The latest list or watch failed.
-    Failing,
-    /// The watch has been silent for longer than a watch lasts.
-    Stale,
-    /// The first list is not complete.
-    Starting,
-    /// The watch is healthy.
-    Ok,
-}
-
-impl Health {
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Failing => "failing",
-            Self::Stale => "stale",
-            Self::Starting => "starting",
-            Self::Ok => "ok",
-        }
+words! {
+    /// The health of a list/watch, worst first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub(crate) enum Health {
+        /// The latest list or watch failed.
+        Failing = "failing",
+        /// The watch has been silent for longer than a watch lasts.
+        Stale = "stale",
+        /// The first list is not complete.
+        Starting = "starting",
+        /// The watch is healthy.
+        Ok = "ok",
     }
 }
 

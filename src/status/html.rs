@@ -55,7 +55,7 @@ pub(crate) fn page(facts: &Facts, place: PageContext, refresh: bool) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width,initial-scale=1";
                 @if refresh { meta http-equiv="refresh" content="15"; }
-                title { (facts.state.word()) " · " (program.name) }
+                title { (facts.state.as_str()) " · " (program.name) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
@@ -96,7 +96,7 @@ fn banner(facts: &Facts) -> Markup {
     };
     html! {
         div class=(class) role="status" {
-            strong { (facts.state.word()) } " "
+            strong { (facts.state.as_str()) } " "
             span.dim { (basis(facts)) }
             @if !facts.reasons.is_empty() {
                 ul { @for reason in &facts.reasons { li { (problem(reason)) } } }
@@ -302,7 +302,7 @@ fn kind_rows(kind: &Kind, now: f64) -> Markup {
         tr {
             td.t { (kind.name()) }
             td {
-                span class=(class_of(kind.health)) { (kind.health.word()) }
+                span class=(class_of(kind.health)) { (kind.health.as_str()) }
                 small { " " (kind.phase) @if !kind.shown { ", staged" } @if kind.given_up { ", no longer served" } }
             }
             td.n { (count(kind.objects)) @if kind.coming > 0 { small { " +" (count(kind.coming)) } } }

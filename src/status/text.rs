@@ -23,7 +23,7 @@ pub(crate) fn text(facts: &Facts) -> String {
     let program = &facts.program;
     let up = duration(facts.at - program.started);
     let head =
-        format!("{}  {}, kstatd {}, up {up}", facts.state.word(), program.name, program.version);
+        format!("{}  {}, kstatd {}, up {up}", facts.state.as_str(), program.name, program.version);
     out.line(0, &head);
     for problem in facts.reasons.iter().chain(&facts.warnings) {
         out.line(1, &format!("! {}", problem.text));
@@ -60,7 +60,7 @@ pub(crate) fn text(facts: &Facts) -> String {
 /// Returns a one-sentence summary without names.
 pub(super) fn summary(facts: &Facts) -> String {
     let up = duration(facts.at - facts.program.started);
-    let mut text = format!("{}, up {up}", facts.state.word());
+    let mut text = format!("{}, up {up}", facts.state.as_str());
     if let Some(kubernetes) = &facts.kubernetes {
         let (objects, kinds) = (count(kubernetes.objects()), kubernetes.kinds.len());
         let _ = write!(text, ", {objects} Kubernetes objects in {kinds} list/watches");
@@ -138,7 +138,7 @@ fn kind_row(kind: &Kind, now: f64) -> Vec<String> {
     let ago = |at: Option<f64>| at.map_or_else(|| "never".to_owned(), |at| duration(now - at));
     vec![
         kind.name(),
-        kind.health.word().to_owned(),
+        kind.health.as_str().to_owned(),
         kind.phase.to_owned(),
         count(kind.objects),
         kind.series.map_or_else(dash, count),

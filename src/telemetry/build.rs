@@ -24,21 +24,8 @@ pub fn go_arch() -> &'static str {
     }
 }
 
-/// The HELP text of a build information family.
-pub(super) const HELP: &str = "Build of this program; the value is always 1.";
-
-/// Returns a build information family with the originals' labels; its value is 1.
-pub fn info(name: &'static str, help: &'static str) -> Family {
-    info_with(name, help, &[])
-}
-
-/// Returns the same with kube-state-metrics' labels. There is no client-go version, because there
-/// is no client-go.
-pub(super) fn kube_info(name: &'static str) -> Family {
-    info_with(name, HELP, &[("client_go_version", "")])
-}
-
-fn info_with(name: &'static str, help: &'static str, more: &[(&str, &str)]) -> Family {
+/// Returns the series of a build information family with the originals' labels, and `more`; its value is 1.
+pub(crate) fn series(more: &[(&str, &str)]) -> Series {
     let mut labels = vec![
         ("branch", ""),
         ("goarch", go_arch()),
@@ -50,7 +37,13 @@ fn info_with(name: &'static str, help: &'static str, more: &[(&str, &str)]) -> F
     ];
     labels.extend(more);
     labels.sort_unstable();
-    Family { name, help, kind: Kind::Gauge, series: vec![Series::new(&labels, 1.0)] }
+    Series::new(&labels, 1.0)
+}
+
+/// Returns a build information family with this series.
+pub(super) fn info(name: &'static str, more: &[(&str, &str)]) -> Family {
+    let help = "Build of this program; the value is always 1.";
+    Family { name, help, kind: Kind::Gauge, series: vec![series(more)] }
 }
 
 #[cfg(test)]
@@ -59,7 +52,8 @@ mod tests {
 
     #[test]
     fn labels_are_in_order() {
-        let labels = kube_info("x_build_info").series.swap_remove(0).labels;
+        let labels =
+            info("x_build_info", &[("client_go_version", "")]).series.swap_remove(0).labels;
         let names: Vec<&[u8]> =
             crate::exposition::labels::iter(&labels).map(|(name, _)| name).collect();
         assert!(names.is_sorted() && names.len() == 8, "{names:?}");

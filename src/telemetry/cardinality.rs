@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::census::{About, Census, Pairs, Question, Stat, Top, Values};
 use super::countable::{ExceededBudget, OmittedObjects, Sender, Snapshot};
+use crate::exposition::budget::Budget;
 use crate::util::per_minute::MINUTES;
 
 /// The default list length.
@@ -95,15 +96,8 @@ pub(crate) struct Report {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Budgets {
-    pub(crate) mode: String,
-    pub(crate) series: u64,
-    pub(crate) series_per_metric: u64,
-    pub(crate) series_per_kind: u64,
-    pub(crate) values_per_label: u64,
-    pub(crate) value_bytes: u64,
-    pub(crate) name_bytes: u64,
-    pub(crate) memory: u64,
-    pub(crate) fold_value: String,
+    #[serde(flatten)]
+    pub(crate) budget: Budget,
     /// The most frequent first.
     pub(crate) beyond: Vec<ExceededBudget>,
     /// The largest first.
@@ -176,26 +170,13 @@ pub(crate) fn report(sides: &[Box<dyn Snapshot>], question: &Question) -> Report
 }
 
 fn budgets(side: &dyn Snapshot, limit: usize) -> Budgets {
-    let budget = side.budget();
     let mut beyond = side.beyond();
     beyond.sort_by_key(|beyond| Reverse(beyond.times));
     beyond.truncate(limit);
     let mut left_out = side.left_out();
     left_out.sort_by_key(|left_out| Reverse(left_out.objects));
     left_out.truncate(limit);
-    Budgets {
-        mode: budget.mode.as_str().to_owned(),
-        series: budget.series,
-        series_per_metric: budget.series_per_metric,
-        series_per_kind: budget.series_per_kind,
-        values_per_label: budget.values_per_label,
-        value_bytes: budget.value_bytes,
-        name_bytes: budget.name_bytes,
-        memory: budget.memory,
-        fold_value: budget.fold_value.clone(),
-        beyond,
-        left_out,
-    }
+    Budgets { budget: side.budget().clone(), beyond, left_out }
 }
 
 fn metric((name, _, about): (String, u64, About)) -> Metric {
@@ -209,7 +190,7 @@ fn metric((name, _, about): (String, u64, About)) -> Metric {
     };
     Metric {
         name,
-        kind: kind.word().into(),
+        kind: kind.as_str().into(),
         series: samples,
         label_sets,
         bytes,

@@ -209,19 +209,7 @@ fn names_of(kind: Kind, name: &str, label_sets: u64, samples: u64) -> Vec<(Strin
     names
 }
 
-/// The family being scanned.
-struct Current {
-    name: String,
-    kind: Kind,
-    label_sets: u64,
-    samples: u64,
-    bytes: u64,
-    /// Series created per minute; `None` if creation times are unknown.
-    growth: Option<[u64; MINUTES]>,
-    labels: Vec<(Vec<u8>, Values)>,
-}
-
-/// The details of a reported family.
+/// The counts of a family.
 pub(super) struct About {
     pub(super) kind: Kind,
     pub(super) label_sets: u64,
@@ -240,7 +228,8 @@ pub(super) struct Census {
     /// The only family to report.
     metric: Option<String>,
     pub(super) now: Duration,
-    current: Option<Current>,
+    /// The family being scanned.
+    current: Option<(String, About)>,
     pub(super) families: Top<About>,
     pub(super) names: Top<()>,
     pub(super) labels: HashMap<Vec<u8>, Values, foldhash::fast::RandomState>,
@@ -291,8 +280,8 @@ impl Census {
 
     /// Completes the current family.
     fn finish(&mut self) {
-        let Some(current) = self.current.take() else { return };
-        let Current { name, kind, label_sets, samples, bytes, growth, labels } = current;
+        let Some((name, about)) = self.current.take() else { return };
+        let About { kind, label_sets, samples, bytes, growth, labels } = about;
         self.bytes += bytes;
         if label_sets == 0 {
             return;
@@ -331,19 +320,13 @@ impl Census {
 impl Visitor for Census {
     fn family(&mut self, name: &str, kind: Kind, bytes: u64) {
         self.finish();
-        self.current = Some(Current {
-            name: name.to_owned(),
-            kind,
-            label_sets: 0,
-            samples: 0,
-            bytes,
-            growth: None,
-            labels: Vec::new(),
-        });
+        let (label_sets, samples, growth, labels) = (0, 0, None, Vec::new());
+        let about = About { kind, label_sets, samples, bytes, growth, labels };
+        self.current = Some((name.to_owned(), about));
     }
 
     fn series(&mut self, series: &Series<'_>) {
-        let Some(current) = &mut self.current else { return };
+        let Some((_, current)) = &mut self.current else { return };
         let Series { labels: text, samples, bytes, created } = *series;
         current.label_sets += 1;
         current.samples += samples;

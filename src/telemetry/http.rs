@@ -31,7 +31,7 @@ impl Default for HttpMetrics {
 impl HttpMetrics {
     /// Registers the duration histogram, which kube-state-metrics has.
     pub fn register_duration(&self, recorder: &mut Recorder) {
-        recorder.rows([Row {
+        recorder.extend([Row {
             name: "http_request_duration_seconds",
             help: "Time from the request head to the last byte of the response.",
             kind: Kind::Histogram,
@@ -45,7 +45,7 @@ impl HttpMetrics {
             // The series exist before the first scrape.
             drop(self.scrapes.with([code]));
         }
-        recorder.rows([
+        recorder.extend([
             Row::gauge(
                 "promhttp_metric_handler_requests_in_flight",
                 "Scrapes in flight.",
@@ -61,7 +61,7 @@ impl HttpMetrics {
 
     /// Registers the counter of incomplete scrapes, which is kstatd's own.
     pub fn register_incomplete(&self, recorder: &mut Recorder) {
-        recorder.rows([self.log.row()]);
+        recorder.extend([self.log.row()]);
     }
 
     /// Returns the log of the last scrapes.

@@ -3,60 +3,44 @@
 //! Labels are sorted by name, like Go's client does.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::metric::{Counter, Gauge, Labelled, Row};
-use super::registry::Recorder;
+use super::metric::{Counter, Gauge, Labelled, own_metrics};
+use crate::util::words::words;
 
-/// The reason why a list or watch failed or ended early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// 401: the credentials were not accepted.
-    Unauthorized,
-    /// 403: the request is not permitted.
-    Forbidden,
-    /// 404: the server does not have the resource.
-    NotFound,
-    /// 410: a resource version or continue token has expired.
-    Expired,
-    /// 429: the server throttles requests.
-    Throttled,
-    /// An internal server error (500 and above).
-    ServerError,
-    /// Any other unsuccessful status.
-    Refused,
-    /// The connection failed or was closed.
-    Broken,
-    /// No response within the timeout.
-    Timeout,
-    /// An open connection without any traffic.
-    Frozen,
-    /// A body that is received too slowly.
-    Slow,
-    /// A response that is malformed or unexpected.
-    Garbled,
+words! {
+    /// The reason why a list or watch failed or ended early.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Reason {
+        /// 401: the credentials were not accepted.
+        Unauthorized = "unauthorized",
+        /// 403: the request is not permitted.
+        Forbidden = "forbidden",
+        /// 404: the server does not have the resource.
+        NotFound = "not_found",
+        /// 410: a resource version or continue token has expired.
+        Expired = "expired",
+        /// 429: the server throttles requests.
+        Throttled = "throttled",
+        /// An internal server error (500 and above).
+        ServerError = "server_error",
+        /// Any other unsuccessful status.
+        Refused = "refused",
+        /// The connection failed or was closed.
+        Broken = "broken",
+        /// No response within the timeout.
+        Timeout = "timeout",
+        /// An open connection without any traffic.
+        Frozen = "frozen",
+        /// A body that is received too slowly.
+        Slow = "slow",
+        /// A response that is malformed or unexpected.
+        Garbled = "garbled",
+    }
 }
 
 impl Reason {
-    /// All reasons.
-    pub const ALL: [Self; 12] = [
-        Self::Unauthorized,
-        Self::Forbidden,
-        Self::NotFound,
-        Self::Expired,
-        Self::Throttled,
-        Self::ServerError,
-        Self::Refused,
-        Self::Broken,
-        Self::Timeout,
-        Self::Frozen,
-        Self::Slow,
-        Self::Garbled,
-    ];
-
     /// Returns the reason for an HTTP status.
-    #[must_use]
     pub fn of_status(code: u16) -> Self {
         match code {
             401 => Self::Unauthorized,
@@ -69,27 +53,7 @@ impl Reason {
         }
     }
 
-    /// Returns the label value.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Unauthorized => "unauthorized",
-            Self::Forbidden => "forbidden",
-            Self::NotFound => "not_found",
-            Self::Expired => "expired",
-            Self::Throttled => "throttled",
-            Self::ServerError => "server_error",
-            Self::Refused => "refused",
-            Self::Broken => "broken",
-            Self::Timeout => "timeout",
-            Self::Frozen => "frozen",
-            Self::Slow => "slow",
-            Self::Garbled => "garbled",
-        }
-    }
-
     /// Returns whether such failures usually affect the entire server rather than one resource.
-    #[must_use]
     pub fn is_of_the_server(self) -> bool {
         !matches!(self, Self::Forbidden | Self::NotFound | Self::Refused | Self::Expired)
     }
@@ -104,65 +68,79 @@ pub(crate) struct CustomProblems {
     pub(crate) unserved: Vec<String>,
 }
 
-/// The counters of the Kubernetes pipeline; clones share the same series. `resource` is the
-/// originals' Go type name, such as `*v1.Pod`.
-#[derive(Clone, Debug)]
-pub struct KubeMetrics {
-    list: Labelled<Counter, 2>,
-    watch: Labelled<Counter, 2>,
-    events: Labelled<Counter, 2>,
-    malformed: Labelled<Counter, 1>,
-    oversized: Labelled<Counter, 1>,
-    left_out: Labelled<Counter, 1>,
-    over_budget: Labelled<Counter, 5>,
-    errors: Labelled<Counter, 3>,
-    received: Labelled<Counter, 1>,
-    restarts: Labelled<Counter, 1>,
-    list_objects: Labelled<Gauge, 1>,
-    list_objects_limit: Labelled<Gauge, 1>,
-    shard_ordinal: Labelled<Gauge, 1>,
-    shard_stage: Labelled<Gauge, 1>,
-    /// The number of shards that the stage refers to.
-    stage_total: Arc<AtomicI64>,
-    total_shards: Gauge,
-    config_hash: Labelled<Gauge, 2>,
-    reload_ok: Labelled<Gauge, 2>,
-    reload_time: Labelled<Gauge, 2>,
-    custom_resource_events: [Counter; 3],
-    custom_resource_cache: Gauge,
-    value_errors: Labelled<Counter, 3>,
-    custom: Arc<Mutex<CustomProblems>>,
-}
-
-impl Default for KubeMetrics {
-    fn default() -> Self {
-        let (call, resource) = (["resource", "result"], ["resource"]);
-        let file = ["filename", "type"];
-        Self {
-            list: Labelled::new(call),
-            watch: Labelled::new(call),
-            events: Labelled::new(["resource", "type"]),
-            malformed: Labelled::new(resource),
-            oversized: Labelled::new(resource),
-            left_out: Labelled::new(resource),
-            over_budget: Labelled::new(["action", "label", "limit", "metric_name", "resource"]),
-            errors: Labelled::new(["namespace", "reason", "resource"]),
-            received: Labelled::new(resource),
-            restarts: Labelled::new(resource),
-            list_objects: Labelled::new(resource),
-            list_objects_limit: Labelled::new(resource),
-            shard_ordinal: Labelled::new(["shard_ordinal"]),
-            shard_stage: Labelled::new(["total"]),
-            stage_total: Arc::new(AtomicI64::new(i64::MIN)),
-            total_shards: Gauge::default(),
-            config_hash: Labelled::new(file),
-            reload_ok: Labelled::new(file),
-            reload_time: Labelled::new(file),
-            custom_resource_events: Default::default(),
-            custom_resource_cache: Gauge::default(),
-            value_errors: Labelled::new(["family", "reason", "resource"]),
-            custom: Arc::default(),
-        }
+own_metrics! {
+    /// The counters of the Kubernetes pipeline; clones share the same series. `resource` is the
+    /// originals' Go type name, such as `*v1.Pod`.
+    #[derive(Clone, Debug)]
+    pub struct KubeMetrics {
+        counter value_errors: Labelled<Counter, 3> ["family", "reason", "resource"] =
+            "kstatd_custom_resource_value_errors_total",
+            "Custom resource values that produced no sample, by reason, counted on each update of an object.";
+        counter errors: Labelled<Counter, 3> ["namespace", "reason", "resource"] =
+            "kstatd_kubernetes_errors_total",
+            "Lists and watches that failed or ended early, by reason.";
+        counter events: Labelled<Counter, 2> ["resource", "type"] =
+            "kstatd_kubernetes_events_total",
+            "Watch events received, including the initial events of streaming lists.";
+        counter malformed: Labelled<Counter, 1> ["resource"] =
+            "kstatd_kubernetes_malformed_objects_total",
+            "Objects without series because they could not be decoded.";
+        counter over_budget: Labelled<Counter, 5> ["action", "label", "limit", "metric_name", "resource"] =
+            "kstatd_kubernetes_over_budget_total",
+            "Times an object exceeded a budget, by action.";
+        counter left_out: Labelled<Counter, 1> ["resource"] =
+            "kstatd_kubernetes_objects_over_limit_total",
+            "Objects omitted because of --object-limit, counted on each update, including those on pages not requested.";
+        counter oversized: Labelled<Counter, 1> ["resource"] =
+            "kstatd_kubernetes_oversized_objects_total",
+            "Objects that lack the series of a family because there would be too many.";
+        counter received: Labelled<Counter, 1> ["resource"] =
+            "kstatd_kubernetes_received_bytes_total",
+            "Bytes received in list and watch response bodies.";
+        counter restarts: Labelled<Counter, 1> ["resource"] = "kstatd_kubernetes_restarts_total",
+            "List/watches restarted after a bug in this program; the previous state was served meanwhile.";
+        gauge shard_stage: Labelled<Gauge, 1> ["total"] = "kstatd_kubernetes_shard_stage",
+            "Resharding stage of this process: -1 starting, 0 incomplete, 1 watching, 2 serving, 3 exclusive.";
+        gauge config_hash: Labelled<Gauge, 2> ["filename", "type"] =
+            "kube_state_metrics_config_hash",
+            "First six bytes of the MD5 of a configuration file, as a number.";
+        counter definitions_added: Counter =
+            "kube_state_metrics_custom_resource_state_add_events_total",
+            "Events of this kind seen for custom resource definitions.";
+        gauge custom_resource_cache: Gauge = "kube_state_metrics_custom_resource_state_cache",
+            "Custom resource definitions known.";
+        counter definitions_deleted: Counter =
+            "kube_state_metrics_custom_resource_state_delete_events_total",
+            "Events of this kind seen for custom resource definitions.";
+        counter definitions_updated: Counter =
+            "kube_state_metrics_custom_resource_state_update_events_total",
+            "Events of this kind seen for custom resource definitions.";
+        gauge reload_time: Labelled<Gauge, 2> ["filename", "type"] =
+            "kube_state_metrics_last_config_reload_success_timestamp_seconds",
+            "Unix time of the last successful load of a configuration file.";
+        gauge reload_ok: Labelled<Gauge, 2> ["filename", "type"] =
+            "kube_state_metrics_last_config_reload_successful",
+            "1 if the last load of a configuration file succeeded, else 0.";
+        gauge list_objects: Labelled<Gauge, 1> ["resource"] = "kube_state_metrics_list_objects",
+            "Objects kept by the last list.";
+        gauge list_objects_limit: Labelled<Gauge, 1> ["resource"] =
+            "kube_state_metrics_list_objects_limit",
+            "Maximum number of objects kept per list.";
+        counter list: Labelled<Counter, 2> ["resource", "result"] = "kube_state_metrics_list_total",
+            "Plain list calls to the API server, by result.";
+        gauge shard_ordinal: Labelled<Gauge, 1> ["shard_ordinal"] =
+            "kube_state_metrics_shard_ordinal",
+            "Zero-based shard of this process.";
+        gauge total_shards: Gauge = "kube_state_metrics_total_shards",
+            "Total number of shards.";
+        counter watch: Labelled<Counter, 2> ["resource", "result"] =
+            "kube_state_metrics_watch_total",
+            "Watch calls to the API server, streaming lists among them, by result.";
+    }
+    state {
+        /// The number of shards that the stage refers to, once there is one.
+        stage_total: Arc<Mutex<Option<i64>>>,
+        custom: Arc<Mutex<CustomProblems>>,
     }
 }
 
@@ -190,21 +168,14 @@ pub struct ReflectorMetrics {
     pub received: Counter,
 }
 
-/// The file that a configuration metric describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConfigFile {
-    /// The options file, `--config`.
-    Options,
-    /// The custom resource configuration.
-    CustomResources,
-}
-
-impl ConfigFile {
-    fn label(self) -> &'static str {
-        match self {
-            Self::Options => "config",
-            Self::CustomResources => "customresourceconfig",
-        }
+words! {
+    /// The file that a configuration metric describes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ConfigFile {
+        /// The options file, `--config`.
+        Options = "config",
+        /// The custom resource configuration.
+        CustomResources = "customresourceconfig",
     }
 }
 
@@ -251,7 +222,7 @@ impl KubeMetrics {
 
     /// Counts a list or watch that failed or ended early; `namespace` is empty for all.
     pub fn failed(&self, resource: &str, namespace: &str, reason: Reason) {
-        self.errors.with([namespace, reason.label(), resource]).inc();
+        self.errors.with([namespace, reason.as_str(), resource]).inc();
     }
 
     /// Records the number of objects of a resource after a list, and the limit; only with
@@ -304,7 +275,8 @@ impl KubeMetrics {
     /// lost ones. There is one series.
     pub fn shard_stage(&self, total: i64, level: i64) {
         // Clearing on every call would let a concurrent scrape find no series.
-        if self.stage_total.swap(total, Ordering::Relaxed) != total {
+        let mut stage_total = self.stage_total.lock().unwrap_or_else(PoisonError::into_inner);
+        if stage_total.replace(total) != Some(total) {
             self.shard_stage.clear();
         }
         self.shard_stage.with([&total.to_string()]).set(level as f64);
@@ -312,7 +284,7 @@ impl KubeMetrics {
 
     /// Records that a configuration file with this content is in use since `now` (Unix seconds).
     pub fn config_loaded(&self, file: ConfigFile, path: &str, content: &[u8], now: f64) {
-        let labels = [path, file.label()];
+        let labels = [path, file.as_str()];
         self.config_hash.with(labels).set(super::md5::config_hash(content) as f64);
         self.reload_ok.with(labels).set(1.0);
         self.reload_time.with(labels).set(now);
@@ -320,22 +292,22 @@ impl KubeMetrics {
 
     /// Records that a configuration file could not be loaded.
     pub fn config_failed(&self, file: ConfigFile, path: &str) {
-        self.reload_ok.with([path, file.label()]).set(0.0);
+        self.reload_ok.with([path, file.as_str()]).set(0.0);
     }
 
     /// Removes a configuration file that is no longer configured.
     pub(crate) fn config_forgotten(&self, file: ConfigFile, path: &str) {
         for series in [&self.config_hash, &self.reload_ok, &self.reload_time] {
-            series.remove([path, file.label()]);
+            series.remove([path, file.as_str()]);
         }
     }
 
     /// Counts events of custom resource definitions and records the current number of definitions.
     pub fn definitions(&self, events: DefinitionEvents, known: usize) {
         let DefinitionEvents { added, updated, deleted } = events;
-        for (counter, count) in self.custom_resource_events.iter().zip([added, updated, deleted]) {
-            counter.inc_by(count);
-        }
+        self.definitions_added.inc_by(added);
+        self.definitions_updated.inc_by(updated);
+        self.definitions_deleted.inc_by(deleted);
         self.custom_resource_cache.set(known as f64);
     }
 
@@ -364,128 +336,13 @@ impl KubeMetrics {
     pub(crate) fn custom(&self) -> MutexGuard<'_, CustomProblems> {
         self.custom.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Registers all metrics.
-    pub fn register(&self, recorder: &mut Recorder) {
-        let counter = |name, help, of: &Labelled<Counter, 1>| Row::counter(name, help, of.clone());
-        let event = "Events of this kind seen for custom resource definitions.";
-        let [added, updated, deleted] = self.custom_resource_events.clone();
-        recorder.rows([
-            Row::counter(
-                "kstatd_custom_resource_value_errors_total",
-                "Custom resource values that produced no sample, by reason, counted on each update of an object.",
-                self.value_errors.clone(),
-            ),
-            Row::counter(
-                "kstatd_kubernetes_errors_total",
-                "Lists and watches that failed or ended early, by reason.",
-                self.errors.clone(),
-            ),
-            Row::counter(
-                "kstatd_kubernetes_events_total",
-                "Watch events received, including the initial events of streaming lists.",
-                self.events.clone(),
-            ),
-            counter(
-                "kstatd_kubernetes_malformed_objects_total",
-                "Objects without series because they could not be decoded.",
-                &self.malformed,
-            ),
-            Row::counter(
-                "kstatd_kubernetes_over_budget_total",
-                "Times an object exceeded a budget, by action.",
-                self.over_budget.clone(),
-            ),
-            counter(
-                "kstatd_kubernetes_objects_over_limit_total",
-                "Objects omitted because of --object-limit, counted on each update, including those on pages not requested.",
-                &self.left_out,
-            ),
-            counter(
-                "kstatd_kubernetes_oversized_objects_total",
-                "Objects that lack the series of a family because there would be too many.",
-                &self.oversized,
-            ),
-            counter(
-                "kstatd_kubernetes_received_bytes_total",
-                "Bytes received in list and watch response bodies.",
-                &self.received,
-            ),
-            counter(
-                "kstatd_kubernetes_restarts_total",
-                "List/watches restarted after a bug in this program; the previous state was served meanwhile.",
-                &self.restarts,
-            ),
-            Row::gauge(
-                "kstatd_kubernetes_shard_stage",
-                "Resharding stage of this process: -1 starting, 0 incomplete, 1 watching, 2 serving, 3 exclusive.",
-                self.shard_stage.clone(),
-            ),
-            Row::gauge(
-                "kube_state_metrics_config_hash",
-                "First six bytes of the MD5 of a configuration file, as a number.",
-                self.config_hash.clone(),
-            ),
-            Row::counter("kube_state_metrics_custom_resource_state_add_events_total", event, added),
-            Row::gauge(
-                "kube_state_metrics_custom_resource_state_cache",
-                "Custom resource definitions known.",
-                self.custom_resource_cache.clone(),
-            ),
-            Row::counter(
-                "kube_state_metrics_custom_resource_state_delete_events_total",
-                event,
-                deleted,
-            ),
-            Row::counter(
-                "kube_state_metrics_custom_resource_state_update_events_total",
-                event,
-                updated,
-            ),
-            Row::gauge(
-                "kube_state_metrics_last_config_reload_success_timestamp_seconds",
-                "Unix time of the last successful load of a configuration file.",
-                self.reload_time.clone(),
-            ),
-            Row::gauge(
-                "kube_state_metrics_last_config_reload_successful",
-                "1 if the last load of a configuration file succeeded, else 0.",
-                self.reload_ok.clone(),
-            ),
-            Row::gauge(
-                "kube_state_metrics_list_objects",
-                "Objects kept by the last list.",
-                self.list_objects.clone(),
-            ),
-            Row::gauge(
-                "kube_state_metrics_list_objects_limit",
-                "Maximum number of objects kept per list.",
-                self.list_objects_limit.clone(),
-            ),
-            Row::counter(
-                "kube_state_metrics_list_total",
-                "Plain list calls to the API server, by result.",
-                self.list.clone(),
-            ),
-            Row::gauge(
-                "kube_state_metrics_shard_ordinal",
-                "Zero-based shard of this process.",
-                self.shard_ordinal.clone(),
-            ),
-            Row::gauge("kube_state_metrics_total_shards", "Total number of shards.", self.total_shards.clone()),
-            Row::counter(
-                "kube_state_metrics_watch_total",
-                "Watch calls to the API server, streaming lists among them, by result.",
-                self.watch.clone(),
-            ),
-        ]);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::exposition::Format;
+    use crate::telemetry::Recorder;
 
     #[test]
     fn names_labels_and_values() {

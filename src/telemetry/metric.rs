@@ -26,7 +26,6 @@ impl Counter {
     }
 
     /// Returns the current value.
-    #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -50,7 +49,6 @@ impl Gauge {
     }
 
     /// Returns the current value.
-    #[must_use]
     pub fn get(&self) -> f64 {
         f64::from_bits(self.0.load(Ordering::Relaxed))
     }
@@ -90,7 +88,6 @@ pub struct Labelled<M, const N: usize> {
 
 impl<M: Clone + Default, const N: usize> Labelled<M, N> {
     /// Creates an empty set. The names must be sorted, like Go's client does.
-    #[must_use]
     pub fn new(names: [&'static str; N]) -> Self {
         debug_assert!(names.is_sorted(), "{names:?}");
         Self { names, series: Arc::default() }
@@ -220,6 +217,51 @@ impl Collect for Row {
         out.push(Family { name: self.name, help: self.help, kind: self.kind, series });
     }
 }
+
+/// Declares a struct of metrics, one row for each family, with `Default` and `register`.
+///
+/// A row is `TYPE FIELD: METRIC [LABELS] = NAME, HELP;`, where the metric type is `counter` or `gauge` and only a
+/// [`Labelled`] has labels. Fields below `state` are no metrics.
+macro_rules! own_metrics {
+    (@new $metric:ty) => { <$metric>::default() };
+    (@new $metric:ty, $($label:literal)+) => { <$metric>::new([$($label),+]) };
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis struct $struct:ident {
+            $($kind:ident $field_visibility:vis $field:ident: $metric:ty $([$($label:literal),+])?
+                = $name:literal, $help:literal;)+
+        }
+        $(state { $($(#[$about:meta])* $other_visibility:vis $other:ident: $other_type:ty,)+ })?
+    ) => {
+        $(#[$attribute])*
+        $visibility struct $struct {
+            $(#[doc = $help] $field_visibility $field: $metric,)+
+            $($($(#[$about])* $other_visibility $other: $other_type,)+)?
+        }
+
+        impl Default for $struct {
+            fn default() -> Self {
+                Self {
+                    $($field: $crate::telemetry::metric::own_metrics!(@new $metric $(, $($label)+)?),)+
+                    $($($other: Default::default(),)+)?
+                }
+            }
+        }
+
+        impl $struct {
+            /// Registers all metrics.
+            pub(crate) fn register(
+                &self,
+                recorder: &mut impl Extend<$crate::telemetry::metric::Row>,
+            ) {
+                use $crate::telemetry::metric::Row;
+                recorder.extend([$(Row::$kind($name, $help, self.$field.clone())),+]);
+            }
+        }
+    };
+}
+
+pub(crate) use own_metrics;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::exposition::family::{Collect, Family, Kind};
+use crate::exposition::family::{Collect, Family, FamilyRow, family_rows};
 
 /// Ticks per second in `/proc/*/stat` (`USER_HZ`), which is 100 on every supported architecture,
 /// regardless of the kernel's timer frequency.
@@ -19,69 +19,47 @@ pub(super) fn start() -> Option<Duration> {
 #[derive(Debug)]
 pub struct Process;
 
+/// The files of one scrape.
+struct Files {
+    stat: Option<Stat>,
+    limits: String,
+    status: String,
+    network: Option<(f64, f64)>,
+}
+
+const ROWS: &[FamilyRow<fn(&Files) -> Option<f64>>] = family_rows! {
+    Counter "process_cpu_seconds_total", "CPU time spent, user and system, in seconds.":
+        |of| Some(of.stat.as_ref()?.cpu);
+    Gauge "process_max_fds", "Maximum number of open file descriptors allowed.":
+        |of| soft_limit(&of.limits, "Max open files");
+    Counter "process_network_receive_bytes_total", "Bytes received by the network namespace.":
+        |of| Some(of.network?.0);
+    Counter "process_network_transmit_bytes_total", "Bytes sent by the network namespace.":
+        |of| Some(of.network?.1);
+    Gauge "process_open_fds", "Open file descriptors.": |_| open_files();
+    Gauge "process_resident_memory_bytes", "Memory in RAM in bytes.":
+        |of| kilobytes(&of.status, "VmRSS:");
+    Gauge "process_start_time_seconds", "Start of the process, seconds since the Unix epoch.":
+        |of| of.stat.as_ref()?.started();
+    Gauge "process_virtual_memory_bytes", "Size of the address space in bytes.":
+        |of| kilobytes(&of.status, "VmSize:");
+    Gauge "process_virtual_memory_max_bytes",
+        "Largest address space allowed in bytes; without a limit, the largest number of 64 bits.":
+        |of| soft_limit(&of.limits, "Max address space");
+};
+
 impl Collect for Process {
     fn collect(&self, out: &mut Vec<Family>) {
-        use Kind::{Counter, Gauge};
-        let stat = Stat::read();
-        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let network = network();
-        let rows = [
-            (
-                "process_cpu_seconds_total",
-                "CPU time spent, user and system, in seconds.",
-                Counter,
-                stat.as_ref().map(|stat| stat.cpu),
-            ),
-            (
-                "process_max_fds",
-                "Maximum number of open file descriptors allowed.",
-                Gauge,
-                soft_limit(&limits, "Max open files"),
-            ),
-            (
-                "process_network_receive_bytes_total",
-                "Bytes received by the network namespace.",
-                Counter,
-                network.map(|(received, _)| received),
-            ),
-            (
-                "process_network_transmit_bytes_total",
-                "Bytes sent by the network namespace.",
-                Counter,
-                network.map(|(_, sent)| sent),
-            ),
-            ("process_open_fds", "Open file descriptors.", Gauge, open_files()),
-            (
-                "process_resident_memory_bytes",
-                "Memory in RAM in bytes.",
-                Gauge,
-                kilobytes(&status, "VmRSS:"),
-            ),
-            (
-                "process_start_time_seconds",
-                "Start of the process, seconds since the Unix epoch.",
-                Gauge,
-                stat.as_ref().and_then(Stat::started),
-            ),
-            (
-                "process_virtual_memory_bytes",
-                "Size of the address space in bytes.",
-                Gauge,
-                kilobytes(&status, "VmSize:"),
-            ),
-            (
-                "process_virtual_memory_max_bytes",
-                "Largest address space allowed in bytes; without a limit, the largest number of 64 bits.",
-                Gauge,
-                soft_limit(&limits, "Max address space"),
-            ),
-        ];
-        out.extend(
-            rows.into_iter().filter_map(|(name, help, kind, value)| {
-                Some(Family::one(name, help, kind, value?))
-            }),
-        );
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let files = Files {
+            stat: Stat::read(),
+            limits: read("/proc/self/limits"),
+            status: read("/proc/self/status"),
+            network: network(),
+        };
+        out.extend(ROWS.iter().filter_map(|&FamilyRow { name, help, kind, value }| {
+            Some(Family::one(name, help, kind, value(&files)?))
+        }));
     }
 }
 

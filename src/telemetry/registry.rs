@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::connections::CONNECTIONS;
 use super::metric::Row;
 use super::process::Process;
-use super::{build, connections, process};
+use super::{build, process};
 use crate::exposition::family::{Collect, Family, TypedFamilies};
 use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, ScrapeQuery, Source, labels};
@@ -21,8 +22,8 @@ impl Recorder {
     /// Creates a registry with `process_*`, the HTTP connections and `kstatd_build_info`.
     pub fn new() -> Self {
         let mut recorder = Self::process();
-        recorder.rows(connections::rows());
-        recorder.add(Always(build::info("kstatd_build_info", build::HELP)));
+        CONNECTIONS.register(&mut recorder);
+        recorder.add(Always(build::info("kstatd_build_info", &[])));
         recorder
     }
 
@@ -35,7 +36,9 @@ impl Recorder {
 
     /// Adds kube-state-metrics' build information.
     pub fn kube_build_info(&mut self) {
-        self.add(Always(build::kube_info("kube_state_metrics_build_info")));
+        // There is no client-go.
+        let more = [("client_go_version", "")];
+        self.add(Always(build::info("kube_state_metrics_build_info", &more)));
     }
 
     /// Adds a collector.
@@ -43,14 +46,15 @@ impl Recorder {
         self.0.push(Box::new(families));
     }
 
-    /// Adds families with one source each.
-    pub fn rows(&mut self, rows: impl IntoIterator<Item = Row>) {
-        rows.into_iter().for_each(|row| self.add(row));
-    }
-
     /// Ends the registration.
     pub fn finish(self) -> OwnMetrics {
         OwnMetrics { collectors: self.0.into(), start: None }
+    }
+}
+
+impl Extend<Row> for Recorder {
+    fn extend<I: IntoIterator<Item = Row>>(&mut self, rows: I) {
+        rows.into_iter().for_each(|row| self.add(row));
     }
 }
 
@@ -117,7 +121,8 @@ impl OwnMetrics {
     }
 
     /// Encodes the body of a scrape.
-    pub fn encode(&self, format: Format) -> String {
+    #[cfg(test)]
+    pub(crate) fn encode(&self, format: Format) -> String {
         String::from_utf8_lossy(&self.text(&ScrapeQuery::default(), format)).into_owned()
     }
 
@@ -211,7 +216,7 @@ mod tests {
         }
         let others = Labelled::<Gauge, 1>::new(["in_namespace"]);
         others.with(["x"]).set(1.0);
-        recorder.rows([Row::gauge("a", "A.", sizes), Row::gauge("b", "B.", others)]);
+        recorder.extend([Row::gauge("a", "A.", sizes), Row::gauge("b", "B.", others)]);
         let own = recorder.finish();
         let of = |names: &[&str]| {
             let namespaces = Some(names.iter().map(|&name| name.to_owned()).collect());

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 
 use super::metric::{Counter, Labelled, Row};
+use crate::util::words::words;
 
 /// The maximum number of logged scrapes.
 const KEPT: usize = 20;
@@ -14,7 +15,7 @@ const KEPT: usize = 20;
 const LONGEST: usize = 100;
 
 /// A logged scrape.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Scrape {
     /// The start time, in Unix seconds.
     pub(crate) at: f64,
@@ -47,27 +48,19 @@ pub(crate) struct Scrape {
     pub(crate) id: u64,
 }
 
-/// The reason for which a client did not take an entire response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Cause {
-    /// The client closed the connection or reset the stream, before its scrape timeout if it
-    /// announced one.
-    Closed,
-    /// The same at its scrape timeout.
-    ScrapeTimeout,
-    /// kstatd ended the response because the client read too slowly or the connection was needed
-    /// for another client.
-    Server,
-}
-
-impl Cause {
-    const fn label(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::ScrapeTimeout => "scrape_timeout",
-            Self::Server => "server",
-        }
+words! {
+    /// The reason for which a client did not take an entire response.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub(crate) enum Cause {
+        /// The client closed the connection or reset the stream, before its scrape timeout if it
+        /// announced one.
+        Closed = "closed",
+        /// The same at its scrape timeout.
+        ScrapeTimeout = "scrape_timeout",
+        /// kstatd ended the response because the client read too slowly or the connection was needed
+        /// for another client.
+        Server = "server",
     }
 }
 
@@ -163,7 +156,7 @@ impl ScrapeLog {
     }
 
     fn count(&self, cause: Cause, scraper: &str) {
-        self.incomplete.with([cause.label(), scraper]).inc();
+        self.incomplete.with([cause.as_str(), scraper]).inc();
     }
 
     /// Returns the last incomplete scrape of each product.

@@ -5,6 +5,7 @@
 //! - [`serial_blocking`] runs one blocking job at a time outside the async workers.
 //! - [`redaction`] removes secrets from text and structured data.
 //! - [`per_minute`] counts events by minute over the last hour.
+//! - [`words`] declares enums with one text for each variant.
 //! - [`work_counter`] counts the work that input causes, in tests and fuzz targets.
 //! - [`jump_hash`] assigns hashes to buckets.
 //! - [`hyper_log_log`] and [`misra_gries`] estimate distinct values and find frequent ones in bounded memory.
@@ -17,4 +18,5 @@ pub(crate) mod misra_gries;
 pub(crate) mod per_minute;
 pub(crate) mod redaction;
 pub(crate) mod serial_blocking;
+pub(crate) mod words;
 pub(crate) mod work_counter;

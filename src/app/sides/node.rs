@@ -89,7 +89,7 @@ impl NodeSide {
             "" => None,
             url => Some(start_polling(url, args, Arc::clone(&store), polls.clone()).await?),
         };
-        let walk_metrics = WalkMetrics::default();
+        let walk_metrics = WalkMetrics::new();
         let walk = walks_disks(args)
             .then(|| Walk::start(walk_config(args), Arc::clone(&store), walk_metrics.clone()));
         let walk = walk.transpose().map_err(|error| format!("cannot walk: {error}"))?;

@@ -300,7 +300,7 @@ impl Line {
     fn write(&self, total: usize) {
         match self {
             Self::Fails { reason, error, count, names, since } => {
-                let reason = reason.label();
+                let reason = reason.as_str();
                 let seconds = since.map(|since| since.as_secs());
                 if *count == total && total > 1 {
                     tracing::warn!(
@@ -370,7 +370,7 @@ mod tests {
                 Line::Fails { reason, error, count, names, since } => {
                     assert_eq!(error, "because");
                     let since = since.map(|since| format!(" for {}", since.as_secs()));
-                    format!("{} {count} {names}{}", reason.label(), since.unwrap_or_default())
+                    format!("{} {count} {names}{}", reason.as_str(), since.unwrap_or_default())
                 }
                 Line::Works { count, names, after } => {
                     format!("works {count} {names} after {}", after.as_secs())

@@ -434,7 +434,7 @@ impl Reflector {
         let namespace = self.scope.namespace.as_deref().unwrap_or_default();
         self.calls.failed(&self.scope.api.unique_label(), namespace, reason);
         self.progress.count(reason, error);
-        tracing::debug!(resource, reason = reason.label(), error, "Failed to list or watch");
+        tracing::debug!(resource, reason = reason.as_str(), error, "Failed to list or watch");
         if result.useful {
             // The next request follows at once: the same watch or a relist.
             if !matches!(result.outcome, Outcome::Broken { .. } | Outcome::Lost) {

@@ -44,125 +44,54 @@ pub struct WorkloadFamily {
     figure: Figure,
 }
 
-const fn family(
-    name: &'static str,
-    subject: Subject,
-    figure: Figure,
-    help: &'static str,
-) -> WorkloadFamily {
-    WorkloadFamily { name, help, subject, figure }
+/// Declares the families: subject, figure, name and help text.
+macro_rules! families {
+    ($($subject:ident $figure:ident $name:literal, $help:literal;)+) => {
+        [$(WorkloadFamily {
+            name: $name,
+            help: $help,
+            subject: Subject::$subject,
+            figure: Figure::$figure,
+        }),+]
+    };
 }
 
 /// All families, in exposition order. Each is on in `kstatd run`, and opt-in under the name kube-state-metrics.
-pub static FAMILIES: [WorkloadFamily; 18] = [
-    family(
-        "kstatd_pod_workload_info",
-        Subject::Pod,
-        Figure::Info,
-        "The workload that a pod belongs to, found through its owners.",
-    ),
-    family(
-        "kstatd_workload_info",
-        Subject::Workload,
-        Figure::Info,
-        "A workload that exists or has pods.",
-    ),
-    family(
-        "kstatd_workload_pods",
-        Subject::Workload,
-        Figure::Phases,
-        "Pods of the workload by phase.",
-    ),
-    family(
-        "kstatd_workload_pods_ready",
-        Subject::Workload,
-        Figure::Ready,
-        "Pods of the workload that are ready to serve requests.",
-    ),
-    family(
-        "kstatd_workload_pods_desired",
-        Subject::Workload,
-        Figure::Desired,
-        "Pods that the workload is meant to have.",
-    ),
-    family(
-        "kstatd_workload_pods_waiting",
-        Subject::Workload,
-        Figure::Waiting,
-        "Pods of the workload with a container that waits to be started, by reason.",
-    ),
-    family(
-        "kstatd_workload_resource_requests",
-        Subject::Workload,
-        Figure::Requests,
-        "Requested resources of the containers of the workload's pods.",
-    ),
-    family(
-        "kstatd_workload_resource_limits",
-        Subject::Workload,
-        Figure::Limits,
-        "Resource limits of the containers of the workload's pods.",
-    ),
-    family(
-        "kstatd_namespace_pods",
-        Subject::Namespace,
-        Figure::Phases,
-        "Pods of the namespace by phase.",
-    ),
-    family(
-        "kstatd_namespace_pods_ready",
-        Subject::Namespace,
-        Figure::Ready,
-        "Pods of the namespace that are ready to serve requests.",
-    ),
-    family(
-        "kstatd_namespace_pods_waiting",
-        Subject::Namespace,
-        Figure::Waiting,
-        "Pods of the namespace with a container that waits to be started, by reason.",
-    ),
-    family(
-        "kstatd_namespace_resource_requests",
-        Subject::Namespace,
-        Figure::Requests,
-        "Requested resources of the containers of the namespace's pods.",
-    ),
-    family(
-        "kstatd_namespace_resource_limits",
-        Subject::Namespace,
-        Figure::Limits,
-        "Resource limits of the containers of the namespace's pods.",
-    ),
-    family("kstatd_kube_node_pods", Subject::Node, Figure::Phases, "Pods of the node by phase."),
-    family(
-        "kstatd_kube_node_pods_ready",
-        Subject::Node,
-        Figure::Ready,
-        "Pods of the node that are ready to serve requests.",
-    ),
-    family(
-        "kstatd_kube_node_pods_waiting",
-        Subject::Node,
-        Figure::Waiting,
-        "Pods of the node with a container that waits to be started, by reason.",
-    ),
-    family(
-        "kstatd_kube_node_resource_requests",
-        Subject::Node,
-        Figure::Requests,
-        "Requested resources of the containers of the node's pods.",
-    ),
-    family(
-        "kstatd_kube_node_resource_limits",
-        Subject::Node,
-        Figure::Limits,
-        "Resource limits of the containers of the node's pods.",
-    ),
-];
+pub static FAMILIES: [WorkloadFamily; 18] = families! {
+    Pod Info "kstatd_pod_workload_info",
+        "The workload that a pod belongs to, found through its owners.";
+    Workload Info "kstatd_workload_info", "A workload that exists or has pods.";
+    Workload Phases "kstatd_workload_pods", "Pods of the workload by phase.";
+    Workload Ready "kstatd_workload_pods_ready",
+        "Pods of the workload that are ready to serve requests.";
+    Workload Desired "kstatd_workload_pods_desired", "Pods that the workload is meant to have.";
+    Workload Waiting "kstatd_workload_pods_waiting",
+        "Pods of the workload with a container that waits to be started, by reason.";
+    Workload Requests "kstatd_workload_resource_requests",
+        "Requested resources of the containers of the workload's pods.";
+    Workload Limits "kstatd_workload_resource_limits",
+        "Resource limits of the containers of the workload's pods.";
+    Namespace Phases "kstatd_namespace_pods", "Pods of the namespace by phase.";
+    Namespace Ready "kstatd_namespace_pods_ready",
+        "Pods of the namespace that are ready to serve requests.";
+    Namespace Waiting "kstatd_namespace_pods_waiting",
+        "Pods of the namespace with a container that waits to be started, by reason.";
+    Namespace Requests "kstatd_namespace_resource_requests",
+        "Requested resources of the containers of the namespace's pods.";
+    Namespace Limits "kstatd_namespace_resource_limits",
+        "Resource limits of the containers of the namespace's pods.";
+    Node Phases "kstatd_kube_node_pods", "Pods of the node by phase.";
+    Node Ready "kstatd_kube_node_pods_ready", "Pods of the node that are ready to serve requests.";
+    Node Waiting "kstatd_kube_node_pods_waiting",
+        "Pods of the node with a container that waits to be started, by reason.";
+    Node Requests "kstatd_kube_node_resource_requests",
+        "Requested resources of the containers of the node's pods.";
+    Node Limits "kstatd_kube_node_resource_limits",
+        "Resource limits of the containers of the node's pods.";
+};
 
 impl WorkloadFamily {
     /// Returns the label names, in order.
-    #[must_use]
     pub fn labels(&self) -> Vec<&'static str> {
         let identity: &[_] = match self.subject {
             Subject::Pod => &["namespace", "pod", "uid", "node", "workload", "workload_type"],

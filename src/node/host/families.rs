@@ -3,97 +3,46 @@
 use super::pressure::Pressure;
 use super::procfs::{Stalls, TICKS};
 use super::usage::{Gap, NameUsage};
-use crate::exposition::family::{Family, Kind};
-
-/// A family of figures of processes, labelled with their name.
-struct Row {
-    name: &'static str,
-    help: &'static str,
-    kind: Kind,
-    value: fn(&NameUsage) -> Option<f64>,
-}
-
-const fn counter(
-    name: &'static str,
-    help: &'static str,
-    value: fn(&NameUsage) -> Option<f64>,
-) -> Row {
-    Row { name, help, kind: Kind::Counter, value }
-}
-
-const fn gauge(
-    name: &'static str,
-    help: &'static str,
-    value: fn(&NameUsage) -> Option<f64>,
-) -> Row {
-    Row { name, help, kind: Kind::Gauge, value }
-}
+use crate::exposition::family::{Family, FamilyRow, family_rows};
 
 /// Returns a sum unless a process lacks this figure: a partial sum would be wrong.
 fn complete(usage: &NameUsage, gap: Gap, total: Option<u64>) -> Option<f64> {
     total.filter(|_| usage.lacking(gap) == 0).map(|total| total as f64)
 }
 
-/// A family of pressure, labelled with the resource.
-struct PressureRow {
-    name: &'static str,
-    help: &'static str,
-    value: fn(&Stalls) -> Option<u64>,
-}
+/// Families of pressure, labelled with the resource.
+static PRESSURE: &[FamilyRow<fn(&Stalls) -> Option<u64>>] = family_rows! {
+    Counter "kstatd_node_pressure_full_seconds_total",
+        "Time in which all tasks of the host waited for the resource, since boot.": |of| of.full;
+    Counter "kstatd_node_pressure_some_seconds_total",
+        "Time in which at least one task of the host waited for the resource, since boot.": |of| of.some;
+};
 
-static PRESSURE: [PressureRow; 2] = [
-    PressureRow {
-        name: "kstatd_node_pressure_full_seconds_total",
-        help: "Time in which all tasks of the host waited for the resource, since boot.",
-        value: |of| of.full,
-    },
-    PressureRow {
-        name: "kstatd_node_pressure_some_seconds_total",
-        help: "Time in which at least one task of the host waited for the resource, since boot.",
-        value: |of| of.some,
-    },
-];
-
-static PROCESSES: [Row; 8] = [
-    counter(
-        "kstatd_node_process_context_switches_total",
-        "Context switches of the processes with this name.",
-        |usage| complete(usage, Gap::Threads, Some(usage.totals.switches)),
-    ),
-    counter(
-        "kstatd_node_process_cpu_seconds_total",
-        "User and system CPU time of the processes with this name, in seconds.",
-        |usage| Some(usage.totals.cpu as f64 / TICKS),
-    ),
-    counter(
-        "kstatd_node_process_read_bytes_total",
-        "Bytes that the processes with this name caused to be read from disks.",
-        |usage| complete(usage, Gap::Io, usage.totals.read),
-    ),
-    gauge(
-        "kstatd_node_process_resident_memory_bytes",
-        "Resident memory of the processes with this name, in bytes.",
-        |usage| usage.memory().map(|bytes| bytes as f64),
-    ),
-    gauge(
-        "kstatd_node_process_threads",
-        "Number of threads of the processes with this name.",
-        |usage| usage.threads().map(|threads| threads as f64),
-    ),
-    counter(
-        "kstatd_node_process_wakeups_total",
-        "Voluntary context switches of the processes with this name; each was followed by a wake-up.",
-        |usage| complete(usage, Gap::Threads, Some(usage.totals.wakeups)),
-    ),
-    counter(
-        "kstatd_node_process_written_bytes_total",
-        "Bytes that the processes with this name caused to be written to disks.",
-        |usage| complete(usage, Gap::Io, usage.totals.written),
-    ),
-    gauge("kstatd_node_processes", "Number of processes with this name.", |usage| {
-        Some(usage.processes() as f64)
-    }),
-];
+/// Families of figures of processes, labelled with their name.
+static PROCESSES: &[FamilyRow<fn(&NameUsage) -> Option<f64>>] = family_rows! {
+    Counter "kstatd_node_process_context_switches_total",
+        "Context switches of the processes with this name.":
+        |usage| complete(usage, Gap::Threads, Some(usage.totals.switches));
+    Counter "kstatd_node_process_cpu_seconds_total",
+        "User and system CPU time of the processes with this name, in seconds.":
+        |usage| Some(usage.totals.cpu as f64 / TICKS);
+    Counter "kstatd_node_process_read_bytes_total",
+        "Bytes that the processes with this name caused to be read from disks.":
+        |usage| complete(usage, Gap::Io, usage.totals.read);
+    Gauge "kstatd_node_process_resident_memory_bytes",
+        "Resident memory of the processes with this name, in bytes.":
+        |usage| usage.memory().map(|bytes| bytes as f64);
+    Gauge "kstatd_node_process_threads", "Number of threads of the processes with this name.":
+        |usage| usage.threads().map(|threads| threads as f64);
+    Counter "kstatd_node_process_wakeups_total",
+        "Voluntary context switches of the processes with this name; each was followed by a wake-up.":
+        |usage| complete(usage, Gap::Threads, Some(usage.totals.wakeups));
+    Counter "kstatd_node_process_written_bytes_total",
+        "Bytes that the processes with this name caused to be written to disks.":
+        |usage| complete(usage, Gap::Io, usage.totals.written);
+    Gauge "kstatd_node_processes", "Number of processes with this name.":
+        |usage| Some(usage.processes() as f64);
+};
 
 /// Returns the names of all families.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
@@ -105,14 +54,14 @@ pub(super) fn collect<'a>(
     names: impl Iterator<Item = (&'a String, &'a NameUsage)> + Clone,
     pressure: &Pressure,
 ) -> Vec<Family> {
-    let seconds = |row: &PressureRow| {
+    let seconds = |row: &FamilyRow<fn(&Stalls) -> Option<u64>>| {
         let series = pressure
             .stalls
             .iter()
             .filter_map(|(resource, stalls)| Some((*resource, (row.value)(stalls)? as f64 / 1e6)));
-        Family::by(row.name, row.help, Kind::Counter, "resource", series)
+        Family::by(row.name, row.help, row.kind, "resource", series)
     };
-    let figures = |row: &Row| {
+    let figures = |row: &FamilyRow<fn(&NameUsage) -> Option<f64>>| {
         let seen = names.clone().filter(|(_, usage)| usage.was_seen);
         let series = seen.filter_map(|(name, usage)| Some((name.as_str(), (row.value)(usage)?)));
         Family::by(row.name, row.help, row.kind, "name", series)

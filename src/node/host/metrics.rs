@@ -4,34 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::usage::{Gap, NameUsage};
-use crate::telemetry::Recorder;
-use crate::telemetry::metric::{Counter, Gauge, Labelled, Row};
+use crate::telemetry::metric::{Counter, Gauge, Labelled, own_metrics};
 
-/// Counters of readings, and the number of processes without figures.
-#[derive(Clone)]
-pub(crate) struct HostMetrics {
-    pub(super) cpu: Gauge,
-    pub(super) readings: Counter,
-    pub(super) scans: Counter,
-    /// The time of the last reading, in Unix seconds.
-    pub(super) last_reading: Gauge,
-    unreadable: Labelled<Gauge, 1>,
-    skipped: Gauge,
-    /// The gaps that were logged and still exist.
-    logged: Arc<Mutex<BTreeSet<Gap>>>,
-}
-
-impl Default for HostMetrics {
-    fn default() -> Self {
-        Self {
-            cpu: Gauge::default(),
-            readings: Counter::default(),
-            scans: Counter::default(),
-            last_reading: Gauge::default(),
-            unreadable: Labelled::new(["file"]),
-            skipped: Gauge::default(),
-            logged: Arc::default(),
-        }
+own_metrics! {
+    /// Counters of readings, and the number of processes without figures.
+    #[derive(Clone)]
+    pub(crate) struct HostMetrics {
+        gauge pub(super) last_reading: Gauge = "kstatd_node_proc_last_reading_timestamp_seconds",
+            "Unix time of the last reading of processes and pressure; 0 if there was none.";
+        counter pub(super) readings: Counter = "kstatd_node_proc_readings_total",
+            "Readings of processes and pressure, which scrapes cause.";
+        counter pub(super) cpu: Gauge = "kstatd_node_proc_reading_cpu_seconds_total",
+            "CPU time of readings and scans in seconds, at most 0.1% of a core.";
+        counter pub(super) scans: Counter = "kstatd_node_proc_scans_total",
+            "Scans of all processes for those with the names to report.";
+        gauge skipped: Gauge = "kstatd_node_proc_skipped_processes",
+            "Processes that are not reported because more than 64 have the same name.";
+        gauge unreadable: Labelled<Gauge, 1> ["file"] = "kstatd_node_proc_unreadable_processes",
+            "Processes of which a file in /proc cannot be read.";
+    }
+    state {
+        /// The gaps that were logged and still exist.
+        logged: Arc<Mutex<BTreeSet<Gap>>>,
     }
 }
 
@@ -49,42 +43,5 @@ impl HostMetrics {
             self.unreadable.with([file]).set(lacking as f64);
         }
         self.skipped.set(names.values().map(|usage| usage.skipped as f64).sum());
-    }
-
-    /// Registers the metrics.
-    pub(crate) fn register(&self, recorder: &mut Recorder) {
-        let cpu = self.cpu.clone();
-        recorder.rows([
-            Row::gauge(
-                "kstatd_node_proc_last_reading_timestamp_seconds",
-                "Unix time of the last reading of processes and pressure; 0 if there was none.",
-                self.last_reading.clone(),
-            ),
-            Row::counter(
-                "kstatd_node_proc_readings_total",
-                "Readings of processes and pressure, which scrapes cause.",
-                self.readings.clone(),
-            ),
-            Row::counter(
-                "kstatd_node_proc_reading_cpu_seconds_total",
-                "CPU time of readings and scans in seconds, at most 0.1% of a core.",
-                move || cpu.get(),
-            ),
-            Row::counter(
-                "kstatd_node_proc_scans_total",
-                "Scans of all processes for those with the names to report.",
-                self.scans.clone(),
-            ),
-            Row::gauge(
-                "kstatd_node_proc_skipped_processes",
-                "Processes that are not reported because more than 64 have the same name.",
-                self.skipped.clone(),
-            ),
-            Row::gauge(
-                "kstatd_node_proc_unreadable_processes",
-                "Processes of which a file in /proc cannot be read.",
-                self.unreadable.clone(),
-            ),
-        ]);
     }
 }

@@ -1,7 +1,6 @@
 //! Counters for the cost of a walk.
 
-use crate::telemetry::Recorder;
-use crate::telemetry::metric::{Counter, Gauge, Labelled, Row};
+use crate::telemetry::metric::{Counter, Gauge, Labelled, own_metrics};
 
 /// A system call that is counted separately.
 #[derive(Clone, Copy, Debug)]
@@ -16,108 +15,45 @@ pub(in crate::node) enum Call {
 /// The names of the system calls.
 const CALLS: [&str; 5] = ["openat", "fstatat", "getdents64", "close", "quotactl_fd"];
 
-/// The cost counters of a walk.
-#[derive(Clone)]
-pub(crate) struct WalkMetrics {
-    calls: Labelled<Counter, 1>,
-    by_call: [Counter; CALLS.len()],
-    pub(super) entries: Counter,
-    pub(super) bytes: Counter,
-    pub(super) unchanged: Counter,
-    pub(super) errors: Counter,
-    pub(super) passes: Counter,
-    pub(super) pauses: Counter,
-    pub(super) paused: Gauge,
-    pub(super) cpu: Gauge,
-    pub(super) memory: Gauge,
-    pub(super) skipped: Gauge,
-}
-
-impl Default for WalkMetrics {
-    fn default() -> Self {
-        let calls = Labelled::new(["call"]);
-        Self {
-            by_call: CALLS.map(|call| calls.with([call])),
-            calls,
-            entries: Counter::default(),
-            bytes: Counter::default(),
-            unchanged: Counter::default(),
-            errors: Counter::default(),
-            passes: Counter::default(),
-            pauses: Counter::default(),
-            paused: Gauge::default(),
-            cpu: Gauge::default(),
-            memory: Gauge::default(),
-            skipped: Gauge::default(),
-        }
+own_metrics! {
+    /// The cost counters of a walk.
+    #[derive(Clone)]
+    pub(crate) struct WalkMetrics {
+        counter pub(super) cpu: Gauge = "kstatd_node_walk_cpu_seconds_total",
+            "User and system CPU time of the walk thread in seconds.";
+        counter pub(super) bytes: Counter = "kstatd_node_walk_directory_bytes_total",
+            "Bytes of directory entries read by the walk.";
+        counter pub(super) entries: Counter = "kstatd_node_walk_entries_total",
+            "Files and directories examined by the walk.";
+        counter pub(super) errors: Counter = "kstatd_node_walk_errors_total",
+            "Directories that the walk could not read, or that are nested too deeply.";
+        gauge pub(super) memory: Gauge = "kstatd_node_walk_memory_bytes",
+            "Memory of the walk's cache in bytes, at most --walk-memory.";
+        counter pub(super) passes: Counter = "kstatd_node_walk_passes_total",
+            "Completed passes of the walk.";
+        counter pub(super) paused: Gauge = "kstatd_node_walk_paused_seconds_total",
+            "Time the walk paused because of IO pressure on the host.";
+        counter pub(super) pauses: Counter = "kstatd_node_walk_pauses_total",
+            "Pauses of the walk because of IO pressure on the host.";
+        gauge pub(super) skipped: Gauge = "kstatd_node_walk_skipped_entries",
+            "Directories and hard-linked files that the walk skips because --walk-memory is exhausted.";
+        counter calls: Labelled<Counter, 1> ["call"] = "kstatd_node_walk_system_calls_total",
+            "System calls made by the walk.";
+        counter pub(super) unchanged: Counter = "kstatd_node_walk_unchanged_directories_total",
+            "Directories skipped by the walk because they have not changed.";
     }
 }
 
 impl WalkMetrics {
-    /// Counts a call.
-    pub(in crate::node) fn count(&self, call: Call) {
-        self.by_call[call as usize].inc();
+    /// Creates the metrics, with a series for each system call.
+    pub(crate) fn new() -> Self {
+        let metrics = Self::default();
+        CALLS.iter().for_each(|call| drop(metrics.calls.with([call])));
+        metrics
     }
 
-    /// Registers the metrics.
-    pub(crate) fn register(&self, recorder: &mut Recorder) {
-        let (cpu, paused) = (self.cpu.clone(), self.paused.clone());
-        recorder.rows([
-            Row::counter(
-                "kstatd_node_walk_cpu_seconds_total",
-                "User and system CPU time of the walk thread in seconds.",
-                move || cpu.get(),
-            ),
-            Row::counter(
-                "kstatd_node_walk_directory_bytes_total",
-                "Bytes of directory entries read by the walk.",
-                self.bytes.clone(),
-            ),
-            Row::counter(
-                "kstatd_node_walk_entries_total",
-                "Files and directories examined by the walk.",
-                self.entries.clone(),
-            ),
-            Row::counter(
-                "kstatd_node_walk_errors_total",
-                "Directories that the walk could not read, or that are nested too deeply.",
-                self.errors.clone(),
-            ),
-            Row::gauge(
-                "kstatd_node_walk_memory_bytes",
-                "Memory of the walk's cache in bytes, at most --walk-memory.",
-                self.memory.clone(),
-            ),
-            Row::counter(
-                "kstatd_node_walk_passes_total",
-                "Completed passes of the walk.",
-                self.passes.clone(),
-            ),
-            Row::counter(
-                "kstatd_node_walk_paused_seconds_total",
-                "Time the walk paused because of IO pressure on the host.",
-                move || paused.get(),
-            ),
-            Row::counter(
-                "kstatd_node_walk_pauses_total",
-                "Pauses of the walk because of IO pressure on the host.",
-                self.pauses.clone(),
-            ),
-            Row::gauge(
-                "kstatd_node_walk_skipped_entries",
-                "Directories and hard-linked files that the walk skips because --walk-memory is exhausted.",
-                self.skipped.clone(),
-            ),
-            Row::counter(
-                "kstatd_node_walk_system_calls_total",
-                "System calls made by the walk.",
-                self.calls.clone(),
-            ),
-            Row::counter(
-                "kstatd_node_walk_unchanged_directories_total",
-                "Directories skipped by the walk because they have not changed.",
-                self.unchanged.clone(),
-            ),
-        ]);
+    /// Counts a call.
+    pub(in crate::node) fn count(&self, call: Call) {
+        self.calls.with([CALLS[call as usize]]).inc();
     }
 }

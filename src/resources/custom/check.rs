@@ -19,7 +19,6 @@ const TYPES: [&str; 4] = ["Gauge", "Info", "StateSet", "Count"];
 impl Config {
     /// Returns all problems, in the order of the file. Those that prevent metrics from being created are errors, the
     /// rest are warnings.
-    #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let built_in = built_in::families();
         let mut problems = Vec::new();
@@ -126,7 +125,7 @@ fn metric_problems(entry: &Entry, metric: &Metric, problems: &mut Vec<Problem>) 
         problems.push(Problem::error(class, metric.positions.kind.0, message, hint));
         return;
     };
-    let block_name = kind.block_name();
+    let block_name = kind.as_str();
     let Some(block) = kind.block(metric) else {
         problems.push(Problem::error(
             ProblemClass::InvalidOptions,

@@ -8,6 +8,7 @@ use super::mask::Mask;
 use super::number::{self, NumberError};
 use super::path::Path;
 use super::tree::Json;
+use crate::util::words::words;
 
 /// A compiled metric: its type and settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,12 +23,14 @@ pub(super) struct Extractor {
     list: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MetricType {
-    Gauge,
-    Info,
-    StateSet,
-    Count,
+words! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum MetricType {
+        Gauge = "gauge",
+        Info = "info",
+        StateSet = "stateSet",
+        Count = "count",
+    }
 }
 
 impl MetricType {
@@ -39,16 +42,6 @@ impl MetricType {
             "stateset" => Some(Self::StateSet),
             "count" => Some(Self::Count),
             _ => None,
-        }
-    }
-
-    /// Returns the key of the type's settings in the file.
-    pub(super) fn block_name(self) -> &'static str {
-        match self {
-            Self::Gauge => "gauge",
-            Self::Info => "info",
-            Self::StateSet => "stateSet",
-            Self::Count => "count",
         }
     }
 
@@ -91,7 +84,7 @@ impl Extractor {
     pub(super) fn compile(metric: &Metric) -> Result<Self, String> {
         let kind = MetricType::of(&metric.kind)
             .ok_or_else(|| format!("unknown metric type {:?}", metric.kind.to_lowercase()))?;
-        let name = kind.block_name();
+        let name = kind.as_str();
         let Some(block) = kind.block(metric) else {
             return Err(format!("type is {} and each.{name} is missing", metric.kind));
         };

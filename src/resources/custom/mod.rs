@@ -34,4 +34,4 @@ pub use program::CompileError;
 pub(crate) use render::template;
 pub use render::{Reason, ValueError, ValueErrors};
 pub use resolve::{DuplicatePolicy, Resolution, Resolved, resolve};
-pub use shape::Shape;
+pub use shape::{Shape, is_metadata};

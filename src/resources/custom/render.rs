@@ -15,6 +15,7 @@ use crate::cache::{CountedLabels, Rendered, Schema};
 use crate::exposition::{float, labels};
 use crate::resources::kind::{Renderer, Settings, UserLabelFamily, UserLabels};
 use crate::resources::series::MAX_TEXT;
+use crate::util::words::words;
 use crate::wire::view::{DecodeError, ObjectBytes};
 
 use super::definition::Definition;
@@ -24,26 +25,16 @@ use super::number::NumberError;
 use super::program::{CompiledMetric, Program};
 use super::tree::Json;
 
-/// The reason why a value has no series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reason {
-    /// The value is missing or null.
-    Nothing,
-    /// A string that is not a number.
-    NotANumber,
-    /// A list or map in place of a scalar, or another type in place of a string.
-    WrongType,
-}
-
-impl Reason {
-    /// Returns the reason as a label value.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::NotANumber => "not_a_number",
-            Self::WrongType => "wrong_type",
-        }
+words! {
+    /// The reason why a value has no series.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Reason {
+        /// The value is missing or null.
+        Nothing = "nothing",
+        /// A string that is not a number.
+        NotANumber = "not_a_number",
+        /// A list or map in place of a scalar, or another type in place of a string.
+        WrongType = "wrong_type",
     }
 }
 

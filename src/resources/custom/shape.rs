@@ -49,7 +49,6 @@ pub(super) struct DeadEnd {
 
 impl Shape {
     /// Returns the shape of objects with this `openAPIV3Schema`; `None` for a definition without one.
-    #[must_use]
     pub fn of_objects(schema: Option<&Value>) -> Self {
         let Some(schema) = schema.filter(|schema| schema.is_object()) else { return Self::Any };
         let mut shape = Self::of(schema, 0);
@@ -176,6 +175,11 @@ pub(super) fn follow<'s>(starts: Vec<&'s Shape>, path: &Path) -> Result<Vec<&'s 
 
 fn text() -> Shape {
     Shape::Scalar(Scalar { text: true, ..Scalar::default() })
+}
+
+/// Returns true for a member of the metadata of every object.
+pub fn is_metadata(name: &str) -> bool {
+    matches!(metadata(), Shape::Map(members, _) if members.contains_key(name))
 }
 
 /// Returns the ObjectMeta of apimachinery 0.36.

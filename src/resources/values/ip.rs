@@ -1,29 +1,20 @@
 //! The family of an IP address, by the rules of Go's `netip.ParseAddr`.
 
+use crate::util::words::words;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// An IP address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IpFamily {
-    /// IPv4; IPv4-mapped IPv6 addresses included.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl IpFamily {
-    /// Returns the family as a label value: `4` or `6`.
-    #[must_use]
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::V4 => "4",
-            Self::V6 => "6",
-        }
+words! {
+    /// An IP address family.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum IpFamily {
+        /// IPv4; IPv4-mapped IPv6 addresses included.
+        V4 = "4",
+        /// IPv6.
+        V6 = "6",
     }
 }
 
 /// Returns the family of `address`, `None` if it is not an address. An IPv6 address may have a zone (`fe80::1%eth0`).
-#[must_use]
 pub fn family(address: &str) -> Option<IpFamily> {
     let (address, zone) = match address.split_once('%') {
         Some((address, zone)) => (address, Some(zone)),

@@ -1,5 +1,6 @@
 //! The events and errors that the parser reports.
 
+use crate::util::words::words;
 use std::borrow::Cow;
 
 /// The optional parts of the grammar.
@@ -75,61 +76,30 @@ pub const MAX_TAGS: usize = 1_000;
 /// the same for any weight. The limit keeps one absurd rate from outweighing everything else in the series.
 pub const MAX_WEIGHT: u64 = 1_000_000_000;
 
-/// The reason for rejecting a sample or a line: the label `reason` of `statsd_exporter_sample_errors_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum SampleError {
-    /// The line has no colon, has no name or is not UTF-8.
-    MalformedLine,
-    /// The line has tags in the name and a DogStatsD tag section.
-    MixedTaggingStyles,
-    /// There is no `|` after the colon.
-    NotEnoughPartsAfterColon,
-    /// There are several values, but the type is not `ms`, `h` or `d`.
-    InvalidExtendedAggregateType,
-    /// There are too few, too many or empty sections.
-    MalformedComponent,
-    /// The value is not a number.
-    MalformedValue,
-    /// The sample rate is not a number, or a section is unknown.
-    InvalidSampleFactor,
-    /// A section begins with `c` but is not `c:` and an ID.
-    MalformedContainerId,
-    /// The metric type is unknown.
-    IllegalEvent,
-    /// There are more than [`MAX_TAGS`] tags.
-    TooManyTags,
-}
-
-impl SampleError {
-    /// All reasons in the order of their discriminants: `ALL[reason as usize] == reason`.
-    pub const ALL: [Self; 10] = [
-        Self::MalformedLine,
-        Self::MixedTaggingStyles,
-        Self::NotEnoughPartsAfterColon,
-        Self::InvalidExtendedAggregateType,
-        Self::MalformedComponent,
-        Self::MalformedValue,
-        Self::InvalidSampleFactor,
-        Self::MalformedContainerId,
-        Self::IllegalEvent,
-        Self::TooManyTags,
-    ];
-
-    /// Returns the value of the label `reason`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::MalformedLine => "malformed_line",
-            Self::MixedTaggingStyles => "mixed_tagging_styles",
-            Self::NotEnoughPartsAfterColon => "not_enough_parts_after_colon",
-            Self::InvalidExtendedAggregateType => "invalid_extended_aggregate_type",
-            Self::MalformedComponent => "malformed_component",
-            Self::MalformedValue => "malformed_value",
-            Self::InvalidSampleFactor => "invalid_sample_factor",
-            Self::MalformedContainerId => "malformed_container_id",
-            Self::IllegalEvent => "illegal_event",
-            Self::TooManyTags => "too_many_tags",
-        }
+words! {
+    /// The reason for rejecting a sample or a line: the label `reason` of `statsd_exporter_sample_errors_total`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum SampleError {
+        /// The line has no colon, has no name or is not UTF-8.
+        MalformedLine = "malformed_line",
+        /// The line has tags in the name and a DogStatsD tag section.
+        MixedTaggingStyles = "mixed_tagging_styles",
+        /// There is no `|` after the colon.
+        NotEnoughPartsAfterColon = "not_enough_parts_after_colon",
+        /// There are several values, but the type is not `ms`, `h` or `d`.
+        InvalidExtendedAggregateType = "invalid_extended_aggregate_type",
+        /// There are too few, too many or empty sections.
+        MalformedComponent = "malformed_component",
+        /// The value is not a number.
+        MalformedValue = "malformed_value",
+        /// The sample rate is not a number, or a section is unknown.
+        InvalidSampleFactor = "invalid_sample_factor",
+        /// A section begins with `c` but is not `c:` and an ID.
+        MalformedContainerId = "malformed_container_id",
+        /// The metric type is unknown.
+        IllegalEvent = "illegal_event",
+        /// There are more than [`MAX_TAGS`] tags.
+        TooManyTags = "too_many_tags",
     }
 }
 
@@ -139,17 +109,17 @@ pub trait Sink {
     /// for each event type and resolve a line with many values once per type.
     fn event(&mut self, event: &Event<'_>);
     /// Reports the beginning of a sample, valid or not (`statsd_exporter_samples_total`).
-    fn sample(&mut self);
+    fn sample(&mut self) {}
     /// Reports `count` errors with one reason (`statsd_exporter_sample_errors_total`).
-    fn sample_error(&mut self, reason: SampleError, count: u64);
+    fn sample_error(&mut self, _reason: SampleError, _count: u64) {}
     /// Reports `count` rejected tags (`statsd_exporter_tag_errors_total`).
-    fn tag_errors(&mut self, count: u64);
+    fn tag_errors(&mut self, _count: u64) {}
     /// Reports that a sample has at least one label (`statsd_exporter_tags_total`).
-    fn tags(&mut self);
+    fn tags(&mut self) {}
     /// Reports that the line looks like a DogStatsD event (`_e{`) and contains no valid sample. Called after
     /// the errors of the line.
-    fn dogstatsd_event(&mut self);
+    fn dogstatsd_event(&mut self) {}
     /// Reports that the line looks like a DogStatsD service check (`_sc|`) and contains no valid sample.
     /// Called after the errors of the line.
-    fn dogstatsd_service_check(&mut self);
+    fn dogstatsd_service_check(&mut self) {}
 }

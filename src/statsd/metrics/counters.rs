@@ -9,6 +9,7 @@ use super::examples::{EventSampler, Examples};
 use super::rule_hits::HitTally;
 use crate::statsd::line::{EventKind, SampleError};
 use crate::statsd::series::registry::Rejection;
+use crate::util::words::words;
 
 /// The maximum number of (type, name) pairs in `events_conflict_total`. Further names are counted together.
 pub(crate) const MAX_CONFLICT_NAMES: usize = 10_000;
@@ -20,50 +21,35 @@ pub(crate) const ELLIPSIS: &str = "...";
 /// The name under which further conflicts are counted.
 pub(crate) const OTHER_NAMES: &str = "_other";
 
-/// The source of lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Listener {
-    /// UDP datagrams.
-    Udp,
-    /// TCP connections.
-    Tcp,
-    /// Unix datagrams.
-    Unixgram,
-    /// Lines passed in by a function call.
-    Direct,
-    /// Lines that another replica received.
-    Peer,
-}
-
-impl Listener {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Udp, Self::Tcp, Self::Unixgram, Self::Direct, Self::Peer];
-
-    /// Returns the value of the label `listener`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Udp => "udp",
-            Self::Tcp => "tcp",
-            Self::Unixgram => "unixgram",
-            Self::Direct => "direct",
-            Self::Peer => "peer",
-        }
+words! {
+    /// The source of lines.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Listener {
+        /// UDP datagrams.
+        Udp = "udp",
+        /// TCP connections.
+        Tcp = "tcp",
+        /// Unix datagrams.
+        Unixgram = "unixgram",
+        /// Lines passed in by a function call.
+        Direct = "direct",
+        /// Lines that another replica received.
+        Peer = "peer",
     }
 }
 
-/// The type of an event: the label `type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum EventType {
-    Counter,
-    Gauge,
-    Observer,
-    Set,
+words! {
+    /// The type of an event: the label `type`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub(crate) enum EventType {
+        Counter = "counter",
+        Gauge = "gauge",
+        Observer = "observer",
+        Set = "set",
+    }
 }
 
 impl EventType {
-    pub(crate) const ALL: [Self; 4] = [Self::Counter, Self::Gauge, Self::Observer, Self::Set];
-
     pub(crate) const fn of(event: EventKind<'_>) -> Self {
         match event {
             EventKind::Counter => Self::Counter,
@@ -72,37 +58,18 @@ impl EventType {
             EventKind::Set(_) => Self::Set,
         }
     }
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Observer => "observer",
-            Self::Set => "set",
-        }
-    }
 }
 
-/// The outcome of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LineOutcome {
-    /// The line is empty.
-    Empty,
-    /// The line has at least one sample.
-    Sampled,
-    /// The line was rejected before its first sample.
-    Rejected,
-}
-
-impl LineOutcome {
-    pub(crate) const ALL: [Self; 3] = [Self::Empty, Self::Sampled, Self::Rejected];
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Empty => "empty",
-            Self::Sampled => "sampled",
-            Self::Rejected => "refused",
-        }
+words! {
+    /// The outcome of a line.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum LineOutcome {
+        /// The line is empty.
+        Empty = "empty",
+        /// The line has at least one sample.
+        Sampled = "sampled",
+        /// The line was rejected before its first sample.
+        Rejected = "refused",
     }
 }
 
@@ -238,12 +205,8 @@ impl Tally {
 
 pub(crate) type Counters<const N: usize> = [AtomicU64; N];
 
-pub(crate) const fn counters<const N: usize>() -> Counters<N> {
-    [const { AtomicU64::new(0) }; N]
-}
-
 /// The counters of all threads.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) counts: Counters<COUNTS>,
     pub(crate) events: Counters<{ EventType::ALL.len() }>,
@@ -279,39 +242,6 @@ pub(crate) struct Metrics {
     pub(crate) key_evictions: AtomicU64,
     pub(crate) read_errors: Counters<{ Listener::ALL.len() }>,
     pub(crate) truncated: Counters<{ Listener::ALL.len() }>,
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self {
-            counts: counters(),
-            events: counters(),
-            errors: counters(),
-            lines: [const { counters() }; Listener::ALL.len()],
-            samples: counters(),
-            conflicts: Mutex::default(),
-            examples: Examples::default(),
-            tcp_connections: AtomicU64::new(0),
-            tcp_connection_errors: AtomicU64::new(0),
-            tcp_too_long_lines: AtomicU64::new(0),
-            tcp_open: AtomicI64::new(0),
-            tcp_displaced: AtomicU64::new(0),
-            tcp_idle: AtomicU64::new(0),
-            receiver_restarts: AtomicU64::new(0),
-            expiry_restarts: AtomicU64::new(0),
-            accept_errors: AtomicU64::new(0),
-            reloads_ok: AtomicU64::new(0),
-            reloads_failed: AtomicU64::new(0),
-            loaded_mappings: AtomicU64::new(0),
-            mapping_loaded: AtomicBool::new(false),
-            mapping_loaded_at: AtomicU64::new(0),
-            mapping_error: Mutex::default(),
-            cached_keys: AtomicI64::new(0),
-            key_evictions: AtomicU64::new(0),
-            read_errors: counters(),
-            truncated: counters(),
-        }
-    }
 }
 
 /// Adds one to a counter.

@@ -1,13 +1,14 @@
 //! The metric families that the StatsD pipeline exposes about itself: those of statsd_exporter, with its
 //! names and meaning, and our own.
 
-use std::sync::PoisonError;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, PoisonError};
 
 use super::counters::{Count, Counters, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
 use super::largest_families::series_by_family;
 use super::rule_hits::RuleHits;
-use crate::exposition::family::{Family, Kind, Series};
+use crate::exposition::family::{Family, FamilyRow, Series, Value, family_rows};
 use crate::statsd::line::SampleError;
 use crate::statsd::relay::Relay;
 use crate::statsd::series::budget_violations::{Violation, ViolationLog};
@@ -49,539 +50,282 @@ pub(crate) struct FamilyInputs<'a> {
     pub(crate) violations: &'a ViolationLog,
 }
 
-fn budget_violations(violations: &[Violation]) -> Family {
-    let series = violations.iter().map(|violation| {
-        let labels = [
-            ("action", violation.action.as_str()),
-            ("label", &*violation.label),
-            ("limit", violation.limit.as_str()),
-            ("metric_name", &*violation.metric),
-        ];
-        Series::new(&labels, violation.times as f64)
-    });
-    Family {
-        name: "kstatd_statsd_over_budget_total",
-        help: "Label sets over a budget, by the action taken. Counted when a line with an unknown key arrives.",
-        kind: Kind::Counter,
-        series: series.collect(),
-    }
-    .sorted()
-}
+/// A family with the function that returns its series.
+type Row = FamilyRow<fn(&Metrics, &FamilyInputs<'_>) -> Vec<Series>>;
 
-/// The sorted names of the families of [`Metrics::original`] and [`Metrics::additional`].
-const OWN_NAMES: &[&str] = &[
-    "kstatd_statsd_accept_errors_total",
-    "kstatd_statsd_dogstatsd_events_total",
-    "kstatd_statsd_dogstatsd_service_checks_total",
-    "kstatd_statsd_expired_series_total",
-    "kstatd_statsd_family_series",
-    "kstatd_statsd_help_mismatches_total",
-    "kstatd_statsd_hidden_families_total",
-    "kstatd_statsd_kernel_drops_total",
-    "kstatd_statsd_key_evictions_total",
-    "kstatd_statsd_lines_total",
-    "kstatd_statsd_mapping_last_reload_success_timestamp_seconds",
-    "kstatd_statsd_mapping_last_reload_successful",
-    "kstatd_statsd_over_budget_total",
-    "kstatd_statsd_read_errors_total",
-    "kstatd_statsd_receive_buffer_bytes",
-    "kstatd_statsd_rejected_samples_total",
-    "kstatd_statsd_relay_dropped_lines_total",
-    "kstatd_statsd_relay_errors_total",
-    "kstatd_statsd_rule_hits_total",
-    "kstatd_statsd_samples_total",
-    "kstatd_statsd_series",
-    "kstatd_statsd_tcp_closed_connections_total",
-    "kstatd_statsd_tcp_open_connections",
-    "kstatd_statsd_thread_restarts_total",
-    "kstatd_statsd_truncated_datagrams_total",
-    "statsd_exporter_build_info",
-    "statsd_exporter_config_reloads_total",
-    "statsd_exporter_event_queue_flushed_total",
-    "statsd_exporter_events_actions_total",
-    "statsd_exporter_events_conflict_total",
-    "statsd_exporter_events_error_total",
-    "statsd_exporter_events_total",
-    "statsd_exporter_events_unmapped_total",
-    "statsd_exporter_lines_total",
-    "statsd_exporter_loaded_mappings",
-    "statsd_exporter_metrics_total",
-    "statsd_exporter_relay_lines_relayed_total",
-    "statsd_exporter_relay_long_lines_total",
-    "statsd_exporter_relay_packets_total",
-    "statsd_exporter_sample_errors_total",
-    "statsd_exporter_samples_total",
-    "statsd_exporter_tag_errors_total",
-    "statsd_exporter_tags_total",
-    "statsd_exporter_tcp_connection_errors_total",
-    "statsd_exporter_tcp_connections_total",
-    "statsd_exporter_tcp_too_long_lines_total",
-    "statsd_exporter_udp_packet_drops_total",
-    "statsd_exporter_udp_packets_total",
-    "statsd_exporter_unixgram_packets_total",
-    "statsd_metric_mapper_cache_gets_total",
-    "statsd_metric_mapper_cache_hits_total",
-    "statsd_metric_mapper_cache_length",
+/// The families of statsd_exporter, with its names, labels and meaning.
+const ORIGINAL: &[Row] = family_rows! {
+    Gauge "statsd_exporter_build_info", "Build information; always 1.": |_, _| vec![build::series(&[])];
+    Counter "statsd_exporter_config_reloads_total", "Reloads of the mapping file, by outcome.":
+        |of, _| {
+            let reloads = [("success", &of.reloads_ok), ("failure", &of.reloads_failed)];
+            nonzero(by("outcome", reloads.map(|(outcome, n)| (outcome, get(n)))))
+        };
+    Counter "statsd_exporter_event_queue_flushed_total",
+        "Always 0: events are applied as they arrive, without a queue.": |_, _| one(0.0);
+    Counter "statsd_exporter_events_actions_total", "Events that matched a rule, by the rule's action.":
+        |of, _| nonzero(of.by_count("action", &[("map", Count::ActionMap), ("drop", Count::ActionDrop)]));
+    Counter "statsd_exporter_events_conflict_total",
+        "Events rejected because their metric conflicts with an existing one.":
+        |of, _| conflicts_by_name(of);
+    Counter "statsd_exporter_events_error_total", "Events that could not become a sample, by reason.":
+        |of, _| nonzero(of.by_count("reason", &EVENT_ERRORS));
+    Counter "statsd_exporter_events_total", "Events applied to a metric, by type.":
+        |of, _| nonzero(by("type", EventType::ALL.map(EventType::as_str).into_iter().zip(of.events.iter().map(get))));
+    Counter "statsd_exporter_events_unmapped_total", "Events that no rule matched.":
+        |of, _| of.one(Count::Unmapped);
+    Counter "statsd_exporter_lines_total", "Lines received, including empty ones.":
+        |of, _| one(of.lines(None) as f64);
+    Gauge "statsd_exporter_loaded_mappings", "Rules of the mapping in use.":
+        |of, _| one(get(&of.loaded_mappings));
+    Gauge "statsd_exporter_metrics_total",
+        "Combinations of metric name and label names created since the start, by type.":
+        |_, inputs| nonzero(by_kind(&inputs.registry.pairs));
+    Counter "statsd_exporter_relay_lines_relayed_total", "Lines sent by the relay and not refused.":
+        |_, inputs| by_target(inputs, |relay| get(&relay.counts.relayed_lines));
+    Counter "statsd_exporter_relay_long_lines_total", "Lines too long to be relayed.":
+        |of, inputs| by_target(inputs, |_| of.count(Count::RelayLongLines) as f64);
+    Counter "statsd_exporter_relay_packets_total", "Datagrams sent by the relay, including failed ones.":
+        |_, inputs| by_target(inputs, |relay| get(&relay.counts.packets));
+    Counter "statsd_exporter_sample_errors_total", "Lines and samples rejected by the parser, by reason.":
+        |of, _| nonzero(by("reason", SampleError::ALL.map(SampleError::as_str).into_iter().zip(of.errors.iter().map(get))));
+    Counter "statsd_exporter_samples_total", "Samples found in lines, including invalid ones.":
+        |of, _| of.one(Count::Samples);
+    Counter "statsd_exporter_tag_errors_total", "Tags rejected by the parser.":
+        |of, _| of.one(Count::TagErrors);
+    Counter "statsd_exporter_tags_total", "Samples with labels.": |of, _| of.one(Count::Tags);
+    Counter "statsd_exporter_tcp_connection_errors_total", "TCP connections that ended in a read error.":
+        |of, _| one(get(&of.tcp_connection_errors));
+    Counter "statsd_exporter_tcp_connections_total", "TCP connections accepted.":
+        |of, _| one(get(&of.tcp_connections));
+    Counter "statsd_exporter_tcp_too_long_lines_total", "Lines too long for TCP; each closed its connection.":
+        |of, _| one(get(&of.tcp_too_long_lines));
+    Counter "statsd_exporter_udp_packet_drops_total",
+        "UDP datagrams the kernel dropped because a socket's buffer was full.":
+        |_, inputs| {
+            let udp = inputs.sockets.iter().filter(|socket| socket.listener == Listener::Udp);
+            one(udp.map(|socket| socket.dropped as f64).sum())
+        };
+    Counter "statsd_exporter_udp_packets_total", "UDP datagrams received.":
+        |of, _| of.one(Count::UdpPackets);
+    Counter "statsd_exporter_unixgram_packets_total", "Unix datagrams received.":
+        |of, _| of.one(Count::UnixgramPackets);
+    // Misses are read before gets, and hits before the family of gets, so that neither exceeds it.
+    Counter "statsd_metric_mapper_cache_hits_total",
+        "Events whose mapping was cached from an earlier line or value.":
+        |of, _| {
+            let misses = of.count(Count::CacheMisses);
+            one((of.count(Count::CacheGets) - misses) as f64)
+        };
+    Counter "statsd_metric_mapper_cache_gets_total", "Events that needed the mapping of their name.":
+        |of, _| of.one(Count::CacheGets);
+    Gauge "statsd_metric_mapper_cache_length",
+        "Entries of the key cache, which finds the series of a line without the mapper.":
+        |of, _| one(of.cached_keys.load(Ordering::Relaxed).max(0) as f64);
+};
+
+/// The families that statsd_exporter does not have.
+const ADDITIONAL: &[Row] = family_rows! {
+    Counter "kstatd_statsd_accept_errors_total", "Failed accepts of TCP connections.":
+        |of, _| one(get(&of.accept_errors));
+    Counter "kstatd_statsd_dogstatsd_events_total",
+        "Lines that are DogStatsD events, which are not metrics.": |of, _| of.one(Count::DogstatsdEvents);
+    Counter "kstatd_statsd_dogstatsd_service_checks_total",
+        "Lines that are DogStatsD service checks, which are not metrics.":
+        |of, _| of.one(Count::DogstatsdServiceChecks);
+    Counter "kstatd_statsd_expired_series_total", "Series that have expired, by type.":
+        |_, inputs| by_kind(&inputs.registry.expired);
+    Gauge "kstatd_statsd_family_series",
+        "Live series of the 50 largest families; all others are counted as \"other\".":
+        |_, inputs| {
+            let families = series_by_family(inputs.families);
+            by("family", families.into_iter().map(|(name, series)| (name, series as f64)))
+        };
+    Counter "kstatd_statsd_help_mismatches_total",
+        "Series added to a family with a different help text; the family keeps its first one.":
+        |_, inputs| one(get(&inputs.registry.help_mismatches));
+    Counter "kstatd_statsd_hidden_families_total",
+        "Families hidden because a reload gave their name to another metric of the exposition.":
+        |_, inputs| one(get(&inputs.registry.hidden));
+    Counter "kstatd_statsd_kernel_drops_total",
+        "Datagrams that the kernel dropped because the receive buffer was full.":
+        |_, inputs| by_socket(inputs, |socket| Some(socket.dropped as f64));
+    Counter "kstatd_statsd_key_evictions_total", "Live entries evicted from the key cache.":
+        |of, _| one(get(&of.key_evictions));
+    Counter "kstatd_statsd_lines_total",
+        "Lines by listener and outcome; they add up to statsd_exporter_lines_total.":
+        |of, _| lines_by_outcome(of);
+    Gauge "kstatd_statsd_mapping_last_reload_success_timestamp_seconds",
+        "Unix time of the last successful load of the mapping file.":
+        |of, inputs| by("filename", inputs.mapping_file.map(|file| (file, get(&of.mapping_loaded_at) / 1e3)));
+    Gauge "kstatd_statsd_mapping_last_reload_successful",
+        "1 if the last load of the mapping file succeeded.":
+        |of, inputs| {
+            let loaded = of.mapping_loaded.load(Ordering::Relaxed);
+            by("filename", inputs.mapping_file.map(|file| (file, f64::from(loaded))))
+        };
+    Counter "kstatd_statsd_over_budget_total",
+        "Label sets over a budget, by the action taken. Counted when a line with an unknown key arrives.":
+        |_, inputs| inputs.violations.all().iter().map(budget_violation).collect();
+    Counter "kstatd_statsd_read_errors_total", "Failed reads from a socket, which is then reopened.":
+        |of, _| by_listener(&of.read_errors);
+    Gauge "kstatd_statsd_receive_buffer_bytes",
+        "Receive buffer of a socket as granted by the kernel, including its bookkeeping.":
+        |_, inputs| by_socket(inputs, |socket| socket.receive_buffer.map(|bytes| bytes as f64));
+    Counter "kstatd_statsd_rejected_samples_total", "Samples rejected by the registry, by reason.":
+        |of, _| of.by_outcome("reason", Rejection::ALL.into_iter().map(SampleOutcome::Rejected));
+    Counter "kstatd_statsd_relay_dropped_lines_total",
+        "Lines not relayed because the queue was full or their datagram was not sent or was refused.":
+        |_, inputs| by_target(inputs, |relay| get(&relay.counts.dropped_lines));
+    Counter "kstatd_statsd_relay_errors_total",
+        "Relay datagrams not sent or refused, and failed look-ups of the target.":
+        |_, inputs| by_target(inputs, |relay| get(&relay.counts.errors));
+    Counter "kstatd_statsd_rule_hits_total",
+        "Events that matched a mapping rule, including dropped events.":
+        |_, inputs| by("rule", inputs.rules.iter().map(|(rule, events)| (rule, events as f64)));
+    Counter "kstatd_statsd_samples_total",
+        "Samples by outcome; the outcomes add up to statsd_exporter_samples_total.":
+        |of, _| of.by_outcome("outcome", SampleOutcome::all());
+    Gauge "kstatd_statsd_series", "Live series, by type.": |_, inputs| by_kind(&inputs.registry.live);
+    Counter "kstatd_statsd_tcp_closed_connections_total",
+        "TCP connections closed because their file descriptors were needed or because they were idle.":
+        |of, _| by("reason", [("displaced", get(&of.tcp_displaced)), ("idle", get(&of.tcp_idle))]);
+    Gauge "kstatd_statsd_tcp_open_connections", "Open TCP connections.":
+        |of, _| one(of.tcp_open.load(Ordering::Relaxed).max(0) as f64);
+    Counter "kstatd_statsd_thread_restarts_total", "Threads restarted after a panic.":
+        |of, inputs| {
+            let relay = inputs.relay.map(|relay| ("relay", get(&relay.counts.restarts)));
+            let own = [("expiry", &of.expiry_restarts), ("intake", &of.receiver_restarts)];
+            by("thread", own.map(|(thread, restarts)| (thread, get(restarts))).into_iter().chain(relay))
+        };
+    Counter "kstatd_statsd_truncated_datagrams_total", "Datagrams truncated because they were too long.":
+        |of, _| by_listener(&of.truncated);
+};
+
+/// The reasons of `statsd_exporter_events_error_total`.
+const EVENT_ERRORS: [(&str, Count); 5] = [
+    ("empty_metric_name", Count::EmptyName),
+    ("illegal_negative_counter", Count::NegativeCounter),
+    ("invalid_metric_name", Count::InvalidName),
+    ("invalid_label_name", Count::InvalidLabel),
+    ("series_limit", Count::SeriesLimit),
 ];
 
 /// Returns true if `name` is one of the StatsD pipeline's own metrics.
 #[must_use]
 pub fn is_own_name(name: &str) -> bool {
-    OWN_NAMES.binary_search(&name).is_ok()
+    static NAMES: LazyLock<HashSet<&str>> =
+        LazyLock::new(|| ORIGINAL.iter().chain(ADDITIONAL).map(|row| row.name).collect());
+    NAMES.contains(name)
 }
 
 impl Metrics {
-    fn errors_by_reason(&self) -> Family {
-        Family::by(
-            "statsd_exporter_events_error_total",
-            "Events that could not become a sample, by reason.",
-            Kind::Counter,
-            "reason",
-            [
-                ("empty_metric_name", Count::EmptyName),
-                ("illegal_negative_counter", Count::NegativeCounter),
-                ("invalid_metric_name", Count::InvalidName),
-                ("invalid_label_name", Count::InvalidLabel),
-                ("series_limit", Count::SeriesLimit),
-            ]
-            .map(|(reason, count)| (reason, self.count(count) as f64)),
-        )
-        .nonzero()
-    }
-
-    fn conflicts_by_name(&self) -> Family {
-        let conflicts = self.conflicts.lock().unwrap_or_else(PoisonError::into_inner);
-        let series = conflicts
-            .iter()
-            .map(|((kind, name), &number)| {
-                Series::new(&[("metric_name", name), ("type", kind.as_str())], number as f64)
-            })
-            .collect();
-        Family {
-            name: "statsd_exporter_events_conflict_total",
-            help: "Events rejected because their metric conflicts with an existing one.",
-            kind: Kind::Counter,
-            series,
-        }
-        .sorted()
-    }
-
-    /// Returns the families of statsd_exporter, with its names, labels and meaning.
-    pub(crate) fn original(&self, context: &FamilyInputs<'_>) -> Vec<Family> {
-        use Kind::{Counter, Gauge};
-        let count = |count| self.count(count) as f64;
-        let one = Family::one;
-        let mut families = vec![
-            build::info("statsd_exporter_build_info", "Build information; always 1."),
-            self.errors_by_reason(),
-            self.conflicts_by_name(),
-            Family::by(
-                "statsd_exporter_config_reloads_total",
-                "Reloads of the mapping file, by outcome.",
-                Counter,
-                "outcome",
-                [("success", get(&self.reloads_ok)), ("failure", get(&self.reloads_failed))],
-            )
-            .nonzero(),
-            one(
-                "statsd_exporter_event_queue_flushed_total",
-                "Always 0: events are applied as they arrive, without a queue.",
-                Counter,
-                0.0,
-            ),
-            Family::by(
-                "statsd_exporter_events_actions_total",
-                "Events that matched a rule, by the rule's action.",
-                Counter,
-                "action",
-                [("map", count(Count::ActionMap)), ("drop", count(Count::ActionDrop))],
-            )
-            .nonzero(),
-            Family::by(
-                "statsd_exporter_events_total",
-                "Events applied to a metric, by type.",
-                Counter,
-                "type",
-                EventType::ALL
-                    .into_iter()
-                    .zip(&self.events)
-                    .map(|(kind, n)| (kind.as_str(), get(n))),
-            )
-            .nonzero(),
-            one(
-                "statsd_exporter_events_unmapped_total",
-                "Events that no rule matched.",
-                Counter,
-                count(Count::Unmapped),
-            ),
-            one(
-                "statsd_exporter_lines_total",
-                "Lines received, including empty ones.",
-                Counter,
-                self.lines(None) as f64,
-            ),
-            one(
-                "statsd_exporter_loaded_mappings",
-                "Rules of the mapping in use.",
-                Gauge,
-                get(&self.loaded_mappings),
-            ),
-            Family::by(
-                "statsd_exporter_metrics_total",
-                "Combinations of metric name and label names created since the start, by type.",
-                Gauge,
-                "type",
-                Aggregate::ALL
-                    .into_iter()
-                    .zip(&context.registry.pairs)
-                    .map(|(kind, n)| (kind.as_str(), get(n))),
-            )
-            .nonzero(),
-            Family::by(
-                "statsd_exporter_sample_errors_total",
-                "Lines and samples rejected by the parser, by reason.",
-                Counter,
-                "reason",
-                SampleError::ALL
-                    .into_iter()
-                    .zip(&self.errors)
-                    .map(|(error, n)| (error.as_str(), get(n))),
-            )
-            .nonzero(),
-            one(
-                "statsd_exporter_samples_total",
-                "Samples found in lines, including invalid ones.",
-                Counter,
-                count(Count::Samples),
-            ),
-            one(
-                "statsd_exporter_tag_errors_total",
-                "Tags rejected by the parser.",
-                Counter,
-                count(Count::TagErrors),
-            ),
-            one("statsd_exporter_tags_total", "Samples with labels.", Counter, count(Count::Tags)),
-            one(
-                "statsd_exporter_tcp_connection_errors_total",
-                "TCP connections that ended in a read error.",
-                Counter,
-                get(&self.tcp_connection_errors),
-            ),
-            one(
-                "statsd_exporter_tcp_connections_total",
-                "TCP connections accepted.",
-                Counter,
-                get(&self.tcp_connections),
-            ),
-            one(
-                "statsd_exporter_tcp_too_long_lines_total",
-                "Lines too long for TCP; each closed its connection.",
-                Counter,
-                get(&self.tcp_too_long_lines),
-            ),
-            one(
-                "statsd_exporter_udp_packet_drops_total",
-                "UDP datagrams the kernel dropped because a socket's buffer was full.",
-                Counter,
-                context
-                    .sockets
-                    .iter()
-                    .filter(|socket| socket.listener == Listener::Udp)
-                    .map(|socket| socket.dropped as f64)
-                    .sum(),
-            ),
-            one(
-                "statsd_exporter_udp_packets_total",
-                "UDP datagrams received.",
-                Counter,
-                count(Count::UdpPackets),
-            ),
-            one(
-                "statsd_exporter_unixgram_packets_total",
-                "Unix datagrams received.",
-                Counter,
-                count(Count::UnixgramPackets),
-            ),
-        ];
-        if let Some(relay) = context.relay {
-            families.extend(self.relay(relay));
-        }
-        // Misses are read first, so that they never exceed gets.
-        let misses = count(Count::CacheMisses);
-        let gets = count(Count::CacheGets);
-        families.extend([
-            one(
-                "statsd_metric_mapper_cache_gets_total",
-                "Events that needed the mapping of their name.",
-                Counter,
-                gets,
-            ),
-            one(
-                "statsd_metric_mapper_cache_hits_total",
-                "Events whose mapping was cached from an earlier line or value.",
-                Counter,
-                gets - misses,
-            ),
-            one(
-                "statsd_metric_mapper_cache_length",
-                "Entries of the key cache, which finds the series of a line without the mapper.",
-                Gauge,
-                self.cached_keys.load(Ordering::Relaxed).max(0) as f64,
-            ),
-        ]);
-        families
-    }
-
-    fn relay(&self, relay: &Relay) -> [Family; 3] {
-        let target = relay.target();
-        let by =
-            |name, help, value| Family::by(name, help, Kind::Counter, "target", [(target, value)]);
-        [
-            by(
-                "statsd_exporter_relay_lines_relayed_total",
-                "Lines sent by the relay and not refused.",
-                get(&relay.counts.relayed_lines),
-            ),
-            by(
-                "statsd_exporter_relay_long_lines_total",
-                "Lines too long to be relayed.",
-                self.count(Count::RelayLongLines) as f64,
-            ),
-            by(
-                "statsd_exporter_relay_packets_total",
-                "Datagrams sent by the relay, including failed ones.",
-                get(&relay.counts.packets),
-            ),
-        ]
+    /// Returns the families of statsd_exporter. Those of an absent relay or file have no series.
+    pub(crate) fn original(&self, inputs: &FamilyInputs<'_>) -> Vec<Family> {
+        self.families(ORIGINAL, inputs)
     }
 
     /// Returns the families that statsd_exporter does not have.
-    pub(crate) fn additional(&self, context: &FamilyInputs<'_>) -> Vec<Family> {
-        use Kind::{Counter, Gauge};
-        let one = Family::one;
-        let by_kind = |counters: &[AtomicU64; Aggregate::ALL.len()]| {
-            Aggregate::ALL
-                .into_iter()
-                .zip(counters)
-                .map(|(kind, n)| (kind.as_str(), get(n)))
-                .collect::<Vec<_>>()
-        };
-        let by_listener = |counters: &Counters<{ Listener::ALL.len() }>| {
-            Listener::ALL
-                .into_iter()
-                .zip(counters)
-                .map(|(listener, n)| (listener.as_str(), get(n)))
-                .collect::<Vec<_>>()
-        };
-        let mut families = vec![
-            one(
-                "kstatd_statsd_accept_errors_total",
-                "Failed accepts of TCP connections.",
-                Counter,
-                get(&self.accept_errors),
-            ),
-            one(
-                "kstatd_statsd_dogstatsd_events_total",
-                "Lines that are DogStatsD events, which are not metrics.",
-                Counter,
-                self.count(Count::DogstatsdEvents) as f64,
-            ),
-            one(
-                "kstatd_statsd_dogstatsd_service_checks_total",
-                "Lines that are DogStatsD service checks, which are not metrics.",
-                Counter,
-                self.count(Count::DogstatsdServiceChecks) as f64,
-            ),
-            Family::by(
-                "kstatd_statsd_expired_series_total",
-                "Series that have expired, by type.",
-                Counter,
-                "type",
-                by_kind(&context.registry.expired),
-            ),
-            series_by_family(context.families),
-            one(
-                "kstatd_statsd_help_mismatches_total",
-                "Series added to a family with a different help text; the family keeps its first one.",
-                Counter,
-                get(&context.registry.help_mismatches),
-            ),
-            one(
-                "kstatd_statsd_hidden_families_total",
-                "Families hidden because a reload gave their name to another metric of the exposition.",
-                Counter,
-                get(&context.registry.hidden),
-            ),
-            by_socket(
-                context,
-                "kstatd_statsd_kernel_drops_total",
-                "Datagrams that the kernel dropped because the receive buffer was full.",
-                Counter,
-                |socket| Some(socket.dropped as f64),
-            ),
-            one(
-                "kstatd_statsd_key_evictions_total",
-                "Live entries evicted from the key cache.",
-                Counter,
-                get(&self.key_evictions),
-            ),
-            self.lines_by_outcome(),
-            budget_violations(&context.violations.all()),
-            Family::by(
-                "kstatd_statsd_read_errors_total",
-                "Failed reads from a socket, which is then reopened.",
-                Counter,
-                "listener",
-                by_listener(&self.read_errors),
-            ),
-            by_socket(
-                context,
-                "kstatd_statsd_receive_buffer_bytes",
-                "Receive buffer of a socket as granted by the kernel, including its bookkeeping.",
-                Gauge,
-                |socket| socket.receive_buffer.map(|bytes| bytes as f64),
-            ),
-            Family::by(
-                "kstatd_statsd_rejected_samples_total",
-                "Samples rejected by the registry, by reason.",
-                Counter,
-                "reason",
-                Rejection::ALL.map(|rejection| {
-                    (
-                        rejection.as_str(),
-                        get(&self.samples[SampleOutcome::Rejected(rejection).index()]),
-                    )
-                }),
-            ),
-            Family::by(
-                "kstatd_statsd_rule_hits_total",
-                "Events that matched a mapping rule, including dropped events.",
-                Counter,
-                "rule",
-                context.rules.iter().map(|(rule, events)| (rule, events as f64)),
-            ),
-            Family::by(
-                "kstatd_statsd_samples_total",
-                "Samples by outcome; the outcomes add up to statsd_exporter_samples_total.",
-                Counter,
-                "outcome",
-                SampleOutcome::all()
-                    .map(|outcome| (outcome.as_str(), get(&self.samples[outcome.index()]))),
-            ),
-            Family::by(
-                "kstatd_statsd_series",
-                "Live series, by type.",
-                Gauge,
-                "type",
-                by_kind(&context.registry.live),
-            ),
-            Family::by(
-                "kstatd_statsd_tcp_closed_connections_total",
-                "TCP connections closed because their file descriptors were needed or because they were idle.",
-                Counter,
-                "reason",
-                [("displaced", get(&self.tcp_displaced)), ("idle", get(&self.tcp_idle))],
-            ),
-            one(
-                "kstatd_statsd_tcp_open_connections",
-                "Open TCP connections.",
-                Gauge,
-                self.tcp_open.load(Ordering::Relaxed).max(0) as f64,
-            ),
-            Family::by(
-                "kstatd_statsd_thread_restarts_total",
-                "Threads restarted after a panic.",
-                Counter,
-                "thread",
-                [
-                    ("expiry", Some(&self.expiry_restarts)),
-                    ("intake", Some(&self.receiver_restarts)),
-                    ("relay", context.relay.map(|relay| &relay.counts.restarts)),
-                ]
-                .into_iter()
-                .filter_map(|(thread, restarts)| Some((thread, get(restarts?)))),
-            ),
-            Family::by(
-                "kstatd_statsd_truncated_datagrams_total",
-                "Datagrams truncated because they were too long.",
-                Counter,
-                "listener",
-                by_listener(&self.truncated),
-            ),
-        ];
-        if let Some(file) = context.mapping_file {
-            let by = |name, help, value| Family::by(name, help, Gauge, "filename", [(file, value)]);
-            families.extend([
-                by(
-                    "kstatd_statsd_mapping_last_reload_success_timestamp_seconds",
-                    "Unix time of the last successful load of the mapping file.",
-                    get(&self.mapping_loaded_at) / 1e3,
-                ),
-                by(
-                    "kstatd_statsd_mapping_last_reload_successful",
-                    "1 if the last load of the mapping file succeeded.",
-                    f64::from(self.mapping_loaded.load(Ordering::Relaxed)),
-                ),
-            ]);
-        }
-        if let Some(relay) = context.relay {
-            let target = relay.target();
-            let by =
-                |name, help, value| Family::by(name, help, Counter, "target", [(target, value)]);
-            families.extend([
-                by(
-                    "kstatd_statsd_relay_dropped_lines_total",
-                    "Lines not relayed because the queue was full or their datagram was not sent or was refused.",
-                    get(&relay.counts.dropped_lines),
-                ),
-                by(
-                    "kstatd_statsd_relay_errors_total",
-                    "Relay datagrams not sent or refused, and failed look-ups of the target.",
-                    get(&relay.counts.errors),
-                ),
-            ]);
-        }
-        families
+    pub(crate) fn additional(&self, inputs: &FamilyInputs<'_>) -> Vec<Family> {
+        self.families(ADDITIONAL, inputs)
     }
 
-    fn lines_by_outcome(&self) -> Family {
-        let mut series = Vec::new();
-        for (listener, lines) in Listener::ALL.into_iter().zip(&self.lines) {
-            for (outcome, number) in LineOutcome::ALL.into_iter().zip(lines) {
-                let labels = [("listener", listener.as_str()), ("outcome", outcome.as_str())];
-                series.push(Series::new(&labels, get(number)));
-            }
-        }
-        Family {
-            name: "kstatd_statsd_lines_total",
-            help: "Lines by listener and outcome; they add up to statsd_exporter_lines_total.",
-            kind: Kind::Counter,
-            series,
-        }
-        .sorted()
+    fn families(&self, rows: &[Row], inputs: &FamilyInputs<'_>) -> Vec<Family> {
+        let family = |&Row { name, help, kind, value }: &Row| {
+            Family { name, help, kind, series: value(self, inputs) }.sorted()
+        };
+        rows.iter().map(family).collect()
+    }
+
+    fn one(&self, count: Count) -> Vec<Series> {
+        one(self.count(count) as f64)
+    }
+
+    fn by_count(&self, label: &str, counts: &[(&str, Count)]) -> Vec<Series> {
+        by(label, counts.iter().map(|&(value, count)| (value, self.count(count) as f64)))
+    }
+
+    fn by_outcome(
+        &self,
+        label: &str,
+        outcomes: impl Iterator<Item = SampleOutcome>,
+    ) -> Vec<Series> {
+        let samples = outcomes.map(|of| (of.as_str(), get(&self.samples[of.index()])));
+        by(label, samples)
     }
 }
 
-/// Returns a family with one series per datagram socket for which `value` returns a value.
+fn one(value: f64) -> Vec<Series> {
+    vec![Series::new(&[], value)]
+}
+
+/// Returns one series for each value of a label.
+fn by<'a>(label: &str, series: impl IntoIterator<Item = (&'a str, f64)>) -> Vec<Series> {
+    series.into_iter().map(|(of, value)| Series::new(&[(label, of)], value)).collect()
+}
+
+/// Removes the series that are still 0: those of statsd_exporter appear only with their first increment.
+fn nonzero(mut series: Vec<Series>) -> Vec<Series> {
+    series.retain(|series| series.value != Value::Number(0.0));
+    series
+}
+
+fn by_kind(counters: &[AtomicU64; Aggregate::ALL.len()]) -> Vec<Series> {
+    by("type", Aggregate::ALL.map(Aggregate::as_str).into_iter().zip(counters.iter().map(get)))
+}
+
+fn by_listener(counters: &Counters<{ Listener::ALL.len() }>) -> Vec<Series> {
+    by("listener", Listener::ALL.map(Listener::as_str).into_iter().zip(counters.iter().map(get)))
+}
+
+fn by_target(inputs: &FamilyInputs<'_>, value: impl Fn(&Relay) -> f64) -> Vec<Series> {
+    by("target", inputs.relay.map(|relay| (relay.target(), value(relay))))
+}
+
+/// Returns one series for each datagram socket for which `value` returns a value.
 fn by_socket(
-    context: &FamilyInputs<'_>,
-    name: &'static str,
-    help: &'static str,
-    kind: Kind,
+    inputs: &FamilyInputs<'_>,
     value: impl Fn(&SocketStats) -> Option<f64>,
-) -> Family {
-    let series = context.sockets.iter().filter_map(|socket| {
+) -> Vec<Series> {
+    let series = inputs.sockets.iter().filter_map(|socket| {
         let number = socket.socket.to_string();
         let labels = [("listener", socket.listener.as_str()), ("socket", &*number)];
         Some(Series::new(&labels, value(socket)?))
     });
-    Family { name, help, kind, series: series.collect() }.sorted()
+    series.collect()
+}
+
+fn budget_violation(violation: &Violation) -> Series {
+    let labels = [
+        ("action", violation.action.as_str()),
+        ("label", &*violation.label),
+        ("limit", violation.limit.as_str()),
+        ("metric_name", &*violation.metric),
+    ];
+    Series::new(&labels, violation.times as f64)
+}
+
+fn conflicts_by_name(metrics: &Metrics) -> Vec<Series> {
+    let conflicts = metrics.conflicts.lock().unwrap_or_else(PoisonError::into_inner);
+    let series = conflicts.iter().map(|((kind, name), &number)| {
+        Series::new(&[("metric_name", name), ("type", kind.as_str())], number as f64)
+    });
+    series.collect()
+}
+
+fn lines_by_outcome(metrics: &Metrics) -> Vec<Series> {
+    let series = Listener::ALL.into_iter().zip(&metrics.lines).flat_map(|(listener, lines)| {
+        LineOutcome::ALL.into_iter().zip(lines).map(move |(outcome, number)| {
+            let labels = [("listener", listener.as_str()), ("outcome", outcome.as_str())];
+            Series::new(&labels, get(number))
+        })
+    });
+    series.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exposition::family::Value;
     use crate::exposition::labels;
     use crate::statsd::metrics::counters::MAX_CONFLICT_NAMES;
     use crate::statsd::relay::RelayConfig;
@@ -604,8 +348,8 @@ mod tests {
         }
     }
 
-    fn numbers(family: &Family) -> impl Iterator<Item = f64> {
-        family.series.iter().map(|series| match series.value {
+    fn numbers(series: &[Series]) -> impl Iterator<Item = f64> {
+        series.iter().map(|series| match series.value {
             Value::Number(number) => number,
             Value::Histogram(_) => f64::NAN,
         })
@@ -630,7 +374,8 @@ mod tests {
         let all = names.len();
         names.dedup();
         assert_eq!(names.len(), all);
-        assert_eq!(names, OWN_NAMES);
+        assert_eq!(all, ORIGINAL.len() + ADDITIONAL.len());
+        assert!(names.iter().all(|name| is_own_name(name)));
         for family in &families {
             assert!(family.help.ends_with('.'), "{}", family.name);
             assert!(
@@ -653,10 +398,10 @@ mod tests {
             metrics.conflict(EventType::Gauge, &name, 1);
             metrics.conflict(EventType::Gauge, &format!("{number:04}{name}"), 1);
         }
-        let family = metrics.conflicts_by_name();
-        assert_eq!(family.series.len(), 3_001);
-        assert!(family.series.iter().all(|series| series.labels.len() < 300));
-        let total: f64 = numbers(&family).sum();
+        let series = conflicts_by_name(&metrics);
+        assert_eq!(series.len(), 3_001);
+        assert!(series.iter().all(|series| series.labels.len() < 300));
+        let total: f64 = numbers(&series).sum();
         assert_eq!(total, 6_000.0);
     }
 
@@ -667,11 +412,11 @@ mod tests {
             metrics.conflict(EventType::Gauge, &format!("m{number:06}"), 1);
         }
         metrics.conflict(EventType::Gauge, "m000000", 1);
-        let family = metrics.conflicts_by_name();
-        assert_eq!(family.series.len(), MAX_CONFLICT_NAMES + 1);
-        let total: f64 = numbers(&family).sum();
+        let series = conflicts_by_name(&metrics);
+        assert_eq!(series.len(), MAX_CONFLICT_NAMES + 1);
+        let total: f64 = numbers(&series).sum();
         assert_eq!(total, (MAX_CONFLICT_NAMES + 51) as f64);
-        assert!(family.series.iter().zip(numbers(&family)).any(|(series, number)| {
+        assert!(series.iter().zip(numbers(&series)).any(|(series, number)| {
             number == 50.0 && series.labels.starts_with(b"metric_name=\"_other\"")
         }));
     }

@@ -1,6 +1,5 @@
 //! The families with the most series.
 
-use crate::exposition::family::{Family, Kind};
 use crate::statsd::series::tree::Snapshot;
 
 /// The maximum number of families listed by name, because clients choose their number.
@@ -9,7 +8,7 @@ const MAX_FAMILIES: usize = 50;
 const OTHERS: &str = "other";
 
 /// Returns the number of live series of the largest families.
-pub(super) fn series_by_family(families: &Snapshot) -> Family {
+pub(super) fn series_by_family(families: &Snapshot) -> Vec<(&str, u64)> {
     let mut largest: Vec<(&str, u64)> = Vec::new();
     let mut others = 0;
     for (family, series) in families.families() {
@@ -25,13 +24,7 @@ pub(super) fn series_by_family(families: &Snapshot) -> Family {
     }
     others += keep_largest(&mut largest);
     largest.push((OTHERS, others));
-    Family::by(
-        "kstatd_statsd_family_series",
-        "Live series of the 50 largest families; all others are counted as \"other\".",
-        Kind::Gauge,
-        "family",
-        largest.into_iter().map(|(name, series)| (name, series as f64)),
-    )
+    largest
 }
 
 /// Removes all but the largest families. Returns the number of series removed.

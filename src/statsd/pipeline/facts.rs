@@ -159,7 +159,7 @@ fn largest(pages: &Snapshot) -> Vec<Largest> {
             labels::iter(&text).map(|(name, _)| String::from_utf8_lossy(name)).collect();
         Largest {
             name: truncated(&family.name).to_owned(),
-            kind: family.kind.exposed_kind().word(),
+            kind: family.kind.exposed_kind().as_str(),
             label_sets: *series,
             labels: truncated(&names.join(", ")).to_owned(),
         }

@@ -175,7 +175,9 @@ impl Writer for TextWriter {
                 self.is_counter = name.kind == "counter";
                 header::write(head, format, name.family, name.kind, help);
             }
-            _ => header::write(head, format, &family.name, family.kind.exposed_kind().word(), help),
+            _ => {
+                header::write(head, format, &family.name, family.kind.exposed_kind().as_str(), help)
+            }
         }
     }
 

@@ -5,34 +5,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::observer::DecreaseFlag;
 use crate::exposition::family as exposition;
+use crate::util::words::words;
 
-/// The kind of the series of a family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    Counter,
-    Gauge,
-    Summary,
-    Histogram,
-    /// The number of distinct members, exposed as a gauge.
-    Set,
+words! {
+    /// The kind of the series of a family.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub(crate) enum Kind {
+        Counter = "counter",
+        Gauge = "gauge",
+        Summary = "summary",
+        Histogram = "histogram",
+        /// The number of distinct members, exposed as a gauge.
+        Set = "set",
+    }
 }
 
 impl Kind {
-    /// All kinds: `ALL[kind as usize] == kind`.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Counter, Self::Gauge, Self::Summary, Self::Histogram, Self::Set];
-
-    /// Returns the value of the label `type` of `statsd_exporter_metrics_total`.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Summary => "summary",
-            Self::Histogram => "histogram",
-            Self::Set => "set",
-        }
-    }
-
     /// Returns the type shown in the exposition.
     pub(crate) const fn exposed_kind(self) -> exposition::Kind {
         match self {

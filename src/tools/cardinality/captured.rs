@@ -20,7 +20,7 @@ use crate::exposition::labels;
 use crate::exposition::reader::{Line, Reader, Sample};
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::mapper::MetricType;
-use crate::statsd::line::{self, Event, EventKind, ParserFlags, SampleError};
+use crate::statsd::line::{self, Event, EventKind, ParserFlags};
 use crate::tools::process_client::MAX_EXPOSITION;
 
 /// The time within which a response must begin.
@@ -252,18 +252,6 @@ impl line::Sink for Lines<'_> {
             part: None,
         });
     }
-
-    fn sample(&mut self) {}
-
-    fn sample_error(&mut self, _: SampleError, _: u64) {}
-
-    fn tag_errors(&mut self, _: u64) {}
-
-    fn tags(&mut self) {}
-
-    fn dogstatsd_event(&mut self) {}
-
-    fn dogstatsd_service_check(&mut self) {}
 }
 
 /// Receives the lines of an exposition.

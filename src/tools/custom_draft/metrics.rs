@@ -13,32 +13,13 @@ use super::names::{joined, referent, singular, snake, unique, word};
 use crate::resources::custom::config::{
     Block, DEFAULT_PREFIX, Entry, LabelPaths, Metric, PathText, valid_name,
 };
-use crate::resources::custom::too_many_values;
+use crate::resources::custom::{is_metadata, too_many_values};
 
 /// The maximum number of metrics of a kind.
 const MAX_METRICS: usize = 60;
 
 /// The maximum number of labels of the Info metric.
 const MAX_LABELS: usize = 16;
-
-/// The members of every object's metadata.
-const METADATA: [&str; 15] = [
-    "annotations",
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "finalizers",
-    "generateName",
-    "generation",
-    "labels",
-    "managedFields",
-    "name",
-    "namespace",
-    "ownerReferences",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
 
 /// The drafted entry of a kind.
 #[derive(Debug)]
@@ -401,7 +382,7 @@ impl Drafter<'_> {
         let is_index = |segment: &&str| segment.starts_with('[') || segment.parse::<i64>().is_ok();
         if !whole.iter().any(is_index) {
             let value = if rest.is_empty() { whole } else { rest };
-            if value.first().is_some_and(|first| !METADATA.contains(first))
+            if value.first().is_some_and(|first| !is_metadata(first))
                 && selects_one(self.schema, top, value)
             {
                 return block(&[], value);

@@ -1,5 +1,6 @@
 //! The kinds of difference between two expositions.
 
+use crate::util::words::words;
 use serde::Serialize;
 
 /// One of the two expositions.
@@ -19,49 +20,32 @@ impl Side {
     }
 }
 
-/// A kind of difference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DifferenceKind {
-    /// Series only in A.
-    OnlyInA,
-    /// Series only in B.
-    OnlyInB,
-    /// Different values.
-    Value,
-    /// Counters with different increases.
-    Increase,
-    /// Label names only on one side.
-    Labels,
-    /// Duplicate series.
-    Repeated,
-    /// The type.
-    Type,
-    /// The stability and deprecation markers of HELP.
-    Stability,
-    /// The rest of HELP.
-    Help,
-    /// The announced family name.
-    Name,
-    /// The notation of bucket bounds and quantiles.
-    Bounds,
-}
-
-impl DifferenceKind {
-    /// Returns the name used in the table of `docs/compatibility.md` and in the report.
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Self::OnlyInA => "only in A",
-            Self::OnlyInB => "only in B",
-            Self::Value => "value",
-            Self::Increase => "increase",
-            Self::Labels => "labels",
-            Self::Repeated => "repeated",
-            Self::Type => "type",
-            Self::Stability => "stability",
-            Self::Help => "help",
-            Self::Name => "name",
-            Self::Bounds => "bounds",
-        }
+words! {
+    /// A kind of difference.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum DifferenceKind {
+        /// Series only in A.
+        OnlyInA = "only in A",
+        /// Series only in B.
+        OnlyInB = "only in B",
+        /// Different values.
+        Value = "value",
+        /// Counters with different increases.
+        Increase = "increase",
+        /// Label names only on one side.
+        Labels = "labels",
+        /// Duplicate series.
+        Repeated = "repeated",
+        /// The type.
+        Type = "type",
+        /// The stability and deprecation markers of HELP.
+        Stability = "stability",
+        /// The rest of HELP.
+        Help = "help",
+        /// The announced family name.
+        Name = "name",
+        /// The notation of bucket bounds and quantiles.
+        Bounds = "bounds",
     }
 }

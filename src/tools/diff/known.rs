@@ -120,7 +120,7 @@ mod tests {
             .iter()
             .map(|known| {
                 let families = known.families.iter().map(|name| format!("`{name}`")).collect();
-                let what = known.what.iter().map(|what| what.text().to_owned()).collect();
+                let what = known.what.iter().map(|what| what.as_str().to_owned()).collect();
                 vec![listed(families), listed(what), known.why.to_owned()]
             })
             .collect();

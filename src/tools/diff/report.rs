@@ -233,7 +233,7 @@ impl Report {
                 &mut out,
                 format_args!(
                     "{name}: {from} ({}, {families} families, {series} series, read {often})",
-                    format.text()
+                    format.as_str()
                 ),
             );
         }
@@ -280,7 +280,7 @@ impl Difference {
             Some(reason) => format!(" (explained: {reason})"),
             None => String::new(),
         };
-        let what = self.what.text();
+        let what = self.what.as_str();
         let series = self.series.map_or(String::new(), |series| format!(": {series} series"));
         let seconds = |seconds: u32| duration(seconds.into());
         let seen = match times {
@@ -315,7 +315,7 @@ fn write_reason(
     families: &[(&str, u64)],
     detail: Explained,
 ) {
-    let what = what.text();
+    let what = what.as_str();
     if detail == Explained::All {
         put(out, format_args!("  {what}: {reason}"));
         for (name, series) in families {

@@ -15,6 +15,7 @@ use super::table::{Reading, Table};
 use crate::exposition::reader::Reader;
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::tools::process_client::MAX_EXPOSITION;
+use crate::util::words::words;
 
 /// The `Accept` header.
 pub(crate) const TEXT: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
@@ -27,22 +28,15 @@ const PIECE: usize = 128 * 1024;
 /// The magic number of gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// An exposition format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) enum Form {
-    /// 0.0.4
-    #[serde(rename = "text")]
-    Text,
-    #[serde(rename = "openmetrics")]
-    OpenMetrics,
-}
-
-impl Form {
-    pub(super) fn text(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::OpenMetrics => "OpenMetrics",
-        }
+words! {
+    /// An exposition format.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    pub(super) enum Form {
+        /// 0.0.4
+        #[serde(rename = "text")]
+        Text = "text",
+        #[serde(rename = "openmetrics")]
+        OpenMetrics = "OpenMetrics",
     }
 }
 

@@ -119,7 +119,7 @@ fn table<'r>(rows: impl Iterator<Item = (&'r DifferingFamily, &'r Difference)>) 
             @for (family, one) in rows {
                 tr {
                     td.t { code { (family.family) } }
-                    td { (one.what.text()) }
+                    td { (one.what.as_str()) }
                     td.n { (count(one.series.unwrap_or(family.series))) }
                     td.n { (duration(one.first_seen.into())) }
                     td.n { (duration(one.last_seen.into())) }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 use tokio::time::timeout;
 
 use super::candidate::{CommandLine, Original};
@@ -146,67 +147,46 @@ impl Ports {
     }
 }
 
-/// The part of a pod that names its workload.
-#[derive(Debug, Default, Deserialize)]
-struct Pod {
-    metadata: Metadata,
-    spec: Spec,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Metadata {
-    labels: std::collections::BTreeMap<String, String>,
-    owner_references: Vec<Owner>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Owner {
-    kind: String,
-    name: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Spec {
-    containers: Vec<Container>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Container {
-    name: String,
-    image: String,
-}
+/// The object of a pod.
+struct Pod(Value);
 
 impl Pod {
     fn label(&self, name: &str) -> Option<&str> {
-        self.metadata.labels.get(name).map(String::as_str).filter(|value| is_plain(value, "-._"))
+        let label = self.0["metadata"]["labels"][name].as_str();
+        label.filter(|value| is_plain(value, "-._"))
     }
 
     /// Returns kind and name of the workload.
     fn workload(&self) -> Option<String> {
-        let Owner { kind, name } = self.metadata.owner_references.first()?;
+        let owner = &self.0["metadata"]["ownerReferences"][0];
+        let (kind, name) = (owner["kind"].as_str()?, owner["name"].as_str()?);
         let hash = self.label("pod-template-hash").map(|hash| format!("-{hash}"));
-        let workload = match (kind.as_str(), hash) {
+        let workload = match (kind, hash) {
             ("ReplicaSet", Some(hash)) => format!("deployment/{}", name.strip_suffix(&hash)?),
             (kind, _) => format!("{}/{name}", kind.to_ascii_lowercase()),
         };
         is_plain(&workload, "-./").then_some(workload)
     }
 
-    /// Returns the container of the original: the one whose image names it, or the only one.
-    fn container(&self, program: &str) -> Option<&Container> {
-        let containers = &self.spec.containers;
+    /// Returns name and image of the container of the original: the one whose image names it, or the only one.
+    fn container(&self, program: &str) -> Option<(&str, &str)> {
+        let containers = self.0["spec"]["containers"].as_array()?.iter();
+        let containers: Vec<(&str, &str)> = containers
+            .filter_map(|of| Some((of["name"].as_str()?, of["image"].as_str()?)))
+            .collect();
         let words = [program, &program.replace('_', "-")];
-        let named = containers.iter().find(|of| words.iter().any(|word| of.image.contains(word)));
+        let named =
+            containers.iter().find(|(_, image)| words.iter().any(|word| image.contains(word)));
         let found = named.or(containers.first().filter(|_| containers.len() == 1))?;
-        (is_plain(&found.name, "-") && is_plain(&found.image, "-._/:@")).then_some(found)
+        (is_plain(found.0, "-") && is_plain(found.1, "-._/:@")).then_some(*found)
     }
 }
 
 async fn fetch_pod(endpoint: &Endpoint) -> Option<Pod> {
     let answer = endpoint.get("application/json", "identity").await.ok()?;
     let body = Limited::new(answer.into_body(), MAX_POD).collect().await.ok()?;
-    serde_json::from_slice(&body.to_bytes()).ok()
+    let pod: Value = serde_json::from_slice(&body.to_bytes()).ok()?;
+    pod["spec"]["containers"].is_array().then_some(Pod(pod))
 }
 
 /// Returns whether a text has only letters, digits and some further characters, so that a shell takes it
@@ -235,11 +215,11 @@ fn commands(place: &Place, pod: Option<&Pod>, line: &CommandLine) -> Commands {
         format!("deployment/{}", place.workload.as_deref().unwrap_or(container))
     });
     let found = pod.and_then(|pod| pod.container(program));
-    let name = found.map_or(container, |found| &found.name);
+    let name = found.map_or(container, |(name, _)| name);
     let image = format!("REGISTRY/kstatd/{container}:{VERSION}");
     let set = format!("kubectl set image -n {namespace} {workload} {name}=");
     let undo = match found {
-        Some(found) => format!("{set}{}", found.image),
+        Some((_, image)) => format!("{set}{image}"),
         None => format!("kubectl rollout undo -n {namespace} {workload}"),
     };
     let release = pod.filter(|pod| pod.label("app.kubernetes.io/managed-by") == Some("Helm"));
@@ -270,7 +250,7 @@ mod tests {
     }
 
     fn of_pod(json: &str) -> Commands {
-        let pod: Pod = serde_json::from_str(json).expect("a pod");
+        let pod = Pod(serde_json::from_str(json).expect("a pod"));
         let place =
             Place { namespace: Some("m".into()), pod: None, workload: Some("ksm-5d4-x".into()) };
         commands(&place, Some(&pod), &line(&[]))

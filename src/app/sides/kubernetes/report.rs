@@ -171,7 +171,7 @@ fn kind(list: &ListWatch, now: f64) -> Kind {
     let failure = status.failure.as_ref().filter(|failure| !is_transient(failure, now));
     let failure = failure.map(|failure| Failure {
         since: unix(Some(failure.since)).unwrap_or(now),
-        reason: failure.reason.map(Reason::label),
+        reason: failure.reason.map(Reason::as_str),
         of_the_server: failure.reason.is_some_and(Reason::is_of_the_server),
         message: failure.message.clone(),
     });
