@@ -154,8 +154,8 @@ impl Scraper {
         until("scrapes", || (count() >= before + scrapes).then_some(()));
     }
 
-    /// Returns the longest time without metrics, and checks that the replicas exposed in this order, one at a time.
-    fn end(self, order: &[usize]) -> Duration {
+    /// Ends the scrapes and returns those that got metrics, in the order in which they were sent.
+    fn exposures(self) -> Vec<Exposure> {
         self.is_done.store(true, Ordering::SeqCst);
         for thread in self.threads {
             thread.thread().unpark();
@@ -163,6 +163,12 @@ impl Scraper {
         }
         let mut exposures = std::mem::take(&mut *self.exposures.lock().expect("lock"));
         exposures.sort_by_key(|one| one.sent);
+        exposures
+    }
+
+    /// Returns the longest time without metrics, and checks that the replicas exposed in this order, one at a time.
+    fn end(self, order: &[usize]) -> Duration {
+        let exposures = self.exposures();
         let mut seen: Vec<usize> = Vec::new();
         for one in &exposures {
             // Concurrent scrapes have no order.
@@ -176,11 +182,17 @@ impl Scraper {
             assert!(seen.contains(replica), "replica {replica} never exposed");
         }
         assert!(seen.iter().all(|replica| order.contains(replica)), "{order:?}");
-        let gaps = exposures.windows(2).map(|two| two[1].received - two[0].received);
-        let longest = gaps.max().unwrap_or_default();
-        assert!(longest < USUAL_INTERVAL, "no metrics for {longest:?}");
-        longest
+        longest_gap(&exposures)
     }
+}
+
+/// Returns the longest time without metrics.
+fn longest_gap(exposures: &[Exposure]) -> Duration {
+    let mut received: Vec<Instant> = exposures.iter().map(|one| one.received).collect();
+    received.sort();
+    let longest = received.windows(2).map(|two| two[1] - two[0]).max().unwrap_or_default();
+    assert!(longest < USUAL_INTERVAL, "no metrics for {longest:?}");
+    longest
 }
 
 fn order_of(order: &[usize], one: &Exposure) -> Option<usize> {
@@ -240,7 +252,10 @@ fn a_standby_takes_over_from_a_killed_replica() {
 fn a_standby_takes_over_from_a_frozen_replica_which_does_not_return() {
     with_cluster("kstatd", &NO_STATSD, |replicas, scraper| {
         replicas[0].program.freeze();
-        scraper.sees(1, 3);
+        let first = get(replicas[1].main, "/metrics").text();
+        assert!(first.contains("kube_pod_info"), "the first scrape after the freeze has metrics");
+        // Longer than 2 s: after a shorter pause it would go on.
+        scraper.sees(1, 15);
         replicas[0].program.signal("CONT");
         replicas[0].becomes(false);
     });
@@ -362,7 +377,7 @@ fn replicas_ask_the_api_server_nothing_else() {
     assert_eq!(*of_alone.lock().expect("lock"), *of_both.lock().expect("lock"));
 }
 
-/// Both sides of a partition expose and report it. Afterwards the one that was longer active goes on.
+/// Both sides of a partition expose and report it, and only then. Afterwards the one that was longer active goes on.
 #[test]
 fn a_partition_is_reported_by_both_sides() {
     let ports = [Reserved::new(), Reserved::new()];
@@ -377,17 +392,39 @@ fn a_partition_is_reported_by_both_sides() {
     second.hears(gates[0].address(), true);
     first.hears(gates[1].address(), true);
     second.becomes(false);
+    let replicas = [first, second];
+    let [first, second] = &replicas;
+    replicas.iter().for_each(Replica::synced);
+    let scraper = Scraper::start(&replicas);
+    scraper.sees(0, 5);
+    let cut = Instant::now();
     gates.iter().for_each(|gate| gate.set(Passage::Cut));
     second.becomes(true);
-    for (replica, gate) in [(&first, &gates[1]), (&second, &gates[0])] {
+    scraper.sees(1, 3);
+    for (replica, gate) in [(first, &gates[1]), (second, &gates[0])] {
         replica.hears(gate.address(), false);
         replica.reports("/status", &format!("standby: {} has not answered", gate.address()));
         assert_eq!(replica.own("kstatd_standby"), Some(0.0), "a duplicate is better than a gap");
     }
     gates.iter().for_each(|gate| gate.set(Passage::Open));
     second.becomes(false);
+    let healed = Instant::now();
     first.hears(gates[1].address(), true);
     first.becomes(true);
+    scraper.sees(0, 5);
+    for replica in &replicas {
+        until("the report ends", || {
+            let status = get(replica.main, "/status").text();
+            (!status.contains("has not answered")).then_some(())
+        });
+    }
+    let exposures = scraper.exposures();
+    let doubled = |one: &&Exposure| one.replica == 1;
+    assert!(
+        exposures.iter().filter(doubled).all(|one| one.received > cut && one.sent < healed),
+        "the standby exposes outside the partition"
+    );
+    println!("partition: no metrics for {:?}", longest_gap(&exposures));
 }
 
 /// Sends lines, one per datagram.
@@ -474,6 +511,39 @@ fn impostor(answer: &'static [u8], repeat: usize) -> SocketAddr {
     address
 }
 
+/// Returns an answer of an active replica with these numbers of its lines.
+fn lie(first: u64, next: u64, text: &str) -> String {
+    let replica =
+        r#"{"id":7,"group":"0/1","started":1,"active_since":1,"synced":true,"leaving":false}"#;
+    format!(
+        "{{\"protocol\":1,\"replica\":{replica},\"version\":1,\"first\":{first},\"next\":{next}}}\n{text}"
+    )
+}
+
+/// Answers each request with this body.
+fn replying(body: &str) -> SocketAddr {
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    impostor(Vec::leak(answer.into_bytes()), 1)
+}
+
+/// Sends a valid answer so slowly that it is never complete.
+fn dripping() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{\"protocol\":1,";
+            for byte in answer {
+                if stream.write_all(&[*byte]).is_err() {
+                    break;
+                }
+                std::thread::park_timeout(Duration::from_millis(100));
+            }
+        }
+    });
+    address
+}
+
 #[test]
 fn peers_that_are_no_replicas_cause_no_gap() {
     const HTML: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n<html>\n";
@@ -487,6 +557,10 @@ fn peers_that_are_no_replicas_cause_no_gap() {
         (impostor(LONG, 1_000_000), "not answered"),
         (impostor(b"", 0), "no answer within 2s"),
         (impostor(b"\0\xff\r\n\r\n", 1), "not answered"),
+        (replying(&lie(1, 3, "a:1|c\n")), "another number of lines"),
+        (replying(&lie(9, 4, "")), "another number of lines"),
+        (replying(&lie(1, 2, "a:1|c\nb")), "another number of lines"),
+        (dripping(), "no answer within 2s"),
     ] {
         let own = Reserved::new();
         let replica = Replica::kstatd(own.address, &[own.address, address], &[]);

@@ -24,4 +24,4 @@ pub mod tests;
 pub mod typed;
 pub(crate) mod value_counts;
 
-pub use source::{DeflatePart, Format, Piece, ScrapeQuery, Source, VirtualShard};
+pub use source::{DeflatePart, Format, Piece, Preparation, ScrapeQuery, Source, VirtualShard};

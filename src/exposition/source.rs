@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::pin::Pin;
 
 use bytes::Bytes;
 
@@ -73,12 +74,20 @@ impl Default for Piece {
     }
 }
 
+/// The work before a scrape.
+pub type Preparation<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
 /// A source of metrics: one side of the process.
 ///
 /// Each method takes one snapshot when it is called; the iterator yields its content, however slowly it is read, and
 /// holds no lock. Computing the next piece is a bounded amount of work, about a millisecond, independent of the amount
 /// of data. An empty piece means that no bytes are ready yet and that other work may run before the next call.
 pub trait Source: Send + Sync {
+    /// Runs before a scrape by a client other than kstatd's commands. A source that may be empty makes sure of it here.
+    fn prepare(&self) -> Option<Preparation<'_>> {
+        None
+    }
+
     /// Returns the body in pieces of about 16–64 KiB.
     fn frames(&self, format: Format, query: &ScrapeQuery)
     -> Box<dyn Iterator<Item = Bytes> + Send>;

@@ -97,7 +97,7 @@ struct Route {
 
 impl Router {
     /// Adds a synchronous handler for `path`. A path that ends in `/` matches its entire subtree,
-    /// except `/`, which matches only itself (see [`Router::all`]).
+    /// except `/`, which matches only itself. An empty path matches all paths without a route.
     pub fn at(
         self,
         path: &str,
@@ -143,11 +143,6 @@ impl Router {
     pub fn for_replicas(mut self, path: &'static str) -> Self {
         self.replicas = Some(path);
         self
-    }
-
-    /// Adds a handler for all paths without a route.
-    pub fn all(self, handler: impl Fn(&Call) -> Response + Send + Sync + 'static) -> Self {
-        self.at("", Methods::Any, handler)
     }
 
     /// Adds the routes of `other`.
@@ -466,7 +461,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_catch_all_route_matches_the_rest() {
-        let router = router().all(|_| response::text(200, "rest"));
+        let router = router().at("", Methods::Any, |_| response::text(200, "rest"));
         assert_eq!(ask(&router, "GET", "/nope").await.2, "rest");
         assert_eq!(ask(&router, "GET", "/metrics").await.2, "metrics");
     }

@@ -49,6 +49,13 @@ type Frames = Box<dyn Iterator<Item = Bytes> + Send>;
 type Pieces = Box<dyn Iterator<Item = Piece> + Send>;
 
 impl Scrape {
+    /// Lets the sources prepare a scrape.
+    pub async fn prepare(&self) {
+        for preparation in self.sources.iter().filter_map(|source| source.prepare()) {
+            preparation.await;
+        }
+    }
+
     /// Answers one scrape. The snapshot is taken here; the body is produced while the client reads.
     pub fn respond(&self, call: &Call) -> Response {
         let choice = match self.dialect {

@@ -16,7 +16,6 @@ use crate::app::peer_answers;
 use crate::exposition::reader::Reader;
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::client::endpoint::Access;
-pub use crate::kube::stage_from_metrics;
 use crate::node::kubelet::{
     HttpClient, JsonResponse, PendingResponse, PollMetrics, PollTiming, poll,
 };
@@ -215,6 +214,12 @@ pub fn standby_peer(answers: &[Bytes]) -> (usize, u64, String) {
     let outcome = in_no_time(peer_answers::take(answers, Some(Arc::clone(&lines))));
     let body: Vec<u8> = lines.frames(Format::Text, &ScrapeQuery::default()).flatten().collect();
     (outcome.errors.len(), outcome.applied, String::from_utf8(body).expect("UTF-8"))
+}
+
+/// Reads the stage of a resharding to `total` shards from the metrics of a pod.
+#[must_use]
+pub fn stage_from_metrics(metrics: &str, total: i64) -> Option<i64> {
+    crate::kube::stage_from_metrics(metrics, total)
 }
 
 /// Runs a future with paused time.

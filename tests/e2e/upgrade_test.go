@@ -269,7 +269,8 @@ func TestUpgradeStandby(t *testing.T) {
 			}, false},
 			{"frozen", func(s *standbyPair) {
 				s.processes[0].Freeze()
-				s.exposures(1, 3)
+				// Longer than 2 s: after a shorter pause it would go on.
+				s.exposures(1, 15)
 				s.processes[0].Signal(syscall.SIGCONT)
 				s.becomes(0, false)
 			}, true},

@@ -88,6 +88,7 @@ impl Standby {
             received: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             takeovers: AtomicU64::new(0),
+            confirmed: tokio::sync::Mutex::new(None),
         }))
     }
 

@@ -17,6 +17,9 @@ use crate::kube::Client;
 /// The pause after a poll that failed.
 const RETRY: Duration = Duration::from_millis(250);
 
+/// The longest wait for an active replica during a scrape of a standby.
+const CONFIRMATION: Duration = Duration::from_millis(500);
+
 /// The pause before an address of this process is polled again: it may have become that of another replica.
 const OWN_PAUSE: Duration = Duration::from_secs(5);
 
@@ -97,7 +100,12 @@ async fn poll(standby: Standby, address: SocketAddr) {
         let was_stopped = standby.lock().election.was_stopped(Instant::now());
         let pause = match answer.unwrap_or_else(|_| Err(format!("no answer within {BOUND:?}"))) {
             Ok(body) => match receive(&standby, address, &body, &mut next_poll).await {
-                Ok(pause) => pause,
+                Ok(pause) => {
+                    if let Some(peer) = standby.lock().peers.get_mut(&address) {
+                        peer.client.clone_from(&client);
+                    }
+                    pause
+                }
                 Err(error) => fail(&standby, address, error),
             },
             Err(_) if was_stopped => PAUSE,
@@ -107,6 +115,43 @@ async fn poll(standby: Standby, address: SocketAddr) {
             }
         };
         sleep(pause).await;
+    }
+}
+
+impl Standby {
+    /// Asks the replicas that expose whether they still run, before this one answers a scrape with nothing. One that does
+    /// not answer in time counts as gone: a duplicate is better than a gap.
+    pub(super) async fn confirm(&self) {
+        let since = Instant::now();
+        // Concurrent scrapes share a question that was sent after they came.
+        let mut asked = self.0.confirmed.lock().await;
+        if self.is_active() || asked.is_some_and(|asked| asked >= since) {
+            return;
+        }
+        *asked = Some(Instant::now());
+        let (own, active) = {
+            let state = self.lock();
+            let is_active =
+                |peer: &Peer| peer.replica.as_ref().is_some_and(|one| one.active_since.is_some());
+            let active = state.others().filter(|(_, peer)| is_active(peer));
+            let active: Vec<_> =
+                active.map(|(address, peer)| (*address, peer.client.clone())).collect();
+            (state.election.own.id, active)
+        };
+        // Like a first poll, it is answered at once and without lines.
+        let poll = Poll { from: own, ..Poll::default() };
+        for (address, mut client) in active {
+            let answer = timeout(CONFIRMATION, ask(self, address, &mut client, &poll)).await;
+            let failure = match answer {
+                Ok(Ok(body)) => answer::parse(&body).err(),
+                Ok(Err(error)) => Some(error),
+                Err(_) => Some(format!("no answer within {CONFIRMATION:?} during a scrape")),
+            };
+            if let Some(error) = failure {
+                fail(self, address, error);
+                self.change(|_| ());
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::state::Standby;
 use crate::exposition::typed::{FamilyEncoder, TypedBody};
-use crate::exposition::{Format, Piece, ScrapeQuery, Source};
+use crate::exposition::{Format, Piece, Preparation, ScrapeQuery, Source};
 
 /// A source and the decision whether it is exposed.
 pub(crate) struct StandbySource {
@@ -24,6 +24,10 @@ impl StandbySource {
 type Frames = Box<dyn Iterator<Item = Bytes> + Send>;
 
 impl Source for StandbySource {
+    fn prepare(&self) -> Option<Preparation<'_>> {
+        Some(Box::pin(self.standby.confirm()))
+    }
+
     fn frames(&self, format: Format, query: &ScrapeQuery) -> Frames {
         if !self.exposes(query) {
             return Box::new(std::iter::empty());

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::election::{Election, Replica};
+use crate::kube::Client;
 use crate::kube::resharding::ListenerIdentity;
 use crate::statsd::Pipeline;
 
@@ -39,6 +40,8 @@ pub(super) struct Shared {
     pub(super) received: AtomicU64,
     pub(super) lost: AtomicU64,
     pub(super) takeovers: AtomicU64,
+    /// The time when scrapes have last asked for the active replica.
+    pub(super) confirmed: tokio::sync::Mutex<Option<Instant>>,
 }
 
 pub(super) struct State {
@@ -65,13 +68,15 @@ pub(super) struct Peer {
     pub(super) is_own: bool,
     /// The time since which polls succeed, or fail.
     pub(super) since: SystemTime,
+    /// The client of the latest poll that succeeded.
+    pub(super) client: Option<Client>,
 }
 
 impl Peer {
     /// Returns an address that has not been polled yet.
     pub(super) fn unasked() -> Self {
         let since = SystemTime::now();
-        Self { replica: None, error: None, is_asked: false, is_own: false, since }
+        Self { replica: None, error: None, is_asked: false, is_own: false, since, client: None }
     }
 }
 
@@ -127,7 +132,10 @@ impl Standby {
         } else if decided {
             tracing::info!(peers = ?peers_for_log(&state), "This replica is a standby");
         }
-        if before != state.election.own {
+        // The other one learns at once that this replica runs again.
+        let is_other_active = state.replicas().iter().any(|one| one.active_since.is_some());
+        let is_doubled = state.election.own.active_since.is_some() && is_other_active;
+        if before != state.election.own || is_doubled {
             self.0.version.send_modify(|version| *version += 1);
         }
     }

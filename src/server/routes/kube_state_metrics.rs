@@ -52,7 +52,7 @@ pub(crate) fn router(
             ),
         ],
     );
-    let router = metrics(Router::default(), "/metrics", scrape, http);
+    let router = metrics(Router::default(), "/metrics", Methods::Any, scrape, http);
     let router = router.merge(cardinality::routes(series, cardinality::KSTATD_PREFIX));
     let router = router.merge(explain_object::routes(board, cardinality::KSTATD_PREFIX));
     status::add(router, board, status::PREFIXED_PATH, false)

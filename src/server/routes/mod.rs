@@ -27,22 +27,28 @@ use crate::util::allocator::PurgeGuard;
 pub type LivenessProbe =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
-fn metrics(router: Router, path: &str, scrape: Scrape, http: &HttpMetrics) -> Router {
+fn metrics(
+    router: Router,
+    path: &str,
+    methods: Methods,
+    scrape: Scrape,
+    http: &HttpMetrics,
+) -> Router {
     let by_namespace = scrape.filters.has_namespaces();
-    let router = router.at(path, Methods::Any, timed(scrape, http));
+    let (scrape, http) = (Arc::new(scrape), http.clone());
+    let router =
+        router.at_async(path, methods, move |call| timed(Arc::clone(&scrape), http.clone(), call));
     if by_namespace { router.by_namespace() } else { router }
 }
 
-fn timed(scrape: Scrape, http: &HttpMetrics) -> impl Fn(&Call) -> Response + Send + Sync + 'static {
-    let http = http.clone();
-    move |call| {
-        if call.is_from_command() {
-            return scrape.respond(call).map(|body| body.hold(PurgeGuard::new()));
-        }
-        let timer = http.start("metrics", call.head.method.as_str());
-        let logged_scrape = LoggedScrape::new(call, http.log());
-        let answer = scrape.respond(call);
-        let timer = timer.answered(answer.status().as_u16());
-        logged_scrape.follow(answer).map(|body| body.hold((timer, PurgeGuard::new())))
+async fn timed(scrape: Arc<Scrape>, http: HttpMetrics, call: Call) -> Response {
+    if call.is_from_command() {
+        return scrape.respond(&call).map(|body| body.hold(PurgeGuard::new()));
     }
+    let timer = http.start("metrics", call.head.method.as_str());
+    let logged_scrape = LoggedScrape::new(&call, http.log());
+    scrape.prepare().await;
+    let answer = scrape.respond(&call);
+    let timer = timer.answered(answer.status().as_u16());
+    logged_scrape.follow(answer).map(|body| body.hold((timer, PurgeGuard::new())))
 }

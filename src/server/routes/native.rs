@@ -54,9 +54,11 @@ pub(crate) fn router(
     let mut links = vec![Link::new("/metrics", "/metrics", "everything")];
     let all = endpoints.iter().map(|part| Arc::clone(&part.source)).collect();
     let protobuf = endpoints.iter().all(|part| part.protobuf);
-    let mut router = metrics(Router::default(), "/metrics", scrape(all, protobuf), http);
+    let mut router =
+        metrics(Router::default(), "/metrics", Methods::Any, scrape(all, protobuf), http);
     for MetricsEndpoint { path, about, source, protobuf } in endpoints {
-        router = metrics(router, path, scrape(vec![Arc::clone(source)], *protobuf), http);
+        router =
+            metrics(router, path, Methods::Any, scrape(vec![Arc::clone(source)], *protobuf), http);
         links.push(Link::new(path, path, about));
     }
     links.push(Link::new(status::PATH, status::PATH, "health, with reasons"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hyper::Method;
 
-use super::timed;
+use super::metrics;
 use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
 use crate::server::body::Body;
@@ -91,7 +91,7 @@ pub(crate) fn router(
         router = router.merge(explain::routes(board));
     }
     if telemetry_path == "/" {
-        return router.all(timed(scrape(sources), http));
+        return metrics(router, "", Methods::Any, scrape(sources), http);
     }
     let page = landing_page::page(
         "StatsD Exporter",
@@ -110,11 +110,8 @@ pub(crate) fn router(
     if telemetry_path != "/health" {
         router = router.at("/health", Methods::Any, |call| get_only(call, HEALTHY));
     }
-    router.at(telemetry_path, methods, timed(scrape(sources), http)).at(
-        "/",
-        Methods::Any,
-        move |_| response::html(page.clone()),
-    )
+    let router = metrics(router, telemetry_path, methods, scrape(sources), http);
+    router.at("/", Methods::Any, move |_| response::html(page.clone()))
 }
 
 const HEALTHY: &str = "Statsd Exporter is Healthy.\n";
