@@ -209,6 +209,7 @@ struct Outcome {
     pairs: BTreeSet<(Feature, Feature)>,
     scrapes: usize,
     lines: usize,
+    seconds: u64,
 }
 
 struct History {
@@ -266,6 +267,7 @@ impl History {
             pairs: BTreeSet::new(),
             scrapes: 0,
             lines: 0,
+            seconds: 0,
         };
         let (model, active, now) = (Model::default(), BTreeMap::new(), Duration::ZERO);
         let generation = 0;
@@ -318,6 +320,7 @@ impl History {
                 break;
             }
         }
+        self.outcome.seconds = self.now.as_secs();
         self.outcome
     }
 
@@ -650,12 +653,13 @@ fn random_histories() {
     let (first, count) = (env_number("KSTATD_SEED").unwrap_or(1), env_number("KSTATD_HISTORIES"));
     let count = count.unwrap_or(100);
     let (mut wrong, mut pairs) = (String::new(), BTreeSet::new());
-    let (mut scrapes, mut lines) = (0, 0);
+    let (mut scrapes, mut lines, mut seconds) = (0, 0, 0);
     for seed in first..first + count {
         let outcome = History::new(seed).run();
         pairs.extend(outcome.pairs);
         scrapes += outcome.scrapes;
         lines += outcome.lines;
+        seconds += outcome.seconds;
         if let Some(violation) = outcome.violation {
             let _ = writeln!(wrong, "KSTATD_SEED={seed}: {violation}");
             if env_number("KSTATD_FIRST").is_some() {
@@ -663,7 +667,10 @@ fn random_histories() {
             }
         }
     }
-    println!("{count} histories, {lines} lines, {scrapes} scrapes, {} pairs", pairs.len());
+    println!(
+        "{count} histories, {seconds} s of simulated time, {lines} lines, {scrapes} scrapes, {} pairs of features",
+        pairs.len()
+    );
     assert!(wrong.is_empty(), "\n{wrong}");
     if count < 100 {
         return;

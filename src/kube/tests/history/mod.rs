@@ -49,7 +49,11 @@ fn env_number(name: &str) -> Option<u64> {
 
 /// Runs one history for each seed on all cores and returns the outcomes, sorted by seed. With `KSTATD_FIRST` it stops at
 /// the first violation.
-fn run_all(seeds: std::ops::Range<u64>, length: Duration, trace: bool) -> Vec<(u64, Outcome)> {
+fn run_all(
+    seeds: std::ops::Range<u64>,
+    make: impl Fn(u64) -> Scenario + Sync,
+    trace: bool,
+) -> Vec<(u64, Outcome)> {
     let (first, found) = (env_number("KSTATD_FIRST").is_some(), AtomicBool::new(false));
     let (next, outcomes) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -61,7 +65,7 @@ fn run_all(seeds: std::ops::Range<u64>, length: Duration, trace: bool) -> Vec<(u
                     if !seeds.contains(&seed) || first && found.load(Ordering::Relaxed) {
                         return;
                     }
-                    let mut scenario = Scenario::random(seed, length);
+                    let mut scenario = make(seed);
                     scenario.trace = trace;
                     let outcome = run::simulate(scenario);
                     found.fetch_or(outcome.violation.is_some(), Ordering::Relaxed);
@@ -107,8 +111,12 @@ fn table(outcomes: &[(u64, Outcome)]) -> String {
     }
     let scrapes: usize = outcomes.iter().map(|(_, outcome)| outcome.scrapes).sum();
     let requests: u64 = outcomes.iter().map(|(_, outcome)| outcome.requests).sum();
-    let mut text =
-        format!("{} histories, {scrapes} scrapes, {requests} requests\n", outcomes.len());
+    let ends = outcomes.iter().filter_map(|(_, outcome)| outcome.journal.last());
+    let seconds: u64 = ends.map(|entry| entry.at.as_secs()).sum();
+    let mut text = format!(
+        "{} histories, {seconds} s of simulated time, {scrapes} scrapes, {requests} requests\n",
+        outcomes.len()
+    );
     for (name, mut row) in rows {
         row.recovered.sort();
         let (last, middle) = (row.recovered.last(), row.recovered.get(row.recovered.len() / 2));
@@ -132,7 +140,11 @@ fn random_histories() {
         None => (24, Duration::from_secs(150)),
     };
     // A single history prints each request.
-    let outcomes = run_all(first..first + count, length, seed.is_some() && count == 1);
+    let outcomes = run_all(
+        first..first + count,
+        |seed| Scenario::random(seed, length),
+        seed.is_some() && count == 1,
+    );
     println!("{}", table(&outcomes));
     let violations = violations(&outcomes);
     assert!(violations.is_empty(), "\n{violations}");
@@ -142,7 +154,8 @@ fn random_histories() {
 #[test]
 fn a_seed_determines_the_history() {
     let (first, count) = (env_number("KSTATD_SEED").unwrap_or(1), 20);
-    let run = || run_all(first..first + count, Duration::from_secs(100), false);
+    let make = |seed| Scenario::random(seed, Duration::from_secs(100));
+    let run = || run_all(first..first + count, make, false);
     let mut wrong = String::new();
     for ((seed, one), (_, other)) in run().into_iter().zip(run()) {
         assert!(one.journal.len() > 500, "seed {seed}: {} lines", one.journal.len());
@@ -153,6 +166,26 @@ fn a_seed_determines_the_history() {
         }
     }
     assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// Each pair of faults at once, also of a fault with itself. `KSTATD_PAIRS=1` runs all 666 of them, otherwise every 18th.
+/// `KSTATD_SEED` runs one of them and prints each request.
+#[test]
+fn pairs_of_faults() {
+    let choices = 0..Fault::CHOICES;
+    let pairs: Vec<(u32, u32)> =
+        choices.flat_map(|one| (one..Fault::CHOICES).map(move |other| (one, other))).collect();
+    let (step, only) =
+        (if env_number("KSTATD_PAIRS").is_some() { 1 } else { 18 }, env_number("KSTATD_SEED"));
+    let seeds = only.map_or(0..pairs.len() as u64 / step, |only| only / step..only / step + 1);
+    let make = |seed| {
+        let (one, other) = pairs[(seed * step) as usize];
+        Scenario::pair_of_faults(one, other)
+    };
+    let outcomes = run_all(seeds, make, only.is_some());
+    println!("{}", table(&outcomes));
+    let violations = violations(&outcomes);
+    assert!(violations.is_empty(), "\n{violations}");
 }
 
 /// Each fault in isolation, over HTTP/2 and HTTP/1.1. `KSTATD_SEED` runs one of them and prints each request.

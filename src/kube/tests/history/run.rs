@@ -193,6 +193,25 @@ impl Scenario {
         Self { seed, length, http2, each_namespace, kinds, events, schedule: None, trace: false }
     }
 
+    /// Two faults at once, of these choices: the second one begins while the first one lasts, or shortly after it.
+    pub fn pair_of_faults(one: u32, other: u32) -> Self {
+        let seed = u64::from(one * Fault::CHOICES + other);
+        let mut rng = Rng::with_seed(seed);
+        let chosen = [one, other].map(|choice| Fault::chosen(choice, 1.0, &mut rng));
+        // A restore needs an old backup.
+        let is_restored = |(fault, _): &(Fault, Duration)| matches!(fault, Fault::Restored { .. });
+        let mut begin = Duration::from_secs(if chosen.iter().any(is_restored) { 150 } else { 20 });
+        let (mut events, mut length) = (Vec::new(), begin);
+        for (fault, duration) in chosen {
+            length = length.max(begin + fault.grace(duration) + Duration::from_secs(15));
+            events.push(ScheduledFault { fault, begin, duration, is_secondary: false });
+            begin += (duration / 2).max(Duration::from_millis(rng.u64(0..2_000)));
+        }
+        let (http2, each_namespace) = (rng.bool(), rng.u32(0..4) == 0);
+        let (kinds, schedule) = (KINDS.to_vec(), None);
+        Self { seed, length, http2, each_namespace, kinds, events, schedule, trace: false }
+    }
+
     /// A kind is missing until the server is replaced, without an outage.
     pub fn server_replaced(http2: bool) -> Self {
         let duration = Duration::from_secs(70);
