@@ -119,8 +119,11 @@ pub(super) fn object_totals(all: &[Totals]) -> Family {
     .sorted()
 }
 
+/// A family with the function that returns its value.
+type Row = FamilyRow<fn(&ListWatchMetrics) -> f64>;
+
 /// Metrics with the labels `namespace` (a configured namespace, or empty for all) and `resource`.
-const GAUGES: &[FamilyRow<fn(&ListWatchMetrics) -> f64>] = family_rows! {
+const GAUGES: &[Row] = family_rows! {
     Gauge "kstatd_kubernetes_objects", "Exposed objects.": |metrics| metrics.objects as f64;
     Gauge "kstatd_kubernetes_left_out_objects",
         "Objects without series because of a budget (--limit.series-per-kind).":

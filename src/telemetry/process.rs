@@ -27,7 +27,10 @@ struct Files {
     network: Option<(f64, f64)>,
 }
 
-const ROWS: &[FamilyRow<fn(&Files) -> Option<f64>>] = family_rows! {
+/// A family with the function that returns its value.
+type Row = FamilyRow<fn(&Files) -> Option<f64>>;
+
+const ROWS: &[Row] = family_rows! {
     Counter "process_cpu_seconds_total", "CPU time spent, user and system, in seconds.":
         |of| Some(of.stat.as_ref()?.cpu);
     Gauge "process_max_fds", "Maximum number of open file descriptors allowed.":

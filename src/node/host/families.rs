@@ -10,8 +10,11 @@ fn complete(usage: &NameUsage, gap: Gap, total: Option<u64>) -> Option<f64> {
     total.filter(|_| usage.lacking(gap) == 0).map(|total| total as f64)
 }
 
+type PressureRow = FamilyRow<fn(&Stalls) -> Option<u64>>;
+type ProcessRow = FamilyRow<fn(&NameUsage) -> Option<f64>>;
+
 /// Families of pressure, labelled with the resource.
-static PRESSURE: &[FamilyRow<fn(&Stalls) -> Option<u64>>] = family_rows! {
+static PRESSURE: &[PressureRow] = family_rows! {
     Counter "kstatd_node_pressure_full_seconds_total",
         "Time in which all tasks of the host waited for the resource, since boot.": |of| of.full;
     Counter "kstatd_node_pressure_some_seconds_total",
@@ -19,7 +22,7 @@ static PRESSURE: &[FamilyRow<fn(&Stalls) -> Option<u64>>] = family_rows! {
 };
 
 /// Families of figures of processes, labelled with their name.
-static PROCESSES: &[FamilyRow<fn(&NameUsage) -> Option<f64>>] = family_rows! {
+static PROCESSES: &[ProcessRow] = family_rows! {
     Counter "kstatd_node_process_context_switches_total",
         "Context switches of the processes with this name.":
         |usage| complete(usage, Gap::Threads, Some(usage.totals.switches));
@@ -54,14 +57,14 @@ pub(super) fn collect<'a>(
     names: impl Iterator<Item = (&'a String, &'a NameUsage)> + Clone,
     pressure: &Pressure,
 ) -> Vec<Family> {
-    let seconds = |row: &FamilyRow<fn(&Stalls) -> Option<u64>>| {
+    let seconds = |row: &PressureRow| {
         let series = pressure
             .stalls
             .iter()
             .filter_map(|(resource, stalls)| Some((*resource, (row.value)(stalls)? as f64 / 1e6)));
         Family::by(row.name, row.help, row.kind, "resource", series)
     };
-    let figures = |row: &FamilyRow<fn(&NameUsage) -> Option<f64>>| {
+    let figures = |row: &ProcessRow| {
         let seen = names.clone().filter(|(_, usage)| usage.was_seen);
         let series = seen.filter_map(|(name, usage)| Some((name.as_str(), (row.value)(usage)?)));
         Family::by(row.name, row.help, row.kind, "name", series)

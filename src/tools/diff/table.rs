@@ -340,8 +340,8 @@ impl Table {
     /// Returns the series that a side has or had, with their families.
     pub(super) fn of(&self, side: Side) -> impl Iterator<Item = (usize, &str)> {
         let any = seen::BEFORE[side.index()] | seen::NOW[side.index()];
-        let has = move |(_, series): &(&Box<str>, &Series)| series.has(any);
-        self.series.iter().filter(has).map(|(text, series)| (series.family as usize, &**text))
+        let of = self.series.iter().filter(move |(_, series)| series.has(any));
+        of.map(|(text, series)| (series.family as usize, &**text))
     }
 
     fn family(&mut self, name: &str) -> u32 {
