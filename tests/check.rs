@@ -217,6 +217,25 @@ fn a_workload_with_another_image_is_found_by_name() {
 }
 
 #[test]
+fn the_program_is_the_first_argument_of_kstatd() {
+    let manifest = read("tests/data/check/original.yaml");
+    let image =
+        "image: registry.k8s.io/kube-state-metrics/kube-state-metrics:v2.20.0\n        args:";
+    for start in [
+        "image: registry.example/kstatd/kstatd:0.1.0\n        command: [/kstatd, kube-state-metrics]\n        args:",
+        "image: registry.example/team/metrics:1\n        command: [/kstatd]\n        args:\n        - kube-state-metrics",
+        "image: registry.example/kstatd:0.1.0\n        args:\n        - kube-state-metrics",
+    ] {
+        assert_eq!(manifest.matches(image).count(), 1);
+        let swapped = manifest.replace(image, start);
+        assert_eq!(objections(&swapped), (0, vec![]), "{start}");
+        let output = check(&swapped, &["-n", "monitoring", "kube-state-metrics"]).stdout;
+        let title = "kube-state-metrics: Deployment monitoring/kube-state-metrics\n---";
+        assert!(output.contains(title), "{start}: {output}");
+    }
+}
+
+#[test]
 fn missing_pieces_are_reported_as_such() {
     let original = read("tests/data/check/original.yaml");
     let workloads: Vec<&str> =

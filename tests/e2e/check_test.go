@@ -76,7 +76,11 @@ type planted struct {
 func TestCheckBeforeTheSwap(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	cluster := harness.StartCluster(t)
-	for plural, kind := range map[string]string{"servicemonitors": "ServiceMonitor", "podmonitors": "PodMonitor", "prometheusrules": "PrometheusRule"} {
+	for plural, kind := range map[string]string{"servicemonitors": "ServiceMonitor", "podmonitors": "PodMonitor", "scrapeconfigs": "ScrapeConfig", "prometheusrules": "PrometheusRule"} {
+		version := "v1"
+		if kind == "ScrapeConfig" {
+			version = "v1alpha1"
+		}
 		cluster.Create("customresourcedefinitions", harness.Object(t, fmt.Sprintf(`
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -86,8 +90,8 @@ spec:
   names: {kind: %[2]s, plural: %[1]s}
   scope: Namespaced
   versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-`, plural, kind)))
+  - {name: %[3]s, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`, plural, kind, version)))
 	}
 	manifest, err := os.ReadFile(harness.RepoFile("tests", "data", "check", "original.yaml"))
 	if err != nil {

@@ -37,8 +37,10 @@ impl Inventory {
             inventory.list(client, &path, "", |_| true).await?;
         }
         inventory.read_config_maps(client, selection).await?;
-        for plural in ["servicemonitors", "podmonitors", "prometheusrules"] {
-            let path = format!("/apis/{MONITORING}/v1/{plural}");
+        for plural in
+            ["v1/servicemonitors", "v1/podmonitors", "v1alpha1/scrapeconfigs", "v1/prometheusrules"]
+        {
+            let path = format!("/apis/{MONITORING}/{plural}");
             inventory.list(client, &path, "", |_| true).await?;
         }
         let dashboards = "labelSelector=grafana_dashboard";

@@ -159,8 +159,11 @@ pub(crate) fn targets(
         };
         jobs.insert(job.map_or_else(default, str::to_owned));
     }
+    for config in inventory.of(MONITORING, "ScrapeConfig") {
+        jobs.extend(scrape_config(workload, config, &services, listeners, section));
+    }
     if section.len() == before {
-        section.ok("no ServiceMonitor or PodMonitor selects it; scrape configurations of Prometheus itself are not read");
+        section.ok("no ServiceMonitor, PodMonitor or ScrapeConfig selects it; scrape configurations of Prometheus itself are not read");
     }
     jobs
 }
@@ -228,20 +231,11 @@ fn service_monitor(
     }
     for endpoint in spec["endpoints"].as_array().into_iter().flatten() {
         for service in &selected {
-            let ports = service.object["spec"]["ports"].as_array().into_iter().flatten();
             let found = match (&endpoint["port"], &endpoint["targetPort"]) {
-                (Value::Null, target) => resolved(listeners, target, path(endpoint)),
-                (port, _) => match ports.into_iter().find(|one| one["name"] == *port) {
-                    // A port without a target was reported with its Service.
-                    Some(port) if listeners.resolve(target(port), "TCP").is_err() => continue,
-                    Some(port) => resolved(listeners, target(port), path(endpoint)),
-                    None => Err(format!(
-                        "the Service {} has no port {}",
-                        service.name().1.unwrap_or_default(),
-                        port.as_str().unwrap_or_default()
-                    )),
-                },
+                (Value::Null, target) => Some(resolved(listeners, target, path(endpoint))),
+                (port, _) => through(service, "name", port, path(endpoint), listeners),
             };
+            let Some(found) = found else { continue };
             let found = found.map(|port| format!("scrapes {} on port {port}", path(endpoint)));
             add(section, &name, found, "correct the port or path of the monitor");
         }
@@ -252,6 +246,67 @@ fn service_monitor(
         jobs.extend(job.or(service.name().1).map(str::to_owned));
     }
     jobs
+}
+
+/// Checks that kstatd answers the path behind the port of a Service with this value in a field. Returns `None` if the
+/// port has no target, which was reported with the Service.
+fn through(
+    service: &Manifest,
+    field: &str,
+    wanted: &Value,
+    path: &str,
+    listeners: &Listeners<'_>,
+) -> Option<Result<u16, String>> {
+    let mut ports = service.object["spec"]["ports"].as_array().into_iter().flatten();
+    match ports.find(|one| one[field] == *wanted) {
+        Some(port) if listeners.resolve(target(port), "TCP").is_err() => None,
+        Some(port) => Some(resolved(listeners, target(port), path)),
+        None => {
+            let (name, wanted) = (service.name().1.unwrap_or_default(), wanted.to_string());
+            Some(Err(format!("the Service {name} has no port {}", wanted.trim_matches('"'))))
+        }
+    }
+}
+
+/// Checks the static targets of a ScrapeConfig that name a Service of the exporter. Returns the value of `job`.
+fn scrape_config(
+    workload: &Workload<'_>,
+    config: &Manifest,
+    services: &[&Manifest],
+    listeners: &Listeners<'_>,
+    section: &mut Section,
+) -> Option<String> {
+    let (spec, name) = (&config.object["spec"], monitor_name(config));
+    let path = spec["metricsPath"].as_str().unwrap_or("/metrics");
+    let static_configs = spec["staticConfigs"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut is_scraped = false;
+    for target in static_configs.iter().flat_map(|config| texts(&config["targets"])) {
+        let (host, port) = target.rsplit_once(':').unwrap_or((&target, "80"));
+        let port = port.parse::<u16>().map_or_else(|_| port.into(), Value::from);
+        let mut labels = host.split('.');
+        let (host, namespace) = (labels.next(), labels.next().or(config.name().0));
+        let is_host = |one: &&&Manifest| one.name().1 == host && is_same(one.name().0, namespace);
+        let Some(service) = services.iter().find(is_host) else { continue };
+        is_scraped = true;
+        let found = match service.object["spec"]["clusterIP"] == "None" {
+            true => Some(resolved(listeners, &port, path)),
+            false => through(service, "port", &port, path, listeners),
+        };
+        let Some(found) = found else { continue };
+        let found = found.map(|port| format!("{target} scrapes {path} on port {port}"));
+        add(section, &name, found, "correct the port or path of the ScrapeConfig");
+    }
+    let (namespace, own_name) = config.name();
+    let is_meant = own_name == workload.manifest.name().1 && !static_configs.is_empty();
+    if is_meant && !is_scraped && is_same(namespace, workload.namespace()) {
+        let text = format!("{name}: names no Service of the exporter");
+        section.add(Outcome::Failed, text, "correct its static targets", PAGE);
+    }
+    let default = || {
+        let (namespace, name) = (namespace.unwrap_or_default(), own_name.unwrap_or_default());
+        format!("scrapeConfig/{namespace}/{name}")
+    };
+    is_scraped.then(|| spec["jobName"].as_str().map_or_else(default, str::to_owned))
 }
 
 /// Checks the annotations `prometheus.io/port` and `prometheus.io/path`.

@@ -190,8 +190,12 @@ impl<'o> Workload<'o> {
             }
         }
         words.extend(texts(&self.container["args"]));
-        // kstatd takes the name of the program as its first argument.
-        if self.runs_kstatd && words.first().and_then(|word| named(word)) == Some(self.program) {
+        // kstatd takes the name of a program as its first argument.
+        let first = words.first().filter(|word| !word.starts_with('-'));
+        if (self.runs_kstatd || self.program == Name::Kstatd)
+            && let Some(program) = first.and_then(|word| named(word))
+        {
+            self.program = program;
             words.remove(0);
         }
         self.argv = words.iter().map(|word| self.expand(word)).collect();
