@@ -35,6 +35,9 @@ var (
 	exactly    = func(text string) *regexp.Regexp { return regexp.MustCompile("^" + regexp.QuoteMeta(text) + "$") }
 )
 
+// personalities are those that take the values of a community chart.
+var personalities = map[string]string{"kube-state-metrics": "kube-state-metrics", "prometheus-statsd-exporter": "statsd_exporter"}
+
 var deviations = []deviation{
 	{statsdOnly, anyText, regexp.MustCompile(`^Deployment\.spec\.template\.spec\.(securityContext|containers\[0\]\.securityContext)\b`),
 		"without a securityContext in the values, the pod is as the level `restricted` asks for"},
@@ -173,7 +176,6 @@ func TestHelmAcceptsCommunityValues(t *testing.T) {
 	if err := json.Unmarshal(text, &recorded); err != nil {
 		t.Fatal(err)
 	}
-	personalities := map[string]string{"kube-state-metrics": "kube-state-metrics", "prometheus-statsd-exporter": "statsd_exporter"}
 	used := make([]bool, len(deviations))
 	equal := 0
 	for _, c := range recorded.Cases {
@@ -240,6 +242,94 @@ func TestHelmAcceptsCommunityValues(t *testing.T) {
 	}
 }
 
+// lacks lists the parts of an object that another lacks. A list must have an element with the parts of each given element.
+func lacks(path string, want, got any) []string {
+	switch want := want.(type) {
+	case map[string]any:
+		got, isMap := got.(map[string]any)
+		if !isMap {
+			return []string{path + " is no object"}
+		}
+		var missing []string
+		for key, value := range want {
+			if got[key] == nil && value != nil {
+				missing = append(missing, path+"."+key+" is absent")
+			} else {
+				missing = append(missing, lacks(path+"."+key, value, got[key])...)
+			}
+		}
+		return missing
+	case []any:
+		list, _ := got.([]any)
+		var missing []string
+		for i, value := range want {
+			missing = append(missing, fewest(fmt.Sprintf("%s[%d]", path, i), value, list)...)
+		}
+		return missing
+	default:
+		if fmt.Sprint(want) == fmt.Sprint(got) {
+			return nil
+		}
+		return []string{fmt.Sprintf("%s is %v, it should be %v", path, got, want)}
+	}
+}
+
+// fewest lists what the most similar of some objects lacks.
+func fewest(path string, want any, candidates []any) []string {
+	best := []string{path + " is absent"}
+	for i, candidate := range candidates {
+		if missing := lacks(path, want, candidate); i == 0 || len(missing) < len(best) {
+			best = missing
+		}
+	}
+	return best
+}
+
+// TestHelmRealisticValues renders sets of values with keys of the community charts that no recorded set has, and compares
+// the parts of the objects that they affect.
+func TestHelmRealisticValues(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	text, err := os.ReadFile(filepath.Join("testdata", "realistic_values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct {
+		communityCase
+		Objects []map[string]any
+		Absent  []string
+	}
+	if err := yaml.Unmarshal(text, &cases); err != nil || len(cases) < 12 {
+		t.Fatalf("%d cases: %v", len(cases), err)
+	}
+	for _, c := range cases {
+		c.Values["personality"] = personalities[c.Chart]
+		values, err := yaml.Marshal(c.Values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rendered, err := helm(t, string(values), "template", "rel", "--namespace=ns")
+		if err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+			continue
+		}
+		byKind := map[string][]any{}
+		for _, o := range parseRoles(t, rendered) {
+			byKind[o.GetKind()] = append(byKind[o.GetKind()], o.Object)
+		}
+		for _, want := range c.Objects {
+			kind := want["kind"].(string)
+			for _, missing := range fewest(kind, want, byKind[kind]) {
+				t.Errorf("%s: %s", c.Name, missing)
+			}
+		}
+		for _, kind := range c.Absent {
+			if len(byKind[kind]) > 0 {
+				t.Errorf("%s: there is a %s", c.Name, kind)
+			}
+		}
+	}
+}
+
 // TestHelmUnknownValues checks that an unknown key is rejected with a suggestion, and that the notes list values of
 // the community charts without an effect.
 func TestHelmUnknownValues(t *testing.T) {
@@ -248,6 +338,7 @@ func TestHelmUnknownValues(t *testing.T) {
 		"personality: kube-state-metrics\nmetricAllowList: [a]":                                         "metricAllowList: unknown value of personality kube-state-metrics; did you mean metricAllowlist?",
 		"personality: kube-state-metrics\nprometheus: {monitor: {metricRelabeling: []}}":                "prometheus.monitor.metricRelabeling: unknown value of personality kube-state-metrics; did you mean prometheus.monitor.metricRelabelings?",
 		"personality: kube-state-metrics\nreplicaCount: 2":                                              "replicaCount: unknown value of personality kube-state-metrics; it belongs to statsd_exporter",
+		"personality: kube-state-metrics\nlivenessProbe: {httpGet: {path: /x}}":                         "livenessProbe.httpGet.path: unknown value of personality kube-state-metrics",
 		"personality: statsd_exporter\nstatsd: {udpport: 1}":                                            "did you mean statsd.udpPort?",
 		"personality: statsd_exporter\ncollectors: [pods]":                                              "it belongs to run and kube-state-metrics",
 		"selfMonitoring: {enabled: true}":                                                               "did you mean selfMonitor?",

@@ -94,8 +94,10 @@
 {{- with $http.host | default (ternary "127.0.0.1" "" (and (not (not (include "kstatd.kube" .root))) .root.Values.hostNetwork)) -}}
 {{- $_ := set $get "host" . -}}
 {{- end -}}
-{{- with $http.httpHeaders -}}
-{{- $_ := set $get "httpHeaders" . -}}
+{{- range $key := list "httpHeaders" "path" "port" -}}
+{{- with index $http $key -}}
+{{- $_ := set $get $key . -}}
+{{- end -}}
 {{- end -}}
 httpGet:
   {{- toYaml $get | nindent 2 }}
