@@ -1,5 +1,6 @@
 #!/bin/sh
-# Pictures of the status page of a demonstration, at two widths, light and dark, by a headless Chromium.
+# Pictures of the status page of a demonstration, at two widths, light and dark, by a headless Chromium. On a phone (390 pixels)
+# nothing may need horizontal scrolling.
 #
 #     tests/pictures.sh KSTATD DIR
 #
@@ -33,8 +34,23 @@ picture() { # NAME WIDTH HEIGHT SCHEME(0 dark, 1 light) ADDRESS
         exit 1
     fi
 }
+# A phone is a frame, because a window of Chromium has at least 500 pixels.
+phone() { # NAME SCHEME ADDRESS
+    curl --silent --header 'Accept: text/html' "http://$3/status" > "$work/$1-page.html"
+    cat > "$work/$1.html" <<END
+<body style="margin:0"><iframe src="$1-page.html" style="width:390px;height:4200px;border:0" onload="
+const wide = [...this.contentDocument.querySelectorAll('html,.scroll')].filter(one => one.scrollWidth > one.clientWidth);
+document.body.dataset.wide = wide.map(one => one.textContent.slice(0, 60)).join('; ') || 'nothing'"></iframe>
+END
+    for wanted in --screenshot="$out/$1.png" --dump-dom; do
+        "$chromium" --headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --hide-scrollbars \
+            --user-data-dir="$work/profile-$1" --host-resolver-rules='MAP * ~NOTFOUND' --allow-file-access-from-files \
+            --blink-settings=preferredColorScheme="$2" --window-size=500,4200 "$wanted" "file://$work/$1.html" > "$work/$1-dom" 2> "$work/$1.log"
+    done
+    grep -q 'data-wide="nothing"' "$work/$1-dom" || { grep -o 'data-wide="[^"]*"' "$work/$1-dom" >&2; echo "$1: the page is too wide" >&2; exit 1; }
+}
 picture readme 1000 1000 1 $main
-picture wide-light 1000 2600 1 $main
-picture wide-dark 1000 2600 0 $telemetry
-picture phone-light 500 4200 1 $main
-picture phone-dark 500 4200 0 $telemetry
+picture wide-light 1600 2600 1 $main
+picture wide-dark 1600 2600 0 $telemetry
+phone phone-light 1 $main
+phone phone-dark 0 $telemetry

@@ -272,6 +272,9 @@ fn client_data_cannot_run_in_a_browser() {
     };
     assert_eq!(last("other_kind"), format!("up:1|g|#a:{script}"));
     assert_eq!(last("illegal_negative_counter"), "up:-1|c");
+    for refused in facts["statsd"]["refused"].as_array().expect("refused") {
+        assert_eq!(refused["count"], 1, "{refused}");
+    }
     // Rejected samples do not degrade the process.
     assert!(is_ok(&facts) && sentences(&facts, "notes").len() == 3, "{facts}");
     let names = facts["statsd"]["unmapped_names"].as_array().expect("names");

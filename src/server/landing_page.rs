@@ -37,8 +37,8 @@ pub fn page(title: &str, about: &str, version: &str, links: &[Link]) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
-         <style>body{{font-family:sans-serif;max-width:42em;margin:2em auto;padding:0 1em;\
-         line-height:1.5}}h1{{margin-bottom:0}}p.version{{color:#555;margin-top:0}}</style>\n\
+         <style>:root{{color-scheme:light dark}}body{{font-family:sans-serif;max-width:42em;margin:2em auto;padding:0 1em;\
+         line-height:1.5}}h1{{margin-bottom:0}}p.version{{opacity:.75;margin-top:0}}</style>\n\
          </head>\n<body>\n<h1>{title}</h1>\n<p class=\"version\">{version}</p>\n{about}\
          <ul>\n{items}</ul>\n</body>\n</html>\n",
         title = escape_html(title),

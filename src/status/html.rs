@@ -184,24 +184,25 @@ fn tiles(facts: &Facts) -> Markup {
 
 /// Renders a chart of the last hour.
 fn recent(title: &str, tracks: &[&Track], show: impl Fn(f64) -> String) -> Markup {
-    let begin = (plot::span(tracks) - 1) as f64 * STEP.as_secs_f64();
-    drawing(title, tracks, [&format!("{} ago", duration(begin)), "now"], show)
+    drawing(title, tracks, STEP.as_secs_f64(), ["ago", "now"], show)
 }
 
-/// Renders a chart with its scale, the names of its ends, and a legend.
+/// Renders a chart with its scale, the names of its ends, and a legend. Values are `step` seconds apart.
 pub(crate) fn drawing(
     title: &str,
     tracks: &[&Track],
+    step: f64,
     [begin, end]: [&str; 2],
     show: impl Fn(f64) -> String,
 ) -> Markup {
     let top = tracks.iter().map(|track| track.max()).fold(0.0, f32::max);
+    let width = (plot::span(tracks) - 1) as f64 * step;
     html! {
         div.card {
             h3 { (title) }
             div.ends { span { "up to " (show(top.into())) } }
             (plot::lines("plot", 90, top, tracks))
-            div.ends { span { (begin) } span { (end) } }
+            div.ends { span { (duration(width)) " " (begin) } span { (end) } }
             @if tracks.iter().any(|track| !track.of.is_empty()) {
                 div.legend {
                     @for (number, track) in tracks.iter().enumerate() {
@@ -266,7 +267,7 @@ fn kinds(kubernetes: &Kubernetes, now: f64) -> Markup {
                 table {
                     tr {
                         th { "kind" } th { "state" } th.n { "objects" } th.n { "series" } th.n.w { "size" }
-                        th.n.w { "listed" } th.n { "heard" } th.n { "events" } th.n { "errors" }
+                        th.n.w { "listed" } th.n { "heard" } th.n.w { "events" } th.n.w { "errors" }
                     }
                     @for kind in &kubernetes.kinds { (kind_rows(kind, now)) }
                 }
@@ -310,8 +311,8 @@ fn kind_rows(kind: &Kind, now: f64) -> Markup {
             td.n.w { (or_dash(kind.bytes, |size| bytes(size as f64))) }
             td.n.w { (ago(kind.listed, now)) }
             td.n { (ago(kind.heard, now)) }
-            td.n { (kind.events_per_second.map_or("–".to_owned(), rate)) }
-            td.n { (count(kind.errors)) }
+            td.n.w { (kind.events_per_second.map_or("–".to_owned(), rate)) }
+            td.n.w { (count(kind.errors)) }
         }
         @if let Some(failure) = &kind.failure {
             tr.more {
@@ -564,7 +565,7 @@ fn scrapes(scrapes: &[Scrape], now: f64) -> Markup {
                     }
                     @for scrape in scrapes {
                         tr {
-                            td { (scrape.client) }
+                            td.t { (scrape.client) }
                             td.w.t { (scrape.agent) }
                             td { (scrape.path) }
                             td.w { (scrape.form) @if scrape.gzip { ", gzip" } }
@@ -590,7 +591,7 @@ fn files(files: &[ConfigFile], now: f64) -> Markup {
                     tr {
                         td.t { code { (file.path) } }
                         td { (file.what) }
-                        td {
+                        td.t {
                             @if file.is_applied() { span.ok { (file.state()) } } @else { span.bad { (file.state()) } }
                             @if let Some(error) = &file.error { " " code { (error) } }
                         }

@@ -138,7 +138,12 @@ impl Pipeline {
         let mut refused: Vec<Refused> = SampleOutcome::all()
             .filter_map(|outcome| {
                 let example = lines.remove(outcome.as_str())?;
-                let count = metrics.samples.get(outcome.index())?.load(Ordering::Relaxed);
+                let count = match outcome {
+                    // Includes whole lines, which have no samples.
+                    SampleOutcome::Malformed(error) => metrics.errors.get(error as usize)?,
+                    _ => metrics.samples.get(outcome.index())?,
+                };
+                let count = count.load(Ordering::Relaxed);
                 let at = example.at.duration_since(UNIX_EPOCH).unwrap_or_default();
                 let (at, line) = (at.as_millis() as f64 / 1000.0, example.line);
                 Some(Refused { reason: outcome.as_str(), count, at, line })

@@ -12,7 +12,7 @@ impl ShadowReport {
     /// Renders the page.
     pub(crate) fn html(&self) -> String {
         let now = jiff::Timestamp::now().as_second() as f64;
-        let begin = format!("{} before the end", duration(self.seconds));
+        let step = self.seconds / f64::from(self.comparisons.max(1));
         let page = html! {
             (DOCTYPE)
             html lang="en" {
@@ -35,7 +35,7 @@ impl ShadowReport {
                     section { (self.cost_table()) }
                     div.grid.wide {
                         @for plot in &self.plots {
-                            (drawing(plot.title, &[&plot.tracks[0], &plot.tracks[1]], [&begin, "end"], |value| plot.unit.show(value)))
+                            (drawing(plot.title, &[&plot.tracks[0], &plot.tracks[1]], step, ["before the end", "end"], |value| plot.unit.show(value)))
                         }
                     }
                     h2 { "Differences" }
@@ -115,14 +115,14 @@ impl ShadowReport {
 fn table<'r>(rows: impl Iterator<Item = (&'r DifferingFamily, &'r Difference)>) -> Markup {
     html! {
         div.scroll { table {
-            tr { th { "family" } th { "difference" } th.n { "series" } th.n { "first seen" } th.n { "last seen" } th { "documented" } }
+            tr { th { "family" } th { "difference" } th.n { "series" } th.n.w { "first seen" } th.n.w { "last seen" } th { "documented" } }
             @for (family, one) in rows {
                 tr {
                     td.t { code { (family.family) } }
                     td { (one.what.as_str()) }
                     td.n { (count(one.series.unwrap_or(family.series))) }
-                    td.n { (duration(one.first_seen.into())) }
-                    td.n { (duration(one.last_seen.into())) }
+                    td.n.w { (duration(one.first_seen.into())) }
+                    td.n.w { (duration(one.last_seen.into())) }
                     td.t { @if let Some(reason) = one.explained { (reason) } @else { span.bad { "no" } } }
                 }
                 @if !one.examples.is_empty() || one.a.is_some() {
