@@ -27,7 +27,7 @@ type shadowed struct {
 func shadow(t *testing.T, original *harness.KubeExporter, flags ...string) (int, shadowed) {
 	t.Helper()
 	p := harness.Kstatd(t)
-	p.Prefix = []string{"shadow", "-o", "json", "--for=1s", "--every=500ms", "--original=" + original.Base,
+	p.Prefix = []string{"shadow", "-o", "json", "--for=4s", "--every=1s", "--original=" + original.Base,
 		"--original-telemetry=" + original.Telemetry, "--"}
 	code, stdout, stderr := harness.Run(t, p, "", flags...)
 	var report shadowed
@@ -98,6 +98,43 @@ func TestShadow(t *testing.T) {
 	code, report = shadow(t, pair.Theirs, append(slices.Clone(flags), "--total-shards=2", "--shard=0")...)
 	if found := report.unexplained(); code != 1 || len(found) < 10 {
 		t.Errorf("half of the objects: exit code %d, found %q", code, found)
+	}
+}
+
+// TestShadowCustomResources runs `kstatd shadow` with the custom resource configuration of the original: it reports no
+// difference, and exactly three after three changes of the configuration, a path, a name and a label.
+func TestShadowCustomResources(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	cluster := harness.StartCluster(t)
+	cluster.Create(definitions, definition(t, "widgets", "Widget", "v1"))
+	createResource(t, cluster, "widgets", widget(t, "w1", 3))
+	createResource(t, cluster, "widgets", widget(t, "w2", 5))
+	flags := func(config string) []string {
+		return []string{"--kubeconfig=" + cluster.Kubeconfig, "--resources=namespaces", "--custom-resource-state-config-file=" + writeCustom(t, config)}
+	}
+	pair := harness.StartPair(t, flags(customConfig)...)
+	pair.ConvergeAt(20, "")
+	pair.Ours.Stop()
+	code, report := shadow(t, pair.Theirs, flags(customConfig)...)
+	if code != 0 || report.Verdict != "equal" || report.Differences.SeriesOfBoth < 20 {
+		t.Errorf("exit code %d, %s %s, %d series, %q", code, report.Verdict, report.Reason, report.Differences.SeriesOfBoth, report.unexplained())
+	}
+	changed := customConfig
+	for from, to := range map[string]string{
+		"gauge: {path: [spec, replicas]}":    "gauge: {path: [state, sub, a, ready]}",
+		"name: seventh,":                     "name: eighth,",
+		"info: {labelsFromPath: {version: [": "info: {labelsFromPath: {release: [",
+	} {
+		if strings.Count(changed, from) != 1 {
+			t.Fatalf("%s occurs %d times", from, strings.Count(changed, from))
+		}
+		changed = strings.Replace(changed, from, to, 1)
+	}
+	code, report = shadow(t, pair.Theirs, flags(changed)...)
+	// A changed name is a family less and a family more.
+	want := []string{"kube_customresource_about_info", "kube_customresource_eighth", "kube_customresource_replicas", "kube_customresource_seventh"}
+	if found := report.unexplained(); code != 1 || report.Verdict != "different" || !slices.Equal(found, want) {
+		t.Errorf("exit code %d, %s, found %q", code, report.Verdict, found)
 	}
 }
 
