@@ -561,17 +561,17 @@ fn scrapes(scrapes: &[Scrape], now: f64) -> Markup {
                 div.scroll { table {
                     tr {
                         th { "client" } th.w { "user agent" } th { "path" } th.w { "format" } th.n { "status" } th.n { "duration" }
-                        th.n { "size" } th.n { "ago" }
+                        th.n.w { "size" } th.n { "ago" }
                     }
                     @for scrape in scrapes {
                         tr {
                             td.t { (scrape.client) }
                             td.w.t { (scrape.agent) }
-                            td { (scrape.path) }
+                            td.t { (scrape.path) }
                             td.w { (scrape.form) @if scrape.gzip { ", gzip" } }
                             td.n { (scrape.status) @if !scrape.complete { span.warn { " cut" } } }
                             td.n { (duration(scrape.seconds)) }
-                            td.n { (bytes(scrape.bytes as f64)) }
+                            td.n.w { (bytes(scrape.bytes as f64)) }
                             td.n { (duration(now - scrape.at)) }
                         }
                     }
