@@ -113,7 +113,7 @@ fn secrets_are_in_no_file() {
         "# https://me:planted-userinfo@example.com/\nmappings:\n- {match: 'a.*', name: a, labels: {token: planted-label}}\n",
     );
     let web = write("web.yaml", &format!("basic_auth_users:\n  me: {HASH}\n"));
-    let (_program, at) = start(&[
+    let (program, at) = start(&[
         format!("--kubeconfig={kubeconfig}"),
         format!("--config={options}"),
         format!("--statsd.mapping-config={mapping}"),
@@ -121,7 +121,7 @@ fn secrets_are_in_no_file() {
         "--log-level=debug".to_owned(),
         "--statsd.listen-udp=127.0.0.1:0".to_owned(),
     ]);
-    let statsd = _program.address(&["Accepting StatsD Traffic"], "udp");
+    let statsd = program.address(&["Accepting StatsD Traffic"], "udp");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
     socket.send_to(b"Authorization: Bearer planted-in-a-line.1:x|c\n", statsd).expect("send");
     until("the line is refused", || {
