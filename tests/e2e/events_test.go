@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"math/rand"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -666,6 +667,44 @@ func TestKubernetesEvents(t *testing.T) {
 	want["Pod BackOff Warning deployment/web"]++
 	is("a restart of the API server", want)
 	process.Stop()
+
+	// While events are forbidden, everything else continues, and the kind is named. What happened until then is old.
+	proxy.Set(harness.Fault{Status: 403, Only: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/events") }})
+	requests = proxy.Requests()
+	refused := harness.Start(t, harness.KstatdRun(t), append(args, "--kubernetes-events", "--resources=pods,replicasets", "--gate-metrics-until-synced=false")...)
+	harness.WaitStatus(t, refused, url, 200)
+	harness.Eventually(t, "the kind is named", func() error {
+		e, err := harness.Scrape(url, "")
+		if err != nil {
+			return err
+		}
+		if _, found := e.Value(`kstatd_workload_container_terminations_total{namespace="story",workload="web",workload_type="deployment",container="main",reason="Error"}`); !found {
+			return fmt.Errorf("no counters of terminations")
+		}
+		ready, err := harness.Get(fmt.Sprintf("http://127.0.0.1:%d/readyz?verbose", telemetry))
+		if err == nil && !strings.Contains(ready.Body, "[-]kubernetes/events") {
+			err = fmt.Errorf("%s", ready.Body)
+		}
+		return err
+	})
+	count("before", ofPod, "BackOff", 60)
+	// Three kinds are listed and watched, and the backoff after a 403 is up to 8 s.
+	if made := proxy.Requests() - requests; made > 30 {
+		t.Errorf("%d requests while events are forbidden", made)
+	}
+	proxy.Set()
+	harness.Eventually(t, "events are listed", func() error {
+		ready, err := harness.Get(fmt.Sprintf("http://127.0.0.1:%d/readyz?verbose", telemetry))
+		if err == nil && !strings.Contains(ready.Body, "[+]kubernetes/events") {
+			err = fmt.Errorf("%s", ready.Body)
+		}
+		return err
+	})
+	is("events before their first list are old", counts{})
+	count("before", ofPod, "BackOff", 62)
+	is("events after it", counts{"Pod BackOff Warning deployment/web": 2})
+	refused.Stop()
+
 	quiet := harness.Start(t, harness.KstatdRun(t), append(args, "--resources=pods")...)
 	harness.WaitStatus(t, quiet, url, 200)
 	is("events are not counted without the flag", counts{})
