@@ -94,7 +94,8 @@ fn an_object_with_series() {
 #[test]
 fn an_object_without_series_has_one_reason() {
     let cluster = Cluster::new(60);
-    let all = Kstatd::start(&cluster, &["--resources=pods"]).ready();
+    let labels = "--metric-labels-allowlist=pods=[app]";
+    let all = Kstatd::start(&cluster, &["--resources=pods", labels]).ready();
     let everything = pods(all.main);
     let pod = &everything[0];
     let (namespace, _) = pod.split_once('/').expect("a namespace");
@@ -111,6 +112,23 @@ fn an_object_without_series_has_one_reason() {
     denying.has_none("pods", pod, "is in --namespaces-denylist");
     let elsewhere = Kstatd::start(&cluster, &["--resources=pods", "--node=elsewhere"]).ready();
     elsewhere.has_none("pods", pod, "selector: spec.nodeName=elsewhere excludes it");
+    let app = pod.split_once('/').map(|(_, name)| name).expect("a name");
+    let text = get(all.main, "/metrics").text();
+    let line = text.lines().find(|line| {
+        line.starts_with("kube_pod_labels{") && line.contains(&format!("pod=\"{app}\""))
+    });
+    let (_, app) = line.and_then(|line| line.split_once("label_app=\"")).expect("a label");
+    let app = app.split('"').next().expect("a value");
+    let unselected =
+        Kstatd::start(&cluster, &["--resources=pods", &format!("--selector=pods=app!={app}")]);
+    unselected.ready().has_none(
+        "pods",
+        pod,
+        &format!("selector: app!={app} excludes it (--selector)"),
+    );
+    let phase = "--field-selector=pods=status.phase=None";
+    let unselected = Kstatd::start(&cluster, &["--resources=pods", phase]).ready();
+    unselected.has_none("pods", pod, "status.phase=None excludes it");
     let limited =
         Kstatd::start(&cluster, &["--resources=pods", "--limit.series-per-kind=50"]).ready();
     let kept = pods(limited.main);

@@ -311,6 +311,44 @@ fn a_refused_kind_costs_only_its_pods() {
     check_totals(program.series("/metrics"));
 }
 
+/// ReplicaSets and jobs are watched for pods even if they are not among the resources, for two list/watches more. Without
+/// the right to list them, other pods are resolved, and requests are few.
+#[test]
+fn links_of_pods_are_watched_by_themselves() {
+    let cluster = Cluster::new(200);
+    let flags = ["--resources=pods,deployments", "--gate-metrics-until-synced=false"];
+    let lists = |running: &Running| -> BTreeMap<Vec<String>, f64> {
+        let text = get(running.telemetry, "/metrics").text();
+        let all: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).map(series).collect();
+        sums(&all, "kube_state_metrics_watch_total", &["resource"])
+    };
+    let program = Running::start(&cluster, &flags);
+    let all = program.series("/metrics");
+    let infos = |all: &[Series]| sums(all, "kstatd_pod_workload_info", &["workload_type"]);
+    assert!(infos(&all).contains_key(&vec!["deployment".to_owned()]), "{:?}", infos(&all));
+    assert!(!infos(&all).contains_key(&vec!["replicaset".to_owned()]));
+    assert_eq!(infos(&all).values().sum::<f64>(), 200.0);
+    assert!(!all.iter().any(|series| series.name.starts_with("kube_replicaset")));
+    assert_eq!(lists(&program).len(), 4, "{:?}", lists(&program));
+    let without = [&flags[..], &["--metric-denylist=^kstatd_"]].concat();
+    assert_eq!(lists(&Running::start(&cluster, &without)).len(), 2);
+    cluster.double.refuse("replicasets", Some(403));
+    let refused = Running::start(&cluster, &flags);
+    let infos = infos(&refused.series("/metrics"));
+    assert!((1.0..200.0).contains(&infos.values().sum::<f64>()), "{infos:?}");
+    let status = get(refused.main, "/status?format=text").text();
+    assert!(status.contains("replicasets"), "{status}");
+    let attempts = lists(&refused).values().sum::<f64>();
+    assert!(attempts <= 20.0, "{:?}", lists(&refused));
+    cluster.double.refuse("replicasets", None);
+    let is_complete = |running: &Running| {
+        let all = running.series("/metrics");
+        sums(&all, "kstatd_pod_workload_info", &[]).values().sum::<f64>() == 200.0
+    };
+    until("the ReplicaSets", || is_complete(&refused).then_some(()));
+    check_totals(refused.series("/metrics"));
+}
+
 /// Returns the restarts of each container by the UID of its pod.
 fn restarts(all: &[Series]) -> BTreeMap<Vec<String>, f64> {
     let mut restarts = sums(all, "kube_pod_container_status_restarts_total", &["uid", "container"]);

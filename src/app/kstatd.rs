@@ -328,15 +328,11 @@ fn rbac(args: &RbacArgs) -> Result<(), String> {
         definitions = custom.served(definitions);
     }
     let custom = custom.and_then(|custom| custom.config);
-    let resources = if kube.custom_resources_only {
-        Vec::new()
-    } else {
-        config::rendering(&kube, config::default_resources).map_err(|error| text(&error))?
-    };
+    let resources = config::watched(&kube, config::Name::Kstatd).map_err(|error| text(&error))?;
     let namespaces = config::namespaces(&kube);
     let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
     print(&rbac::manifests(&rbac::Needs {
-        resources: resources.iter().map(|(resource, _)| *resource).collect(),
+        resources,
         kube_events: config::counts_kube_events(&kube),
         custom: custom.as_deref(),
         definitions: &definitions,

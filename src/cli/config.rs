@@ -29,6 +29,7 @@ use crate::kube::shard::Shard;
 use crate::kube::workloads::ledger::{self, LedgerOptions};
 use crate::kube::workloads::{FAMILIES, WorkloadFamily, WorkloadOptions};
 use crate::kube::{PipelineConfig, Timing, WatchedResource};
+use crate::resources::Resource;
 use crate::resources::custom::resolve::ResolveOptions;
 use crate::resources::custom::{
     Config as CustomConfig, Definition, DuplicatePolicy, ValueErrors, with_built_in,
@@ -512,6 +513,23 @@ pub fn custom_resources(
     }))
 }
 
+/// Returns the resources to list and watch: those selected by `args`, and those that lead from pods to workloads.
+///
+/// # Errors
+///
+/// When a resource is unknown or a pattern invalid.
+pub fn watched(args: &KubeArgs, name: Name) -> Result<Vec<&'static dyn Resource>, ConfigErrors> {
+    if args.custom_resources_only {
+        return Ok(Vec::new());
+    }
+    let selected = rendering(args, default_resources)?;
+    let mut all: Vec<_> = selected.into_iter().map(|(resource, _)| resource).collect();
+    let names: Vec<&str> = all.iter().map(|resource| resource.name()).collect();
+    let links = workloads(args, name, &Budget::default())?.links(&names);
+    all.extend(links);
+    Ok(all)
+}
+
 /// Returns the families of workloads and of events. They are off for a part of the pods, such as those of a node.
 ///
 /// # Errors
@@ -578,6 +596,9 @@ fn kube(
                 &args.node,
                 args.track_unscheduled_pods,
             ),
+            field_selectors: args.field_selector.clone(),
+            label_selectors: args.selector.clone(),
+            drop_completed_after: strconv::positive_duration(args.drop_completed_pods_after),
             object_limit: u64::try_from(args.object_limit).unwrap_or(0),
             budget: Arc::new(budget),
             use_apiserver_cache: args.use_apiserver_cache,

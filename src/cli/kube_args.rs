@@ -8,6 +8,7 @@ use super::limits::{self, FoldValue, LimitMode};
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::normalise::Normaliser;
 use crate::go::strconv;
+use crate::kube::selector::{self, KindSelectors};
 use crate::resources::select::selection::{AllowLists, comma_list};
 
 /// The values of the logging flags.
@@ -66,6 +67,12 @@ kinds! {
     /// Normalisation steps of label values, by key.
     NormaliserSteps: Normaliser = Normaliser::default(), ValueType::Text("string"),
         |text, into| store(into, Normaliser::parse_flag(text));
+    /// The label selectors of resources, to which each occurrence adds.
+    LabelSelectors: KindSelectors = KindSelectors::new(), ValueType::Text("string"),
+        |text, into| selector::add(text, selector::check_labels, into);
+    /// The field selectors of resources, to which each occurrence adds.
+    FieldSelectors: KindSelectors = KindSelectors::new(), ValueType::Text("string"),
+        |text, into| selector::add(text, selector::check_fields, into);
     /// Label keys per resource.
     Labels: AllowLists = AllowLists::default(), ValueType::Text("string"),
         |text, into| store(into, allow_lists(text));
@@ -169,6 +176,14 @@ flags! {
             "How long to keep the event counters of a workload that is gone.";
         gate: OptionalSwitch, "gate-metrics-until-synced", "",
             "Answer 503 and list the missing kinds until every kind has been listed once. On in kstatd run, off under the name kube-state-metrics.";
+        selector: LabelSelectors, "selector", "",
+            "Watch only the objects of a resource with these labels, as RESOURCE=SELECTOR such as pods=app!=batch; the API server selects. Repeatable: all selectors of a resource apply.";
+        field_selector: FieldSelectors, "field-selector", "",
+            "Watch only the objects of a resource with these fields, as RESOURCE=SELECTOR such as pods=status.phase!=Succeeded. Repeatable, like --selector.";
+        drop_completed_pods_after: Nanos, "drop-completed-pods-after", "0s",
+            "Drop the series of pods that have succeeded or failed longer ago; totals and event counters keep counting them. 0 means never.";
+        skip_zero_states: Switch, "skip-zero-states", "",
+            "Omit the samples that are 0 of families with one sample per state, such as kube_pod_status_phase. Queries must not rely on them.";
         duplicate_series: Switch, "compat.duplicate-series", "",
             "Expose duplicate series of an object, as kube-state-metrics does; otherwise only the first is kept.";
         labels_normalise: NormaliserSteps, "metric-labels-normalise", "",

@@ -34,6 +34,11 @@ pub(super) fn problems(args: &KubeArgs) -> Vec<ConfigError> {
         let resolved = lists.resolve(names().iter().map(|one| one.name()), exists);
         problems.extend(resolved.err().map(|error| unknown(&error.0)));
     }
+    let selected = args.selector.keys().chain(args.field_selector.keys());
+    // The kinds of custom resources, named PLURAL.VERSION.GROUP, are not known yet.
+    problems.extend(
+        selected.filter(|name| !name.contains('.') && !exists(name)).map(|name| unknown(name)),
+    );
     problems
 }
 
@@ -101,6 +106,7 @@ pub fn rendering(
         normalise: Arc::clone(&normalise),
         families: Arc::clone(&families),
         keep_duplicates: args.duplicate_series,
+        skip_zero_states: args.skip_zero_states,
     };
     Ok(selected.into_iter().map(|resource| (resource, options(resource))).collect())
 }

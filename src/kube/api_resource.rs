@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::follow::machine::{ListVersion, State};
 use crate::resources::{Representation, Resource};
@@ -125,9 +126,22 @@ pub(super) struct Scope {
     pub(super) namespace: Option<String>,
     /// The field selector, empty for none.
     pub(super) selector: String,
+    /// The label selector, empty for none.
+    pub(super) labels: String,
+    /// The time after which completed pods lose their series.
+    pub(super) drop_completed_after: Option<Duration>,
 }
 
 impl Scope {
+    /// Returns the selectors of requests as flags, if there are any.
+    pub(super) fn selectors(&self) -> Option<String> {
+        let name = self.api.name();
+        let flags = [("--field-selector", &self.selector), ("--selector", &self.labels)];
+        let given = flags.iter().filter(|(_, selector)| !selector.is_empty());
+        let given: Vec<_> = given.map(|(flag, text)| format!("{flag} {name}={text}")).collect();
+        (!given.is_empty()).then(|| given.join(" "))
+    }
+
     /// Returns the name in log lines.
     pub(super) fn name(&self) -> Arc<str> {
         match &self.namespace {
@@ -139,12 +153,16 @@ impl Scope {
     /// Returns path and query of the request for `state`, with parameters in the same order as Go's client.
     pub(super) fn request(&self, state: &State, limit: Option<u64>, timeout: u64) -> String {
         let url = self.api.path(self.namespace.as_deref());
+        let add_selectors = |query: &mut Query| {
+            query.add("fieldSelector", &self.selector);
+            query.add("labelSelector", &self.labels);
+        };
         let mut query = Query { url, separator: '?' };
         let timeout = timeout.to_string();
         match state {
             State::Streaming => {
                 query.add("allowWatchBookmarks", "true");
-                query.add("fieldSelector", &self.selector);
+                add_selectors(&mut query);
                 query.add("resourceVersionMatch", "NotOlderThan");
                 query.add("sendInitialEvents", "true");
                 query.add("timeoutSeconds", &timeout);
@@ -152,7 +170,7 @@ impl Scope {
             }
             State::Listing { version, token, .. } => {
                 query.add("continue", token);
-                query.add("fieldSelector", &self.selector);
+                add_selectors(&mut query);
                 query.add("limit", &limit.map(|limit| limit.to_string()).unwrap_or_default());
                 // A continue token contains the resource version.
                 if *version == ListVersion::Any && token.is_empty() {
@@ -160,12 +178,12 @@ impl Scope {
                 }
             }
             State::Checking { .. } => {
-                query.add("fieldSelector", &self.selector);
+                add_selectors(&mut query);
                 query.add("limit", &limit.map(|limit| limit.to_string()).unwrap_or_default());
             }
             State::Watching { version } => {
                 query.add("allowWatchBookmarks", "true");
-                query.add("fieldSelector", &self.selector);
+                add_selectors(&mut query);
                 query.add("resourceVersion", version);
                 query.add("timeoutSeconds", &timeout);
                 query.add("watch", "true");
@@ -222,7 +240,13 @@ mod tests {
             protobuf: true,
             label: "*v1.Thing".to_owned(),
         };
-        Scope { api, namespace: namespace.map(str::to_owned), selector: selector.to_owned() }
+        Scope {
+            api,
+            namespace: namespace.map(str::to_owned),
+            selector: selector.to_owned(),
+            labels: String::new(),
+            drop_completed_after: None,
+        }
     }
 
     fn listing(version: ListVersion, token: &str) -> State {

@@ -1,10 +1,12 @@
 //! The configuration of a pipeline.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::api_resource::ApiResource;
 use super::follow::timing::Timing;
 use super::observer::ObserverFactory;
+use super::selector::KindSelectors;
 use super::shard::Shard;
 use crate::exposition::budget::Budget;
 use crate::resources::{RenderOptions, Renderer, Representation, Resource};
@@ -52,6 +54,12 @@ pub struct PipelineConfig {
     pub namespaces: Vec<String>,
     /// The field selector of all namespaced resources (see [`selector`](super::selector)); empty for none.
     pub selector: String,
+    /// Further field selectors of kinds, by the name of the resource.
+    pub field_selectors: KindSelectors,
+    /// The label selectors of kinds, by the name of the resource.
+    pub label_selectors: KindSelectors,
+    /// The time after which completed pods lose their series; `None` for never.
+    pub drop_completed_after: Option<Duration>,
     /// The shard of this process.
     pub shard: Shard,
     /// The maximum number of objects per kind (`--object-limit`); 0 for no limit.

@@ -28,7 +28,7 @@ use crate::telemetry::KubeMetrics;
 const METADATA: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// Explains an object. It sends up to two requests to the API server.
+/// Explains an object. It sends up to four requests to the API server.
 pub(crate) async fn explain(
     handle: &PipelineHandle,
     client: &Client,
@@ -59,6 +59,14 @@ pub(crate) async fn explain(
             }
             _ => {}
         },
+    }
+    if place.families.is_none()
+        && let Some(after) = scope.drop_completed_after
+        && is_completed(client, &scope, &told.object).await
+    {
+        let after = duration(after.as_secs_f64());
+        let text = format!("it completed more than {after} ago (--drop-completed-pods-after)");
+        told.add("completed", Some(false), text);
     }
     let is_explained = told.checks.iter().any(|check| check.passed == Some(false));
     match place.families {
@@ -157,7 +165,7 @@ fn add_freshness(progress: &Progress, told: &mut ObjectExplanation) -> bool {
 async fn find_uid(client: &Client, scope: &Scope, told: &mut ObjectExplanation) -> Option<String> {
     let named = format!("metadata.name={}", escape(&told.object.name));
     let namespace = told.object.namespace.clone();
-    let uid = match ask(client, scope, &namespace, &named).await {
+    let uid = match ask(client, scope, &namespace, (&named, "")).await {
         Ok(Some(uid)) => uid,
         Ok(None) => {
             told.add("API server", Some(false), "it has no such object".to_owned());
@@ -169,28 +177,39 @@ async fn find_uid(client: &Client, scope: &Scope, told: &mut ObjectExplanation) 
         }
     };
     told.add("API server", Some(true), format!("it has the object, UID {uid}"));
-    if scope.selector.is_empty() {
-        return Some(uid);
-    }
     let selected = format!("{named},{}", scope.selector);
-    match ask(client, scope, &namespace, &selected).await {
-        Ok(Some(_)) => told.add("selector", Some(true), format!("{} includes it", scope.selector)),
-        Ok(None) => {
-            let text = format!("{} excludes it (--node, --track-unscheduled-pods)", scope.selector);
-            told.add("selector", Some(false), text);
-            return None;
+    for (selector, fields, labels, flags) in [
+        (&scope.selector, &selected, "", "--node, --track-unscheduled-pods, --field-selector"),
+        (&scope.labels, &named, &*scope.labels, "--selector"),
+    ] {
+        if selector.is_empty() {
+            continue;
         }
-        Err(error) => told.add("selector", None, format!("cannot be checked: {error}")),
+        match ask(client, scope, &namespace, (fields, labels)).await {
+            Ok(Some(_)) => told.add("selector", Some(true), format!("{selector} includes it")),
+            Ok(None) => {
+                told.add("selector", Some(false), format!("{selector} excludes it ({flags})"));
+                return None;
+            }
+            Err(error) => told.add("selector", None, format!("cannot be checked: {error}")),
+        }
     }
     Some(uid)
 }
 
-/// Returns the UID of the object with these fields, if there is one.
+/// Returns whether the API server says that a pod has succeeded or failed.
+async fn is_completed(client: &Client, scope: &Scope, object: &ObjectName) -> bool {
+    let name = escape(&object.name);
+    let fields = format!("metadata.name={name},status.phase!=Succeeded,status.phase!=Failed");
+    ask(client, scope, &object.namespace, (&fields, "")).await.is_ok_and(|pod| pod.is_none())
+}
+
+/// Returns the UID of the object with these fields and labels, if there is one.
 async fn ask(
     client: &Client,
     scope: &Scope,
     namespace: &str,
-    fields: &str,
+    (fields, labels): (&str, &str),
 ) -> Result<Option<String>, ClientError> {
     let api = &scope.api;
     let separator = if api.group.is_empty() { "" } else { "/" };
@@ -203,7 +222,7 @@ async fn ask(
     };
     let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
     let url = DynamicObject::url_path(&resource, namespace);
-    let params = ListParams::default().fields(fields).limit(1);
+    let params = ListParams::default().fields(fields).labels(labels).limit(1);
     let answer = async {
         let request = Request::new(url).list_metadata(&params);
         let mut request = request.map_err(::kube::Error::BuildRequest)?;

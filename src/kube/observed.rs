@@ -11,6 +11,8 @@ use crate::wire::view::{Str, decode, view};
 pub struct ObservedObject<'a> {
     /// The bytes of the object.
     pub bytes: ObjectBytes<'a>,
+    /// True if it is a pod that has no series of its own any more, because it has completed.
+    pub is_hidden: bool,
     pod: OnceCell<Option<Pod<'a>>>,
 }
 
@@ -18,7 +20,7 @@ impl<'a> ObservedObject<'a> {
     /// Returns the object with these bytes.
     #[must_use]
     pub fn new(bytes: ObjectBytes<'a>) -> Self {
-        Self { bytes, pod: OnceCell::new() }
+        Self { bytes, is_hidden: false, pod: OnceCell::new() }
     }
 
     /// Returns the object as a pod, or `None` if it is malformed, which is reported when it is rendered.

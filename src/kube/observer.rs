@@ -35,6 +35,9 @@ pub trait ObjectObserver: Send + Sync {
     /// Called when an object is deleted, or cannot be rendered any more.
     fn delete(&self, uid: &[u8], fresh: bool);
 
+    /// Called when a pod loses its series because it has completed. It still exists.
+    fn hide(&self, _uid: &[u8]) {}
+
     /// Called when the objects are dropped because the server has refused to list them for long. They may still exist.
     fn purge(&self) {
         self.begin_list();

@@ -1,7 +1,185 @@
-//! Builds the `fieldSelector` of requests from the flags for namespaces and nodes.
+//! Builds the `fieldSelector` of requests from the flags for namespaces and nodes, and checks the selectors of kinds.
 //!
-//! The grammar is that of Kubernetes: comma-separated terms of a field, `=` or `!=`, and a value, in which backslash,
-//! comma and `=` are escaped with a backslash.
+//! The grammar is that of Kubernetes. Fields: comma-separated terms of a field, `=`, `==` or `!=`, and a value, in which
+//! backslash, comma and `=` are escaped with a backslash. Labels: comma-separated terms such as `app=a`, `app!=a`,
+//! `app in (a,b)`, `app notin (a,b)`, `app`, `!app`, `size>1` and `size<1`.
+
+use std::collections::BTreeMap;
+
+/// The label or field selector of each kind, by the name of the resource.
+pub type KindSelectors = BTreeMap<String, String>;
+
+/// The text of a selector's term, without blanks around it, and its place.
+#[derive(Clone, Copy)]
+struct Term<'t> {
+    text: &'t str,
+    /// The byte offset in the selector.
+    at: usize,
+}
+
+impl<'t> Term<'t> {
+    fn new(text: &'t str, at: usize) -> Self {
+        let trimmed = text.trim_start();
+        Self { at: at + text.len() - trimmed.len(), text: trimmed.trim_end() }
+    }
+
+    fn error(&self, problem: &str) -> String {
+        let Self { text, at } = self;
+        format!("column {}: {text:?} {problem}", at + 1)
+    }
+
+    /// Returns the texts before and after the first of `operators` that occurs.
+    fn split(&self, operators: &[&str]) -> Option<(Self, Self)> {
+        let found =
+            operators.iter().filter_map(|operator| Some((self.text.find(operator)?, operator)));
+        // At one place, the operator that is named first counts.
+        let (at, operator) = found.min_by_key(|(at, _)| *at)?;
+        let after = at + operator.len();
+        Some((
+            Self::new(&self.text[..at], self.at),
+            Self::new(&self.text[after..], self.at + after),
+        ))
+    }
+}
+
+/// Returns the terms, which commas outside of parentheses separate. A backslash escapes the next character.
+fn terms(text: &str) -> impl Iterator<Item = Term<'_>> {
+    let (mut depth, mut escaped, mut start, mut ends) = (0, false, 0, Vec::new());
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if std::mem::take(&mut escaped) => {}
+            '\\' => escaped = true,
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            ',' if depth <= 0 => ends.push(at),
+            _ => {}
+        }
+    }
+    ends.push(text.len());
+    ends.into_iter().map(move |end| {
+        let term = Term::new(&text[start..end], start);
+        start = end + 1;
+        term
+    })
+}
+
+/// Adds a flag's value, `RESOURCE=SELECTOR`, whose selector `check` accepts.
+///
+/// # Errors
+/// The value has another form.
+pub fn add(
+    text: &str,
+    check: fn(&str) -> Result<(), String>,
+    into: &mut KindSelectors,
+) -> Result<(), String> {
+    let (resource, selector) = text.split_once('=').unwrap_or_default();
+    let resource = resource.trim();
+    if resource.is_empty() || selector.trim().is_empty() {
+        return Err(format!("{text:?} must be RESOURCE=SELECTOR, such as pods=app!=batch"));
+    }
+    check(selector).map_err(|error| format!("selector of {resource}, {error}"))?;
+    let all = into.entry(resource.to_owned()).or_default();
+    if !all.is_empty() {
+        all.push(',');
+    }
+    all.push_str(selector.trim());
+    Ok(())
+}
+
+/// Checks a field selector.
+///
+/// # Errors
+/// A term is malformed.
+pub fn check_fields(text: &str) -> Result<(), String> {
+    let is_path = |path: &str| {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/');
+        !path.is_empty() && path.chars().all(is_part)
+    };
+    let is_value = |value: &str| {
+        let mut chars = value.chars();
+        while let Some(c) = chars.next() {
+            match c {
+                '\\' if !matches!(chars.next(), Some('\\' | ',' | '=')) => return false,
+                '=' => return false,
+                _ => {}
+            }
+        }
+        true
+    };
+    for term in terms(text) {
+        let (field, value) = term
+            .split(&["!=", "==", "="])
+            .ok_or_else(|| term.error("must be FIELD=VALUE or FIELD!=VALUE"))?;
+        if !is_path(field.text) {
+            return Err(field.error("is not the path of a field"));
+        }
+        if !is_value(value.text) {
+            return Err(value.error("needs a backslash before backslash, comma and ="));
+        }
+    }
+    Ok(())
+}
+
+/// Checks a label selector.
+///
+/// # Errors
+/// A term is malformed.
+pub fn check_labels(text: &str) -> Result<(), String> {
+    for term in terms(text) {
+        let key = |key: Term<'_>| match is_label_key(key.text) {
+            true => Ok(()),
+            false => Err(key.error("is not the key of a label")),
+        };
+        let value = |value: Term<'_>| match is_label_value(value.text) {
+            true => Ok(()),
+            false => Err(value.error("is not the value of a label")),
+        };
+        if let Some((name, list)) = term.split(&[" notin ", " in ", " notin(", " in("]) {
+            key(name)?;
+            let open =
+                term.text.find('(').map(|at| Term { text: &term.text[at..], at: term.at + at });
+            let list = open.unwrap_or(list);
+            let inner = list.text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+            let inner = inner.ok_or_else(|| list.error("must be a list in parentheses"))?;
+            terms(inner).try_for_each(|one| value(Term { at: list.at + 1 + one.at, ..one }))?;
+        } else if let Some((name, bound)) = term.split(&[">", "<"]) {
+            key(name)?;
+            if bound.text.parse::<i64>().is_err() {
+                return Err(bound.error("is not a number"));
+            }
+        } else if let Some((name, wanted)) = term.split(&["!=", "==", "="]) {
+            key(name)?;
+            value(wanted)?;
+        } else {
+            let name =
+                term.text.strip_prefix('!').map_or(term, |rest| Term::new(rest, term.at + 1));
+            key(name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a text is a qualified name: up to 63 characters, after a DNS domain and a slash if there is one.
+fn is_label_key(key: &str) -> bool {
+    let (domain, name) =
+        key.rsplit_once('/').map_or((None, key), |(domain, name)| (Some(domain), name));
+    let is_domain = |domain: &str| {
+        let is_part =
+            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
+        !domain.is_empty() && domain.len() <= 253 && domain.chars().all(is_part)
+    };
+    !name.is_empty() && is_label_value(name) && domain.is_none_or(is_domain)
+}
+
+/// Returns whether a text is the value of a label: empty, or up to 63 characters that begin and end with a letter or digit.
+fn is_label_value(value: &str) -> bool {
+    let is_end = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    value.len() <= 63
+        && value.chars().all(is_inner)
+        && is_end(value.chars().next())
+        && is_end(value.chars().next_back())
+}
 
 /// Returns the selector for namespaced resources. It excludes the `denied` namespaces and, unless `node` is empty, all
 /// pods of other nodes. `unscheduled` selects pods without a node and overrides `node`.
@@ -45,6 +223,51 @@ mod tests {
             assert_eq!(build(&denied, node, unscheduled), case["field_selector"], "{case}");
             assert_eq!(build(&[], node, unscheduled), case["node_selector"], "{case}");
         }
+    }
+
+    #[test]
+    fn selectors_of_kinds() {
+        for text in [
+            "app!=batch",
+            "app=a,tier==b",
+            "app in (a, b),!x",
+            "a.b/c notin (d)",
+            "x",
+            "size>3",
+            "size < 4",
+            "app=",
+            "app in ()",
+        ] {
+            assert_eq!(check_labels(text), Ok(()), "{text}");
+        }
+        for (text, error) in [
+            ("", "column 1: \"\" is not the key of a label"),
+            ("app=a b", "column 5: \"a b\" is not the value of a label"),
+            ("app=a,,b", "column 7: \"\" is not the key of a label"),
+            ("app in a", "column 8: \"a\" must be a list in parentheses"),
+            ("app in (a,-)", "column 11: \"-\" is not the value of a label"),
+            ("ü=a", "column 1: \"ü\" is not the key of a label"),
+            ("size>x", "column 6: \"x\" is not a number"),
+        ] {
+            assert_eq!(check_labels(text), Err(error.to_owned()), "{text}");
+        }
+        for text in ["status.phase!=Succeeded", "spec.nodeName=", "a==b\\,c,d=e"] {
+            assert_eq!(check_fields(text), Ok(()), "{text}");
+        }
+        for (text, error) in [
+            ("status.phase", "column 1: \"status.phase\" must be FIELD=VALUE or FIELD!=VALUE"),
+            ("a=b, c in (d)", "column 6: \"c in (d)\" must be FIELD=VALUE or FIELD!=VALUE"),
+            ("=a", "column 1: \"\" is not the path of a field"),
+            ("a=b=c", "column 3: \"b=c\" needs a backslash before backslash, comma and ="),
+        ] {
+            assert_eq!(check_fields(text), Err(error.to_owned()), "{text}");
+        }
+        let mut all = KindSelectors::new();
+        add("pods=app!=batch", check_labels, &mut all).expect("valid");
+        add("pods=tier=web", check_labels, &mut all).expect("valid");
+        assert_eq!(all["pods"], "app!=batch,tier=web");
+        let error = add("pods", check_labels, &mut all).expect_err("no selector");
+        assert_eq!(error, "\"pods\" must be RESOURCE=SELECTOR, such as pods=app!=batch");
     }
 
     /// Values may contain backslash, comma and `=`.

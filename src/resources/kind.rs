@@ -321,6 +321,8 @@ pub struct Settings {
     pub annotations: Selection,
     /// True if duplicate series are printed.
     pub keep_duplicates: bool,
+    /// True if states that do not apply have no sample.
+    pub skip_zero_states: bool,
     /// The source of a renderer that has no table of families, in any form; empty otherwise.
     pub custom: String,
 }
@@ -480,11 +482,13 @@ impl<K: Kind> Renderer for KindRenderer<K> {
     }
 
     fn settings(&self) -> Settings {
-        let RenderOptions { labels, annotations, keep_duplicates, .. } = &self.options;
+        let RenderOptions { labels, annotations, keep_duplicates, skip_zero_states, .. } =
+            &self.options;
         Settings {
             labels: labels.clone(),
             annotations: annotations.clone(),
             keep_duplicates: *keep_duplicates,
+            skip_zero_states: *skip_zero_states,
             custom: String::new(),
         }
     }

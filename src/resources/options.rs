@@ -20,4 +20,6 @@ pub struct RenderOptions {
     /// Print duplicate series (`--compat.duplicate-series`), as kube-state-metrics does; otherwise only the first is
     /// kept.
     pub keep_duplicates: bool,
+    /// Omit the samples that are 0 of families with one sample per state.
+    pub skip_zero_states: bool,
 }

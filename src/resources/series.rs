@@ -151,9 +151,12 @@ impl<'s> Series<'s> {
     }
 
     /// Writes three series for a condition's status, with `label` after `labels`: `true`, `false` and `unknown`. The
-    /// one that matches `status` is 1, the others are 0.
+    /// one that matches `status` is 1, the others are 0 or [omitted](RenderOptions::skip_zero_states).
     pub fn condition(&mut self, labels: &[Label<'_>], label: &str, status: &str) {
         for (text, word) in [("true", "True"), ("false", "False"), ("unknown", "Unknown")] {
+            if status != word && self.options.skip_zero_states {
+                continue;
+            }
             let start = self.out.lines.len();
             for (name, text) in labels {
                 self.separate(start);
@@ -165,9 +168,10 @@ impl<'s> Series<'s> {
         }
     }
 
-    /// Writes one series for each of `all`, with `label` set to it; 1 if it equals `current`, else 0.
+    /// Writes one series for each of `all`, with `label` set to it; 1 if it equals `current`, else 0 or
+    /// [omitted](RenderOptions::skip_zero_states).
     pub fn state_set(&mut self, label: &str, all: &[&str], current: &str) {
-        for text in all {
+        for text in all.iter().filter(|text| **text == current || !self.options.skip_zero_states) {
             self.with(&[(label, text)], f64::from(u8::from(*text == current)));
         }
     }

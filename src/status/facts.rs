@@ -201,6 +201,8 @@ pub(crate) struct Kind {
     pub(crate) resource: String,
     /// The namespace; `None` for all.
     pub(crate) namespace: Option<String>,
+    /// The flags that select its objects at the API server; `None` for all objects.
+    pub(crate) selectors: Option<String>,
     /// `listing`, `watching` or `waiting`.
     pub(crate) phase: &'static str,
     /// True if its objects are served; otherwise the list is prepared to replace an older one.

@@ -301,7 +301,7 @@ fn node(node: &Node, now: f64) -> Markup {
 fn kind_rows(kind: &Kind, now: f64) -> Markup {
     html! {
         tr {
-            td.t { (kind.name()) }
+            td.t { (kind.name()) @if let Some(selectors) = &kind.selectors { br; small { (selectors) } } }
             td {
                 span class=(class_of(kind.health)) { (kind.health.as_str()) }
                 small { " " (kind.phase) @if !kind.shown { ", staged" } @if kind.given_up { ", no longer served" } }

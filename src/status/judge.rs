@@ -268,7 +268,7 @@ fn why<'m>(reason: &str, message: &'m str) -> &'m str {
         "expired" => "410 Gone, the resourceVersion has expired,",
         "throttled" => "429 Too Many Requests, throttled by the API server,",
         "server_error" => "the API server returns errors",
-        "refused" => "the API server rejects requests",
+        "refused" if message.is_empty() => "the API server rejects requests",
         "broken" => "no connection",
         // The message has the limit.
         "timeout" => message,
@@ -428,6 +428,7 @@ mod tests {
             health,
             resource: resource.to_owned(),
             namespace: (resource == "pods").then(|| "billing".to_owned()),
+            selectors: None,
             phase: "waiting",
             shown: true,
             given_up: false,

@@ -107,6 +107,9 @@ fn kinds(out: &mut Writer, kubernetes: &Kubernetes, now: f64) {
     rows.extend(kubernetes.kinds.iter().map(|kind| kind_row(kind, now)));
     out.table(&right, &rows);
     for kind in &kubernetes.kinds {
+        if let Some(selectors) = &kind.selectors {
+            out.line(1, &format!("{} as selected by {selectors}", kind.name()));
+        }
         let Some(failure) = &kind.failure else { continue };
         let since = clock(failure.since, now);
         out.line(1, &format!("{} since {since}: {}", kind.name(), failure.message));

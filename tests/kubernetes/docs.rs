@@ -125,8 +125,8 @@ name kube-state-metrics unless `--metric-opt-in-list` names them. All are alpha 
 such as `deployment`, `cronjob`, `statefulset` or `rollout`; `barepod` and `staticpod` are workloads of one pod, named after it. Labels are
 those of kubernetes-mixin's `namespace_workload_pod:kube_pod_owner:relabel`, which [deploy/mixin](../../deploy/mixin) replaces by one rule.
 Unlike there, pods of CronJobs and of custom owners of ReplicaSets belong to those instead of the Job or ReplicaSet. ReplicaSets and
-Jobs are needed for this: name them in `--resources` with `pods`. If their own families are denied, they are requested as metadata only. A
-pod whose ReplicaSet or Job is unknown, as it is not watched or cannot be listed, has no workload, but counts for its namespace and node;
+Jobs are needed for this: they are watched with `pods`, as metadata if `--resources` omits them or their own families are denied. A
+pod whose ReplicaSet or Job is unknown, as it cannot be listed, has no workload, but counts for its namespace and node;
 the status page names the kind that cannot be listed.
 
 **Totals** equal the sums of the families of pods in every scrape, completed pods included: `kube_pod_status_phase`,

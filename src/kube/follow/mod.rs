@@ -11,6 +11,7 @@
 pub(crate) mod backoff;
 pub(crate) mod budget;
 pub(crate) mod chunks;
+pub(crate) mod completed_pods;
 pub(crate) mod following;
 pub(crate) mod handover;
 pub(crate) mod journal;

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::budget::{Allowance, CurrentObjects};
+use super::completed_pods::CompletedPods;
 use super::handover::{Handover, PendingTransfer};
 use super::machine::Collected;
 use super::quota::Share;
@@ -53,6 +54,8 @@ pub(crate) struct ObjectSink {
     share: Option<Share>,
     /// Its share of the series and label budgets, if set.
     allowance: Option<Allowance>,
+    /// The completed pods, if these lose their series.
+    completed: Option<CompletedPods>,
     metrics: ReflectorMetrics,
     /// The object being rendered; reused to save allocations.
     scratch: Rendered,
@@ -72,6 +75,7 @@ impl ObjectSink {
         metrics: ReflectorMetrics,
     ) -> Self {
         let (scratch, version) = (Rendered::default(), String::new());
+        let completed = scope.drop_completed_after.map(CompletedPods::new);
         if let Some(observers) = &observers {
             // A list of an earlier task, which ended by a fault, is not continued.
             observers.each(|observer| observer.end_list(false));
@@ -85,6 +89,7 @@ impl ObjectSink {
             pending: PendingTransfer::default(),
             share,
             allowance,
+            completed,
             metrics,
             scratch,
             collected: None,
@@ -100,6 +105,7 @@ impl ObjectSink {
             }
             self.with_allowance(|allowance, current, _| allowance.begin_list(current));
             self.collected = Some(self.store.replace());
+            self.completed.iter_mut().for_each(CompletedPods::begin_list);
         }
         if let Some(observers) = &self.observers {
             observers.each(|observer| observer.begin_list());
@@ -140,6 +146,7 @@ impl ObjectSink {
                 observers.iter().for_each(|observer| observer.end_list(false));
             }
         });
+        self.drop_completed();
         self.report_size();
     }
 
@@ -233,6 +240,21 @@ impl ObjectSink {
     /// Notes the resourceVersion of a bookmark.
     pub(crate) fn bookmark(&mut self, version: &str) {
         version.clone_into(&mut self.version);
+        self.drop_completed();
+    }
+
+    /// Removes the series of pods that have completed long ago. A list in progress comes first.
+    fn drop_completed(&mut self) {
+        if self.collected.is_some() {
+            return;
+        }
+        while let Some(uid) = self.completed.as_mut().and_then(CompletedPods::next_due) {
+            self.update(|sink, observers| {
+                sink.with_allowance(|allowance, current, _| allowance.remove(&uid, current));
+                sink.remove_from_state(&uid);
+                observers.iter().for_each(|observer| observer.hide(&uid));
+            });
+        }
     }
 
     /// Resets the version before another request.
@@ -248,13 +270,28 @@ impl ObjectSink {
     /// Adds or updates an object.
     pub(crate) fn put(&mut self, object: ObjectBytes<'_>) {
         self.update(|sink, observers| {
-            if let Err(error) = sink.render(object) {
+            let mut observed = ObservedObject::new(object);
+            if let Some(completed) = &mut sink.completed {
+                observed.is_hidden = observed.pod().is_some_and(|pod| completed.observe(pod));
+            }
+            if observed.is_hidden {
+                sink.drop_series(object);
+            } else if let Err(error) = sink.render(object) {
                 return sink.malformed(object, &error, observers);
             }
-            let observed = ObservedObject::new(object);
             let is_fresh = sink.collected.is_some();
             observers.iter().for_each(|observer| observer.put(&observed, is_fresh));
         });
+        self.drop_completed();
+    }
+
+    /// Takes an object that has no series.
+    fn drop_series(&mut self, object: ObjectBytes<'_>) {
+        let view: IdentifiedObject<'_> = decode(object).unwrap_or_default();
+        (*view.metadata.resource_version).clone_into(&mut self.version);
+        let uid = view.metadata.uid.as_bytes();
+        self.with_allowance(|allowance, current, _| allowance.remove(uid, current));
+        self.remove_from_state(uid);
     }
 
     /// Renders an object into the store, if it belongs to the shard and is within the limits.
@@ -319,6 +356,7 @@ impl ObjectSink {
 
     fn delete(&mut self, uid: &[u8], observers: &[Arc<dyn ObjectObserver>]) {
         self.with_allowance(|allowance, current, _| allowance.remove(uid, current));
+        self.completed.iter_mut().for_each(|completed| completed.forget(uid));
         self.remove_from_state(uid);
         let is_fresh = self.collected.is_some();
         observers.iter().for_each(|observer| observer.delete(uid, is_fresh));

@@ -126,6 +126,8 @@ pub struct ListWatch {
     pub status: Status,
     /// The resource.
     pub api: ApiResource,
+    /// The flags that select its objects, as given.
+    pub selectors: Option<String>,
     /// The size of the rendered objects.
     pub size: Size,
     /// The number of changes received since it started, including those of streaming lists.
@@ -393,6 +395,7 @@ impl Progress {
         ListWatch {
             status,
             api: self.scope.api.clone(),
+            selectors: self.scope.selectors(),
             size: self.store.size(),
             events: self.events.load(Ordering::Relaxed),
             errors,

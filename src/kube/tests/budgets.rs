@@ -433,8 +433,13 @@ impl ListWatchModel {
         let metrics = KubeMetrics::default();
         let kind = KindBudget::new(budget, &*watched.renderer, (String::new(), &metrics), 2);
         let model = |number| {
-            let scope =
-                Scope { api: watched.api.clone(), namespace: None, selector: String::new() };
+            let scope = Scope {
+                api: watched.api.clone(),
+                namespace: None,
+                selector: String::new(),
+                labels: String::new(),
+                drop_completed_after: None,
+            };
             let store = Arc::new(Store::new(watched.renderer.schema()));
             let handover = Arc::new(Handover::new(Shard::ALL));
             let rejected = Arc::new(RejectedSet::default());

@@ -115,13 +115,20 @@ impl Workloads {
         &self.options
     }
 
-    /// Observes the built-in resources to watch, and adds Kubernetes Events if they are counted. Resources without
-    /// families are requested as far as they are observed.
+    /// Observes the built-in resources to watch, and adds Kubernetes Events if they are counted, and
+    /// [links](WorkloadOptions::links). Resources without families are requested as far as they are observed.
     pub fn attach(&self, resources: &mut Vec<WatchedResource>) {
         if self.options.ledger.families.contains(&KUBE_EVENTS) {
             resources.push(kube_events());
         }
         self.attach_ledger(resources);
+        let watched: Vec<&str> = resources.iter().map(|watched| &*watched.api.plural).collect();
+        let links = self.options.links(&watched);
+        resources.extend(links.into_iter().map(|link| WatchedResource {
+            api: ApiResource::built_in(link),
+            renderer: Arc::new(NoFamilies::new(link.name())),
+            observers: Vec::new(),
+        }));
         if !resources.iter().any(|watched| watched.api.plural == "pods") {
             return;
         }
@@ -205,6 +212,11 @@ trait Facts: PartialEq + Send + Sync + Sized + 'static {
     /// Registers the families, if these are the objects that most of them are about.
     fn register(_: &Hub) {}
 
+    /// Returns the facts of the object without a row of its own, if it had one.
+    fn hidden(&self) -> Option<Self> {
+        None
+    }
+
     /// Adds or changes an object. `is_new` states whether its list/watch did not have it before.
     fn put(state: &mut State, uid: &Uid, facts: Arc<Self>, is_new: bool);
 
@@ -219,6 +231,7 @@ impl Facts for PodFacts {
         if !hub.names_pods {
             facts.name = Box::default();
         }
+        facts.is_hidden = object.is_hidden;
         Some((uid, facts))
     }
 
@@ -226,6 +239,10 @@ impl Facts for PodFacts {
         hub.registered.call_once(|| {
             hub.catalog.register(Arc::clone(&hub.schema), hub.state().stores());
         });
+    }
+
+    fn hidden(&self) -> Option<Self> {
+        Some(Self { is_hidden: true, ..self.clone() })
     }
 
     fn put(state: &mut State, uid: &Uid, facts: Arc<Self>, is_new: bool) {
@@ -363,6 +380,23 @@ impl<F: Facts> ObjectObserver for Observer<F> {
         {
             let mut state = self.hub.state();
             F::remove(&mut state, &uid);
+            state.flush();
+        }
+    }
+
+    fn hide(&self, uid: &[u8]) {
+        let mut list = self.list();
+        let known = list.current.get_key_value(uid);
+        let Some((uid, facts)) =
+            known.and_then(|(uid, old)| Some((Arc::clone(uid), old.hidden()?)))
+        else {
+            return;
+        };
+        let facts = Arc::new(facts);
+        list.current.insert(Arc::clone(&uid), Arc::clone(&facts));
+        if list.is_shown {
+            let mut state = self.hub.state();
+            F::put(&mut state, &uid, facts, false);
             state.flush();
         }
     }

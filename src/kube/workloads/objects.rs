@@ -77,12 +77,14 @@ pub(super) enum PodOwner {
 }
 
 /// The facts about a pod.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct PodFacts {
     pub(super) namespace: Arc<str>,
     pub(super) name: Box<str>,
     pub(super) node: Arc<str>,
     pub(super) owner: PodOwner,
+    /// True if it has no series of its own any more.
+    pub(super) is_hidden: bool,
     pub(super) contribution: Arc<Contribution>,
 }
 
@@ -134,6 +136,7 @@ pub(super) fn pod_facts(Pod { metadata, spec, status, .. }: &Pod<'_>) -> (Uid, P
         name: name.into(),
         node: (*spec.node_name).into(),
         owner,
+        is_hidden: false,
         contribution: Arc::new(contribution),
     };
     (uid.as_bytes().into(), facts)

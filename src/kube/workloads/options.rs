@@ -2,6 +2,7 @@
 
 use super::families::{Subject, WorkloadFamily};
 use super::ledger::LedgerOptions;
+use crate::resources::{self, Resource};
 
 /// The name of the families' resource in the catalog.
 pub const RESOURCE: &str = "workloads";
@@ -30,6 +31,17 @@ pub struct WorkloadOptions {
 }
 
 impl WorkloadOptions {
+    /// Returns the kinds between a pod and its workload that are watched in addition to the `watched` ones, for their
+    /// metadata, which names their owners.
+    #[must_use]
+    pub fn links(&self, watched: &[&str]) -> Vec<&'static dyn Resource> {
+        if !self.resolves_owners() || !watched.contains(&"pods") {
+            return Vec::new();
+        }
+        let missing = LINKS.iter().filter(|(plural, _)| !watched.contains(plural));
+        missing.filter_map(|(plural, _)| resources::find(plural)).collect()
+    }
+
     /// Returns whether owners of pods are needed.
     pub(super) fn resolves_owners(&self) -> bool {
         let by_owner = |subject| matches!(subject, Subject::Pod | Subject::Workload);

@@ -301,6 +301,7 @@ impl State {
         let none = Tally::default();
         for uid in pods {
             let pod = self.pods.get(&uid);
+            let pod = pod.filter(|pod| !pod.held.facts.is_hidden);
             let row = pod.and_then(|pod| Some((&pod.held.facts, &pod.workload.as_ref()?.id)));
             let labels = row.map(|(pod, workload)| {
                 [

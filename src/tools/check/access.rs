@@ -150,15 +150,11 @@ fn needed(
     if !kube.duplicate_series {
         definitions = with_built_in(definitions);
     }
-    let resources = if kube.custom_resources_only {
-        Vec::new()
-    } else {
-        config::rendering(kube, config::default_resources).unwrap_or_default()
-    };
+    let resources = config::watched(kube, settings.config.name).unwrap_or_default();
     let namespaces = config::namespaces(kube);
     let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
     let roles = rbac::roles(&Needs {
-        resources: resources.iter().map(|(resource, _)| *resource).collect(),
+        resources,
         kube_events: config::counts_kube_events(kube),
         custom: settings.custom.as_ref(),
         definitions: &definitions,

@@ -119,7 +119,8 @@ impl Service {
                            unless the WatchList feature gate is enabled";
             return Err(Failure::invalid(message));
         }
-        let selector = Selector::new(path.namespace, &options.fields, path.resource)?;
+        let selector =
+            Selector::new(path.namespace, (&options.fields, &options.labels), path.resource)?;
         let (world, collection) = (Arc::clone(&self.world), Arc::clone(collection));
         let scope = Scope { world, collection, selector, encoding };
         if options.watch {

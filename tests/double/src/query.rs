@@ -69,6 +69,8 @@ pub struct ListOptions {
     pub timeout: Option<u64>,
     /// The text of `fieldSelector`.
     pub fields: String,
+    /// The text of `labelSelector`.
+    pub labels: String,
 }
 
 impl ListOptions {
@@ -112,11 +114,7 @@ impl ListOptions {
                 Some("continue") if !value.is_empty() => options.next = Some(value.to_owned()),
                 Some("timeoutSeconds") => options.timeout = number(value)?.try_into().ok(),
                 Some("fieldSelector") => options.fields = value.to_owned(),
-                Some("labelSelector") if !value.is_empty() => {
-                    return Err(Failure::bad_request(format!(
-                        "labelSelector {value:?}: label selectors are not supported here"
-                    )));
-                }
+                Some("labelSelector") => options.labels = value.to_owned(),
                 _ => {}
             }
         }
@@ -204,20 +202,29 @@ enum Field {
     Name,
     Namespace,
     Node,
+    Phase,
+    AppLabel,
 }
 
 impl Selector {
-    /// Selects the objects of `namespace` that match a field selector.
+    /// Selects the objects of `namespace` that match a field selector and a label selector, which supports the label
+    /// `app` of pods.
     ///
     /// # Errors
     ///
-    /// The selector is malformed or has an unsupported field.
-    pub fn new(namespace: Option<&str>, fields: &str, resource: &str) -> Result<Self, Failure> {
+    /// A selector is malformed or has an unsupported field.
+    pub fn new(
+        namespace: Option<&str>,
+        (fields, labels): (&str, &str),
+        resource: &str,
+    ) -> Result<Self, Failure> {
         let mut terms = Vec::new();
         if let Some(value) = namespace {
             terms.push(Term { field: Field::Namespace, equal: true, value: value.to_owned() });
         }
-        for term in fields.split(',').filter(|term| !term.is_empty()) {
+        let fields = fields.split(',').map(|term| (term, false));
+        let all = fields.chain(labels.split(',').map(|term| (term, true)));
+        for (term, is_label) in all.filter(|(term, _)| !term.is_empty()) {
             let (name, equal, value) = if let Some((name, value)) = term.split_once("!=") {
                 (name, false, value)
             } else if let Some((name, value)) = term.split_once("==") {
@@ -230,6 +237,12 @@ impl Selector {
                 )));
             };
             let field = match name {
+                "app" if is_label && resource == "pods" => Field::AppLabel,
+                _ if is_label => {
+                    let message = format!("labelSelector {term:?}: not supported here");
+                    return Err(Failure::bad_request(message));
+                }
+                "status.phase" if resource == "pods" => Field::Phase,
                 "metadata.name" => Field::Name,
                 "metadata.namespace" => Field::Namespace,
                 "spec.nodeName" if resource == "pods" => Field::Node,
@@ -267,6 +280,8 @@ impl Selector {
                 Field::Name => name.name == term.value,
                 Field::Namespace => name.namespace.unwrap_or_default() == term.value,
                 Field::Node => kinds::node_name(layout, item) == term.value,
+                Field::Phase => kinds::phase(item) == term.value,
+                Field::AppLabel => layout.workload(item.workload).name == term.value,
             };
             same == term.equal
         })
@@ -359,8 +374,10 @@ mod tests {
 
     #[test]
     fn unknown_selectors_are_refused() {
-        assert_eq!(Selector::new(None, "spec.nodeName=a", "services").unwrap_err().code, 400);
-        assert_eq!(Selector::new(None, "metadata.name", "pods").unwrap_err().code, 400);
-        assert!(Selector::new(None, "spec.nodeName!=a,metadata.name==b", "pods").is_ok());
+        assert_eq!(Selector::new(None, ("spec.nodeName=a", ""), "services").unwrap_err().code, 400);
+        assert_eq!(Selector::new(None, ("metadata.name", ""), "pods").unwrap_err().code, 400);
+        assert!(
+            Selector::new(None, ("spec.nodeName!=a,metadata.name==b", "app=c"), "pods").is_ok()
+        );
     }
 }

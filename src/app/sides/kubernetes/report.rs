@@ -173,7 +173,12 @@ fn kind(list: &ListWatch, now: f64) -> Kind {
         since: unix(Some(failure.since)).unwrap_or(now),
         reason: failure.reason.map(Reason::as_str),
         of_the_server: failure.reason.is_some_and(Reason::is_of_the_server),
-        message: failure.message.clone(),
+        message: match &list.selectors {
+            Some(selectors) if failure.reason == Some(Reason::Refused) => {
+                format!("{}, with {selectors}", failure.message)
+            }
+            _ => failure.message.clone(),
+        },
     });
     let forbidden = status.failure.as_ref().is_some_and(|f| f.reason == Some(Reason::Forbidden));
     Kind {
@@ -185,6 +190,7 @@ fn kind(list: &ListWatch, now: f64) -> Kind {
         },
         resource: list.api.name(),
         namespace: status.namespace.clone(),
+        selectors: list.selectors.clone(),
         phase: match status.phase {
             Phase::Listing => "listing",
             Phase::Watching => "watching",

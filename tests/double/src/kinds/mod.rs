@@ -9,7 +9,7 @@ mod storage;
 mod workloads;
 
 pub use meta::Name;
-pub use pods::node_name;
+pub use pods::{node_name, phase};
 
 use super::encode::Message;
 use super::layout::{Item, Layout};

@@ -67,6 +67,16 @@ pub fn node_name(layout: &Layout, item: &Item) -> String {
     }
 }
 
+/// The phase of a pod in its status.
+pub fn phase(item: &Item) -> &'static str {
+    match item.phase {
+        Phase::Pending | Phase::Creating => "Pending",
+        Phase::Running | Phase::NotReady | Phase::CrashLoop => "Running",
+        Phase::Succeeded => "Succeeded",
+        Phase::Failed => "Failed",
+    }
+}
+
 /// A pod, about 11 KB of protobuf.
 pub fn write(layout: &Layout, item: &Item, m: &mut Message<'_>) {
     let workload = layout.workload(item.workload);
@@ -162,16 +172,7 @@ fn write_status(layout: &Layout, item: &Item, m: &mut Message<'_>, workload: &Wo
     };
     let host =
         if bound { layout.node_ip(layout.node_of(workload, item.index)) } else { String::new() };
-    m.text(
-        1,
-        "phase",
-        match item.phase {
-            Phase::Pending | Phase::Creating => "Pending",
-            Phase::Running | Phase::NotReady | Phase::CrashLoop => "Running",
-            Phase::Succeeded => "Succeeded",
-            Phase::Failed => "Failed",
-        },
-    );
+    m.text(1, "phase", phase(item));
     let ready = item.phase == Phase::Running;
     let not_ready: (&str, &str) = match item.phase {
         Phase::Running => ("", ""),

@@ -1,0 +1,145 @@
+//! The pods that lose their series some time after they have completed (`--drop-completed-pods-after`).
+//!
+//! The wall clock is read once for each list, so that jumps of it in between change nothing. There is no timer: the sink
+//! asks after each event and bookmark, which an idle watch receives once a minute.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+
+use crate::kube::observed::Pod;
+
+/// The completed pods of one list/watch.
+pub(crate) struct CompletedPods {
+    after: Duration,
+    /// The same moment in both clocks; the second one in unix seconds.
+    now: (Instant, i64),
+    /// The pods with series that have completed, with the time at which they lose them.
+    due: HashMap<Box<[u8]>, Instant>,
+    queue: BTreeSet<(Instant, Box<[u8]>)>,
+}
+
+impl CompletedPods {
+    pub(crate) fn new(after: Duration) -> Self {
+        Self { after, now: now(), due: HashMap::new(), queue: BTreeSet::new() }
+    }
+
+    /// Reads the wall clock, at the beginning of a list.
+    pub(crate) fn begin_list(&mut self) {
+        self.now = now();
+    }
+
+    /// Takes the state of a pod; returns whether it has no series any more.
+    pub(crate) fn observe(&mut self, pod: &Pod<'_>) -> bool {
+        let uid = pod.metadata.uid.as_bytes();
+        self.forget(uid);
+        let Some(ended) = ended_at(pod) else { return false };
+        let (instant, unix) = self.now;
+        let after = i64::try_from(self.after.as_secs()).unwrap_or(i64::MAX);
+        let wait = ended.saturating_add(after).saturating_sub(unix);
+        let wait = Duration::from_secs(u64::try_from(wait).unwrap_or_default());
+        // A time beyond the range of the clock never comes.
+        let Some(due) = instant.checked_add(wait) else { return false };
+        if due <= Instant::now() {
+            return true;
+        }
+        self.due.insert(uid.into(), due);
+        self.queue.insert((due, uid.into()));
+        false
+    }
+
+    /// Forgets a pod that was deleted or is not completed.
+    pub(crate) fn forget(&mut self, uid: &[u8]) {
+        if let Some((uid, due)) = self.due.remove_entry(uid) {
+            self.queue.remove(&(due, uid));
+        }
+    }
+
+    /// Returns the UID of the next pod that loses its series now.
+    pub(crate) fn next_due(&mut self) -> Option<Box<[u8]>> {
+        self.queue.first().filter(|(due, _)| *due <= Instant::now())?;
+        let (_, uid) = self.queue.pop_first()?;
+        self.due.remove(&uid);
+        Some(uid)
+    }
+}
+
+fn now() -> (Instant, i64) {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    (Instant::now(), i64::try_from(unix).unwrap_or(i64::MAX))
+}
+
+/// Returns the unix time at which a completed pod ended: when its last container finished, or else the last change of a
+/// condition, as of a pod that was evicted before it started, or else its start or creation.
+fn ended_at(pod: &Pod<'_>) -> Option<i64> {
+    let status = &pod.status;
+    if !matches!(&*status.phase, "Succeeded" | "Failed") {
+        return None;
+    }
+    let containers = status.container_statuses.iter().chain(&status.init_container_statuses);
+    let finished = containers.filter_map(|status| status.state.terminated.as_ref());
+    let finished = finished.filter_map(|terminated| terminated.finished_at.set()).max();
+    let changes = status.conditions.iter();
+    let changed = changes.filter_map(|condition| condition.last_transition_time.set()).max();
+    let time = finished.or(changed).or(status.start_time);
+    Some(time.unwrap_or(pod.metadata.creation_timestamp).unix())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::ObjectBytes;
+    use crate::wire::view::decode;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Returns the state of a pod that ended so many seconds ago.
+    fn observe(pods: &mut CompletedPods, uid: &str, phase: &str, ago: i64, place: &str) -> bool {
+        let ended = now().1 - ago;
+        let time = jiff::Timestamp::from_second(ended).expect("a time");
+        let status = match place {
+            "container" => format!(
+                r#""containerStatuses":[{{"state":{{"terminated":{{"finishedAt":"{time}"}}}}}},{{"state":{{}}}}],
+                   "conditions":[{{"lastTransitionTime":"2200-01-01T00:00:00Z"}}]"#
+            ),
+            "condition" => {
+                format!(
+                    r#""conditions":[{{"lastTransitionTime":"{time}"}}],"startTime":"2200-01-01T00:00:00Z""#
+                )
+            }
+            _ => format!(r#""startTime":"{time}""#),
+        };
+        let text =
+            format!(r#"{{"metadata":{{"uid":"{uid}"}},"status":{{"phase":"{phase}",{status}}}}}"#);
+        let pod: Pod<'_> = decode(ObjectBytes::Json(text.as_bytes())).expect("a pod");
+        pods.observe(&pod)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn completed_pods_are_due_after_a_while() {
+        let mut pods = CompletedPods::new(HOUR);
+        for place in ["container", "condition", "start"] {
+            assert!(observe(&mut pods, "old", "Succeeded", 3700, place), "{place}");
+            assert!(observe(&mut pods, "old", "Failed", 3700, place), "{place}");
+            assert!(!observe(&mut pods, "running", "Running", 3700, place), "{place}");
+            assert!(!observe(&mut pods, place, "Failed", 3000, place), "{place}");
+        }
+        assert!(!observe(&mut pods, "deleted", "Failed", 3000, "container"));
+        pods.forget(b"deleted");
+        assert!(!observe(&mut pods, "revived", "Failed", 3000, "container"));
+        assert!(!observe(&mut pods, "revived", "Running", 3000, "container"));
+        // A node's clock is ahead.
+        assert!(!observe(&mut pods, "later", "Succeeded", -300, "container"));
+        assert_eq!(pods.next_due(), None);
+        tokio::time::advance(Duration::from_secs(590)).await;
+        assert_eq!(pods.next_due(), None);
+        tokio::time::advance(Duration::from_secs(20)).await;
+        let mut due: Vec<_> = std::iter::from_fn(|| pods.next_due()).collect();
+        due.sort();
+        assert_eq!(due, [&b"condition"[..], b"container", b"start"].map(Box::from));
+        tokio::time::advance(HOUR).await;
+        assert_eq!(pods.next_due().as_deref(), Some(&b"later"[..]));
+        assert!(pods.next_due().is_none() && pods.due.is_empty() && pods.queue.is_empty());
+    }
+}

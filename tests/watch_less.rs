@@ -1,0 +1,283 @@
+//! Watching less: selectors of kinds at the API server, completed pods without series, and states without samples that are 0.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use common::cluster::Cluster;
+use common::{Program, get, run, until, valid_text};
+
+/// A program with the addresses of its ports.
+struct Running {
+    _program: Program,
+    main: SocketAddr,
+    telemetry: SocketAddr,
+}
+
+impl Running {
+    /// Starts `kstatd run`.
+    fn start(cluster: &Cluster, flags: &[&str]) -> Self {
+        let here = [
+            "--listen=127.0.0.1:0",
+            "--telemetry-listen=127.0.0.1:0",
+            "--statsd.listen-udp=",
+            "--statsd.listen-tcp=",
+            "--gate-metrics-until-synced=false",
+        ];
+        Self::named("kstatd", &here, cluster, flags)
+    }
+
+    /// Starts the program under the name of the original.
+    fn original(cluster: &Cluster, flags: &[&str]) -> Self {
+        let here =
+            ["--host=127.0.0.1", "--port=0", "--telemetry-host=127.0.0.1", "--telemetry-port=0"];
+        Self::named("kube-state-metrics", &here, cluster, flags)
+    }
+
+    fn named(name: &str, here: &[&str], cluster: &Cluster, flags: &[&str]) -> Self {
+        let program = Program::start(name, [here, flags, &[&cluster.flag()]].concat());
+        let main = program.address(&["Started metrics server"], "address");
+        let telemetry = program.address(&["Started self metrics server"], "address");
+        Self { _program: program, main, telemetry }
+    }
+
+    fn ready(self) -> Self {
+        until("the first lists", || {
+            get(self.telemetry, "/metrics").text().contains("\nkstatd_ready 1\n").then_some(())
+        });
+        self
+    }
+
+    fn lines(&self, path: &str) -> BTreeSet<String> {
+        let text = get(self.main, path).text();
+        valid_text(&text);
+        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    }
+
+    /// Returns an own metric, summed over its labels.
+    fn own(&self, name: &str) -> f64 {
+        let text = get(self.telemetry, "/metrics").text();
+        let of = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+        of.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    }
+}
+
+fn label<'l>(line: &'l str, name: &str) -> &'l str {
+    let (_, rest) = line.split_once(&format!("{name}=\"")).expect(name);
+    rest.split('"').next().unwrap_or_default()
+}
+
+/// Returns the values of a label of a family.
+fn values(lines: &BTreeSet<String>, family: &str, name: &str) -> BTreeSet<String> {
+    let of = lines.iter().filter(|line| line.starts_with(&format!("{family}{{")));
+    of.map(|line| label(line, name).to_owned()).collect()
+}
+
+/// The server selects pods by their labels and fields, under both names of the program, in shards and over expired watches
+/// while the cluster changes. In the end the series are those of a program without selectors, as far as they are selected.
+#[test]
+fn selected_objects_have_the_same_series() {
+    let cluster = Cluster::new(200);
+    let resources = "--resources=pods";
+    let labels = "--metric-labels-allowlist=pods=[app]";
+    let whole = Running::original(&cluster, &[resources, labels]).ready();
+    let all = whole.lines("/metrics");
+    let app = values(&all, "kube_pod_labels", "label_app").pop_first().expect("an app");
+    let (label_flag, field_flag) =
+        (format!("--selector=pods=app!={app}"), "--field-selector=pods=status.phase!=Succeeded");
+    let flags = [resources, labels, &label_flag, field_flag, "--metric-denylist=^kstatd_"];
+    let selected = Running::start(&cluster, &flags).ready();
+    let original = Running::original(&cluster, &flags).ready();
+    let shards = [0, 1].map(|shard| {
+        let shard = format!("--shard={shard}");
+        Running::original(&cluster, &[&flags[..], &["--total-shards=2", &shard]].concat()).ready()
+    });
+    cluster.double.set_events_per_second(200.0);
+    let before = cluster.double.changes();
+    until("changes", || (cluster.double.changes() > before + 150).then_some(()));
+    cluster.double.forget_history();
+    until("changes", || (cluster.double.changes() > before + 300).then_some(()));
+    cluster.double.set_events_per_second(0.0);
+    let wanted = || {
+        let all = whole.lines("/metrics");
+        let of_app = all.iter().filter(|line| line.contains(&format!("label_app=\"{app}\"")));
+        let succeeded = all.iter().filter(|line| {
+            line.starts_with("kube_pod_status_phase{") && line.ends_with("phase=\"Succeeded\"} 1")
+        });
+        let out: BTreeSet<&str> = of_app.chain(succeeded).map(|line| label(line, "uid")).collect();
+        let is_in = |line: &&String| !out.contains(label(line, "uid"));
+        let lines: BTreeSet<String> = all.iter().filter(is_in).cloned().collect();
+        assert!(lines.len() > 1_000 && lines.len() < all.len());
+        lines
+    };
+    until("the same series", || {
+        let wanted = wanted();
+        let both = shards.iter().flat_map(|shard| shard.lines("/metrics")).collect();
+        (selected.lines("/metrics") == wanted
+            && original.lines("/metrics") == wanted
+            && wanted == both)
+            .then_some(())
+    });
+    let status = get(selected.main, "/status?format=text").text();
+    let said = format!(
+        "pods as selected by --field-selector pods=status.phase!=Succeeded --selector pods=app!={app}"
+    );
+    assert!(status.contains(&said), "{status}");
+}
+
+/// Invalid selectors are refused at startup, with their place.
+#[test]
+fn invalid_selectors_are_refused() {
+    for (flag, error) in [
+        (
+            "--selector=pods=app=a b",
+            "selector of pods, column 5: \"a b\" is not the value of a label",
+        ),
+        ("--selector=pods", "\"pods\" must be RESOURCE=SELECTOR"),
+        ("--field-selector=pods=status.phase", "column 1: \"status.phase\" must be FIELD=VALUE"),
+        ("--selector=pod=a=b", "resource pod does not exist"),
+    ] {
+        for (name, command) in [("kstatd", &["run"][..]), ("kube-state-metrics", &[])] {
+            let output = run(name, [command, &[flag, "--apiserver=http://127.0.0.1:1"]].concat());
+            assert!(!output.status.success(), "{flag}");
+            assert!(output.stderr.contains(error), "{flag}: {output:?}");
+        }
+    }
+}
+
+/// A field that the server does not select by costs its kind only, and few requests; the status names the flag.
+#[test]
+fn a_rejected_field_costs_its_kind_only() {
+    let cluster = Cluster::new(50);
+    let flag = "--field-selector=pods=spec.schedulerName=a";
+    let program =
+        Running::start(&cluster, &["--resources=pods,nodes", flag, "--metric-denylist=^kstatd_"]);
+    until("the nodes", || {
+        (!values(&program.lines("/metrics"), "kube_node_info", "node").is_empty()).then_some(())
+    });
+    let started = std::time::Instant::now();
+    let status = until("the reason", || {
+        let status = get(program.main, "/status?format=text").text();
+        status.contains("400").then_some(status)
+    });
+    assert!(status.contains("with --field-selector pods=spec.schedulerName=a"), "{status}");
+    until("several attempts", || {
+        (program.own("kstatd_kubernetes_errors_total") >= 3.0).then_some(())
+    });
+    let bound = 6.0 + started.elapsed().as_secs_f64();
+    assert!(program.own("kstatd_kubernetes_errors_total") <= bound);
+}
+
+/// Pods that have completed long ago have no series, but count in totals. Their memory is released, and the reason is named.
+#[test]
+fn completed_pods_leave_their_series() {
+    let cluster = Cluster::new(300);
+    cluster.double.set_events_per_second(200.0);
+    let before = cluster.double.changes();
+    until("changes", || (cluster.double.changes() > before + 300).then_some(()));
+    cluster.double.set_events_per_second(0.0);
+    let resources = "--resources=pods,replicasets,jobs";
+    let whole = Running::start(&cluster, &[resources]).ready();
+    let all = whole.lines("/metrics");
+    let is_done = |line: &&String| {
+        line.starts_with("kube_pod_status_phase{")
+            && ["Succeeded", "Failed"]
+                .iter()
+                .any(|phase| line.ends_with(&format!("phase=\"{phase}\"}} 1")))
+    };
+    let done: BTreeSet<&str> = all.iter().filter(is_done).map(|line| label(line, "uid")).collect();
+    assert!(!done.is_empty());
+    let rest = |line: &&String| !done.iter().any(|uid| line.contains(uid));
+    let flags = [resources, "--drop-completed-pods-after=1ms"];
+    let less = Running::start(&cluster, &flags).ready();
+    let wanted: BTreeSet<String> = all.iter().filter(rest).cloned().collect();
+    // The clock of the cluster may be a little ahead.
+    until("the other pods", || (less.lines("/metrics") == wanted).then_some(()));
+    assert!(wanted.iter().any(|line| line.starts_with("kstatd_workload_pods{")));
+    assert!(less.own("kstatd_kubernetes_bytes") < whole.own("kstatd_kubernetes_bytes"));
+    let line = all
+        .iter()
+        .find(|line| line.starts_with("kube_pod_info{") && done.contains(label(line, "uid")));
+    let line = line.expect("a completed pod");
+    let pod = format!("{}/{}", label(line, "namespace"), label(line, "pod"));
+    let said = run("kstatd", ["explain", "object", "pods", &pod, &format!("--addr={}", less.main)]);
+    assert!(said.stdout.contains("(--drop-completed-pods-after)"), "{said:?}");
+    // Pods that complete and change while they are watched, also over a relist.
+    cluster.double.set_events_per_second(300.0);
+    let before = cluster.double.changes();
+    until("changes", || (cluster.double.changes() > before + 200).then_some(()));
+    cluster.double.forget_history();
+    until("changes", || (cluster.double.changes() > before + 400).then_some(()));
+    cluster.double.set_events_per_second(0.0);
+    let totals = |running: &Running| -> BTreeSet<String> {
+        let lines = running.lines("/metrics").into_iter();
+        lines.filter(|line| line.starts_with("kstatd_namespace_")).collect()
+    };
+    until("the same totals, and no completed pod", || {
+        let lines = less.lines("/metrics");
+        (totals(&less) == totals(&whole) && !lines.iter().any(|line| is_done(&line))).then_some(())
+    });
+    let original = Running::original(&cluster, &["--resources=pods", flags[1]]).ready();
+    assert!(!original.lines("/metrics").iter().any(|line| is_done(&line)));
+    let long =
+        Running::original(&cluster, &["--resources=pods", "--drop-completed-pods-after=100000h"])
+            .ready();
+    assert!(long.lines("/metrics").iter().any(|line| is_done(&line)));
+}
+
+/// The families with states that do not apply, which docs/watching-less.md lists.
+const STATES: [&str; 15] = [
+    "kube_deployment_status_condition",
+    "kube_horizontalpodautoscaler_status_condition",
+    "kube_job_complete",
+    "kube_job_failed",
+    "kube_job_status_failed",
+    "kube_namespace_status_condition",
+    "kube_namespace_status_phase",
+    "kube_node_status_condition",
+    "kube_persistentvolume_status_phase",
+    "kube_persistentvolumeclaim_status_condition",
+    "kube_persistentvolumeclaim_status_phase",
+    "kube_pod_status_phase",
+    "kube_pod_status_qos_class",
+    "kube_pod_status_ready",
+    "kube_pod_status_scheduled",
+];
+
+/// Only families of states lose samples, and only those that are 0. The response is smaller.
+#[test]
+fn states_without_zeros() {
+    let cluster = Cluster::new(300);
+    let whole = Running::original(&cluster, &[]).ready();
+    let less = Running::original(&cluster, &["--skip-zero-states"]).ready();
+    let page = std::fs::read_to_string("docs/watching-less.md").expect("the page");
+    for family in STATES {
+        assert!(page.contains(&format!("`{family}`")), "{family}");
+    }
+    let (all, some) = (whole.lines("/metrics"), less.lines("/metrics"));
+    assert!(some.is_subset(&all));
+    let mut omitted: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in all.difference(&some) {
+        assert!(line.ends_with(" 0"), "{line}");
+        *omitted.entry(line.split('{').next().unwrap_or_default()).or_default() += 1;
+    }
+    for family in omitted.keys() {
+        assert!(STATES.contains(family), "{family}");
+    }
+    for family in ["kube_pod_status_phase", "kube_pod_status_ready", "kube_node_status_condition"] {
+        assert!(omitted.contains_key(family), "{omitted:?}");
+        // Every other sample is left.
+        assert!(
+            some.iter().filter(|line| line.starts_with(family)).all(|line| line.ends_with(" 1"))
+        );
+    }
+    let size = |running: &Running| get(running.main, "/metrics").text().len() as f64;
+    let ratio = size(&less) / size(&whole);
+    println!("{ratio:.3} of the text");
+    assert!(ratio < 0.9, "{ratio}");
+    let shards: BTreeSet<String> = (0..3)
+        .flat_map(|shard| less.lines(&format!("/metrics?shard={shard}&total_shards=3")))
+        .collect();
+    assert_eq!(shards, some);
+}
