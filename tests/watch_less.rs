@@ -269,7 +269,9 @@ fn states_without_zeros() {
         assert!(omitted.contains_key(family), "{omitted:?}");
         // Every other sample is left.
         assert!(
-            some.iter().filter(|line| line.starts_with(family)).all(|line| line.ends_with(" 1"))
+            some.iter()
+                .filter(|line| line.starts_with(&format!("{family}{{")))
+                .all(|line| line.ends_with(" 1"))
         );
     }
     let size = |running: &Running| get(running.main, "/metrics").text().len() as f64;
