@@ -67,6 +67,9 @@ fn sentences<'f>(facts: &'f Value, of: &str) -> Vec<&'f str> {
     facts[of].as_array().expect(of).iter().map(text).collect()
 }
 
+/// Without workloads, no kinds are watched that `--resources` does not name.
+const NO_LINKS: &str = "--metric-denylist=^kstatd_";
+
 /// Asserts that a page has no script and no external resources.
 fn assert_harmless(page: &str) {
     let page = page.to_lowercase();
@@ -101,7 +104,7 @@ fn with_commas(number: u64) -> String {
 #[test]
 fn all_forms_agree_on_a_healthy_process() {
     let cluster = Cluster::new(1_200);
-    let kstatd = Kstatd::start(&[&STATSD, &[&cluster.flag(), "--resources=pods,nodes"]]);
+    let kstatd = Kstatd::start(&[&STATSD, &[&cluster.flag(), "--resources=pods,nodes", NO_LINKS]]);
     let mut clients = kstatd.statsd();
     clients.write_all(b"web.requests:1|c|#code:200\nweb.requests:1|c|#code:500\n").expect("send");
     kstatd.facts("a list and two series", |facts| is_ok(facts) && facts["statsd"]["series"] == 2);
@@ -177,7 +180,7 @@ fn all_forms_agree_on_a_healthy_process() {
 fn forbidden_kind_is_first_with_its_missing_rule() {
     let cluster = Cluster::new(100);
     cluster.double.refuse("ingresses", Some(403));
-    let flags = [&cluster.flag(), "--resources=pods,ingresses,nodes"];
+    let flags = [&cluster.flag(), "--resources=pods,ingresses,nodes", NO_LINKS];
     let kstatd = Kstatd::start(&[&NO_STATSD, &flags]);
     let facts = kstatd.facts("one kind that fails", |facts| {
         let reasons = sentences(facts, "reasons");
@@ -223,7 +226,7 @@ fn silent_and_unreachable_servers_are_reported() {
     let cluster = Cluster::new(100);
     let gate = Gate::new(cluster.double.address(), Passage::Silent);
     let server = format!("--apiserver=http://{}", gate.address());
-    let kstatd = Kstatd::start(&[&NO_STATSD, &[&server, "--resources=pods,nodes"]]);
+    let kstatd = Kstatd::start(&[&NO_STATSD, &[&server, "--resources=pods,nodes", NO_LINKS]]);
     let facts = kstatd.facts("two list/watches", |facts| {
         facts["kubernetes"]["kinds"].as_array().is_some_and(|kinds| kinds.len() == 2)
     });
