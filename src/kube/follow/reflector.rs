@@ -359,7 +359,10 @@ impl Reflector {
         let _no_batching = (!goes_on).then(|| self.batcher.no_batching());
         let path = self.scope.request(machine.state(), machine.limit(), seconds);
         let after = self.health.dead_since;
-        if self.health.failing && !self.health.paid {
+        // Further pages of a list are no retries: a list of many pages would make all others wait.
+        let continues =
+            matches!(machine.state(), State::Listing { token, .. } if !token.is_empty());
+        if self.health.failing && !self.health.paid && !continues {
             self.shared.retries.spend();
         }
         self.health.paid = false;

@@ -65,7 +65,7 @@ struct State {
     expired: u64,
     goaways: u64,
     token: u64,
-    /// The number of requests and failed connection attempts.
+    /// The number of requests, without further pages of lists, and of failed connection attempts.
     requests: u64,
     /// The namespace to which access is forbidden, if any.
     forbidden: Option<&'static str>,
@@ -159,7 +159,7 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of requests so far, including failed connection attempts.
+    /// Returns the number of requests so far, including failed connection attempts, without further pages of lists.
     pub fn requests(&self) -> u64 {
         self.state().requests
     }
@@ -369,6 +369,10 @@ impl Server {
         };
         if req.starts_list() {
             self.state().lists += 1;
+        }
+        if req.get("continue").is_some() {
+            // Their number follows from the size of a list.
+            self.state().requests -= 1;
         }
         if !req.is("watch")
             && req.get("continue").is_none()
