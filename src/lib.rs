@@ -19,6 +19,7 @@ mod go;
 pub mod kube;
 pub mod mapper;
 mod node;
+pub mod pods;
 pub mod resources;
 pub mod server;
 pub mod statsd;

@@ -351,6 +351,7 @@ fn document_lists_every_own_family() {
         "--statsd.listen-udp=127.0.0.1:0",
         "--statsd.listen-tcp=",
         "--statsd.relay.address=127.0.0.1:9",
+        "--statsd.enrich=workload",
         &format!("--statsd.mapping-config={}", mapping.display()),
         "--standby",
         "--standby-peers=127.0.0.1:9",

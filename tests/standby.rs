@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
 use common::{Gate, Passage, Program, Reserved, get, request, until, valid_text};
+use kstatd_double::Options;
 
 /// The interval between two scrapes of a replica.
 const SCRAPE_INTERVAL: Duration = Duration::from_millis(200);
@@ -653,4 +654,47 @@ fn invalid_flags_are_refused() {
             assert!(output.stderr.contains(error), "{name} {flags:?}: {}", output.stderr);
         }
     }
+}
+
+/// A line that one replica received gets the labels of its sender's pod on the other one too, although it comes from that
+/// replica's address there.
+#[test]
+fn lines_keep_their_senders_on_other_replicas() {
+    let cluster = Cluster::with(&Options { pods: 100, local_pods: true, ..Options::default() });
+    let flags = [
+        &cluster.flag(),
+        "--statsd.enrich=workload",
+        "--statsd.listen-udp=0.0.0.0:0",
+        "--statsd.listen-tcp=",
+    ];
+    let (replicas, _ports) = pair("kstatd", &flags);
+    replicas.each_ref().map(Replica::synced);
+    let text = get(replicas[0].main, "/metrics/kubernetes").text();
+    let is_deployed = |line: &&str| {
+        line.starts_with("kube_pod_info{")
+            && ["created_by_kind=\"ReplicaSet\"", "host_network=\"false\""]
+                .iter()
+                .all(|part| line.contains(part))
+    };
+    let addresses = text.lines().filter(is_deployed).filter_map(|line| {
+        let (_, rest) = line.split_once("pod_ip=\"")?;
+        rest.split_once('"')?.0.parse::<std::net::IpAddr>().ok()
+    });
+    let address = addresses.take(1).last().expect("a pod with an address");
+    let socket = UdpSocket::bind((address, 0)).expect("a local address");
+    let port = replicas[1].udp().port();
+    socket
+        .send_to(b"a:1|c|#k:v\na:1|c|#k:v\n\x01fake\x01a:1|c", ("127.0.0.1", port))
+        .expect("sent");
+    // The standby received the lines, and the other replica exposes them.
+    until("the lines with their sender", || {
+        let text = get(replicas[0].main, "/metrics/statsd").text();
+        let mut series = text.lines().filter(|line| line.starts_with("a{"));
+        let series =
+            series.find(|line| line.contains("k=\"v\",namespace=") && line.ends_with(" 2"))?;
+        assert!(series.contains("workload_type=\"deployment\""), "{text}");
+        Some(())
+    });
+    assert_eq!(replicas[0].own("kstatd_statsd_enriched_lines_total{by=\"replica\"}"), Some(3.0));
+    assert_eq!(replicas[1].own("kstatd_statsd_enriched_lines_total{by=\"address\"}"), Some(3.0));
 }

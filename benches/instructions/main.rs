@@ -10,12 +10,15 @@ use std::hint::black_box;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 
 use kstatd::cache::Rendered;
 use kstatd::exposition::budget::{Budget, BudgetMode};
 use kstatd::exposition::{Format, ScrapeQuery, Source};
 use kstatd::mapper::{Buffer, Mapper, MetricType};
+use kstatd::pods::{Pod, PodIndex, PodWorkload, Selection};
 use kstatd::server::gzip::Member;
+use kstatd::statsd::line::ParserFlags;
 use kstatd::statsd::{Offline, OfflineConfig};
 
 #[path = "../fixture/mod.rs"]
@@ -25,9 +28,12 @@ use fixture::{Pods, updates};
 /// Maximum ratio to the baseline.
 const MAX_RATIO: f64 = 1.10;
 /// Maximum ratios within one run: stage, reference stage, ratio. These stages need no baseline.
-const OVERHEADS: [(&str, &str, f64); 2] = [
+const OVERHEADS: [(&str, &str, f64); 5] = [
     ("the same line with budgets", "ingest a known line", 1.03),
     ("the same line in a datagram", "ingest a known line", 1.08),
+    ("the same line of a pod", "the same line in a datagram", 1.05),
+    ("a line with a container ID", "the same line in a datagram", 2.0),
+    ("a line with a pod's container ID", "a line with a container ID", 1.05),
 ];
 /// Maximum ratio of a program's instructions with the heap profiler to those without, while nobody fetches profiles.
 const PROFILER: f64 = 1.01;
@@ -58,7 +64,26 @@ const STAGES: &[Stage] = &[
         operations: 2_000,
         set_up: || ingest_new(run_budget()),
     },
-    Stage { name: "the same line in a datagram", operations: 20_000, set_up: ingest_datagrams },
+    Stage {
+        name: "the same line in a datagram",
+        operations: 20_000,
+        set_up: || ingest_datagrams("", false),
+    },
+    Stage {
+        name: "the same line of a pod",
+        operations: 20_000,
+        set_up: || ingest_datagrams("", true),
+    },
+    Stage {
+        name: "a line with a container ID",
+        operations: 20_000,
+        set_up: || ingest_datagrams(CONTAINER, false),
+    },
+    Stage {
+        name: "a line with a pod's container ID",
+        operations: 20_000,
+        set_up: || ingest_datagrams(CONTAINER, true),
+    },
     Stage { name: "map a name, 100 glob rules", operations: 10_000, set_up: map_hit },
     Stage { name: "miss with 100 glob rules", operations: 10_000, set_up: map_miss },
 ];
@@ -145,23 +170,62 @@ fn ingest_known(budget: Budget) -> Box<dyn FnMut()> {
     Box::new(move || packets.iter().for_each(|packet| registry.lines(packet)))
 }
 
-/// The lines of [`packets`], each in a datagram of its own, from three senders.
-fn ingest_datagrams() -> Box<dyn FnMut()> {
+/// A section with the ID of a container, as DogStatsD clients append it.
+const CONTAINER: &str = "|c:ci-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+/// An index with three pods, of which the first has the container.
+fn pods() -> Arc<PodIndex> {
+    let index = PodIndex::new(Selection::parse("workload").expect("a selection"));
+    index.set_list(0, Some(true));
+    for pod in 0..3u8 {
+        let container = CONTAINER.trim_start_matches("|c:ci-").into();
+        index.put(
+            0,
+            Pod {
+                uid: format!("{pod}").into(),
+                namespace: "default".into(),
+                name: format!("pod-{pod}").into(),
+                node: "node".into(),
+                workload: Some(PodWorkload { name: "web".into(), kind: "deployment".into() }),
+                addresses: Box::new([[10, 0, 0, pod].into()]),
+                node_address: None,
+                containers: if pod == 0 { Box::new([container]) } else { Box::default() },
+                started: None,
+                is_finished: false,
+            },
+        );
+    }
+    Arc::new(index)
+}
+
+/// The lines of [`packets`] with this end, each in a datagram of its own, from three senders, which are known pods if the
+/// lines are `enriched`.
+fn ingest_datagrams(end: &str, enriched: bool) -> Box<dyn FnMut()> {
     let packets = packets();
     let lines: Vec<Vec<u8>> = packets
         .iter()
         .flat_map(|packet| packet.split(|byte| *byte == b'\n'))
-        .map(<[u8]>::to_vec)
+        .map(|line| [line, end.as_bytes()].concat())
         .collect();
     let mut registry = empty_registry(no_budget());
-    packets.iter().for_each(|packet| registry.lines(packet));
+    if enriched {
+        let config = OfflineConfig {
+            budget: no_budget(),
+            pods: Some(pods()),
+            flags: ParserFlags { origins: true, ..ParserFlags::default() },
+            ..OfflineConfig::default()
+        };
+        registry = Offline::new(Mapper::from_yaml("").expect("an empty mapping"), config);
+    }
     let address = |at: usize| Some(std::net::IpAddr::from([10, 0, 0, (at % 3) as u8]));
-    Box::new(move || {
+    let mut ingest = move || {
         for batch in lines.chunks(64) {
             let datagrams = batch.iter().enumerate();
             registry.datagrams(datagrams.map(|(at, line)| (address(at), line.as_slice())));
         }
-    })
+    };
+    ingest();
+    Box::new(ingest)
 }
 
 fn ingest_new(budget: Budget) -> Box<dyn FnMut()> {

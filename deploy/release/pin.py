@@ -16,7 +16,7 @@ import sys
 
 DEPLOY = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = [
-    "autosharding", "base", "daemonset", "insecure-kubelet", "node", "node-insecure", "node-processes", "node-walk", "prometheus", "shadow",
+    "autosharding", "base", "daemonset", "daemonset-statsd", "insecure-kubelet", "node", "node-insecure", "node-processes", "node-walk", "prometheus", "shadow",
     "standard", "standby",
 ]
 

@@ -63,6 +63,7 @@ fuzz_target!(|data: &[u8]| {
             librato: on(2),
             signalfx: on(3),
             sets: true,
+            origins: false,
         },
         budget: if on(5) { Budget::default() } else { budget },
         reserved: Arc::new(|name| name.starts_with("kube_") || is_own_name(name)),

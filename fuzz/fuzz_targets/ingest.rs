@@ -47,11 +47,13 @@ fn offline(bits: u8, key_cache_size: usize, clock: &Clock) -> Offline {
                 librato: on(2),
                 signalfx: on(3),
                 sets: !on(4),
+                origins: false,
             },
             key_cache_size,
             budget: if on(5) { Budget::default() } else { budget() },
             keep_empty_labels: true,
             reserved: Arc::new(|name| name.starts_with("kube_") || is_own_name(name)),
+            pods: None,
             clock: clock.clone(),
         },
     )

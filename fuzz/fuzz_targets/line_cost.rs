@@ -32,6 +32,7 @@ fn offline(bits: u8) -> Offline {
         librato: on(2),
         signalfx: on(3),
         sets: !on(4),
+        origins: !on(5),
     };
     Offline::new(mapper, OfflineConfig { flags, ..OfflineConfig::default() })
 }

@@ -43,6 +43,7 @@ fuzz_target!(|data: &[u8]| {
         librato: bits & 4 != 0,
         signalfx: bits & 8 != 0,
         sets: bits & 16 != 0,
+        origins: bits & 32 != 0,
     };
     let mut check = Check::default();
     parse(line, flags, &mut check);

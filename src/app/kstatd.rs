@@ -226,19 +226,22 @@ fn mapper(statsd: &StatsdArgs) -> Result<Mapper, String> {
 
 /// Prints the explanation of each line. Fails if any line is rejected.
 fn explain(args: ExplainArgs) -> Result<(), String> {
-    let ExplainArgs { what: _, lines, all, output, process, statsd } = args;
+    let ExplainArgs { what: _, lines, all, sender, output, process, statsd } = args;
     let (statsd, mut refused, mut answers) = (&statsd.0, 0, Vec::new());
     if process.addr.is_some() || process.is_pod() {
         let runtime = command_runtime()?;
         let process = runtime.block_on(access::process(process))?;
         for line in &lines {
-            let explained = runtime.block_on(explain::ask(&process, line.as_bytes(), all))?;
+            let explained =
+                runtime.block_on(explain::ask(&process, line.as_bytes(), all, sender))?;
             refused += usize::from(!explained.accepted);
             match output.is_json() {
                 true => answers.push(explained.json()),
                 false => drop(print(&explained.text)),
             }
         }
+    } else if sender.is_some() {
+        return Err("--sender needs a process to ask: set --addr".to_owned());
     } else {
         let (mapper, flags) = (Arc::new(mapper(statsd)?), statsd.parser_flags());
         for line in &lines {

@@ -16,6 +16,7 @@ use super::telemetry::Telemetry;
 use crate::cli::config::Config;
 use crate::config_file::reader;
 use crate::exposition::family::Collect;
+use crate::pods::PodIndex;
 use crate::server::readiness::{Latch, Readiness};
 use crate::status::{Board, Reporter};
 
@@ -124,6 +125,9 @@ async fn start_sides(
         return Err(no_sides_error(config.name).to_owned());
     }
     let names = Arc::new(names(personality, config, telemetry));
+    let selection = config.statsd.as_ref().map(|args| args.enrich.clone());
+    let pods = selection.filter(|selection| !selection.is_empty());
+    let pods = pods.map(|selection| Arc::new(PodIndex::new(selection)));
     for &kind in personality.sides.iter().rev() {
         if let Some(reason) = (kind.disabled_reason)(config) {
             tracing::info!("{reason}");
@@ -131,8 +135,8 @@ async fn start_sides(
         }
         let own = || Arc::new(telemetry.own.clone()) as Arc<dyn Collect>;
         let merged_metrics = personality.merges_own_metrics.then(own);
-        let start =
-            StartContext { config, metrics: &telemetry.kube, names: &names, merged_metrics };
+        let (metrics, names, pods) = (&telemetry.kube, &names, pods.as_ref());
+        let start = StartContext { config, metrics, names, pods, merged_metrics };
         let side = (kind.start)(start).await?;
         if let Some(cleanup) = side.abort() {
             guard.on_exit(cleanup);

@@ -234,6 +234,11 @@ fn merged_kstatd(
         }
         (one, other) => one.or(other).map(PathBuf::from),
     };
+    if !args.statsd.0.enrich.is_empty() && !kubernetes {
+        problems.push(ConfigError::Invalid(
+            "--statsd.enrich needs the Kubernetes side: set --kubeconfig, --apiserver or KUBECONFIG, or run in a pod with a service account".to_owned(),
+        ));
+    }
     none(problems)?;
     // Flags shared by both sides take the StatsD side's values.
     let budget = Budget {
@@ -249,7 +254,13 @@ fn merged_kstatd(
         profiles: args.profiles,
         gzip: kube_args.enable_gzip_encoding,
         kube: kubernetes
-            .then(|| kube(kube_args, Name::Kstatd, budget, custom, telemetry_port))
+            .then(|| {
+                let mut kube = kube(kube_args, Name::Kstatd, budget, custom, telemetry_port)?;
+                if !args.statsd.0.enrich.is_empty() {
+                    watch_senders(&mut kube);
+                }
+                Ok::<_, ConfigErrors>(kube)
+            })
             .transpose()?,
         statsd: Some(args.statsd.0.clone()),
         node: None,
@@ -349,6 +360,10 @@ fn none(problems: Vec<ConfigError>) -> Result<(), ConfigErrors> {
 ///
 /// When the web address is invalid.
 pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
+    if !args.enrich.is_empty() {
+        let error = "--statsd.enrich needs the pods of a cluster, which only kstatd run watches";
+        return Err(ConfigError::Invalid(error.to_owned()));
+    }
     // An empty address means the HTTP port, as in Go's server.
     let text = match args.web_listen_address.as_str() {
         "" => ":http",
@@ -558,7 +573,22 @@ pub fn workloads(
         budget: Arc::new(budget.clone()),
         retention: strconv::positive_duration(args.workload_counter_retention).unwrap_or_default(),
     };
-    Ok(WorkloadOptions { families: FAMILIES.iter().filter(is_on).collect(), max_series, ledger })
+    let families = FAMILIES.iter().filter(is_on).collect();
+    Ok(WorkloadOptions { families, max_series, ledger, is_partial: !is_whole })
+}
+
+/// Adds the kinds by which the senders of StatsD lines are recognised. Those without families are watched without any.
+fn watch_senders(kube: &mut KubeConfig) {
+    let owners: &[_] = if kube.workloads.is_partial { &[] } else { &["replicasets", "jobs"] };
+    let resources = &mut kube.pipeline.resources;
+    for name in owners.iter().chain(&["pods"]) {
+        if !resources.iter().any(|watched| watched.api.plural == *name)
+            && let Some(resource) = crate::resources::find(name)
+        {
+            resources.push(WatchedResource::observed(resource));
+        }
+    }
+    resources.sort_by(|one, other| one.api.plural.cmp(&other.api.plural));
 }
 
 fn watches_all_pods(args: &KubeArgs) -> bool {

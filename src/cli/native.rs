@@ -407,6 +407,9 @@ pub struct ExplainArgs {
     /// List every rule of a long mapping file, not only those that match or nearly match
     #[arg(long)]
     pub all: bool,
+    /// The address that the lines come from, for a process with --statsd.enrich
+    #[arg(long, value_name = "IP")]
+    pub sender: Option<std::net::IpAddr>,
     /// The output format.
     #[command(flatten)]
     pub output: OutputArgs,

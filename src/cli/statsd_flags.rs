@@ -6,6 +6,7 @@ use super::flag::{Text, ValueType, flags, kinds, store};
 use super::limits::{self, FoldValue, LimitMode};
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::go::strconv;
+use crate::pods::Selection;
 use crate::statsd::line::ParserFlags;
 
 /// Parses kingpin's `Int`: a float, truncated towards zero.
@@ -43,6 +44,9 @@ kinds! {
     IdleTimeout: i64 = 0, ValueType::Text("string"), |text, into| store(into, idle_timeout(text));
     /// A number of sockets.
     Sockets: i64 = 1, ValueType::Text("string"), |text, into| store(into, udp_sockets(text));
+    /// The labels of senders.
+    PodLabels: Selection = Selection::default(), ValueType::Text("string"),
+        |text, into| store(into, Selection::parse(text));
     /// A number of bytes.
     Bytes: u64 = 0, ValueType::Text("string"), |text, into| store(into, limits::bytes(text));
     /// A log level.
@@ -116,6 +120,8 @@ flags! {
             "File with TLS certificates, users and headers of the web server, in the format of the Prometheus exporter toolkit.";
         sets: Toggle, "statsd.sets", "",
             "Count the distinct values of sets (type s), estimated. Off by default: statsd_exporter refuses sets.";
+        enrich: PodLabels, "statsd.enrich", "",
+            "Add labels of the pod that sent a line: workload (namespace, workload and workload_type), or a list of namespace, node, pod, workload and workload_type. Only in kstatd run.";
         openmetrics_created: Toggle, "openmetrics.created", "",
             "Write the start times of StatsD series as samples x_created in OpenMetrics. Off by default: such samples are series of their own to most scrapers, and protobuf always has start times.";
         limit_mode: LimitMode, "limit.mode", "",
@@ -142,6 +148,7 @@ impl StatsdArgs {
             librato: self.parse_librato_tags,
             signalfx: self.parse_signalfx_tags,
             sets: self.sets,
+            origins: !self.enrich.is_empty(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::api_resource::ApiResource;
 use super::follow::timing::Timing;
-use super::observer::ObserverFactory;
+use super::observer::{NoFamilies, ObserverFactory};
 use super::selector::KindSelectors;
 use super::shard::Shard;
 use crate::exposition::budget::Budget;
@@ -28,6 +28,14 @@ impl WatchedResource {
     pub fn built_in(resource: &'static dyn Resource, options: &RenderOptions) -> Self {
         let renderer = resource.renderer(options);
         Self { api: ApiResource::built_in(resource), renderer, observers: Vec::new() }
+    }
+
+    /// Returns a built-in resource without families, for observers.
+    #[must_use]
+    pub fn observed(resource: &'static dyn Resource) -> Self {
+        let api = ApiResource::built_in(resource);
+        let renderer = Arc::new(NoFamilies::new(&api.plural));
+        Self { api, renderer, observers: Vec::new() }
     }
 
     /// Returns the parts of an object that its renderer and its observers read.

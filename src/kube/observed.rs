@@ -76,6 +76,7 @@ view! {
         phase: Str<'a> = 1 "phase",
         conditions: Vec<PodCondition<'a>> = 2 "conditions",
         reason: Str<'a> = 4 "reason",
+        host_ip: Str<'a> = 5 "hostIP",
         start_time: Option<Time> = 7 "startTime",
         container_statuses: Vec<ContainerStatus<'a>> = 8 "containerStatuses",
         init_container_statuses: Vec<ContainerStatus<'a>> = 10 "initContainerStatuses",

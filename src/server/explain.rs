@@ -1,14 +1,16 @@
-//! `/api/v1/explain?line=`: explains a StatsD line, as text or with `format=json` as JSON.
+//! `/api/v1/explain?line=`: explains a StatsD line, as text or with `format=json` as JSON. `sender=` is the address that it
+//! comes from.
 //!
 //! The line is not ingested and changes nothing. The cost is bounded by its length and the number
 //! of rules, and one line is explained at a time.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::query;
 use super::response::{self, Response, json, nosniff};
 use super::router::{Call, Methods, Router};
-use crate::status::Board;
+use crate::status::{Board, LineQuestion};
 
 /// The path.
 pub(crate) const PATH: &str = "/api/v1/explain";
@@ -36,7 +38,17 @@ async fn answer(board: Arc<Board>, call: Call) -> Response {
         Err(error) => return refuse(400, &error, is_json),
     };
     let all = query::first(call.query(), "all").is_some();
-    let Some(explanation) = board.explain(line, all).await else {
+    let sender = match query::first(call.query(), "sender").as_deref() {
+        None | Some("") => None,
+        Some(address) => match address.parse::<IpAddr>() {
+            Ok(address) => Some(address.to_canonical()),
+            Err(_) => {
+                let error = query::invalid_parameter("sender", address, "an IP address");
+                return refuse(400, &error, is_json);
+            }
+        },
+    };
+    let Some(explanation) = board.explain(LineQuestion { line, all, sender }).await else {
         return refuse(404, "this process does not receive StatsD lines", is_json);
     };
     if !is_json {

@@ -13,7 +13,7 @@ use super::explain;
 use super::query;
 use super::response::{self, Response, nosniff};
 use super::router::{Call, Methods, Router};
-use crate::status::{self, Board, COUNTED, PageContext};
+use crate::status::{self, Board, COUNTED, LineQuestion, PageContext};
 
 /// The path under kstatd's own name.
 pub(crate) const PATH: &str = "/status";
@@ -86,7 +86,8 @@ async fn answer(board: Arc<Board>, place: PageContext, call: Call) -> Response {
         facts.cardinality = board.cardinality().await;
     }
     if let Some(line) = question.explain {
-        facts.explanation = board.explain(line, false).await;
+        let line = LineQuestion { line, ..LineQuestion::default() };
+        facts.explanation = board.explain(line).await;
     }
     let answer = match question.form {
         Form::Html => {

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use super::ingest::{LoadedMapping, Mapping, new_series, render_labels};
+use super::ingest::{LoadedMapping, Mapping, Peer, Sender, enriched, new_series, render_labels};
 use super::line::{self, Event, EventKind, ParserFlags, SampleError};
-use super::metrics::{EventType, is_own_name};
+use super::metrics::{EventType, RejectedClaim, is_own_name};
 use super::offline::{Offline, OfflineConfig};
 use super::reasons::describe_reason;
 use super::series::placement::{BudgetUsage, ExceededBudget, Placement, Preview};
@@ -20,8 +20,9 @@ use crate::mapper::{
     Action, Buffer, Mapper, MatchType, MetricType, ObserverType, Precedence, Rule, RuleResult,
     Verdict,
 };
+use crate::pods::{PodIndex, PodLabel, SenderLabels};
 use crate::status::explanation::{
-    self, Beyond, Explanation, Label, Part, Refusal, Sample, State, Used,
+    self, Beyond, Explanation, Label, LineQuestion, LineSender, Part, Refusal, Sample, State, Used,
 };
 
 /// The number of rules shown per name by default: those that match and those that come closest.
@@ -40,11 +41,14 @@ pub(crate) fn explain(
     loaded: &LoadedMapping,
     flags: ParserFlags,
     registry: Option<&Registry>,
-    bytes: &[u8],
-    all: bool,
+    pods: Option<&PodIndex>,
+    question: &LineQuestion,
 ) -> Explanation {
+    let (bytes, all) = (&*question.line, question.all);
     let mut sink = PartCollector::default();
     line::parse(bytes, flags, &mut sink);
+    let peer = question.sender.map_or(Peer::Unknown, Peer::Address);
+    let sender = pods.map(|pods| Sender::resolve(pods, peer, &sink.origin));
     let mut parts = sink.parts;
     // Other errors of such a line are consequences.
     if parts.iter().any(is_dogstatsd) {
@@ -52,8 +56,15 @@ pub(crate) fn explain(
     }
     let further = parts.len().saturating_sub(MAX_PARTS);
     parts.truncate(MAX_PARTS);
-    let mut explainer =
-        Explainer { loaded, registry, all, tried: Vec::new(), reasons: Vec::new(), refused: false };
+    let mut explainer = Explainer {
+        loaded,
+        registry,
+        labels: sender.as_ref().and_then(|sender| sender.labels.as_deref()),
+        all,
+        tried: Vec::new(),
+        reasons: Vec::new(),
+        refused: false,
+    };
     let mut parts: Vec<Part> = parts.into_iter().map(|part| explainer.part(part)).collect();
     let reserved: Reserved =
         registry.map_or_else(|| Arc::new(is_own_name) as Reserved, Registry::reserved);
@@ -77,7 +88,22 @@ pub(crate) fn explain(
         }
     };
     let line = String::from_utf8_lossy(bytes).into_owned();
-    Explanation { line, accepted, parts, further, alone }
+    let sender = sender.as_ref().map(line_sender);
+    Explanation { line, accepted, parts, sender, further, alone }
+}
+
+fn line_sender(sender: &Sender) -> LineSender {
+    let labels = sender.labels.iter().flat_map(|labels| &labels.pairs);
+    let label = |(name, value): &(PodLabel, Box<str>)| Label {
+        name: name.as_str().to_owned(),
+        value: value.to_string(),
+    };
+    LineSender {
+        outcome: sender.outcome.as_str(),
+        pod_uid: sender.uid.as_deref().map(str::to_owned),
+        labels: labels.map(label).collect(),
+        contradicted_by: sender.rejected.map(RejectedClaim::as_str),
+    }
 }
 
 /// Explains a line with a mapping and no existing series.
@@ -89,14 +115,17 @@ pub fn explain_offline(
     all: bool,
 ) -> Explanation {
     let loaded = LoadedMapping::new(Arc::clone(mapper), 0, None);
-    explain(&loaded, flags, None, bytes, all)
+    let question = LineQuestion { line: bytes.to_vec(), all, sender: None };
+    explain(&loaded, flags, None, None, &question)
 }
 
 /// Explains a line against the series of `offline`, without applying it.
 #[cfg(fuzzing)]
 pub(crate) fn predict(offline: &Offline, line: &[u8]) -> Explanation {
     let shared = offline.shared();
-    explain(&shared.mapping.load(), shared.flags, Some(&shared.registry), line, false)
+    let question = LineQuestion { line: line.to_vec(), ..LineQuestion::default() };
+    let registry = Some(&shared.registry);
+    explain(&shared.mapping.load(), shared.flags, registry, shared.pods.as_deref(), &question)
 }
 
 fn refusal(reason: &'static str, times: u64) -> Refusal {
@@ -173,6 +202,8 @@ impl ParsedSample {
 #[derive(Default)]
 struct PartCollector {
     parts: Vec<ParsedPart>,
+    /// The sections that state the origin, with the `|` before each.
+    origin: Vec<u8>,
     /// The index of the sample of each type.
     samples: [Option<usize>; EventType::ALL.len()],
 }
@@ -208,6 +239,11 @@ impl line::Sink for PartCollector {
         }));
     }
 
+    fn origin(&mut self, section: &str) {
+        self.origin.push(b'|');
+        self.origin.extend_from_slice(section.as_bytes());
+    }
+
     fn sample_error(&mut self, reason: SampleError, count: u64) {
         self.parts.push(ParsedPart::Refused(reason.as_str(), count));
     }
@@ -228,6 +264,8 @@ impl line::Sink for PartCollector {
 struct Explainer<'m> {
     loaded: &'m LoadedMapping,
     registry: Option<&'m Registry>,
+    /// The labels of the sender.
+    labels: Option<&'m SenderLabels>,
     all: bool,
     /// The sample types whose rules have been listed. All samples of a line have the same name.
     tried: Vec<(MetricType, String)>,
@@ -394,8 +432,14 @@ impl<'m> Explainer<'m> {
             .map(|tag| line::Label { name: tag.name.as_str().into(), value: &tag.value })
             .collect();
         let mut labels = Vec::new();
-        let label_count =
-            render_labels(&mut labels, &tags, mapping, self.mapper(), registry.keeps_empty_labels);
+        let (mapper, keep_empty) = (self.mapper(), registry.keeps_empty_labels);
+        let label_count = match self.labels {
+            Some(sender) => {
+                let (tags, mapping) = enriched(&tags, mapping, sender);
+                render_labels(&mut labels, &tags, &mapping, mapper, keep_empty)
+            }
+            None => render_labels(&mut labels, &tags, mapping, mapper, keep_empty),
+        };
         let rule = mapping.rule.and_then(|index| self.mapper().rules().get(index));
         let key = Key { name: &mapping.name, labels: &labels, label_count };
         let Preview { placement, exceeded, usage } =

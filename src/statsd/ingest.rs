@@ -12,18 +12,25 @@ use std::sync::atomic::Ordering;
 use super::line::{self, Event, SampleError, SimpleKind, SimpleLine, split_simple};
 use super::line_log;
 use super::metrics::{Count, EventType, LineOutcome, Listener, SampleOutcome};
+use super::mirror;
 use super::series::cell::Handle;
 use super::series::key_cache::{CachedLine, KeyCache, MAX_PLANS};
 use crate::go;
 use crate::util::work_counter;
 
 mod apply;
+#[cfg(test)]
+mod enrich_tests;
+mod enriched;
+mod sender_cache;
 mod shared;
 #[cfg(test)]
 mod tests;
 
 use apply::{Applier, Change, Route, Target};
 pub(crate) use apply::{Mapping, new_series, render_labels};
+pub(crate) use enriched::enriched;
+pub(crate) use sender_cache::{Peer, Sender};
 pub(crate) use shared::{LoadedMapping, Shared};
 use shared::{Op, UpdatePlan};
 
@@ -37,6 +44,8 @@ pub(crate) struct Worker {
     reported_keys: i64,
     plans: Vec<UpdatePlan>,
     plan_indexes: HashMap<UpdatePlan, u16>,
+    /// The sections of the current line that state its origin, as far as the parser has reported them.
+    origin_sections: Vec<u8>,
 }
 
 impl Worker {
@@ -48,6 +57,7 @@ impl Worker {
             reported_keys: 0,
             plans: Vec::new(),
             plan_indexes: HashMap::new(),
+            origin_sections: Vec::new(),
         }
     }
 
@@ -56,6 +66,9 @@ impl Worker {
     pub(crate) fn begin(&mut self) {
         self.applier.now = self.applier.shared.registry.clock.now();
         self.applier.verbose = tracing::enabled!(tracing::Level::DEBUG);
+        if let Some(senders) = &mut self.applier.senders {
+            senders.begin();
+        }
         if self.applier.shared.mapping.load().generation != self.applier.loaded.generation {
             // The counts belong to the rules of the old mapping.
             self.applier.loaded.hits.drain(&mut self.applier.tally.rules);
@@ -97,6 +110,29 @@ impl Worker {
     #[inline]
     pub(crate) fn set_sender(&mut self, address: Option<IpAddr>) {
         self.applier.origin.set_address(address);
+        if let Some(senders) = &mut self.applier.senders {
+            senders.set_peer(address.map_or(Peer::Unknown, Peer::Address));
+        }
+    }
+
+    /// Sets the process that the following lines were sent by, over a Unix socket.
+    #[inline]
+    pub(crate) fn set_process(&mut self, process: u32) {
+        self.applier.origin.set_address(None);
+        if let Some(senders) = &mut self.applier.senders {
+            senders.set_peer(Peer::Process(process));
+        }
+    }
+
+    /// Applies lines that another replica received, each with its sender as in [`mirror::with_sender`].
+    pub(crate) fn lines_with_senders(&mut self, bytes: &[u8]) {
+        for line in bytes.split(|byte| *byte == b'\n') {
+            let (uid, line) = mirror::split_sender(line);
+            if let Some(senders) = &mut self.applier.senders {
+                senders.set_pod(uid);
+            }
+            self.line(line);
+        }
     }
 
     /// Restores a consistent state after a panic in the middle of a line: clears the key cache and publishes
@@ -152,17 +188,23 @@ impl Worker {
             self.applier.copy(line);
         }
         work_counter::add(line.len());
-        let simple = split_simple(line);
-        if let Some(simple) = &simple {
-            let fingerprint = self.key_cache.fingerprint(simple);
-            if let Some(known) = self.key_cache.get(fingerprint)
-                && self.apply_cached(simple, known)
-            {
-                return;
+        let Some(mut simple) = split_simple(line) else {
+            return self.parse_line(line, None);
+        };
+        let fingerprint = match &mut self.applier.senders {
+            // The origin is part of the sender.
+            Some(senders) => {
+                senders.set_origin(std::mem::take(&mut simple.origin));
+                self.key_cache.fingerprint(&simple).salted(senders.salt())
             }
-            return self.parse_line(line, Some((*simple, fingerprint)));
+            None => self.key_cache.fingerprint(&simple),
+        };
+        if let Some(known) = self.key_cache.get(fingerprint)
+            && self.apply_cached(&simple, known)
+        {
+            return self.applier.end_line(line);
         }
-        self.parse_line(line, None);
+        self.parse_line(line, Some((simple, fingerprint)));
     }
 
     /// Applies a line with a cached key. Returns false if the entry is stale or the value needs the full
@@ -230,8 +272,13 @@ impl Worker {
     ) {
         let flags = self.applier.shared.flags;
         self.applier.origin.read_container(line);
+        self.origin_sections.clear();
+        if let Some(senders) = &mut self.applier.senders {
+            senders.set_origin(b"");
+        }
         let mut sink = Sink {
             applier: &mut self.applier,
+            origin_sections: &mut self.origin_sections,
             pending: None,
             samples: 0,
             events: 0,
@@ -255,6 +302,7 @@ impl Worker {
         } else {
             LineOutcome::Rejected
         });
+        self.applier.end_line(line);
         let (Some((simple, fingerprint)), Some(line)) = (simple, known) else {
             return;
         };
@@ -320,6 +368,7 @@ struct CacheableLine {
 /// Applies the events of one line.
 struct Sink<'w> {
     applier: &'w mut Applier,
+    origin_sections: &'w mut Vec<u8>,
     /// The outcome of the current sample, if there is a sample and if it has an outcome yet.
     pending: Option<Option<SampleOutcome>>,
     samples: u64,
@@ -397,6 +446,14 @@ impl line::Sink for Sink<'_> {
         }
         .map(|handle| CacheableLine { handle, plan: route.plan, value: event.value });
         self.outcome(outcome);
+    }
+
+    fn origin(&mut self, section: &str) {
+        self.origin_sections.push(b'|');
+        self.origin_sections.extend_from_slice(section.as_bytes());
+        if let Some(senders) = &mut self.applier.senders {
+            senders.set_origin(self.origin_sections);
+        }
     }
 
     fn sample(&mut self) {

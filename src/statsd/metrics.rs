@@ -9,6 +9,7 @@ mod examples;
 mod families;
 mod largest_families;
 mod rule_hits;
+mod sender_outcome;
 
 pub use counters::Listener;
 pub(crate) use counters::{Count, EventType, LineOutcome, Metrics, SampleOutcome, Tally, bump};
@@ -16,3 +17,4 @@ pub(crate) use examples::NameCount;
 pub use families::is_own_name;
 pub(crate) use families::{FamilyInputs, SocketStats};
 pub(crate) use rule_hits::{RuleHits, number as rule_number};
+pub(crate) use sender_outcome::{RejectedClaim, SenderOutcome};

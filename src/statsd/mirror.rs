@@ -17,12 +17,33 @@ const KEPT_BYTES: usize = 8 << 20;
 /// The size in bytes from which a reader gets no further batches at once.
 const READ_BYTES: usize = 1 << 20;
 
+/// The byte before and after the UID of a line's sender.
+const SENDER: u8 = 1;
+
+/// Returns a line with the UID of the pod that sent it, for a replica that resolves senders too.
+pub(super) fn with_sender(uid: Option<&str>, line: &[u8]) -> Vec<u8> {
+    [&[SENDER], uid.unwrap_or_default().as_bytes(), &[SENDER], line].concat()
+}
+
+/// Splits a line with its sender. A line without one has an empty UID.
+pub(super) fn split_sender(line: &[u8]) -> (&[u8], &[u8]) {
+    let after = line.strip_prefix(&[SENDER]).unwrap_or_default();
+    match after.iter().position(|byte| *byte == SENDER) {
+        Some(end) => {
+            (after.get(..end).unwrap_or_default(), after.get(end + 1..).unwrap_or_default())
+        }
+        None => (b"", line),
+    }
+}
+
 /// A bounded log of the latest lines.
 #[derive(Debug)]
 pub(crate) struct Mirror {
     kept: Mutex<Kept>,
     /// The number of the next line.
     next: watch::Sender<u64>,
+    /// True if each line has its [sender](with_sender).
+    pub(crate) has_senders: bool,
 }
 
 #[derive(Debug, Default)]
@@ -43,13 +64,12 @@ pub(crate) struct MirroredLines {
     pub(crate) text: Vec<u8>,
 }
 
-impl Default for Mirror {
-    fn default() -> Self {
-        Self { kept: Mutex::default(), next: watch::Sender::new(0) }
-    }
-}
-
 impl Mirror {
+    /// Returns an empty log. `has_senders` states whether each line has its [sender](with_sender).
+    pub(super) fn new(has_senders: bool) -> Self {
+        Self { kept: Mutex::default(), next: watch::Sender::new(0), has_senders }
+    }
+
     /// Adds a batch and evicts the oldest ones beyond the limit.
     pub(super) fn push(&self, batch: RelayBatch) {
         let mut kept = self.lock();
@@ -69,8 +89,8 @@ impl Mirror {
     }
 
     /// Returns lines from number `from` on, or from the first kept one after it. Without `from`, returns no lines and the
-    /// current number.
-    pub(crate) fn read(&self, from: Option<u64>) -> MirroredLines {
+    /// current number. A reader that resolves no senders gets the lines without them.
+    pub(crate) fn read(&self, from: Option<u64>, with_senders: bool) -> MirroredLines {
         let kept = self.lock();
         let end = *self.next.borrow();
         let at = kept.batches.partition_point(|(first, _)| *first < from.unwrap_or(u64::MAX));
@@ -80,8 +100,14 @@ impl Mirror {
             if lines.text.len() >= READ_BYTES || *first != lines.next {
                 break;
             }
-            lines.text.extend_from_slice(batch.text());
             lines.next += batch.lines();
+            if with_senders || !self.has_senders {
+                lines.text.extend_from_slice(batch.text());
+                continue;
+            }
+            for line in batch.text().split_inclusive(|byte| *byte == b'\n') {
+                lines.text.extend_from_slice(split_sender(line).1);
+            }
         }
         lines
     }
@@ -107,13 +133,13 @@ mod tests {
     }
 
     fn read(mirror: &Mirror, from: Option<u64>) -> (u64, u64, String) {
-        let MirroredLines { first, next, text } = mirror.read(from);
+        let MirroredLines { first, next, text } = mirror.read(from, false);
         (first, next, String::from_utf8(text).expect("UTF-8"))
     }
 
     #[test]
     fn lines_are_read_in_order_and_again() {
-        let mirror = Mirror::default();
+        let mirror = Mirror::new(false);
         assert_eq!(read(&mirror, None), (0, 0, String::new()));
         mirror.push(batch(&["a:1|c", "b:1|c"]));
         mirror.push(batch(&["c:1|c"]));
@@ -127,11 +153,28 @@ mod tests {
     }
 
     #[test]
+    fn senders_are_read_by_those_who_want_them() {
+        let mirror = Mirror::new(true);
+        let mut lines = RelayBatch::default();
+        lines.push(&with_sender(Some("u1"), b"a:1|c"));
+        lines.push(&with_sender(None, b"\x01b\x01:1|c"));
+        mirror.push(lines);
+        assert_eq!(read(&mirror, Some(0)).2, "a:1|c\n\x01b\x01:1|c\n");
+        let text = mirror.read(Some(0), true).text;
+        let lines: Vec<_> = text.split(|byte| *byte == b'\n').map(split_sender).collect();
+        let none: &[u8] = b"";
+        assert_eq!(
+            lines,
+            [(&b"u1"[..], &b"a:1|c"[..]), (none, &b"\x01b\x01:1|c"[..]), (none, none)]
+        );
+    }
+
+    #[test]
     fn evicted_and_oversized_batches_leave_a_gap() {
-        let mirror = Mirror::default();
+        let mirror = Mirror::new(false);
         let long = "x".repeat(KEPT_BYTES / 4);
         (0..5).for_each(|_| mirror.push(batch(&[&long, "a:1|c"])));
-        let lines = mirror.read(Some(0));
+        let lines = mirror.read(Some(0), true);
         assert_eq!((lines.first, lines.next), (4, 6), "the first two batches were evicted");
         assert!(mirror.lock().bytes <= KEPT_BYTES);
         mirror.push(batch(&[&"y".repeat(KEPT_BYTES)]));

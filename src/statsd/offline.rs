@@ -16,6 +16,7 @@ use crate::exposition::message::{self, Delimited, ProtoText};
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery};
 use crate::mapper::Mapper;
+use crate::pods::PodIndex;
 
 /// The configuration of an [`Offline`] pipeline.
 #[derive(Clone)]
@@ -30,6 +31,8 @@ pub struct OfflineConfig {
     pub keep_empty_labels: bool,
     /// Metric names that are used elsewhere in the exposition.
     pub reserved: Reserved,
+    /// The pods that send lines, if lines get labels of them.
+    pub pods: Option<Arc<PodIndex>>,
     /// The clock.
     pub clock: Clock,
 }
@@ -42,6 +45,7 @@ impl Default for OfflineConfig {
             budget: Budget::default(),
             keep_empty_labels: true,
             reserved: Arc::new(|_| false),
+            pods: None,
             clock: Clock::system(),
         }
     }
@@ -68,12 +72,12 @@ impl Offline {
     /// Creates an empty registry with this mapping.
     #[must_use]
     pub fn new(mapper: impl Into<Arc<Mapper>>, config: OfflineConfig) -> Self {
-        let OfflineConfig { flags, key_cache_size, budget, keep_empty_labels, reserved, clock } =
-            config;
+        let OfflineConfig { flags, key_cache_size, budget, keep_empty_labels, .. } = config;
+        let OfflineConfig { reserved, pods, clock, .. } = config;
         let mut registry = Registry::new(clock, reserved, budget, Box::new(|| {}));
         registry.keeps_empty_labels = keep_empty_labels;
         let shared = Shared::new(registry, mapper, flags);
-        let shared = Arc::new(Shared { key_cache_size, ..shared });
+        let shared = Arc::new(Shared { key_cache_size, pods, ..shared });
         let worker = Worker::new(&shared, Listener::Direct);
         Self { shared, worker }
     }
@@ -138,6 +142,7 @@ impl Offline {
     /// Removes the series that have expired.
     pub fn expire(&self) {
         self.shared.registry.expire();
+        self.shared.end_senders();
     }
 
     fn scrape(&self, query: &ScrapeQuery) -> Scrape {
@@ -188,6 +193,7 @@ impl Offline {
             rules: &mapping.hits,
             mapping_file: None,
             violations: &registry.violations,
+            enriches: self.shared.pods.is_some(),
         };
         let mut own = self.shared.metrics.original(&context);
         own.extend(self.shared.metrics.additional(&context));

@@ -26,7 +26,7 @@ use crate::exposition::family::{Collect, Family};
 use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::mapper::Mapper;
-use crate::status::Explanation;
+use crate::status::{Explanation, LineQuestion};
 use crate::telemetry::countable::{Countable, Snapshot};
 
 mod config;
@@ -81,6 +81,10 @@ impl Pipeline {
             };
         let signal = Arc::new(Signal::default());
         let waker = Arc::clone(&signal);
+        if let Some(pods) = &config.pods {
+            let waker = Arc::clone(&signal);
+            pods.on_end(move || waker.wake());
+        }
         let clock = config.clock.clone();
         let mut registry = Registry::new(
             clock.clone(),
@@ -95,7 +99,8 @@ impl Pipeline {
             metrics,
             key_cache_size: config.key_cache_size,
             relay,
-            mirror: config.mirrored.then(Mirror::default),
+            mirror: config.mirrored.then(|| Mirror::new(config.pods.is_some())),
+            pods: config.pods.clone(),
             ..Shared::new(registry, mapper, config.flags)
         });
         // From here on, dropping `threads` stops what was started.
@@ -189,8 +194,14 @@ impl Pipeline {
         self.shared.mirror.as_ref()
     }
 
-    /// Applies lines that another replica received, each followed by a line feed. They are not relayed.
-    pub(crate) fn apply_mirrored(&self, text: &[u8]) {
+    /// Returns true if lines get labels of their sender.
+    pub(crate) fn resolves_senders(&self) -> bool {
+        self.shared.pods.is_some()
+    }
+
+    /// Applies lines that another replica received, each followed by a line feed, and with its sender if `has_senders`. They
+    /// are not relayed.
+    pub(crate) fn apply_mirrored(&self, text: &[u8], has_senders: bool) {
         let mut worker = self.peer_worker.lock().unwrap_or_else(|poisoned| {
             self.peer_worker.clear_poison();
             let mut worker = poisoned.into_inner();
@@ -198,8 +209,10 @@ impl Pipeline {
             worker
         });
         worker.begin();
-        if let Some(lines) = text.strip_suffix(b"\n") {
-            worker.lines(lines);
+        match text.strip_suffix(b"\n") {
+            Some(lines) if has_senders => worker.lines_with_senders(lines),
+            Some(lines) => worker.lines(lines),
+            None => {}
         }
         worker.end();
     }
@@ -208,6 +221,7 @@ impl Pipeline {
     pub fn advance(&self, by: Duration) {
         self.shared.registry.clock.advance(by);
         self.shared.registry.expire();
+        self.shared.end_senders();
     }
 
     /// Returns the listeners by name; true if the listener is open.
@@ -248,9 +262,9 @@ impl Pipeline {
 
     /// Explains the effect that a line would have now, without applying it.
     #[must_use]
-    pub fn explain(&self, line: &[u8], all: bool) -> Explanation {
-        let Shared { mapping, flags, registry, .. } = &*self.shared;
-        explain::explain(&mapping.load_full(), *flags, Some(registry), line, all)
+    pub(crate) fn explain(&self, question: &LineQuestion) -> Explanation {
+        let Shared { mapping, flags, registry, pods, .. } = &*self.shared;
+        explain::explain(&mapping.load_full(), *flags, Some(registry), pods.as_deref(), question)
     }
 
     fn own_families(&self, which: SelfMetrics) -> Vec<Family> {
@@ -267,6 +281,7 @@ impl Pipeline {
             rules: &mapping.hits,
             mapping_file: mapping_file.as_deref(),
             violations: &self.shared.registry.violations,
+            enriches: self.shared.pods.is_some(),
         };
         let metrics = &self.shared.metrics;
         match which {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::explanation::Explanation;
+use super::explanation::{Explanation, LineQuestion};
 use super::facts::{Facts, Kind, LARGEST, Program, State};
 use super::history::{History, STEP, Sample};
 use super::object_explanation::{ObjectExplanation, ObjectName};
@@ -39,10 +39,9 @@ pub(crate) trait Reporter: Send + Sync {
         None
     }
 
-    /// Explains the effect of a StatsD line, listing every rule tried if `all` is set; `None` if it
-    /// receives no lines. It may block.
-    fn explain(&self, line: &[u8], all: bool) -> Option<Explanation> {
-        let _ = (line, all);
+    /// Explains the effect of a StatsD line; `None` if it receives no lines. It may block.
+    fn explain(&self, question: &LineQuestion) -> Option<Explanation> {
+        let _ = question;
         None
     }
 
@@ -159,9 +158,9 @@ impl Board {
 
     /// Explains a line; `None` if the process receives no lines. Runs one explanation at a time on
     /// the blocking pool.
-    pub(crate) async fn explain(self: &Arc<Self>, line: Vec<u8>, all: bool) -> Option<Explanation> {
+    pub(crate) async fn explain(self: &Arc<Self>, question: LineQuestion) -> Option<Explanation> {
         let board = Arc::clone(self);
-        let tell = move || board.reporters.iter().find_map(|reporter| reporter.explain(&line, all));
+        let tell = move || board.reporters.iter().find_map(|reporter| reporter.explain(&question));
         let told = self.worker.run(tell).await;
         told.inspect_err(|error| tracing::error!(%error, "Explaining a line failed")).ok()?
     }

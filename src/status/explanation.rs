@@ -2,11 +2,37 @@
 //!
 //! The StatsD pipeline creates it. Its text contains no control characters.
 
+use std::net::IpAddr;
+
 use serde::Serialize;
 
 use super::words::count;
 use super::writer::Writer;
 use crate::exposition::budget;
+
+/// A line to explain.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LineQuestion {
+    /// The line, without its line feed.
+    pub(crate) line: Vec<u8>,
+    /// True if every rule is listed.
+    pub(crate) all: bool,
+    /// The address of the sender, if known.
+    pub(crate) sender: Option<IpAddr>,
+}
+
+/// The sender of a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct LineSender {
+    /// The evidence by which the pod was found, or the cause for which it was not, as in own metrics.
+    pub(crate) outcome: &'static str,
+    /// The UID of the pod.
+    pub(crate) pod_uid: Option<String>,
+    /// The labels that the line gets.
+    pub(crate) labels: Vec<Label>,
+    /// The evidence that contradicts the origin in the line.
+    pub(crate) contradicted_by: Option<&'static str>,
+}
 
 /// The explanation of one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -17,6 +43,8 @@ pub struct Explanation {
     pub accepted: bool,
     /// The parts of the line, in order.
     pub(crate) parts: Vec<Part>,
+    /// The sender, if lines get labels of it.
+    pub(crate) sender: Option<LineSender>,
     /// The number of samples and rejections not listed in `parts`.
     pub(crate) further: usize,
     /// The exposition of the line on its own; absent if a process shows its own series instead.
@@ -146,6 +174,9 @@ impl Explanation {
     pub fn text(&self) -> String {
         let mut out = Writer::default();
         out.line(0, &self.line);
+        if let Some(sender) = &self.sender {
+            out.line(1, &sender.text());
+        }
         for part in &self.parts {
             match part {
                 Part::Sample(sample) => sample.write(&mut out),
@@ -161,6 +192,23 @@ impl Explanation {
             series.iter().for_each(|series| out.line(2, series));
         }
         out.text()
+    }
+}
+
+impl LineSender {
+    fn text(&self) -> String {
+        let Self { outcome, pod_uid, labels, contradicted_by } = self;
+        let rejected = match contradicted_by {
+            Some(by) => format!("; the origin in the line is rejected: contradicted by {by}"),
+            None => String::new(),
+        };
+        match pod_uid {
+            Some(uid) if labels.is_empty() => format!("sender: pod {uid}, {outcome}{rejected}"),
+            Some(uid) => {
+                format!("sender: pod {uid}, found by {outcome}: {}{rejected}", pairs(labels))
+            }
+            None => format!("sender: not known ({outcome}){rejected}"),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) mod words;
 mod writer;
 
 pub(crate) use board::{Board, ObjectFuture, Reporter};
-pub(crate) use explanation::Explanation;
+pub(crate) use explanation::{Explanation, LineQuestion};
 pub(crate) use facts::{
     COUNTED, ConfigFile, DatagramSender, EmptyMetric, Facts, Failure, Fullest, Health, Kind,
     Kubernetes, LARGEST, Largest, Listener, Node, ObjectsOverBudget, OverBudget, Refused, Rule,

@@ -2,6 +2,8 @@
 //!
 //! The process itself formats the text, so the versions need not match.
 
+use std::net::IpAddr;
+
 use serde_json::{Map, Value};
 
 use super::process_client::ProcessClient;
@@ -53,7 +55,7 @@ impl Explained {
     }
 }
 
-/// Requests the explanation of one line; `all` includes every rule.
+/// Requests the explanation of one line from this sender; `all` includes every rule.
 ///
 /// # Errors
 /// When there is no explanation; the text contains the reason.
@@ -61,10 +63,14 @@ pub(crate) async fn ask(
     process: &ProcessClient,
     line: &[u8],
     all: bool,
+    sender: Option<IpAddr>,
 ) -> Result<Explained, String> {
     let mut target = format!("{PATH}?format=json&line={}", percent_encode(line));
     if all {
         target.push_str("&all=1");
+    }
+    if let Some(sender) = sender {
+        target.push_str(&format!("&sender={sender}"));
     }
     let mut explained: Explained = process.data(&target).await?;
     explained.text = printable_lines(&explained.text);

@@ -11,13 +11,16 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(pods: u32) -> Self {
+        Self::with(&Options { pods, ..Options::default() })
+    }
+
+    pub fn with(options: &Options) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .expect("runtime");
-        let options = Options { pods, ..Options::default() };
-        let double = runtime.block_on(Double::start(&options)).expect("double");
+        let double = runtime.block_on(Double::start(options)).expect("double");
         Self { _runtime: runtime, double }
     }
 

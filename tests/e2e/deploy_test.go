@@ -102,6 +102,15 @@ func TestDeployVariants(t *testing.T) {
 		}
 		return pods("here", "there", "nowhere")(all)
 	}
+	byNode := map[string]func(string) error{
+		"kstatd-pods": pods("here"), "kstatd-unscheduled": pods("nowhere"),
+		"kstatd-others": func(all string) error {
+			if !strings.Contains(all, `kube_namespace_created{namespace="e2e"}`) {
+				return fmt.Errorf("no namespace is shown")
+			}
+			return pods()(all)
+		},
+	}
 	for _, variant := range []struct {
 		name     string
 		replicas int32
@@ -113,15 +122,8 @@ func TestDeployVariants(t *testing.T) {
 		{"autosharding", 1, map[string]func(string) error{"kstatd": everything}},
 		// The other replicas cannot be looked up, so this one exposes.
 		{"standby", 1, map[string]func(string) error{"kstatd": everything}},
-		{"daemonset", 1, map[string]func(string) error{
-			"kstatd-pods": pods("here"), "kstatd-unscheduled": pods("nowhere"),
-			"kstatd-others": func(all string) error {
-				if !strings.Contains(all, `kube_namespace_created{namespace="e2e"}`) {
-					return fmt.Errorf("no namespace is shown")
-				}
-				return pods()(all)
-			},
-		}},
+		{"daemonset", 1, byNode},
+		{"daemonset-statsd", 1, byNode},
 	} {
 		t.Run(variant.name, func(t *testing.T) {
 			c := loadVariant(t, variant.name)

@@ -139,7 +139,7 @@ func TestReleasePinsAndSigns(t *testing.T) {
 		t.Fatal(manifests, err)
 	}
 	command(t, "tar", "--extract", "--gzip", "--strip-components=2", "--file="+manifests[0], "--directory="+unpacked)
-	for _, variant := range []string{".", "autosharding", "daemonset", "shadow", "standby", "node", "node-insecure", "node-processes", "node-walk"} {
+	for _, variant := range []string{".", "autosharding", "daemonset", "daemonset-statsd", "shadow", "standby", "node", "node-insecure", "node-processes", "node-walk"} {
 		built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(unpacked, variant))
 		if err != nil {
 			t.Fatalf("%s: %v", variant, err)

@@ -30,6 +30,7 @@ use crate::kube::snapshot::PipelineSnapshot;
 use crate::kube::workloads::ledger::{self, SharedLedger};
 use crate::kube::workloads::{self, WorkloadOptions, Workloads};
 use crate::kube::{self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle};
+use crate::pods::PodIndex;
 use crate::server::authorisation::Reviews;
 use crate::server::health::Check;
 use crate::server::routes::LivenessProbe;
@@ -124,6 +125,8 @@ struct KubeSide {
     workloads: Option<Workloads>,
     /// The counters of events.
     ledger: Arc<SharedLedger>,
+    /// The index of the senders of StatsD lines.
+    pods: Option<Arc<PodIndex>>,
     /// Withholds the catalog until the first lists are complete.
     first_sync: Option<Arc<FirstSync>>,
     /// The task that checks that the namespaces exist.
@@ -150,16 +153,13 @@ async fn shard_changed(
 impl KubeSide {
     /// Connects and starts listing. As kube-state-metrics, fails if the API server does not answer.
     async fn start(start: StartContext<'_>) -> Result<Box<dyn Side>, String> {
-        let StartContext { config, metrics, names, .. } = start;
-        let side = Self::open(config, metrics, names).await.map_err(|error| error.to_string())?;
+        let side = Self::open(&start).await.map_err(|error| error.to_string())?;
         Ok(Box::new(side))
     }
 
-    async fn open(
-        all: &Config,
-        metrics: &KubeMetrics,
-        names: &Arc<FamilyNames>,
-    ) -> Result<Self, ClientError> {
+    async fn open(start: &StartContext<'_>) -> Result<Self, ClientError> {
+        let StartContext { config: all, metrics, names, pods, .. } = *start;
+        let pods = pods.cloned();
         let (name, config) = (all.name, all.kube.as_ref().ok_or(ClientError::NotConfigured)?);
         let connection = Connection::open(config, name, None).await?;
         let client = &connection.client;
@@ -194,7 +194,8 @@ impl KubeSide {
         let mut custom = CustomState::new(config, metrics);
         let shard = shard.unwrap_or(config.pipeline.shard);
         let ledger = SharedLedger::new(&config.workloads.ledger, &catalog, metrics);
-        let workloads = workloads_of(&config.workloads, &catalog, metrics, &ledger, shard);
+        let about = (metrics, &ledger, pods.as_ref());
+        let workloads = workloads_of(&config.workloads, &catalog, about, shard);
         let mut first = pipeline_config(config, custom.as_mut(), workloads.as_ref());
         first.shard = shard;
         let pipeline = if shard_lookup.is_empty() {
@@ -223,6 +224,7 @@ impl KubeSide {
             custom,
             workloads,
             ledger,
+            pods,
             namespace_check: JoinSet::new(),
             started: Instant::now(),
         };
@@ -254,7 +256,10 @@ impl KubeSide {
                 current.set_shard(shard);
                 Some(current)
             }
-            None => workloads_of(wanted, &self.catalog, &self.metrics, &self.ledger, shard),
+            None => {
+                let about = (&self.metrics, &self.ledger, self.pods.as_ref());
+                workloads_of(wanted, &self.catalog, about, shard)
+            }
         };
         if self.workloads.is_none() {
             self.ledger.configure(&wanted.ledger, &self.metrics);
@@ -497,16 +502,16 @@ fn check_name(kind: &str) -> String {
     format!("kubernetes/{kind}")
 }
 
-/// Returns the workloads with the families of a configuration, if there are any.
+/// Returns the workloads with the families of a configuration, if there are any or senders are recognised.
 fn workloads_of(
     options: &WorkloadOptions,
     catalog: &Catalog,
-    metrics: &KubeMetrics,
-    ledger: &Arc<SharedLedger>,
+    (metrics, ledger, pods): (&KubeMetrics, &Arc<SharedLedger>, Option<&Arc<PodIndex>>),
     shard: Shard,
 ) -> Option<Workloads> {
     let is_on = !options.families.is_empty() || !options.ledger.families.is_empty();
-    is_on.then(|| Workloads::new(options, catalog, metrics, ledger, shard))
+    (is_on || pods.is_some())
+        .then(|| Workloads::new(options, catalog, metrics, ledger, pods, shard))
 }
 
 fn pipeline_config(
@@ -541,6 +546,7 @@ mod tests {
             config: &config,
             metrics: &metrics,
             names: &names,
+            pods: None,
             merged_metrics: None,
         };
         let side = KubeSide::start(start).await.expect("a side");

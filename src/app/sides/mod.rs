@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::cli::config::Config;
 use crate::exposition::Source;
 use crate::exposition::family::Collect;
+use crate::pods::PodIndex;
 use crate::server::authorisation::Reviews;
 use crate::server::health::HealthCheck;
 use crate::server::routes::LivenessProbe;
@@ -133,6 +134,8 @@ pub(crate) struct StartContext<'a> {
     pub(crate) metrics: &'a KubeMetrics,
     /// The family names of all sides.
     pub(crate) names: &'a Arc<FamilyNames>,
+    /// The pods that send StatsD lines, if lines get labels of them.
+    pub(crate) pods: Option<&'a Arc<PodIndex>>,
     /// The own metrics to merge into this side's exposition.
     pub(crate) merged_metrics: Option<Arc<dyn Collect>>,
 }

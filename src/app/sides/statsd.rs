@@ -18,7 +18,7 @@ use crate::exposition::budget::BudgetMode;
 use crate::server::health::Check;
 use crate::statsd::mapping;
 use crate::statsd::{Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartError};
-use crate::status::{Explanation, Facts, Reporter, Sample};
+use crate::status::{Explanation, Facts, LineQuestion, Reporter, Sample};
 use crate::telemetry::Recorder;
 use crate::telemetry::countable::Countable;
 
@@ -49,7 +49,7 @@ struct StatsdSide {
 
 impl StatsdSide {
     fn start(
-        StartContext { config, names, merged_metrics, .. }: &StartContext<'_>,
+        StartContext { config, names, pods, merged_metrics, .. }: &StartContext<'_>,
     ) -> Result<Box<dyn Side>, String> {
         let args = config.statsd.as_ref().ok_or("no StatsD side is configured")?;
         let self_metrics = match config.name {
@@ -71,6 +71,7 @@ impl StatsdSide {
             reserved: taken,
             additional: merged_metrics.clone(),
             mirrored: config.standby.is_some(),
+            pods: pods.cloned(),
             // statsd_exporter keeps empty labels.
             keep_empty_labels: self_metrics == SelfMetrics::Original,
             ..PipelineConfig::default()
@@ -180,8 +181,8 @@ impl Reporter for StatsdReporter {
         Some(Arc::clone(&self.0) as _)
     }
 
-    fn explain(&self, line: &[u8], all: bool) -> Option<Explanation> {
-        Some(self.0.explain(line, all))
+    fn explain(&self, question: &LineQuestion) -> Option<Explanation> {
+        Some(self.0.explain(question))
     }
 }
 

@@ -39,6 +39,9 @@ pub(super) struct Answer {
     pub(super) first: u64,
     /// The number after the last line that follows, for the next poll.
     pub(super) next: u64,
+    /// True if each line has its sender.
+    #[serde(default)]
+    pub(super) has_senders: bool,
 }
 
 /// The parameters of a poll.
@@ -52,20 +55,24 @@ pub(super) struct Poll {
     pub(super) version: u64,
     /// The number of the next line.
     pub(super) next: u64,
+    /// True if lines are wanted with their senders.
+    pub(super) senders: bool,
 }
 
 impl Poll {
     /// Returns path and query.
     pub(super) fn target(&self) -> String {
-        let Self { from, to, version, next } = self;
-        format!("{PATH}?from={from}&to={to}&version={version}&next={next}")
+        let Self { from, to, version, next, senders } = self;
+        let senders = if *senders { "&senders=1" } else { "" };
+        format!("{PATH}?from={from}&to={to}&version={version}&next={next}{senders}")
     }
 
     /// Reads the query. What is missing or invalid is 0.
     fn parse(text: &str) -> Self {
         let number = |name| query::first(text, name).and_then(|n| n.parse().ok()).unwrap_or(0);
         let (from, to) = (number("from"), number("to"));
-        Self { from, to, version: number("version"), next: number("next") }
+        let senders = number("senders") == 1;
+        Self { from, to, version: number("version"), next: number("next"), senders }
     }
 }
 
@@ -122,10 +129,11 @@ async fn answer(standby: Standby, call: Call) -> Response {
         let state = standby.lock();
         (state.reported(), *shared.version.borrow())
     };
-    let lines = mirror.map(|mirror| mirror.read(from));
+    let has_senders = mirror.is_some_and(|mirror| mirror.has_senders && poll.senders);
+    let lines = mirror.map(|mirror| mirror.read(from, poll.senders));
     let (first, next, text) =
         lines.map_or((0, 0, Vec::new()), |lines| (lines.first, lines.next, lines.text));
-    let head = Answer { protocol: PROTOCOL, replica, version, first, next };
+    let head = Answer { protocol: PROTOCOL, replica, version, first, next, has_senders };
     let mut body = serde_json::to_vec(&head).unwrap_or_default();
     body.push(b'\n');
     body.extend_from_slice(&text);
@@ -194,10 +202,12 @@ mod tests {
 
     #[test]
     fn polls() {
-        let poll = Poll { from: u64::MAX, to: 2, version: 3, next: 4 };
-        let target = poll.target();
-        let (path, query) = target.split_once('?').expect("a query");
-        assert_eq!((path, Poll::parse(query)), (PATH, poll));
+        for senders in [true, false] {
+            let poll = Poll { from: u64::MAX, to: 2, version: 3, next: 4, senders };
+            let target = poll.target();
+            let (path, query) = target.split_once('?').expect("a query");
+            assert_eq!((path, Poll::parse(query)), (PATH, poll));
+        }
         assert_eq!(Poll::parse("from=-1&to=x&next=99999999999999999999"), Poll::default());
     }
 }

@@ -93,7 +93,9 @@ async fn lookup(name: &str) -> Result<BTreeSet<SocketAddr>, String> {
 /// Polls one address until it is aborted.
 async fn poll(standby: Standby, address: SocketAddr) {
     let mut client = None;
-    let mut next_poll = Poll { from: standby.lock().election.own.id, ..Poll::default() };
+    let senders = standby.0.lines.as_ref().is_some_and(|pipeline| pipeline.resolves_senders());
+    let from = standby.lock().election.own.id;
+    let mut next_poll = Poll { from, senders, ..Poll::default() };
     loop {
         let answer = timeout(BOUND, ask(&standby, address, &mut client, &next_poll)).await;
         // If this process was stopped meanwhile, the other one may well have answered.
@@ -183,7 +185,7 @@ pub(super) async fn receive(
     body: &bytes::Bytes,
     poll: &mut Poll,
 ) -> Result<Duration, String> {
-    let (Answer { replica, version, first, next, .. }, text) = answer::parse(body)?;
+    let (Answer { replica, version, first, next, has_senders, .. }, text) = answer::parse(body)?;
     let is_own = replica.id == poll.from;
     let id = replica.id;
     // The lines of a replica that is reached at two addresses are applied once.
@@ -226,7 +228,7 @@ pub(super) async fn receive(
         let (pipeline, start) = (Arc::clone(pipeline), body.len() - text.len());
         let text = body.slice(start..);
         let applied = next - first - skipped;
-        let apply = move || pipeline.apply_mirrored(without_lines(&text, skipped));
+        let apply = move || pipeline.apply_mirrored(without_lines(&text, skipped), has_senders);
         match tokio::task::spawn_blocking(apply).await {
             Ok(()) => standby.0.received.fetch_add(applied, Ordering::Relaxed),
             Err(_) => standby.0.lost.fetch_add(applied, Ordering::Relaxed),

@@ -8,6 +8,7 @@ mod families;
 pub mod ledger;
 mod objects;
 mod options;
+mod senders;
 mod state;
 mod tally;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use super::observed::ObservedObject;
 use super::observer::{NoFamilies, ObjectObserver, ObserverFactory};
 use super::shard::Shard;
 use crate::cache::{Catalog, Schema};
+use crate::pods::PodIndex;
 use crate::resources::Representation;
 use crate::telemetry::KubeMetrics;
 
@@ -52,31 +54,36 @@ struct Hub {
     registered: Once,
     /// True if pods have rows of their own.
     names_pods: bool,
+    /// The index of the senders of StatsD lines, if it is wanted.
+    senders: Option<Arc<PodIndex>>,
     /// The distinct parts of pods that totals are computed from.
     contributions: Mutex<HashSet<Arc<Contribution>>>,
 }
 
 impl Workloads {
-    /// Returns the workloads of a cluster. They are served as soon as its pods are.
+    /// Returns the workloads of a cluster. They are served as soon as its pods are. Pods are also entered into `senders`.
     #[must_use]
     pub fn new(
         options: &WorkloadOptions,
         catalog: &Catalog,
         metrics: &KubeMetrics,
         ledger: &Arc<SharedLedger>,
+        senders: Option<&Arc<PodIndex>>,
         shard: Shard,
     ) -> Self {
         ledger.configure(&options.ledger, metrics);
         ledger.set_shard(shard);
         let headers = options.families.iter().map(|family| family.header()).collect();
         let schema = Arc::new(Schema { resource: RESOURCE.to_owned(), families: headers });
-        let state = State::new(options, &schema, metrics, ledger, shard);
+        let state = State::new(options, &schema, metrics, ledger, senders, shard);
         let hub = Arc::new(Hub {
             catalog: catalog.clone(),
             schema,
             state: Mutex::new(state),
             registered: Once::new(),
-            names_pods: options.families.iter().any(|family| family.subject == Subject::Pod),
+            names_pods: senders.is_some()
+                || options.families.iter().any(|family| family.subject == Subject::Pod),
+            senders: senders.cloned(),
             contributions: Mutex::default(),
         });
         let needs_object = options.families.iter().any(|family| family.needs_object());
@@ -84,7 +91,7 @@ impl Workloads {
             if needs_object { Representation::Object } else { Representation::Metadata };
         let pods = Factory::<PodFacts>::shared(&hub, "Pod", Representation::Object);
         let mut observers = HashMap::from([("pods", pods)]);
-        if options.resolves_owners() {
+        if options.resolves_owners() || senders.is_some() {
             for (kinds, representation) in
                 [(&LINKS[..], Representation::Metadata), (&OTHERS, of_others)]
             {
@@ -217,6 +224,9 @@ trait Facts: PartialEq + Send + Sync + Sized + 'static {
         None
     }
 
+    /// Notes a served list/watch, and whether its list is complete; `None` if it is not served any more.
+    fn set_list(_: &Hub, _list: u64, _is_complete: Option<bool>) {}
+
     /// Adds or changes an object. `is_new` states whether its list/watch did not have it before.
     fn put(state: &mut State, uid: &Uid, facts: Arc<Self>, is_new: bool);
 
@@ -228,6 +238,9 @@ impl Facts for PodFacts {
     fn decode(_: &'static str, object: &ObservedObject<'_>, hub: &Hub) -> Option<(Uid, Self)> {
         let (uid, mut facts) = objects::pod_facts(object.pod()?);
         facts.contribution = hub.shared(facts.contribution);
+        if hub.senders.is_some() {
+            facts.sender = Some(Box::new(senders::sender_facts(object)?));
+        }
         if !hub.names_pods {
             facts.name = Box::default();
         }
@@ -243,6 +256,12 @@ impl Facts for PodFacts {
 
     fn hidden(&self) -> Option<Self> {
         Some(Self { is_hidden: true, ..self.clone() })
+    }
+
+    fn set_list(hub: &Hub, list: u64, is_complete: Option<bool>) {
+        if let Some(senders) = &hub.senders {
+            senders.set_list(list, is_complete);
+        }
     }
 
     fn put(state: &mut State, uid: &Uid, facts: Arc<Self>, is_new: bool) {
@@ -295,7 +314,9 @@ impl<F: Facts> ObserverFactory for Factory<F> {
     fn observe(self: Arc<Self>) -> Arc<dyn ObjectObserver> {
         let (hub, kind) = (Arc::clone(&self.hub), self.kind);
         let list = Mutex::new(ObservedList::<F> {
+            number: hub.senders.as_ref().map_or(0, |senders| senders.writer()),
             is_shown: false,
+            is_complete: false,
             current: HashMap::new(),
             collected: None,
         });
@@ -312,7 +333,9 @@ struct Observer<F> {
 
 /// The objects of one list/watch.
 struct ObservedList<F> {
+    number: u64,
     is_shown: bool,
+    is_complete: bool,
     current: HashMap<Uid, Arc<F>>,
     /// The objects of a list in progress.
     collected: Option<HashMap<Uid, Arc<F>>>,
@@ -333,6 +356,7 @@ impl<F: Facts> ObjectObserver for Observer<F> {
         let mut list = self.list();
         let Some(collected) = list.collected.take().filter(|_| commit) else { return };
         let old = std::mem::replace(&mut list.current, collected);
+        list.is_complete = true;
         if !list.is_shown {
             return;
         }
@@ -344,6 +368,7 @@ impl<F: Facts> ObjectObserver for Observer<F> {
             F::remove(&mut state, uid);
         }
         state.flush();
+        F::set_list(&self.hub, list.number, Some(true));
     }
 
     fn put(&self, object: &ObservedObject<'_>, fresh: bool) {
@@ -412,6 +437,17 @@ impl<F: Facts> ObjectObserver for Observer<F> {
             F::put(&mut state, uid, Arc::clone(facts), true);
         }
         state.flush();
+        F::set_list(&self.hub, list.number, Some(list.is_complete));
+    }
+
+    fn purge(&self) {
+        self.begin_list();
+        self.end_list(true);
+        let mut list = self.list();
+        list.is_complete = false;
+        if list.is_shown {
+            F::set_list(&self.hub, list.number, Some(false));
+        }
     }
 
     fn close(&self) {
@@ -422,5 +458,6 @@ impl<F: Facts> ObjectObserver for Observer<F> {
         let mut state = self.hub.state();
         list.current.keys().for_each(|uid| F::remove(&mut state, uid));
         state.flush();
+        F::set_list(&self.hub, list.number, None);
     }
 }

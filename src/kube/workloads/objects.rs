@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::senders::SenderFacts;
 use super::tally::{Amount, Contribution, PHASES};
 use crate::kube::observed::{Metadata, OwnerReference, Pod};
 use crate::resources::kinds::resource_list::{self, ResourceList};
@@ -86,6 +87,8 @@ pub(super) struct PodFacts {
     /// True if it has no series of its own any more.
     pub(super) is_hidden: bool,
     pub(super) contribution: Arc<Contribution>,
+    /// The facts about it as a sender of StatsD lines, if these are wanted.
+    pub(super) sender: Option<Box<SenderFacts>>,
 }
 
 /// The facts about an object that owns pods.
@@ -100,7 +103,7 @@ pub(super) struct OwnerFacts {
 }
 
 /// Returns the owner that controls an object, or its first owner.
-fn controller<'m, 'a>(metadata: &'m Metadata<'a>) -> Option<&'m OwnerReference<'a>> {
+pub(super) fn controller<'m, 'a>(metadata: &'m Metadata<'a>) -> Option<&'m OwnerReference<'a>> {
     let owners = &metadata.owner_references;
     owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first())
 }
@@ -138,6 +141,7 @@ pub(super) fn pod_facts(Pod { metadata, spec, status, .. }: &Pod<'_>) -> (Uid, P
         owner,
         is_hidden: false,
         contribution: Arc::new(contribution),
+        sender: None,
     };
     (uid.as_bytes().into(), facts)
 }

@@ -28,6 +28,8 @@ pub struct WorkloadOptions {
     pub max_series: u64,
     /// The counters of events.
     pub ledger: LedgerOptions,
+    /// True if only a part of the pods is watched, such as those of a node, and no owners for them.
+    pub is_partial: bool,
 }
 
 impl WorkloadOptions {

@@ -12,6 +12,7 @@ use super::tally::{Contribution, Tally};
 use crate::cache::{Rendered, Schema, Store};
 use crate::exposition::budget::{Action, Limit};
 use crate::kube::shard::{Ownership, Shard};
+use crate::pods::PodIndex;
 use crate::telemetry::KubeMetrics;
 
 /// A pod or owner. More than one list/watch may have it while a configuration is applied.
@@ -67,6 +68,8 @@ pub(super) struct State {
     metrics: KubeMetrics,
     /// Counts events by the workloads of pods.
     ledger: Arc<SharedLedger>,
+    /// The index of the senders of StatsD lines, with the number of this writer.
+    senders: Option<(Arc<PodIndex>, u64)>,
     shard: Shard,
     pods: HashMap<Uid, PodEntry>,
     owners: HashMap<Uid, OwnerEntry>,
@@ -84,12 +87,14 @@ impl State {
         schema: &Arc<Schema>,
         metrics: &KubeMetrics,
         ledger: &Arc<SharedLedger>,
+        senders: Option<&Arc<PodIndex>>,
         shard: Shard,
     ) -> Self {
         Self {
             options: options.clone(),
             metrics: metrics.clone(),
             ledger: Arc::clone(ledger),
+            senders: senders.map(|index| (Arc::clone(index), index.writer())),
             shard,
             pods: HashMap::new(),
             owners: HashMap::new(),
@@ -131,8 +136,16 @@ impl State {
         }
         let workload = self.resolve(&facts);
         self.assign(uid, workload.as_ref(), &facts.contribution);
+        self.publish_sender(uid, &facts, workload.as_ref());
         let held = Held { facts, holders };
         self.pods.insert(Arc::clone(uid), PodEntry { held, workload });
+    }
+
+    /// Enters a pod into the index of senders.
+    fn publish_sender(&self, uid: &Uid, pod: &PodFacts, workload: Option<&Workload>) {
+        if let (Some((index, writer)), Some(sender)) = (&self.senders, &pod.sender) {
+            index.put(*writer, sender.pod(uid, pod, workload, self.options.is_partial));
+        }
     }
 
     /// Removes a pod from one list/watch.
@@ -142,6 +155,9 @@ impl State {
         if entry.held.holders == 0 {
             let old = self.pods.remove(uid);
             self.withdraw(uid, old);
+            if let Some((index, writer)) = &self.senders {
+                index.remove(*writer, &String::from_utf8_lossy(uid));
+            }
         }
     }
 
@@ -271,6 +287,7 @@ impl State {
             }
             self.unassign(old.as_ref(), &facts.contribution);
             self.assign(&uid, new.as_ref(), &facts.contribution);
+            self.publish_sender(&uid, &facts, new.as_ref());
             if let Some(pod) = self.pods.get_mut(&uid) {
                 pod.workload = new;
             }

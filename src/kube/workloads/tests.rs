@@ -35,12 +35,16 @@ struct World {
 impl World {
     fn new(shard: Shard) -> Self {
         let ledger = LedgerOptions::default();
-        let options =
-            WorkloadOptions { families: FAMILIES.iter().collect(), max_series: 0, ledger };
+        let options = WorkloadOptions {
+            families: FAMILIES.iter().collect(),
+            max_series: 0,
+            ledger,
+            is_partial: false,
+        };
         let catalog = Catalog::new();
         let metrics = KubeMetrics::default();
         let ledger = SharedLedger::new(&options.ledger, &catalog, &metrics);
-        let workloads = Workloads::new(&options, &catalog, &metrics, &ledger, shard);
+        let workloads = Workloads::new(&options, &catalog, &metrics, &ledger, None, shard);
         let pods = find("pods").expect("a kind").renderer(&RenderOptions::default());
         let store = Arc::new(Store::new(pods.schema()));
         catalog.register(pods.schema(), vec![Arc::clone(&store)]);
@@ -445,10 +449,15 @@ fn owners_of_other_namespaces_are_not_followed() {
 #[test]
 fn rows_beyond_the_budget_are_left_out() {
     let ledger = LedgerOptions::default();
-    let options = WorkloadOptions { families: FAMILIES.iter().collect(), max_series: 30, ledger };
+    let options = WorkloadOptions {
+        families: FAMILIES.iter().collect(),
+        max_series: 30,
+        ledger,
+        is_partial: false,
+    };
     let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
     let ledger = SharedLedger::new(&options.ledger, &catalog, &metrics);
-    let workloads = Workloads::new(&options, &catalog, &metrics, &ledger, Shard::ALL);
+    let workloads = Workloads::new(&options, &catalog, &metrics, &ledger, None, Shard::ALL);
     let observer = Arc::clone(&workloads.observers["pods"]).observe();
     observer.show();
     for number in 0..20 {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::enriched::enriched;
+use super::sender_cache::SenderCache;
 use super::shared::{LoadedMapping, Op, Shared, UpdatePlan};
 use crate::exposition::budget::RuleBudget;
 use crate::exposition::labels;
@@ -10,6 +12,7 @@ use crate::mapper::{self, Action, DEFAULT_HELP, Mapped, Mapper, MetricType, Obse
 use crate::statsd::clock::{Moment, ticks};
 use crate::statsd::line::{Event, EventKind, Label};
 use crate::statsd::metrics::{Count, EventType, Listener, SampleOutcome, Tally, rule_number};
+use crate::statsd::mirror;
 use crate::statsd::relay::RelayBatch;
 use crate::statsd::series::budget_violations::truncated;
 use crate::statsd::series::cell;
@@ -23,7 +26,7 @@ use crate::statsd::series::tree::Key;
 use crate::util::work_counter;
 
 /// The result of mapping a name.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     /// The index of the rule; `None` if none matched.
     pub(crate) rule: Option<usize>,
@@ -101,6 +104,8 @@ pub(super) struct Applier {
     pub(super) text: Vec<u8>,
     /// The origin of the current line.
     pub(super) origin: Origin,
+    /// The pods that sent lines, if lines get labels of them.
+    pub(super) senders: Option<SenderCache>,
     /// True if lines are copied to the relay or to other replicas: lines of another replica never are.
     pub(super) copies: bool,
     pub(super) relayed: RelayBatch,
@@ -121,6 +126,7 @@ impl Applier {
             buffer: mapper::Buffer::default(),
             text: Vec::new(),
             origin: Origin::default(),
+            senders: shared.pods.as_ref().map(SenderCache::new),
             copies: listener != Listener::Peer
                 && (shared.relay.is_some() || shared.mirror.is_some()),
             relayed: RelayBatch::default(),
@@ -130,15 +136,25 @@ impl Applier {
         }
     }
 
-    /// Copies a line to the relay and to other replicas.
+    /// Copies a line to the relay, and to other replicas unless its sender has to be resolved first.
     pub(super) fn copy(&mut self, line: &[u8]) {
         match &self.shared.relay {
             Some(relay) if relay.fits(line) => self.relayed.push(line),
             Some(_) => self.tally.add(Count::RelayLongLines, 1),
             None => {}
         }
-        if self.shared.mirror.is_some() {
+        if self.shared.mirror.is_some() && self.senders.is_none() {
             self.mirrored.push(line);
+        }
+    }
+
+    /// Counts the sender of a line, and copies both to other replicas.
+    #[inline]
+    pub(super) fn end_line(&mut self, line: &[u8]) {
+        let Some(sender) = self.senders.as_ref().and_then(SenderCache::current) else { return };
+        self.tally.sender(sender.outcome, sender.rejected);
+        if self.copies && self.shared.mirror.is_some() {
+            self.mirrored.push(&mirror::with_sender(sender.uid.as_deref(), line));
         }
     }
 
@@ -362,11 +378,20 @@ impl Applier {
         let mapper = &loaded.mapper;
         let rule = route.mapping.rule.and_then(|index| mapper.rules().get(index));
         let keep_empty = self.shared.registry.keeps_empty_labels;
-        let label_count =
-            render_labels(&mut self.text, event.labels, &route.mapping, mapper, keep_empty);
+        let sender = self.senders.as_ref().and_then(|senders| senders.current()?.labels.clone());
+        let text = &mut self.text;
+        let label_count = match &sender {
+            Some(sender) => {
+                let (tags, mapping) = enriched(event.labels, &route.mapping, sender);
+                render_labels(text, &tags, &mapping, mapper, keep_empty)
+            }
+            None => render_labels(text, event.labels, &route.mapping, mapper, keep_empty),
+        };
         work_counter::add(route.mapping.name.len() + self.text.len());
         let key = Key { name: &route.mapping.name, labels: &self.text, label_count };
-        self.shared.registry.resolve(&new_series(&loaded, rule, route.kind, key, &self.origin))
+        let mut series = new_series(&loaded, rule, route.kind, key, &self.origin);
+        series.sender = sender.map_or(0, |labels| labels.id);
+        self.shared.registry.resolve(&series)
     }
 
     fn reject(&mut self, rejection: Rejection, route: &mut Route, weight: u64) -> SampleOutcome {
@@ -470,6 +495,7 @@ pub(crate) fn new_series<'a>(
         generation: loaded.generation as u32,
         budget: rule.map_or_else(RuleBudget::default, |rule| rule.limits),
         origin,
+        sender: 0,
     }
 }
 

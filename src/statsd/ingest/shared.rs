@@ -1,10 +1,12 @@
 //! The state that all workers share, and the cached plan of a known line.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
 use crate::mapper::{Mapper, Rule};
+use crate::pods::PodIndex;
 use crate::statsd::datagram_senders::DatagramSenders;
 use crate::statsd::line::ParserFlags;
 use crate::statsd::metrics::{EventType, Metrics, RuleHits};
@@ -53,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) relay: Option<Relay>,
     /// The lines for other replicas.
     pub(crate) mirror: Option<Mirror>,
+    /// The pods that send lines, if lines get labels of them.
+    pub(crate) pods: Option<Arc<PodIndex>>,
     /// The load of each sender of datagrams.
     pub(crate) datagram_senders: DatagramSenders,
 }
@@ -71,8 +75,18 @@ impl Shared {
             key_cache_size: 4 << 20,
             relay: None,
             mirror: None,
+            pods: None,
             datagram_senders: DatagramSenders::default(),
         }
+    }
+}
+
+impl Shared {
+    /// Ends the series with labels that no pod has any more. Returns the time until the next call is necessary.
+    pub(crate) fn end_senders(&self) -> Option<Duration> {
+        let (unused, next) = self.pods.as_ref()?.advance();
+        self.registry.end_senders(&unused);
+        next
     }
 }
 

@@ -14,6 +14,9 @@ pub struct ParserFlags {
     pub librato: bool,
     /// `name[key=value]` has tags.
     pub signalfx: bool,
+    /// Container IDs (`c:`) and external data (`e:`) are reported as the origin of the line. If false, a container ID is a
+    /// label and external data is an error, as in statsd_exporter.
+    pub origins: bool,
     /// Type `s` produces [`EventKind::Set`]. If false, it is an illegal event, as in statsd_exporter.
     pub sets: bool,
 }
@@ -21,7 +24,14 @@ pub struct ParserFlags {
 impl Default for ParserFlags {
     /// All tag dialects on, sets off: the defaults of statsd_exporter.
     fn default() -> Self {
-        Self { dogstatsd: true, influxdb: true, librato: true, signalfx: true, sets: false }
+        Self {
+            dogstatsd: true,
+            influxdb: true,
+            librato: true,
+            signalfx: true,
+            sets: false,
+            origins: false,
+        }
     }
 }
 
@@ -108,6 +118,10 @@ pub trait Sink {
     /// Reports an event. All events of a line have the same name and labels, so a sink can keep the series
     /// for each event type and resolve a line with many values once per type.
     fn event(&mut self, event: &Event<'_>);
+    /// Reports a section `c:ID` or `e:DATA`, before the events of its sample. Only with [`ParserFlags::origins`].
+    fn origin(&mut self, section: &str) {
+        let _ = section;
+    }
     /// Reports the beginning of a sample, valid or not (`statsd_exporter_samples_total`).
     fn sample(&mut self) {}
     /// Reports `count` errors with one reason (`statsd_exporter_sample_errors_total`).

@@ -13,6 +13,8 @@ use crate::util::work_counter;
 
 /// The maximum number of sections after value and type.
 const MAX_SECTIONS: usize = 4;
+/// The same if external data may be among them.
+const MAX_SECTIONS_WITH_ORIGIN: usize = 5;
 
 /// Parses one line, without its line feed, and reports its events and errors to `sink`.
 ///
@@ -66,6 +68,10 @@ impl Sink for EventDetector<'_> {
         self.sink.event(event);
     }
 
+    fn origin(&mut self, section: &str) {
+        self.sink.origin(section);
+    }
+
     fn sample(&mut self) {
         self.sink.sample();
     }
@@ -113,7 +119,7 @@ fn samples(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
         return sink.sample_error(SampleError::NotEnoughPartsAfterColon, 1);
     };
     let mut line = Line { name: &name, flags, labels, sink };
-    let mut tail = Tail::of(tail);
+    let mut tail = Tail::of(tail, flags);
     let colon = rest.find(':').unwrap_or(usize::MAX);
     if colon < first.len() {
         if !matches!(tail.kind, "ms" | "h" | "d") {
@@ -122,12 +128,12 @@ fn samples(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
         for value in first.split(':') {
             line.sample(value, &mut tail);
         }
-    } else if colon == usize::MAX || tagged || has_container_id(rest) {
+    } else if colon == usize::MAX || tagged || has_container_id(rest, flags) {
         line.sample(first, &mut tail);
     } else {
         for sample in rest.split(':') {
             match sample.split_once('|') {
-                Some((value, tail)) => line.sample(value, &mut Tail::of(tail)),
+                Some((value, tail)) => line.sample(value, &mut Tail::of(tail, flags)),
                 None => {
                     line.sink.sample();
                     line.sink.sample_error(SampleError::MalformedComponent, 1);
@@ -141,22 +147,22 @@ fn samples(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
 struct Tail<'a> {
     kind: &'a str,
     sections: Option<&'a str>,
-    /// True if there are more than [`MAX_SECTIONS`] sections.
+    /// True if there are too many sections.
     is_too_long: bool,
     /// The sections, evaluated when the first value needs them.
     evaluated: Option<Sections>,
 }
 
 impl<'a> Tail<'a> {
-    fn of(text: &'a str) -> Self {
+    fn of(text: &'a str, flags: ParserFlags) -> Self {
         work_counter::add(text.len());
+        let most = if flags.origins { MAX_SECTIONS_WITH_ORIGIN } else { MAX_SECTIONS };
         let (kind, sections) = match text.split_once('|') {
             Some((kind, sections)) => (kind, Some(sections)),
             None => (text, None),
         };
-        let is_too_long = sections.is_some_and(|sections| {
-            memchr_iter(b'|', sections.as_bytes()).nth(MAX_SECTIONS - 1).is_some()
-        });
+        let is_too_long = sections
+            .is_some_and(|sections| memchr_iter(b'|', sections.as_bytes()).nth(most - 1).is_some());
         Self { kind, sections, is_too_long, evaluated: None }
     }
 }
@@ -165,17 +171,24 @@ impl<'a> Tail<'a> {
 ///
 /// statsd_exporter splits such a line at the colon of the ID. A line that could be a classic multi-value line
 /// (`1|c|c:2|c`) is still parsed as one: after the ID only sections may follow, and a type is not a section.
-fn has_container_id(rest: &str) -> bool {
+///
+/// With [`ParserFlags::origins`] the same applies to external data (`1|c|e:it-false,pu-x`).
+fn has_container_id(rest: &str, flags: ParserFlags) -> bool {
     let Some((before, after)) = rest.split_once(':') else {
         return false;
     };
-    let Some(sample) = before.strip_suffix("|c") else {
+    let external = before.strip_suffix("|e").filter(|_| flags.origins);
+    let Some(sample) = before.strip_suffix("|c").or(external) else {
         return false;
     };
     let mut sections = after.split('|');
     sample.contains('|')
         && sections.next().is_some_and(|id| !id.is_empty())
-        && sections.all(|section| section.starts_with(['@', 'T']) || section.starts_with("c:"))
+        && sections.all(|section| {
+            section.starts_with(['@', 'T'])
+                || section.starts_with("c:")
+                || flags.origins && section.starts_with("e:")
+        })
 }
 
 fn report_tag_errors(count: u64, sink: &mut impl Sink) {
@@ -186,7 +199,7 @@ fn report_tag_errors(count: u64, sink: &mut impl Sink) {
 
 /// The evaluated sections of a sample, except the labels.
 struct Sections {
-    rates: [f64; MAX_SECTIONS],
+    rates: [f64; MAX_SECTIONS_WITH_ORIGIN],
     rate_count: usize,
     weight: u64,
     bad_rates: u64,
@@ -275,9 +288,12 @@ impl<'a, S: Sink> Line<'a, '_, S> {
                 }
             } else if section.starts_with('c') {
                 match section.strip_prefix("c:") {
+                    Some(id) if !id.is_empty() && self.flags.origins => self.sink.origin(section),
                     Some(id) if !id.is_empty() => self.labels.push_container_id(id),
                     _ => result.failure = Some(SampleError::MalformedContainerId),
                 }
+            } else if self.flags.origins && section.starts_with("e:") {
+                self.sink.origin(section);
             } else if !section.starts_with('T') {
                 result.failure = Some(SampleError::InvalidSampleFactor);
             }
@@ -292,7 +308,7 @@ impl<'a, S: Sink> Line<'a, '_, S> {
 impl Sections {
     const fn new() -> Self {
         Self {
-            rates: [1.0; MAX_SECTIONS],
+            rates: [1.0; MAX_SECTIONS_WITH_ORIGIN],
             rate_count: 0,
             weight: 1,
             bad_rates: 0,

@@ -20,7 +20,7 @@ pub enum SimpleKind {
     Distribution,
 }
 
-/// A line of the form `name:value|type[|@rate][|#tags[|c:container]]`.
+/// A line of the form `name:value|type[|@rate][|#tags[|e:external data]][|c:container]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimpleLine<'a> {
     /// Everything before the first colon: the name and its name tags. Not empty, not validated as UTF-8.
@@ -31,14 +31,17 @@ pub struct SimpleLine<'a> {
     pub kind: SimpleKind,
     /// The text after `@`, not validated as a number.
     pub rate: Option<&'a [u8]>,
-    /// Everything after `|#`: tags, which may be empty, and container ID sections. Not validated as UTF-8.
+    /// The text after `|#`, which may be empty. Not validated as UTF-8.
     pub tags: Option<&'a [u8]>,
+    /// The remaining sections, which state the origin of the line, with the `|` before each. Not validated as UTF-8.
+    pub origin: &'a [u8],
 }
 
 /// Splits a line of the most common form. Returns `None` for any other line, valid or not.
 ///
-/// If it returns `Some`, [`super::parse`] finds one sample with exactly these sections. Two lines with equal
-/// `key`, `tags` and `kind` therefore have the same labels and the same tag errors for any value and rate.
+/// If it returns `Some`, [`super::parse`] finds one sample with exactly these sections, or rejects a line with external data.
+/// Two lines with equal `key`, `tags`, `kind` and `origin` therefore have the same labels and the same tag errors for any
+/// value and rate.
 /// UTF-8 and numbers are not validated: if a number does not parse, [`super::parse`] must be called to count
 /// the error.
 #[must_use]
@@ -69,16 +72,25 @@ pub fn split_simple(line: &[u8]) -> Option<SimpleLine<'_>> {
         }
         _ => (None, rest),
     };
-    let tags = match rest {
-        [] => None,
-        [b'|', b'#', tags @ ..] if is_tail(tags) => Some(tags),
-        _ => return None,
+    let (tags, origin) = match rest {
+        [] => (None, rest),
+        [b'|', b'#', tags @ ..] => {
+            let end = memchr(b'|', tags).unwrap_or(tags.len());
+            (Some(tags.get(..end)?), tags.get(end..)?)
+        }
+        _ => (None, rest),
     };
-    Some(SimpleLine { key, value, kind, rate, tags })
+    is_origin(origin, tags.is_some()).then_some(SimpleLine { key, value, kind, rate, tags, origin })
 }
 
-/// Returns true if only container IDs follow the tags. Any other section could affect the value.
-fn is_tail(tags: &[u8]) -> bool {
-    memchr_iter(b'|', tags)
-        .all(|bar| tags.get(bar + 1..).is_some_and(|section| section.starts_with(b"c:")))
+/// Returns true if there are only sections that state an origin. Any other section could affect the value, and external data
+/// without tags could be a classic multi-value line.
+fn is_origin(sections: &[u8], is_tagged: bool) -> bool {
+    let is_section = sections.first().is_none_or(|first| *first == b'|');
+    is_section
+        && memchr_iter(b'|', sections).all(|bar| {
+            let section = sections.get(bar + 1..).unwrap_or_default();
+            matches!(section, [kind, b':', first, ..]
+            if (*kind == b'c' || *kind == b'e' && is_tagged) && *first != b'|')
+        })
 }

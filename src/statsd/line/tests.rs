@@ -95,6 +95,7 @@ fn every_flag_changes_the_parsing_of_some_line() {
         librato: false,
         signalfx: false,
         sets: false,
+        origins: false,
     };
     for (on, line) in [
         (ParserFlags { dogstatsd: true, ..off }, "a:1|c|#key:value"),
@@ -102,6 +103,7 @@ fn every_flag_changes_the_parsing_of_some_line() {
         (ParserFlags { librato: true, ..off }, "a#key=value:1|c"),
         (ParserFlags { signalfx: true, ..off }, "a[key=value]:1|c"),
         (ParserFlags { sets: true, ..off }, "a:key|s"),
+        (ParserFlags { origins: true, ..off }, "a:1|c|c:id"),
     ] {
         let (with, without) = (record(line.as_bytes(), on), record(line.as_bytes(), off));
         assert_ne!(
@@ -150,6 +152,7 @@ fn conformance() {
             librato: flag("librato"),
             signalfx: flag("signalfx"),
             sets: false,
+            origins: false,
         };
         let got = record(&line, flags);
         if case["crash"] == json!(true) {
@@ -315,6 +318,7 @@ fn simple_lines() {
             kind: SimpleKind::Timer,
             rate: Some(b"0.1"),
             tags: Some(b"x:y,z"),
+            origin: b"",
         }
     );
     assert_eq!(split_simple(b"a:1|c|#").and_then(|line| line.tags), Some(&b""[..]));
@@ -322,14 +326,23 @@ fn simple_lines() {
         split_simple(b"a:1|g").map(|line| (line.kind, line.tags)),
         Some((SimpleKind::Gauge, None))
     );
-    for line in ["a:1|c|#x:y|c:id", "a:1|c|#|c:", "a:1|c|#x|c:1|c:2"] {
-        assert!(split_simple(line.as_bytes()).is_some(), "{line:?}");
+    for (line, origin) in [
+        ("a:1|c|#x:y|c:id", "|c:id"),
+        ("a:1|c|#|c:id|e:it-false,pu-u", "|c:id|e:it-false,pu-u"),
+        ("a:1|c|#x|c:1|c:2", "|c:1|c:2"),
+        ("a:1|c|c:id", "|c:id"),
+        ("a:1|c|@0.1|c:id", "|c:id"),
+    ] {
+        let got = split_simple(line.as_bytes()).expect(line);
+        assert_eq!(got.origin, origin.as_bytes(), "{line:?}");
     }
     for line in [
         "",
         "a",
         "a:",
         "a:1|c|#x:y|@0.5",
+        "a:1|c|#|c:",
+        "a:1|c|e:it-false",
         "a:1|c|#x:y|c:id|T1",
         "a:1|c|#x:y|c",
         "a:1",
@@ -344,7 +357,7 @@ fn simple_lines() {
         "a:1:2|ms",
         "a:1|c|@0.1:2|c",
         "a:1|c|T1",
-        "a:1|c|c:x",
+        "a:1|c|c:",
         "a:1|c|#a:b|T1",
         "a:1|c|",
         "a:1|c\r",
@@ -395,12 +408,8 @@ mod properties {
     }
 
     fn flags() -> impl Strategy<Value = ParserFlags> {
-        any::<[bool; 5]>().prop_map(|[dogstatsd, influxdb, librato, signalfx, sets]| ParserFlags {
-            dogstatsd,
-            influxdb,
-            librato,
-            signalfx,
-            sets,
+        any::<[bool; 6]>().prop_map(|[dogstatsd, influxdb, librato, signalfx, sets, origins]| {
+            ParserFlags { dogstatsd, influxdb, librato, signalfx, sets, origins }
         })
     }
 

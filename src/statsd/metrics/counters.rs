@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::examples::{EventSampler, Examples};
 use super::rule_hits::HitTally;
+use super::sender_outcome::{RejectedClaim, SenderOutcome};
 use crate::statsd::line::{EventKind, SampleError};
 use crate::statsd::series::registry::Rejection;
 use crate::util::words::words;
@@ -163,6 +164,8 @@ pub(crate) struct Tally {
     pub(crate) errors: [u64; SampleError::ALL.len()],
     pub(crate) lines: [u64; LineOutcome::ALL.len()],
     pub(crate) samples: [u64; SampleOutcome::COUNT],
+    pub(crate) senders: [u64; SenderOutcome::ALL.len()],
+    pub(crate) rejected_origins: [u64; RejectedClaim::ALL.len()],
     /// The number of events per rule, for the thread's mapping.
     pub(crate) rules: HitTally,
     /// Samples the events that no rule matched.
@@ -196,6 +199,15 @@ impl Tally {
         self.samples[outcome.index()] += 1;
     }
 
+    /// Counts the sender of a line.
+    #[inline]
+    pub(crate) fn sender(&mut self, outcome: SenderOutcome, rejected: Option<RejectedClaim>) {
+        self.senders[outcome as usize] += 1;
+        if let Some(rejected) = rejected {
+            self.rejected_origins[rejected as usize] += 1;
+        }
+    }
+
     /// Adds events that matched a rule.
     #[inline]
     pub(crate) fn rule(&mut self, rule: u32, by: u64) {
@@ -213,6 +225,8 @@ pub(crate) struct Metrics {
     pub(crate) errors: Counters<{ SampleError::ALL.len() }>,
     pub(crate) lines: [Counters<{ LineOutcome::ALL.len() }>; Listener::ALL.len()],
     pub(crate) samples: Counters<{ SampleOutcome::COUNT }>,
+    pub(crate) senders: Counters<{ SenderOutcome::ALL.len() }>,
+    pub(crate) rejected_origins: Counters<{ RejectedClaim::ALL.len() }>,
     pub(crate) conflicts: Mutex<BTreeMap<(EventType, Box<str>), u64>>,
     /// Examples for some of the counters.
     pub(crate) examples: Examples,
@@ -264,6 +278,8 @@ impl Metrics {
         drain(&mut tally.events, &self.events);
         drain(&mut tally.errors, &self.errors);
         drain(&mut tally.samples, &self.samples);
+        drain(&mut tally.senders, &self.senders);
+        drain(&mut tally.rejected_origins, &self.rejected_origins);
         if let Some(lines) = self.lines.get(listener as usize) {
             drain(&mut tally.lines, lines);
         }

@@ -8,6 +8,7 @@ use std::sync::{LazyLock, PoisonError};
 use super::counters::{Count, Counters, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
 use super::largest_families::series_by_family;
 use super::rule_hits::RuleHits;
+use super::sender_outcome::{RejectedClaim, SenderOutcome};
 use crate::exposition::family::{Family, FamilyRow, Series, Value, family_rows};
 use crate::statsd::line::SampleError;
 use crate::statsd::relay::Relay;
@@ -48,6 +49,8 @@ pub(crate) struct FamilyInputs<'a> {
     pub(crate) mapping_file: Option<&'a str>,
     /// The violations of budgets.
     pub(crate) violations: &'a ViolationLog,
+    /// True if lines get labels of their sender.
+    pub(crate) enriches: bool,
 }
 
 /// A family with the function that returns its series.
@@ -133,6 +136,9 @@ const ADDITIONAL: &[Row] = family_rows! {
     Counter "kstatd_statsd_dogstatsd_service_checks_total",
         "Lines that are DogStatsD service checks, which are not metrics.":
         |of, _| of.one(Count::DogstatsdServiceChecks);
+    Counter "kstatd_statsd_enriched_lines_total",
+        "Lines whose sender is a known pod, by what identified it.":
+        |of, inputs| by_sender(of, inputs, "by", true);
     Counter "kstatd_statsd_expired_series_total", "Series that have expired, by type.":
         |_, inputs| by_kind(&inputs.registry.expired);
     Gauge "kstatd_statsd_family_series",
@@ -172,6 +178,13 @@ const ADDITIONAL: &[Row] = family_rows! {
     Gauge "kstatd_statsd_receive_buffer_bytes",
         "Receive buffer of a socket as granted by the kernel, including its bookkeeping.":
         |_, inputs| by_socket(inputs, |socket| socket.receive_buffer.map(|bytes| bytes as f64));
+    Counter "kstatd_statsd_rejected_origins_total",
+        "Container IDs and external data in lines that were rejected, by what contradicted them.":
+        |of, inputs| {
+            let rejected = RejectedClaim::ALL.map(RejectedClaim::as_str).into_iter();
+            let rejected = rejected.zip(of.rejected_origins.iter().map(get));
+            by("contradicted_by", rejected.filter(|_| inputs.enriches))
+        };
     Counter "kstatd_statsd_rejected_samples_total", "Samples rejected by the registry, by reason.":
         |of, _| of.by_outcome("reason", Rejection::ALL.into_iter().map(SampleOutcome::Rejected));
     Counter "kstatd_statsd_relay_dropped_lines_total",
@@ -200,6 +213,9 @@ const ADDITIONAL: &[Row] = family_rows! {
         };
     Counter "kstatd_statsd_truncated_datagrams_total", "Datagrams truncated because they were too long.":
         |of, _| by_listener(&of.truncated);
+    Counter "kstatd_statsd_unknown_sender_lines_total",
+        "Lines without labels of a pod, by the cause for which the sender is not known.":
+        |of, inputs| by_sender(of, inputs, "cause", false);
 };
 
 /// The reasons of `statsd_exporter_events_error_total`.
@@ -274,6 +290,13 @@ fn by_kind(counters: &[AtomicU64; Aggregate::ALL.len()]) -> Vec<Series> {
     by("type", Aggregate::ALL.map(Aggregate::as_str).into_iter().zip(counters.iter().map(get)))
 }
 
+/// Returns the lines by outcome for their sender, if lines get labels of it.
+fn by_sender(of: &Metrics, inputs: &FamilyInputs<'_>, label: &str, is_known: bool) -> Vec<Series> {
+    let lines = SenderOutcome::ALL.into_iter().zip(of.senders.iter().map(get));
+    let lines = lines.filter(|(outcome, _)| inputs.enriches && outcome.is_known() == is_known);
+    by(label, lines.map(|(outcome, lines)| (outcome.as_str(), lines)))
+}
+
 fn by_listener(counters: &Counters<{ Listener::ALL.len() }>) -> Vec<Series> {
     by("listener", Listener::ALL.map(Listener::as_str).into_iter().zip(counters.iter().map(get)))
 }
@@ -345,6 +368,7 @@ mod tests {
             rules,
             mapping_file: Some("/mapping.yml"),
             violations: Box::leak(Box::default()),
+            enriches: true,
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::exposition::budget::Budget;
 use crate::exposition::family::Collect;
+use crate::pods::PodIndex;
 use crate::statsd::clock::Clock;
 use crate::statsd::line::ParserFlags;
 use crate::statsd::mapping::MappingError;
@@ -51,6 +52,8 @@ pub struct PipelineConfig {
     pub relay: Option<RelayConfig>,
     /// True if other replicas keep the same series: received lines are kept for them, and theirs are applied.
     pub mirrored: bool,
+    /// The pods that send lines, if lines get labels of them.
+    pub pods: Option<Arc<PodIndex>>,
     /// Names that StatsD metrics may not use because they are used elsewhere in the exposition.
     pub reserved: Reserved,
     /// The own metrics to add to the users' series.
@@ -80,6 +83,7 @@ impl Default for PipelineConfig {
             openmetrics_created: false,
             relay: None,
             mirrored: false,
+            pods: None,
             reserved: Arc::new(|_| false),
             self_metrics: SelfMetrics::Original,
             additional: None,

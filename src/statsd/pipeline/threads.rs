@@ -96,9 +96,11 @@ impl Threads {
         // Stored before the file exists, so that it is removed after any failure.
         self.unix_file.clone_from(&file);
         let (buffer, mode) = (config.read_buffer, config.unixgram_mode);
+        let wants_credentials = config.pods.is_some();
         let (created, name) = (file.clone(), name.to_owned());
         let open = move || {
             let socket = net::bind_unixgram(&name, buffer)?;
+            socket.set_passcred(wants_credentials)?;
             if let Some(file) = &created {
                 file.record_created();
                 mode.map_or(Ok(()), |mode| set_mode(&file.path, mode))?;
@@ -245,9 +247,11 @@ impl Expiry {
             move || {
                 loop {
                     let registry = &shared.registry;
+                    let senders = shared.end_senders();
                     let timeout = registry.next_wakeup().map(|due| {
                         Duration::from_nanos(due.saturating_sub(registry.clock.now().nanos()))
                     });
+                    let timeout = timeout.into_iter().chain(senders).min();
                     if mine.wait(timeout) {
                         // The listeners have stopped, so there will be no further violations.
                         return registry.violations.report(registry.clock.now());

@@ -19,8 +19,8 @@ const DATAGRAM: usize = 65_535;
 /// The distance between buffers. It is not a power of two, so that their first bytes do not compete for the
 /// same cache lines.
 const STRIDE: usize = DATAGRAM + 1 + 1_408;
-/// The words of control data per datagram: a `cmsghdr` and a 32-bit counter.
-const CONTROL_WORDS: usize = 3;
+/// The words of control data per datagram: a `cmsghdr` and a 32-bit counter, a `cmsghdr` and a `ucred`.
+const CONTROL_WORDS: usize = 7;
 /// The length of a sender's address: that of the longer IP family.
 const NAME: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
 
@@ -181,20 +181,35 @@ impl Batch {
 
     /// Returns the kernel's drop counter from the last datagram. It is present only after drops.
     pub(crate) fn drops(&self) -> Option<u32> {
-        let last = self.filled.checked_sub(1)?;
-        let header = self.headers.get(last)?;
-        let words = self.control.read().chunks_exact(CONTROL_WORDS).nth(last)?;
+        self.control_data(self.filled.checked_sub(1)?, libc::SO_RXQ_OVFL)
+    }
+
+    /// Returns the ID of the process that sent the next datagram, if the socket asks for credentials. It is 0 for a process
+    /// that cannot be seen from here.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.control_data(self.next, libc::SCM_CREDENTIALS)
+    }
+
+    /// Returns the first 32 bits of the control data of this type that belong to a datagram.
+    fn control_data(&self, datagram: usize, kind: libc::c_int) -> Option<u32> {
+        let header = self.headers.get(..self.filled)?.get(datagram)?;
+        let words = self.control.read().chunks_exact(CONTROL_WORDS).nth(datagram)?;
         let written = header.msg_hdr.msg_controllen.div_ceil(size_of::<u64>());
-        drop_counter(words.get(..written)?)
+        find_control_data(words.get(..written)?, kind)
     }
 }
 
-/// Parses control data: a `cmsghdr` (length, level, type) and the drop counter. No other control data is
-/// requested.
-fn drop_counter(words: &[u64]) -> Option<u32> {
-    let [_, kind, counter] = words else { return None };
-    let (level, option) = (*kind as u32 as i32, (kind >> 32) as u32 as i32);
-    ((level, option) == (libc::SOL_SOCKET, libc::SO_RXQ_OVFL)).then_some(*counter as u32)
+/// Finds the first word after the `cmsghdr` (length, level, type) of this type.
+fn find_control_data(mut words: &[u64], kind: libc::c_int) -> Option<u32> {
+    while let [length, header, data, ..] = words {
+        let (level, option) = (*header as u32 as i32, (header >> 32) as u32 as i32);
+        if (level, option) == (libc::SOL_SOCKET, kind) {
+            return Some(*data as u32);
+        }
+        let next = usize::try_from(*length).ok()?.div_ceil(size_of::<u64>()).max(2);
+        words = words.get(next..)?;
+    }
+    None
 }
 
 /// Returns the IP address of a sender. IPv4 addresses mapped to IPv6 are converted back.

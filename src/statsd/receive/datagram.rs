@@ -175,6 +175,11 @@ impl DatagramSource {
         self.batch.take()
     }
 
+    /// Returns the process that sent the next datagram, if the socket asks for credentials.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.batch.process()
+    }
+
     /// Returns the time at which a failed socket will be opened again.
     pub(crate) fn retry_at(&self) -> Option<Instant> {
         self.retry_at

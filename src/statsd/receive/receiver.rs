@@ -290,8 +290,14 @@ impl ReceiveLoop {
             if source.listener() != Listener::Udp && !source.is_done() {
                 self.last_other = Some(Instant::now());
             }
-            while let Some((datagram, address)) = source.take() {
-                self.worker.set_sender(address);
+            let is_unix = source.listener() == Listener::Unixgram;
+            loop {
+                let process = if is_unix { source.process() } else { None };
+                let Some((datagram, address)) = source.take() else { break };
+                match process {
+                    Some(process) => self.worker.set_process(process),
+                    None => self.worker.set_sender(address),
+                }
                 self.worker.datagram(datagram);
             }
             return source.has_more;

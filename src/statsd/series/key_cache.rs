@@ -50,6 +50,14 @@ struct Entry {
     plan: u16,
 }
 
+impl Fingerprint {
+    /// Returns the fingerprint of the same line from a sender with other labels.
+    #[inline]
+    pub(crate) fn salted(self, salt: u64) -> Self {
+        Self { place: (self.place ^ salt).max(1), check: self.check ^ salt.rotate_left(32) }
+    }
+}
+
 impl Entry {
     fn new(fingerprint: Fingerprint, known: CachedLine) -> Self {
         let (slot, generation) = match known.handle {
@@ -182,6 +190,7 @@ impl KeyCache {
             // Delimits the parts: type, presence of rate and tags, length of the key.
             let shape = (line.key.len() as u64) << 8
                 | u64::from(line.rate.is_some()) << 5
+                | u64::from(!line.origin.is_empty()) << 6
                 | u64::from(line.tags.is_some()) << 4
                 | line.kind as u64;
             hasher.write_u64(shape);
@@ -191,6 +200,9 @@ impl KeyCache {
             }
             if let Some(tags) = line.tags {
                 hasher.write(tags);
+            }
+            if !line.origin.is_empty() {
+                hasher.write(line.origin);
             }
             hasher.finish()
         };

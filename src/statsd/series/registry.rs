@@ -103,6 +103,8 @@ pub(crate) struct NewSeries<'a> {
     pub(crate) budget: RuleBudget,
     /// The origin of the line.
     pub(crate) origin: &'a Origin,
+    /// The ID of the sender's labels, or 0: a series that is created ends with them.
+    pub(crate) sender: u64,
 }
 
 /// A series that was found or created.
@@ -212,6 +214,8 @@ struct Members {
     account: Account,
     /// Series that have ended but are not removed yet. Empty unless a panic interrupted the removal.
     ended: Vec<Handle>,
+    /// The series that end with the labels of their sender, by the ID of these labels.
+    by_sender: HashMap<u64, Vec<Handle>>,
     /// The IDs of families whose names are used elsewhere in the exposition.
     hidden: Arc<HashSet<u32>>,
 }
@@ -530,6 +534,14 @@ impl Registry {
         let handle = self.allocate(members, &spec, now);
         if self.has_budget() {
             self.add_to_budgets(members, &family, series.key.labels, handle, &spec);
+        }
+        if series.sender != 0 {
+            let own = members.by_sender.entry(series.sender).or_default();
+            if own.len() == own.capacity() {
+                let (scalars, observers) = (self.scalars.view(), self.observers.view());
+                own.retain(|handle| handle.is_alive(&scalars, &observers));
+            }
+            own.push(handle);
         }
         let series_ref = SeriesRef { handle, ttl: members.ttl_number(series.ttl) };
         let Members { tree, scalars, observers, .. } = members;

@@ -136,6 +136,8 @@ pub struct Layout {
     pub pods: u32,
     /// Fields in every pod owned by the kubelet.
     pub status_fields: String,
+    /// True if pods have addresses in 127.0.0.0/8.
+    pub local_pods: bool,
 }
 
 /// The state of one object: its identity, and its changes.
@@ -199,6 +201,7 @@ impl Layout {
             cron_jobs: Vec::new(),
             pods: 0,
             status_fields: status_fields(),
+            local_pods: false,
         };
         let mut random = Random::new(seed);
         for agent in AGENTS.iter().take((pods / 10 / nodes) as usize) {
@@ -301,7 +304,8 @@ impl Layout {
 
     /// Address of the pod in this slot.
     pub fn pod_ip(&self, slot: u32) -> String {
-        format!("10.{}.{}.{}", 64 + (slot >> 16 & 127), slot >> 8 & 255, slot & 255)
+        let network = if self.local_pods { 127 } else { 10 };
+        format!("{network}.{}.{}.{}", 64 + (slot >> 16 & 127), slot >> 8 & 255, slot & 255)
     }
 
     /// The node of the pod in this slot.

@@ -62,6 +62,8 @@ pub struct Options {
     pub bookmark_interval: Duration,
     /// Number of changes of each resource that a watch can start from.
     pub history: usize,
+    /// True if pods have addresses in 127.0.0.0/8, from which a test can send.
+    pub local_pods: bool,
 }
 
 impl Default for Options {
@@ -75,6 +77,7 @@ impl Default for Options {
             watch_list: true,
             bookmark_interval: Duration::from_secs(60),
             history: 2_000,
+            local_pods: false,
         }
     }
 }
@@ -119,7 +122,8 @@ impl Double {
     pub async fn start(options: &Options) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).await?;
         let address = listener.local_addr()?;
-        let layout = Layout::new(options.pods, options.seed, options.epoch);
+        let mut layout = Layout::new(options.pods, options.seed, options.epoch);
+        layout.local_pods = options.local_pods;
         let world = Arc::new(World::new(layout, options.history));
         let (pace, paces) = watch::channel(options.events_per_second);
         let (mut serving, mut churning) = (JoinSet::new(), JoinSet::new());

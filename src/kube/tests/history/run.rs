@@ -450,9 +450,9 @@ pub fn simulate(scenario: Scenario) -> Outcome {
 fn namespace_totals(catalog: &Catalog, metrics: &KubeMetrics) -> Workloads {
     let families = FAMILIES.iter().filter(|family| family.subject == Subject::Namespace);
     let (families, ledger) = (families.collect(), LedgerOptions::default());
-    let options = WorkloadOptions { families, max_series: 0, ledger };
+    let options = WorkloadOptions { families, max_series: 0, ledger, is_partial: false };
     let ledger = SharedLedger::new(&options.ledger, catalog, metrics);
-    Workloads::new(&options, catalog, metrics, &ledger, Shard::ALL)
+    Workloads::new(&options, catalog, metrics, &ledger, None, Shard::ALL)
 }
 
 /// Returns the lines of a scrape without totals, and a difference between totals and the pods of the same scrape.

@@ -128,6 +128,8 @@ impl Registry {
                 let own_count = labels != OVERFLOW;
                 let label_count = if own_count { series.key.label_count } else { 1 };
                 other.key = Key { labels: &labels, label_count, ..series.key };
+                // Several senders share it.
+                other.sender = 0;
                 let resolved = self.make(members, &other, absent);
                 Ok(self.remember_folded(members, series, resolved))
             }

@@ -127,6 +127,24 @@ impl Registry {
         self.remove_ended(&mut members);
     }
 
+    /// Ends the series with the labels of these senders.
+    pub(crate) fn end_senders(&self, senders: &[u64]) {
+        for sender in senders {
+            let Some(own) = self.write().by_sender.remove(sender) else { continue };
+            let cells = (self.scalars.view(), self.observers.view());
+            for batch in own.chunks(EXPIRY_BATCH) {
+                let mut members = self.write();
+                for &handle in batch {
+                    update_lifetime(&cells, handle, |_| {
+                        members.ended.push(handle);
+                        ExpiryDecision::Expire
+                    });
+                }
+                self.remove_ended(&mut members);
+            }
+        }
+    }
+
     /// Removes ended series from the tree and frees their slots.
     pub(super) fn remove_ended(&self, members: &mut Members) {
         let gone = std::mem::take(&mut members.ended);
@@ -269,6 +287,7 @@ mod tests {
                     generation: 1,
                     budget: RuleBudget::default(),
                     origin: &origin,
+                    sender: 0,
                 })
             };
             let extend_life = |handle: Handle, now: u32, ttl: u32| {

@@ -174,6 +174,7 @@ mod tests {
                 generation: 1,
                 budget: RuleBudget::default(),
                 origin: &origin,
+                sender: 0,
             };
             let (before, over) = (series(&registry), registry.violations.all());
             let predicted = registry.preview(&wanted);

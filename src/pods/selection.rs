@@ -1,0 +1,85 @@
+//! The labels that lines get from the pod that sent them.
+
+use super::index::Pod;
+
+/// A label that describes a pod. The order is that of the names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodLabel {
+    /// The namespace.
+    Namespace,
+    /// The name of the node.
+    Node,
+    /// The name of the pod.
+    Pod,
+    /// The name of the workload.
+    Workload,
+    /// The kind of the workload in lower case.
+    WorkloadType,
+}
+
+impl PodLabel {
+    /// All labels, in the order of their names.
+    pub const ALL: [Self; 5] =
+        [Self::Namespace, Self::Node, Self::Pod, Self::Workload, Self::WorkloadType];
+
+    /// Returns the label name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Namespace => "namespace",
+            Self::Node => "node",
+            Self::Pod => "pod",
+            Self::Workload => "workload",
+            Self::WorkloadType => "workload_type",
+        }
+    }
+
+    /// Returns the value for a pod. `None` if the workload is not known.
+    pub(super) fn value(self, pod: &Pod) -> Option<&str> {
+        Some(match self {
+            Self::Namespace => &pod.namespace,
+            Self::Node => &pod.node,
+            Self::Pod => &pod.name,
+            Self::Workload => &pod.workload.as_ref()?.name,
+            Self::WorkloadType => &pod.workload.as_ref()?.kind,
+        })
+    }
+}
+
+/// The selected labels, sorted by name. Empty if lines are not enriched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection(Vec<PodLabel>);
+
+impl Selection {
+    /// Parses `workload`, which selects namespace, workload and its type, or a comma-separated list of labels.
+    ///
+    /// # Errors
+    /// Returns a message that names the unknown label.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text == "workload" {
+            return Ok(Self(vec![PodLabel::Namespace, PodLabel::Workload, PodLabel::WorkloadType]));
+        }
+        let label = |name: &str| {
+            let label = PodLabel::ALL.into_iter().find(|label| label.as_str() == name.trim());
+            label.ok_or_else(|| {
+                let names = PodLabel::ALL.map(PodLabel::as_str).join(", ");
+                format!("unknown label {name:?}, must be one of {names}")
+            })
+        };
+        let mut labels = text.split(',').map(label).collect::<Result<Vec<_>, _>>()?;
+        labels.sort();
+        labels.dedup();
+        Ok(Self(labels))
+    }
+
+    /// Returns true if no label is selected.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the labels in the order of their names.
+    pub fn labels(&self) -> impl Iterator<Item = PodLabel> + '_ {
+        self.0.iter().copied()
+    }
+}

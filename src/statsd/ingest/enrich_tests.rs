@@ -1,0 +1,273 @@
+//! Lines of pods: their labels, cached keys, contradictions, and the end of pods.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::exposition::budget::{Budget, BudgetMode};
+use crate::exposition::{Format, ScrapeQuery};
+use crate::mapper::Mapper;
+use crate::pods::{Pod, PodIndex, PodWorkload, Selection};
+use crate::statsd::line::ParserFlags;
+use crate::statsd::{Clock, Offline, OfflineConfig};
+
+/// The address of a pod.
+fn address(last: u8) -> IpAddr {
+    [10, 0, 0, last].into()
+}
+
+/// A pod of the workload with the first letter of its name.
+fn pod(name: &str, last: u8) -> Pod {
+    Pod {
+        uid: format!("uid-{name}").into(),
+        namespace: "shop".into(),
+        name: name.into(),
+        node: "n".into(),
+        workload: Some(PodWorkload { name: name[..1].into(), kind: "deployment".into() }),
+        addresses: Box::new([address(last)]),
+        node_address: Some([10, 9, 9, 9].into()),
+        containers: Box::new([format!("id-{name}").into()]),
+        started: None,
+        is_finished: false,
+    }
+}
+
+struct World {
+    index: Arc<PodIndex>,
+    clock: Clock,
+    offline: Offline,
+}
+
+impl World {
+    fn with(selection: &str, mapping: &str, budget: Budget) -> Self {
+        let clock = Clock::manual();
+        let now = clock.clone();
+        let now = Box::new(move || Duration::from_nanos(now.now().nanos()));
+        let selection = Selection::parse(selection).expect("a selection");
+        let index = Arc::new(PodIndex::with_clock(selection, now));
+        index.set_list(0, Some(true));
+        let offline = Offline::new(
+            Mapper::from_yaml(mapping).expect("a mapping"),
+            OfflineConfig {
+                flags: ParserFlags { origins: true, ..ParserFlags::default() },
+                pods: Some(Arc::clone(&index)),
+                clock: clock.clone(),
+                budget,
+                ..OfflineConfig::default()
+            },
+        );
+        Self { index, clock, offline }
+    }
+
+    fn new(selection: &str) -> Self {
+        Self::with(selection, "", Budget::default())
+    }
+
+    fn put(&self, pod: Pod) {
+        self.index.put(0, pod);
+    }
+
+    fn send(&mut self, from: Option<u8>, line: &str) {
+        let from = from.map(address);
+        self.offline.datagrams([(from, line.as_bytes())]);
+    }
+
+    /// Returns the series.
+    fn series(&self) -> Vec<String> {
+        let frames = self.offline.frames(Format::Text, &ScrapeQuery::default());
+        let text: Vec<u8> = frames.flatten().collect();
+        let text = String::from_utf8(text).expect("UTF-8");
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    /// Returns the number of lines by outcome, without zeros.
+    fn outcomes(&self) -> Vec<String> {
+        let own: Vec<u8> = self.offline.self_metrics().flatten().collect();
+        let own = String::from_utf8(own).expect("UTF-8");
+        let names = ["enriched_lines", "unknown_sender_lines", "rejected_origins"];
+        let is_outcome = |line: &&str| names.iter().any(|name| line.contains(name));
+        let lines = own.lines().filter(|line| !line.starts_with('#')).filter(is_outcome);
+        let lines = lines.filter(|line| !line.ends_with(" 0"));
+        lines
+            .filter_map(|line| line.split_once('"'))
+            .map(|(_, rest)| rest.replace("\"} ", " "))
+            .collect()
+    }
+}
+
+const WEB: &str = "namespace=\"shop\",workload=\"w\",workload_type=\"deployment\"";
+
+#[test]
+fn lines_of_all_pods_of_a_workload_are_one_series() {
+    let mut world = World::new("workload");
+    world.put(pod("w1", 1));
+    world.put(pod("w2", 2));
+    for from in [1, 2, 1, 2] {
+        world.send(Some(from), "a:1|c|#k:v");
+        world.send(Some(from), "b:1:2|ms");
+    }
+    world.send(Some(3), "a:1|c|#k:v");
+    let series = world.series();
+    assert!(series.contains(&format!("a{{k=\"v\",{WEB}}} 4")), "{series:?}");
+    assert!(series.contains(&format!("b_count{{{WEB}}} 8")), "{series:?}");
+    assert!(series.contains(&"a{k=\"v\"} 1".to_owned()), "{series:?}");
+    assert_eq!(world.outcomes(), ["address 8", "unknown_address 1"]);
+}
+
+/// A container ID is no label, whether its pod is known or not, and known lines stay cached.
+#[test]
+fn origins_in_lines_are_resolved_and_are_no_labels() {
+    let mut world = World::new("pod");
+    world.put(pod("w1", 1));
+    for _ in 0..2 {
+        for origin in
+            ["|c:id-w1", "|c:ci-id-w1", "|e:it-false,cn-app,pu-uid-w1", "|c:x|e:pu-uid-w1"]
+        {
+            world.send(None, &format!("a:1|c|#k:v{origin}"));
+            world.send(None, &format!("b:1|c{origin}"));
+        }
+        world.send(None, "a:1|c|#k:v|c:stranger");
+        world.send(None, "a:1|c|#k:v|c:");
+        world.send(None, "a:1|c|@0.5|#k:v|c:id-w1|e:pu-uid-w1|T1656581400");
+    }
+    let series = world.series();
+    assert_eq!(series, ["a{k=\"v\",pod=\"w1\"} 12", "a{k=\"v\"} 2", "b{pod=\"w1\"} 8"]);
+    assert_eq!(
+        world.outcomes(),
+        ["container_id 10", "external_data 8", "no_origin 2", "unknown_container 2"]
+    );
+}
+
+#[test]
+fn an_address_outranks_the_origin_in_the_line() {
+    let mut world = World::new("pod");
+    world.put(pod("w1", 1));
+    world.put(pod("w2", 2));
+    world.put(Pod { addresses: Box::default(), ..pod("agent", 0) });
+    world.put(Pod { node_address: Some([10, 8, 8, 8].into()), ..pod("far", 4) });
+    for _ in 0..2 {
+        world.send(Some(1), "a:1|c|#k:v|c:id-w1");
+        world.send(Some(1), "a:1|c|#k:v|c:id-w2");
+        world.send(Some(1), "a:1|c|#k:v|c:unknown");
+        // The address of a node says that a pod of the node may have sent it.
+        for origin in ["", "|c:id-agent", "|c:id-far"] {
+            let line = format!("b:1|c|#k:v{origin}");
+            world.offline.datagrams([(Some([10, 9, 9, 9].into()), line.as_bytes())]);
+        }
+    }
+    assert_eq!(
+        world.series(),
+        ["a{k=\"v\",pod=\"w1\"} 6", "b{k=\"v\",pod=\"agent\"} 2", "b{k=\"v\"} 4"]
+    );
+    assert_eq!(
+        world.outcomes(),
+        ["address 6", "container_id 2", "address 2", "node_address 2", "host_network 4"]
+    );
+}
+
+/// A label of the line or of the rule with the same name is kept under another name.
+#[test]
+fn labels_of_the_sender_win() {
+    let mapping = "mappings:\n- {match: m.*, name: m, labels: {workload: $1, x: y}}\n";
+    let mut world = World::with("workload", mapping, Budget::default());
+    world.put(pod("w1", 1));
+    for _ in 0..2 {
+        world.send(Some(1), "a:1|c|#namespace:mine,pod:p");
+        world.send(Some(1), "b:1|c|#namespace:mine,exported_namespace:other");
+        world.send(Some(1), "m.z:1|c|#workload:mine");
+        world.send(None, "a:1|c|#namespace:mine");
+    }
+    assert_eq!(
+        world.series(),
+        [
+            format!(
+                "a{{exported_namespace=\"mine\",{},pod=\"p\",workload=\"w\",workload_type=\"deployment\"}} 2",
+                "namespace=\"shop\""
+            ),
+            "a{namespace=\"mine\"} 2".to_owned(),
+            format!("b{{exported_namespace=\"other\",{WEB}}} 2"),
+            format!("m{{exported_workload=\"z\",{WEB},x=\"y\"}} 2"),
+        ]
+    );
+}
+
+/// A pod that becomes known, changes or ends has an effect on cached lines at once.
+#[test]
+fn cached_lines_follow_their_pods() {
+    let mut world = World::new("pod");
+    world.send(Some(1), "a:1|c");
+    world.put(pod("w1", 1));
+    world.send(Some(1), "a:1|c");
+    world.send(Some(1), "a:1|c");
+    world.index.remove(0, "uid-w1");
+    world.put(pod("w2", 1));
+    world.send(Some(1), "a:1|c");
+    assert_eq!(world.series(), ["a 1", "a{pod=\"w1\"} 2", "a{pod=\"w2\"} 1"]);
+    world.clock.advance(Duration::from_secs(60));
+    world.offline.expire();
+    assert_eq!(world.series().len(), 3, "the last values are still scraped");
+    world.clock.advance(Duration::from_secs(60));
+    world.offline.expire();
+    assert_eq!(world.series(), ["a 1", "a{pod=\"w2\"} 1"]);
+    world.send(Some(1), "a:1|c");
+    assert_eq!(world.series(), ["a 1", "a{pod=\"w2\"} 2"]);
+}
+
+/// With labels of the workload, series end with its last pod, whatever their time to live is.
+#[test]
+fn series_end_with_the_last_pod_of_the_workload() {
+    let mapping = "defaults: {ttl: 1h}\n";
+    let mut world = World::with("workload", mapping, Budget::default());
+    world.put(pod("w1", 1));
+    world.put(pod("w2", 2));
+    world.send(Some(1), "a:1|c\nb:1|g\nc:1|ms");
+    world.index.remove(0, "uid-w1");
+    world.clock.advance(Duration::from_secs(120));
+    world.offline.expire();
+    assert_eq!(world.series().len(), 7, "{:?}", world.series());
+    world.index.remove(0, "uid-w2");
+    world.clock.advance(Duration::from_secs(120));
+    world.offline.expire();
+    assert_eq!(world.series(), Vec::<String>::new());
+}
+
+/// A value over budget is folded, and the folded series does not end with one of its pods.
+#[test]
+fn labels_of_senders_count_for_budgets() {
+    let budget = Budget {
+        mode: BudgetMode::Enforce,
+        values_per_label: 2,
+        fold_value: "other".to_owned(),
+        ..Budget::default()
+    };
+    let mut world = World::with("pod", "", budget);
+    for last in 1..6 {
+        world.put(pod(&format!("w{last}"), last));
+        world.send(Some(last), "a:1|c");
+        world.send(Some(last), "a:1|c");
+    }
+    let folded = "a{pod=\"other\"} 6";
+    assert_eq!(world.series(), [folded, "a{pod=\"w1\"} 2", "a{pod=\"w2\"} 2"]);
+    for last in 1..6 {
+        world.index.remove(0, &format!("uid-w{last}"));
+    }
+    world.clock.advance(Duration::from_secs(120));
+    world.offline.expire();
+    assert_eq!(world.series(), [folded]);
+}
+
+/// Invented origins cost bounded memory and do not disturb known senders.
+#[test]
+fn invented_origins_are_harmless() {
+    let mut world = World::new("pod");
+    world.put(pod("w1", 1));
+    for number in 0..40_000 {
+        world.send(None, &format!("a:1|c|#k:v|c:{number}"));
+    }
+    world.send(Some(1), &format!("a:1|c|#k:v|c:{}", "x".repeat(60_000)));
+    world.send(Some(1), "a:1|c|#k:v");
+    assert_eq!(world.series(), ["a{k=\"v\",pod=\"w1\"} 2", "a{k=\"v\"} 40000"]);
+}

@@ -1,0 +1,357 @@
+//! The pods that sent lines, resolved once for each peer and stated origin until a pod changes.
+//!
+//! Socket credentials outrank the source address, which outranks the origin that a line states. An origin that contradicts
+//! one of the others is rejected.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use foldhash::quality::RandomState;
+
+use crate::pods::{Cgroup, Claim, ContainerClaim, Found, Missing, PodIndex, SenderLabels};
+use crate::statsd::metrics::{RejectedClaim, SenderOutcome};
+
+/// The maximum number of resolved senders. Stated origins can be invented.
+const MAX_SENDERS: usize = 16_384;
+/// The maximum length of the sections that state an origin. Longer ones state none.
+const MAX_ORIGIN: usize = 512;
+
+/// The time for which the ID of a process is taken for the same process.
+const PROCESS_LIFETIME: Duration = Duration::from_secs(1);
+
+/// The peer that a line came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Peer {
+    /// Unknown.
+    #[default]
+    Unknown,
+    /// An address.
+    Address(IpAddr),
+    /// A process that sent to the Unix socket.
+    Process(u32),
+    /// Another replica, which states the UID of the pod.
+    Replica,
+}
+
+/// A resolved sender.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    /// The labels of its lines.
+    pub(crate) labels: Option<Arc<SenderLabels>>,
+    /// The UID of the pod.
+    pub(crate) uid: Option<Arc<str>>,
+    pub(crate) outcome: SenderOutcome,
+    pub(crate) rejected: Option<RejectedClaim>,
+    /// Distinguishes keys of lines with other labels.
+    salt: u64,
+}
+
+impl Sender {
+    /// Resolves a sender.
+    pub(crate) fn resolve(index: &PodIndex, peer: Peer, origin: &[u8]) -> Self {
+        let (mut rejected, mut claimed) = (None, None);
+        let proven = match peer {
+            Peer::Unknown => Err(SenderOutcome::NoOrigin),
+            Peer::Address(address) => by_address(index, address),
+            Peer::Process(process) => by_process(index, process),
+            Peer::Replica => {
+                let uid = std::str::from_utf8(origin).unwrap_or_default();
+                return match index.by_uid(uid) {
+                    Ok(found) => Self::of(found, SenderOutcome::Replica, None),
+                    Err(_) if uid.is_empty() => Self::unknown(SenderOutcome::NoOrigin, None),
+                    Err(missing) => {
+                        Self::unknown(outcome(missing, SenderOutcome::UnknownPod), None)
+                    }
+                };
+            }
+        };
+        if origin.len() <= MAX_ORIGIN {
+            claimed = by_claim(index, &Claim::parse(origin));
+        }
+        match (proven, claimed) {
+            (Ok((found, by)), Some(Ok((claimed, _)))) if claimed.pod.uid != found.pod.uid => {
+                rejected = Some(match by {
+                    SenderOutcome::Credentials => RejectedClaim::Credentials,
+                    _ => RejectedClaim::Address,
+                });
+                Self::of(found, by, rejected)
+            }
+            (Ok((found, by)), _) => Self::of(found, by, rejected),
+            (Err(SenderOutcome::HostNetwork), Some(Ok((claimed, _))))
+                if claimed.pod.node_address.map(Peer::Address) != Some(peer) =>
+            {
+                Self::unknown(SenderOutcome::HostNetwork, Some(RejectedClaim::NodeAddress))
+            }
+            (Err(_), Some(Ok((claimed, by)))) => Self::of(claimed, by, None),
+            (Err(SenderOutcome::UnknownAddress | SenderOutcome::NoOrigin), Some(Err(cause))) => {
+                Self::unknown(cause, None)
+            }
+            (Err(cause), _) => Self::unknown(cause, None),
+        }
+    }
+
+    fn of(found: Found, by: SenderOutcome, rejected: Option<RejectedClaim>) -> Self {
+        let outcome = if found.labels.is_some() { by } else { SenderOutcome::NoWorkload };
+        let uid = Some(Arc::clone(&found.pod.uid));
+        Self { labels: found.labels, uid, outcome, rejected, salt: 0 }
+    }
+
+    fn unknown(outcome: SenderOutcome, rejected: Option<RejectedClaim>) -> Self {
+        Self { labels: None, uid: None, outcome, rejected, salt: 0 }
+    }
+}
+
+/// Returns the cause for which no pod is found, given the one for an unknown key.
+fn outcome(missing: Missing, unknown: SenderOutcome) -> SenderOutcome {
+    match missing {
+        Missing::NotSynced => SenderOutcome::NotSynced,
+        Missing::Unknown => unknown,
+        Missing::Ended => SenderOutcome::Ended,
+        Missing::HostNetwork => SenderOutcome::HostNetwork,
+    }
+}
+
+fn by_address(index: &PodIndex, address: IpAddr) -> Result<(Found, SenderOutcome), SenderOutcome> {
+    match index.by_address(address) {
+        Ok(found) => Ok((found, SenderOutcome::Address)),
+        Err(missing) => Err(outcome(missing, SenderOutcome::UnknownAddress)),
+    }
+}
+
+fn by_process(index: &PodIndex, process: u32) -> Result<(Found, SenderOutcome), SenderOutcome> {
+    let cgroup = Cgroup::of_process(process).map_err(|_| SenderOutcome::HiddenProcess)?;
+    match index.by_cgroup(&cgroup) {
+        None => Err(SenderOutcome::HostProcess),
+        Some(Ok(found)) => Ok((found, SenderOutcome::Credentials)),
+        Some(Err(missing)) => Err(outcome(missing, SenderOutcome::UnknownContainer)),
+    }
+}
+
+/// Returns the pod of a stated origin, or the cause for which there is none; `None` if none is stated.
+fn by_claim(
+    index: &PodIndex,
+    claim: &Claim<'_>,
+) -> Option<Result<(Found, SenderOutcome), SenderOutcome>> {
+    let by_container = claim.container.map(|container| match container {
+        ContainerClaim::Id(id) => index.by_container(id),
+        ContainerClaim::Inode(inode) => index.by_inode(inode),
+    });
+    let by_uid = || Some((index.by_uid(claim.pod_uid?), SenderOutcome::ExternalData));
+    let result = match by_container {
+        Some(Ok(found)) => (Ok(found), SenderOutcome::ContainerId),
+        Some(missing) => by_uid().unwrap_or((missing, SenderOutcome::ContainerId)),
+        None => by_uid()?,
+    };
+    let (found, by) = result;
+    let unknown = SenderOutcome::UnknownContainer;
+    Some(found.map(|found| (found, by)).map_err(|missing| outcome(missing, unknown)))
+}
+
+/// The number of peers that are found without hashing.
+const SLOTS: usize = 256;
+
+/// A peer, the sender of its lines that state no origin, and that of the last origin.
+#[derive(Debug, Default)]
+struct Slot {
+    is_used: bool,
+    peer: Peer,
+    sender: usize,
+    origin: Vec<u8>,
+    origin_sender: usize,
+}
+
+/// Returns the slot of a peer.
+#[inline]
+fn slot_of(peer: Peer) -> usize {
+    let number = match peer {
+        Peer::Unknown | Peer::Replica => 0,
+        Peer::Process(process) => process,
+        Peer::Address(IpAddr::V4(address)) => u32::from(address),
+        Peer::Address(IpAddr::V6(address)) => {
+            let bits = u128::from(address);
+            (bits ^ bits >> 32 ^ bits >> 64) as u32
+        }
+    };
+    // Multiplicative hashing: the highest bits of the product depend on all bits of the number.
+    (number.wrapping_mul(0x9e37_79b1) >> 24) as usize
+}
+
+/// The resolved senders of one ingest thread.
+#[derive(Debug)]
+pub(super) struct SenderCache {
+    index: Arc<PodIndex>,
+    /// The generation of the index that the senders are from.
+    generation: u64,
+    /// The time at which the first of them was found by its process.
+    processes_since: Option<Instant>,
+    hasher: RandomState,
+    senders: Vec<Sender>,
+    by_peer: HashMap<Peer, usize, RandomState>,
+    /// By the number of the sender without a stated origin, followed by the origin.
+    by_origin: HashMap<Box<[u8]>, usize, RandomState>,
+    slots: Box<[Slot]>,
+    /// The slot of the current peer.
+    slot: usize,
+    /// The sender of the current line.
+    current: usize,
+    scratch: Vec<u8>,
+}
+
+impl SenderCache {
+    pub(super) fn new(index: &Arc<PodIndex>) -> Self {
+        let mut cache = Self {
+            index: Arc::clone(index),
+            generation: index.generation(),
+            processes_since: None,
+            hasher: RandomState::default(),
+            senders: Vec::new(),
+            by_peer: HashMap::default(),
+            by_origin: HashMap::default(),
+            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            slot: 0,
+            current: 0,
+            scratch: Vec::new(),
+        };
+        cache.set_peer(Peer::Unknown);
+        cache
+    }
+
+    /// Begins a batch: forgets all senders if a pod has changed, or if the ID of a process may belong to another one.
+    pub(super) fn begin(&mut self) {
+        let is_old = self.processes_since.is_some_and(|since| since.elapsed() > PROCESS_LIFETIME);
+        let generation = self.index.generation();
+        if is_old || generation != self.generation {
+            self.generation = generation;
+            self.forget();
+        }
+    }
+
+    /// Forgets all senders and resolves the current peer again.
+    fn forget(&mut self) {
+        let peer = self.slots.get(self.slot).map_or(Peer::Unknown, |slot| slot.peer);
+        self.clear();
+        self.set_peer(peer);
+    }
+
+    fn clear(&mut self) {
+        self.processes_since = None;
+        self.senders.clear();
+        self.by_peer.clear();
+        self.by_origin.clear();
+        self.slots.iter_mut().for_each(|slot| slot.is_used = false);
+    }
+
+    /// Sets the peer of the following lines.
+    #[inline]
+    pub(super) fn set_peer(&mut self, peer: Peer) {
+        self.slot = slot_of(peer);
+        match self.slots.get(self.slot) {
+            Some(slot) if slot.peer == peer && slot.is_used => self.current = slot.sender,
+            _ => self.find_peer(peer),
+        }
+    }
+
+    fn find_peer(&mut self, peer: Peer) {
+        if self.senders.len() >= MAX_SENDERS {
+            self.clear();
+        }
+        let sender = match self.by_peer.get(&peer) {
+            Some(sender) => *sender,
+            None => {
+                let sender = self.add(peer, b"");
+                self.by_peer.insert(peer, sender);
+                sender
+            }
+        };
+        self.use_slot(peer, sender);
+    }
+
+    fn use_slot(&mut self, peer: Peer, sender: usize) {
+        self.slot = slot_of(peer);
+        self.current = sender;
+        if let Some(slot) = self.slots.get_mut(self.slot) {
+            (slot.is_used, slot.peer) = (true, peer);
+            (slot.sender, slot.origin_sender) = (sender, sender);
+            slot.origin.clear();
+        }
+    }
+
+    /// Sets the sections of the current line that state its origin.
+    #[inline]
+    pub(super) fn set_origin(&mut self, origin: &[u8]) {
+        let Some(slot) = self.slots.get(self.slot) else { return };
+        self.current = if origin.is_empty() {
+            slot.sender
+        } else if origin == slot.origin {
+            slot.origin_sender
+        } else {
+            return self.find_origin(origin);
+        };
+    }
+
+    fn find_origin(&mut self, origin: &[u8]) {
+        if self.senders.len() >= MAX_SENDERS {
+            self.forget();
+        }
+        let Some(&Slot { peer, sender, .. }) = self.slots.get(self.slot) else { return };
+        self.current = sender;
+        // Another replica has resolved the origin.
+        if peer == Peer::Replica {
+            return;
+        }
+        let origin = origin.get(..=MAX_ORIGIN).unwrap_or(origin);
+        self.current = self.by_origin(peer, sender, origin);
+        if let Some(slot) = self.slots.get_mut(self.slot) {
+            slot.origin.clear();
+            slot.origin.extend_from_slice(origin);
+            slot.origin_sender = self.current;
+        }
+    }
+
+    fn by_origin(&mut self, peer: Peer, without: usize, origin: &[u8]) -> usize {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&without.to_ne_bytes());
+        self.scratch.extend_from_slice(origin);
+        if let Some(sender) = self.by_origin.get(self.scratch.as_slice()) {
+            return *sender;
+        }
+        let sender = self.add(peer, origin);
+        self.by_origin.insert(self.scratch.as_slice().into(), sender);
+        sender
+    }
+
+    /// Sets the UID of the pod that sent the following lines to another replica.
+    pub(super) fn set_pod(&mut self, uid: &[u8]) {
+        if self.senders.len() >= MAX_SENDERS {
+            self.forget();
+        }
+        let uid = uid.get(..=MAX_ORIGIN).unwrap_or(uid);
+        let sender = self.by_origin(Peer::Replica, usize::MAX, uid);
+        self.use_slot(Peer::Replica, sender);
+    }
+
+    fn add(&mut self, peer: Peer, origin: &[u8]) -> usize {
+        if matches!(peer, Peer::Process(_)) {
+            self.processes_since.get_or_insert_with(Instant::now);
+        }
+        let mut sender = Sender::resolve(&self.index, peer, origin);
+        sender.salt = sender.labels.as_ref().map_or(0, |labels| self.hasher.hash_one(labels.id));
+        self.senders.push(sender);
+        self.senders.len() - 1
+    }
+
+    /// Returns the sender of the current line.
+    #[inline]
+    pub(super) fn current(&self) -> Option<&Sender> {
+        self.senders.get(self.current)
+    }
+
+    /// Returns the salt for keys of the current line.
+    #[inline]
+    pub(super) fn salt(&self) -> u64 {
+        self.current().map_or(0, |sender| sender.salt)
+    }
+}
