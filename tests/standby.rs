@@ -668,7 +668,7 @@ fn lines_keep_their_senders_on_other_replicas() {
         "--statsd.listen-tcp=",
     ];
     let (replicas, _ports) = pair("kstatd", &flags);
-    replicas.each_ref().map(Replica::synced);
+    replicas.iter().for_each(Replica::synced);
     let text = get(replicas[0].main, "/metrics/kubernetes").text();
     let is_deployed = |line: &&str| {
         line.starts_with("kube_pod_info{")

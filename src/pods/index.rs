@@ -58,7 +58,7 @@ pub struct SenderLabels {
     /// A number that is never used for other labels.
     pub id: u64,
     /// Names and values, sorted by name.
-    pub pairs: Box<[(PodLabel, Box<str>)]>,
+    pub pairs: LabelPairs,
 }
 
 impl SenderLabels {
@@ -104,6 +104,9 @@ struct Entry {
     ended: Option<Duration>,
 }
 
+/// Label names with their values.
+pub(crate) type LabelPairs = Box<[(PodLabel, Box<str>)]>;
+
 /// Labels in use, and the number of pods that have them.
 struct UsedLabels {
     labels: Arc<SenderLabels>,
@@ -117,7 +120,7 @@ struct State {
     by_container: HashMap<Box<str>, Arc<str>>,
     /// The addresses of nodes, with the number of pods on each.
     nodes: HashMap<IpAddr, usize>,
-    labels: HashMap<Box<[(PodLabel, Box<str>)]>, UsedLabels>,
+    labels: HashMap<LabelPairs, UsedLabels>,
     next_labels: u64,
     /// Labels whose last pod has been unlinked, possibly to be linked again.
     released: Vec<Arc<SenderLabels>>,
