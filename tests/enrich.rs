@@ -203,6 +203,7 @@ fn lines_are_kept_while_pods_cannot_be_listed() {
     let pod = pods.iter().find(is_deployment).expect("a Deployment").clone();
     drop(reference);
     cluster.double.refuse("pods", Some(403));
+    cluster.double.refuse("replicasets", Some(403));
     let program = Running::unready(&cluster, &["--statsd.enrich=workload"]);
     let status = |part: &str| {
         until(part, || {
@@ -215,7 +216,6 @@ fn lines_are_kept_while_pods_cannot_be_listed() {
     let unknown = "kstatd_statsd_unknown_sender_lines_total";
     until("not synced", || (program.own(unknown, "not_synced") == 1.0).then_some(()));
     assert_eq!(program.series("/metrics/statsd", "a"), [(Labels::new(), 1.0)]);
-    cluster.double.refuse("replicasets", Some(403));
     cluster.double.refuse("pods", None);
     until("the pods", || {
         program.udp(pod.address, "b:1|c");

@@ -30,6 +30,14 @@ impl<'a> ObservedObject<'a> {
     }
 }
 
+impl<'a> Metadata<'a> {
+    /// Returns the owner that controls the object, or its first owner.
+    pub(super) fn controller(&self) -> Option<&OwnerReference<'a>> {
+        let owners = &self.owner_references;
+        owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first())
+    }
+}
+
 view! {
     /// The fields of a Pod that observers read.
     pub struct Pod<'a> {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::cgroup::{Cgroup, CgroupInodes};
+use super::pod::Pod;
 use super::selection::{PodLabel, Selection};
 
 /// The time after its end for which a pod is still found.
@@ -18,39 +19,8 @@ pub(super) const LAST_LINES: Duration = Duration::from_secs(5);
 /// The time after which an ended pod is forgotten. Longer than most scrape intervals.
 pub(super) const LINGER: Duration = Duration::from_secs(90);
 
-/// A workload that a pod belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodWorkload {
-    /// The name.
-    pub name: Box<str>,
-    /// The kind in lower case.
-    pub kind: Box<str>,
-}
-
-/// A pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pod {
-    /// The UID.
-    pub uid: Arc<str>,
-    /// The namespace.
-    pub namespace: Arc<str>,
-    /// The name.
-    pub name: Box<str>,
-    /// The name of the node.
-    pub node: Arc<str>,
-    /// The workload, if it is known.
-    pub workload: Option<PodWorkload>,
-    /// The addresses that only this pod has; none for a pod in the host network.
-    pub addresses: Box<[IpAddr]>,
-    /// The address of the node, which all pods in its host network share.
-    pub node_address: Option<IpAddr>,
-    /// The IDs of the containers.
-    pub containers: Box<[Box<str>]>,
-    /// The time of the start in Unix seconds, as the node reports it.
-    pub started: Option<i64>,
-    /// True if all containers have ended for good.
-    pub is_finished: bool,
-}
+/// Names and values of labels, sorted by name.
+pub type LabelPairs = Box<[(PodLabel, Box<str>)]>;
 
 /// The labels that lines of a pod get. Pods with equal labels share them.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,9 +73,6 @@ struct Entry {
     /// The time of its end.
     ended: Option<Duration>,
 }
-
-/// Label names with their values.
-pub(crate) type LabelPairs = Box<[(PodLabel, Box<str>)]>;
 
 /// Labels in use, and the number of pods that have them.
 struct UsedLabels {
@@ -200,13 +167,14 @@ impl PodIndex {
         self.next_writer.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Adds or changes a pod.
-    pub fn put(&self, writer: u64, pod: Pod) {
+    /// Adds or changes a pod. Its workload stays known while its owners are not, as during a change of the configuration.
+    pub fn put(&self, writer: u64, mut pod: Pod) {
         let now = (self.clock)();
         let mut state = self.lock();
         let old = state.pods.remove(&pod.uid);
         let mut ended = None;
         if let Some(old) = old {
+            pod.workload = pod.workload.or_else(|| old.pod.workload.clone());
             if *old.pod == pod && old.ended.is_some() == pod.is_finished {
                 state.pods.insert(Arc::clone(&pod.uid), Entry { writer, ..old });
                 return;

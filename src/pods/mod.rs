@@ -3,6 +3,7 @@
 mod cgroup;
 mod claim;
 mod index;
+mod pod;
 mod selection;
 
 #[cfg(test)]
@@ -10,5 +11,6 @@ mod tests;
 
 pub use cgroup::{Cgroup, CgroupInodes};
 pub use claim::{Claim, ContainerClaim};
-pub use index::{Found, Lookup, Missing, Pod, PodIndex, PodWorkload, SenderLabels};
+pub use index::{Found, Lookup, Missing, PodIndex, SenderLabels};
+pub use pod::{Pod, PodWorkload};
 pub use selection::{PodLabel, Selection};

@@ -1,6 +1,6 @@
 //! The labels that lines get from the pod that sent them.
 
-use super::index::Pod;
+use super::pod::Pod;
 
 /// A label that describes a pod. The order is that of the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

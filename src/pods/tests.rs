@@ -150,8 +150,12 @@ fn labels_are_shared_and_stay_while_any_pod_has_them() {
     assert_eq!(world.pass(LAST_LINES + LINGER), NONE);
     assert_eq!(world.labels("uid-c"), 1);
     world.put(Pod { workload: None, ..pod("c", 3, 30) });
-    assert!(world.index.by_uid("uid-c").expect("known").labels.is_none());
-    assert_eq!(world.index.advance().0, [1]);
+    assert_eq!(world.labels("uid-c"), 1, "its owners are not known for a while");
+    let other = PodWorkload { name: "other".into(), kind: "deployment".into() };
+    world.put(Pod { workload: Some(other), ..pod("c", 3, 30) });
+    assert_eq!((world.labels("uid-c"), world.index.advance().0), (2, vec![1]));
+    world.put(Pod { workload: None, ..pod("d", 4, 30) });
+    assert!(world.index.by_uid("uid-d").expect("known").labels.is_none());
 }
 
 #[test]

@@ -28,10 +28,10 @@ mod shared;
 mod tests;
 
 use apply::{Applier, Change, Route, Target};
-pub(crate) use apply::{Mapping, new_series, render_labels};
+pub(crate) use apply::{new_series, render_labels};
 pub(crate) use enriched::enriched;
 pub(crate) use sender_cache::{Peer, Sender};
-pub(crate) use shared::{LoadedMapping, Shared};
+pub(crate) use shared::{LoadedMapping, Mapping, Shared};
 use shared::{Op, UpdatePlan};
 
 /// The ingest state of one receiving thread.

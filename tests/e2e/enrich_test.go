@@ -51,7 +51,7 @@ func TestSendersOfPods(t *testing.T) {
 	id := func(name string) string { return strings.ReplaceAll(fmt.Sprintf("%-64s", name), " ", "0") }
 	pod := func(name, owners, address, started string) {
 		o := cluster.Create("pods", harness.Object(t, fmt.Sprintf(
-			"{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: shop, ownerReferences: %s}, spec: {nodeName: n, containers: [{name: c, image: i}]}}", name, owners)))
+			"{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: shop, ownerReferences: %s}, spec: {nodeName: node-1, containers: [{name: c, image: i}]}}", name, owners)))
 		cluster.Patch("pods", o, map[string]any{"status": map[string]any{
 			"phase": "Running", "podIP": address, "podIPs": []any{map[string]any{"ip": address}}, "hostIP": "127.0.7.1", "startTime": started,
 			"containerStatuses": []any{map[string]any{"name": "c", "image": "i", "imageID": "i", "ready": true, "restartCount": 0,

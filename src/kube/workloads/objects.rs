@@ -102,17 +102,11 @@ pub(super) struct OwnerFacts {
     pub(super) desired: Option<i64>,
 }
 
-/// Returns the owner that controls an object, or its first owner.
-pub(super) fn controller<'m, 'a>(metadata: &'m Metadata<'a>) -> Option<&'m OwnerReference<'a>> {
-    let owners = &metadata.owner_references;
-    owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first())
-}
-
 /// Returns the UID of a pod and the facts about it.
 pub(super) fn pod_facts(Pod { metadata, spec, status, .. }: &Pod<'_>) -> (Uid, PodFacts) {
     let (namespace, name, uid) = (&*metadata.namespace, &*metadata.name, &*metadata.uid);
     let by_itself = |kind| PodOwner::Workload(Workload::new(namespace, kind, name, uid));
-    let owner = match controller(metadata) {
+    let owner = match metadata.controller() {
         None => by_itself("barepod"),
         Some(owner) => match (&*owner.kind, owner.api_version.split_once('/')) {
             ("Node", None) => by_itself("staticpod"),
@@ -192,7 +186,7 @@ pub(super) fn owner_facts(
 ) -> (Uid, OwnerFacts) {
     let (namespace, uid) = (&*metadata.namespace, &*metadata.uid);
     // Only these two are links of a chain; owners of the others, such as operators, are not workloads.
-    let owner = controller(metadata).filter(|_| matches!(kind, "ReplicaSet" | "Job"));
+    let owner = metadata.controller().filter(|_| matches!(kind, "ReplicaSet" | "Job"));
     let itself = || Workload::new(namespace, &kind.to_lowercase(), &metadata.name, uid);
     let workload = owner.map_or_else(itself, |owner| Workload::of_owner(namespace, owner));
     let facts = OwnerFacts { workload, is_workload: owner.is_none(), desired };

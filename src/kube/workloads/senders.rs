@@ -1,11 +1,9 @@
 //! The facts by which a pod is recognised as the sender of StatsD lines, for the [`PodIndex`](crate::pods::PodIndex).
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use super::objects::{PodFacts, Workload, controller};
 use crate::kube::observed::{ContainerStatus, ObservedObject, Pod};
-use crate::pods::{self, PodWorkload};
+use crate::pods::PodWorkload;
 use crate::resources::scalars::Time;
 use crate::wire::view::{Map, decode, view};
 
@@ -24,13 +22,13 @@ view! {
 /// The facts about a pod as a sender.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SenderFacts {
-    addresses: Box<[IpAddr]>,
-    node_address: Option<IpAddr>,
-    containers: Box<[Box<str>]>,
-    started: Option<i64>,
-    is_finished: bool,
+    pub(super) addresses: Box<[IpAddr]>,
+    pub(super) node_address: Option<IpAddr>,
+    pub(super) containers: Box<[Box<str>]>,
+    pub(super) started: Option<i64>,
+    pub(super) is_finished: bool,
     /// The workload that the names of a ReplicaSet or Job imply, for a process that does not watch these.
-    implied: Option<PodWorkload>,
+    pub(super) implied: Option<PodWorkload>,
 }
 
 /// Returns the facts about a pod as a sender; `None` if it is malformed.
@@ -58,7 +56,7 @@ pub(super) fn sender_facts(object: &ObservedObject<'_>) -> Option<SenderFacts> {
 /// Returns the workload that the name of a ReplicaSet or Job implies: their controllers append a hash, which the pod has as
 /// a label, or the scheduled minute.
 fn implied_workload(pod: &Pod<'_>, labels: &Map<'_>) -> Option<PodWorkload> {
-    let owner = controller(&pod.metadata)?;
+    let owner = pod.metadata.controller()?;
     let (base, suffix) = owner.name.rsplit_once('-').unwrap_or((&owner.name, ""));
     let is_hash = |label| labels.get(label).is_some_and(|hash| &**hash == suffix);
     let is_minute = suffix.len() >= 8 && suffix.bytes().all(|byte| byte.is_ascii_digit());
@@ -73,37 +71,10 @@ fn implied_workload(pod: &Pod<'_>, labels: &Map<'_>) -> Option<PodWorkload> {
     Some(PodWorkload { name: name.into(), kind: kind.into() })
 }
 
-impl SenderFacts {
-    /// Returns the pod for the index. `implies_workload` states whether a workload that is not known is taken from names.
-    pub(super) fn pod(
-        &self,
-        uid: &[u8],
-        pod: &PodFacts,
-        workload: Option<&Workload>,
-        implies_workload: bool,
-    ) -> pods::Pod {
-        let known = workload.map(|workload| PodWorkload {
-            name: workload.id.name.clone(),
-            kind: workload.id.kind.clone(),
-        });
-        let implied = || self.implied.clone().filter(|_| implies_workload);
-        pods::Pod {
-            uid: String::from_utf8_lossy(uid).into(),
-            namespace: Arc::clone(&pod.namespace),
-            name: pod.name.clone(),
-            node: Arc::clone(&pod.node),
-            workload: known.or_else(implied),
-            addresses: self.addresses.clone(),
-            node_address: self.node_address,
-            containers: self.containers.clone(),
-            started: self.started,
-            is_finished: self.is_finished,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::cache::Catalog;
     use crate::kube::observer::ObjectObserver;

@@ -12,7 +12,7 @@ use super::tally::{Contribution, Tally};
 use crate::cache::{Rendered, Schema, Store};
 use crate::exposition::budget::{Action, Limit};
 use crate::kube::shard::{Ownership, Shard};
-use crate::pods::PodIndex;
+use crate::pods::{Pod, PodIndex, PodWorkload};
 use crate::telemetry::KubeMetrics;
 
 /// A pod or owner. More than one list/watch may have it while a configuration is applied.
@@ -143,9 +143,25 @@ impl State {
 
     /// Enters a pod into the index of senders.
     fn publish_sender(&self, uid: &Uid, pod: &PodFacts, workload: Option<&Workload>) {
-        if let (Some((index, writer)), Some(sender)) = (&self.senders, &pod.sender) {
-            index.put(*writer, sender.pod(uid, pod, workload, self.options.is_partial));
-        }
+        let (Some((index, writer)), Some(sender)) = (&self.senders, &pod.sender) else { return };
+        let known = workload.map(|workload| PodWorkload {
+            name: workload.id.name.clone(),
+            kind: workload.id.kind.clone(),
+        });
+        let implied = || sender.implied.clone().filter(|_| self.options.is_partial);
+        let sender = Pod {
+            uid: String::from_utf8_lossy(uid).into(),
+            namespace: Arc::clone(&pod.namespace),
+            name: pod.name.clone(),
+            node: Arc::clone(&pod.node),
+            workload: known.or_else(implied),
+            addresses: sender.addresses.clone(),
+            node_address: sender.node_address,
+            containers: sender.containers.clone(),
+            started: sender.started,
+            is_finished: sender.is_finished,
+        };
+        index.put(*writer, sender);
     }
 
     /// Removes a pod from one list/watch.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::enriched::enriched;
 use super::sender_cache::SenderCache;
-use super::shared::{LoadedMapping, Op, Shared, UpdatePlan};
+use super::shared::{LoadedMapping, Mapping, Op, Shared, UpdatePlan};
 use crate::exposition::budget::RuleBudget;
 use crate::exposition::labels;
 use crate::mapper::name;
-use crate::mapper::{self, Action, DEFAULT_HELP, Mapped, Mapper, MetricType, ObserverType, Rule};
+use crate::mapper::{self, Action, DEFAULT_HELP, Mapper, MetricType, ObserverType, Rule};
 use crate::statsd::clock::{Moment, ticks};
 use crate::statsd::line::{Event, EventKind, Label};
 use crate::statsd::metrics::{Count, EventType, Listener, SampleOutcome, Tally, rule_number};
@@ -24,28 +24,6 @@ use crate::statsd::series::registry::{Aggregation, NewSeries, Registry, Rejectio
 use crate::statsd::series::senders::Origin;
 use crate::statsd::series::tree::Key;
 use crate::util::work_counter;
-
-/// The result of mapping a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mapping {
-    /// The index of the rule; `None` if none matched.
-    pub(crate) rule: Option<usize>,
-    /// The escaped metric name.
-    pub(crate) name: Box<str>,
-    /// The labels set by the rule, sorted by name.
-    pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
-}
-
-impl Mapping {
-    /// Copies the result of the mapper.
-    pub(crate) fn of(mapped: &Mapped<'_>) -> Self {
-        Self {
-            rule: Some(mapped.rule.index),
-            name: mapped.name.into(),
-            labels: mapped.labels().map(|(name, value)| (name.into(), value.into())).collect(),
-        }
-    }
-}
 
 /// A change of one series.
 #[derive(Clone, Copy, Debug)]

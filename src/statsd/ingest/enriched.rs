@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::apply::Mapping;
+use super::shared::Mapping;
 use crate::pods::SenderLabels;
 use crate::statsd::line::Label;
 

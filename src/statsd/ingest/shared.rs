@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::mapper::{Mapper, Rule};
+use crate::mapper::{Mapped, Mapper, Rule};
 use crate::pods::PodIndex;
 use crate::statsd::datagram_senders::DatagramSenders;
 use crate::statsd::line::ParserFlags;
@@ -13,6 +13,28 @@ use crate::statsd::metrics::{EventType, Metrics, RuleHits};
 use crate::statsd::mirror::Mirror;
 use crate::statsd::relay::Relay;
 use crate::statsd::series::registry::Registry;
+
+/// The result of mapping a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    /// The index of the rule; `None` if none matched.
+    pub(crate) rule: Option<usize>,
+    /// The escaped metric name.
+    pub(crate) name: Box<str>,
+    /// The labels set by the rule, sorted by name.
+    pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
+}
+
+impl Mapping {
+    /// Copies the result of the mapper.
+    pub(crate) fn of(mapped: &Mapped<'_>) -> Self {
+        Self {
+            rule: Some(mapped.rule.index),
+            name: mapped.name.into(),
+            labels: mapped.labels().map(|(name, value)| (name.into(), value.into())).collect(),
+        }
+    }
+}
 
 /// A mapping in use.
 #[derive(Debug)]
