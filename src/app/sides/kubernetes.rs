@@ -538,7 +538,7 @@ mod tests {
         let mut args = RunArgs::default();
         (args.listen, args.telemetry_listen) = (":1".to_owned(), ":2".to_owned());
         args.kube.0.apiserver = "http://127.0.0.1:1".to_owned();
-        args.kube.0.resources.insert("pods".to_owned());
+        args.kube.0.resources.insert("configmaps".to_owned());
         let config = config::kstatd(&args, Load::First, |_| true).expect("a configuration");
         let metrics = KubeMetrics::default();
         let names = Arc::default();
@@ -557,7 +557,7 @@ mod tests {
     async fn unlistable_kinds_are_waited_for_up_to_30_s() {
         let (_config, mut side) = started().await;
         let source = side.source();
-        while !source.missing().iter().any(|kind| kind.starts_with("pods: ")) {
+        while !source.missing().iter().any(|kind| kind.starts_with("configmaps: ")) {
             let _ = tokio::time::timeout(Duration::from_millis(10), side.next_event()).await;
         }
         tokio::time::pause();

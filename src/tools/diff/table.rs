@@ -360,6 +360,10 @@ impl Table {
     fn series(&mut self, text: &str, family: u32, part: SampleKind) -> &mut Series {
         let number = self.series.get_index_of(text).unwrap_or_else(|| {
             let series = Series { family, part, ..Series::default() };
+            if self.series.len() == self.series.capacity() {
+                // In small steps, because a large exposition decides the memory of the command.
+                self.series.reserve_exact(self.series.len() / 8 + 1024);
+            }
             self.series.insert_full(text.into(), series).0
         });
         &mut self.series[number]
