@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use common::cluster::Cluster;
-use common::{Gate, Passage, Program, Reserved, get, until};
+use common::{Gate, NO_LINKS, Passage, Program, Reserved, get, until};
 
 const HERE: [&str; 4] = [
     "--listen=127.0.0.1:0",
@@ -75,7 +75,8 @@ fn refuse(stream: &TcpStream) -> Option<()> {
 fn metrics_are_503_until_every_kind_is_listed() {
     let cluster = Cluster::new(2_000);
     let gate = Gate::new(address(&cluster), Passage::Silent);
-    let (program, main) = kstatd(gate.address(), &["--resources=pods,nodes,services"]);
+    let flags = ["--resources=pods,nodes,services", NO_LINKS];
+    let (program, main) = kstatd(gate.address(), &flags);
     until("what is missing is known", || {
         let answer = get(main, "/metrics");
         assert_eq!(answer.status, 503);

@@ -5,7 +5,7 @@ mod common;
 use std::net::SocketAddr;
 
 use common::cluster::Cluster;
-use common::{Gate, Passage, Program, Response, get, until};
+use common::{Gate, NO_LINKS, Passage, Program, Response, get, until};
 
 /// Starts a program; returns its main and telemetry listeners.
 fn start(name: &str, server: SocketAddr, flags: &[&str]) -> (Program, SocketAddr, SocketAddr) {
@@ -43,7 +43,7 @@ fn answers(address: SocketAddr, path: &str, status: u16, text: &str) {
 fn verbose_health_has_a_check_for_each_kind() {
     let cluster = Cluster::new(50);
     let gate = Gate::new(cluster.double.address(), Passage::Silent);
-    let flags = [&STATSD[..], &["--resources=pods,nodes"]].concat();
+    let flags = [&STATSD[..], &["--resources=pods,nodes", NO_LINKS]].concat();
     let (_program, main, telemetry) = start("kstatd", gate.address(), &flags);
     let statsd = "[+]statsd/udp ok\n[+]statsd/tcp ok\n";
     let waiting = format!(
@@ -74,7 +74,8 @@ fn failing_kind_is_reported_and_can_be_excluded() {
     let cluster = Cluster::new(50);
     let gate = Gate::new(cluster.double.address(), Passage::Open);
     let flags =
-        [&STATSD[..], &["--resources=pods,nodes", "--namespaces=default,kube-system"]].concat();
+        [&STATSD[..], &["--resources=pods,nodes", NO_LINKS, "--namespaces=default,kube-system"]]
+            .concat();
     let (program, main, _) = start("kstatd", gate.address(), &flags);
     until("it is ready", || (get(main, "/readyz?verbose").status == 200).then_some(()));
     cluster.double.refuse("pods", Some(403));

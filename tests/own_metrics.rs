@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
 use common::cluster::Cluster;
-use common::{Gate, Passage, Program, get, until, valid_text};
+use common::{Gate, NO_LINKS, Passage, Program, get, until, valid_text};
 
 const HERE: [&str; 2] = ["--listen=127.0.0.1:0", "--telemetry-listen=127.0.0.1:0"];
 
@@ -122,7 +122,7 @@ fn namespaces_are_reported_separately_and_missing_ones_logged() {
     let cluster = Cluster::new(150);
     let kstatd = Kstatd::of(
         &cluster.double.url(),
-        &["--resources=pods,nodes", "--namespaces=default,kube-system,kube-sytem"],
+        &["--resources=pods,nodes", "--namespaces=default,kube-system,kube-sytem", NO_LINKS],
     );
     let line = kstatd.program.line(&["WARN", "Namespaces do not exist", "kube-sytem"]);
     assert!(!line.contains("default"), "{line}");
@@ -391,7 +391,7 @@ fn gauges_of_a_removed_kind_disappear() {
     let options = |resources: &str| write(&path, &format!("resources: {{{resources}}}\n"));
     options("pods: {}, nodes: {}");
     let flag = format!("--config={}", path.display());
-    let kstatd = Kstatd::of(&cluster.double.url(), &[&flag]);
+    let kstatd = Kstatd::of(&cluster.double.url(), &[&flag, NO_LINKS]);
     kstatd.has("kstatd_ready", 1.0);
     let kinds = || {
         let own = kstatd.own();

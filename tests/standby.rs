@@ -630,7 +630,8 @@ fn replicas_with_users_and_tls_agree() {
             assert_eq!(get(own[0], "/metrics").status, 401);
             let answer = get(own[0], "/kstatd/standby").text();
             assert!(
-                answer.starts_with("{\"protocol\":1,") && answer.contains("\"next\":0}\n"),
+                answer.starts_with("{\"protocol\":1,")
+                    && answer.contains("\"next\":0,\"has_senders\":false}\n"),
                 "{answer}"
             );
         }

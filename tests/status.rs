@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use common::cluster::Cluster;
-use common::{Gate, Output, Passage, Program, get, request, run, until};
+use common::{Gate, NO_LINKS, Output, Passage, Program, get, request, run, until};
 use serde_json::Value;
 
 const HERE: [&str; 2] = ["--listen=127.0.0.1:0", "--telemetry-listen=127.0.0.1:0"];
@@ -66,9 +66,6 @@ fn sentences<'f>(facts: &'f Value, of: &str) -> Vec<&'f str> {
     let text = |problem: &'f Value| problem["text"].as_str().or(problem.as_str()).expect("text");
     facts[of].as_array().expect(of).iter().map(text).collect()
 }
-
-/// Without workloads, no kinds are watched that `--resources` does not name.
-const NO_LINKS: &str = "--metric-denylist=^kstatd_";
 
 /// Asserts that a page has no script and no external resources.
 fn assert_harmless(page: &str) {

@@ -19,6 +19,8 @@ pub mod cluster;
 
 /// Far longer than any operation takes, even on a loaded machine.
 pub const DEADLINE: Duration = Duration::from_secs(120);
+/// Without families of workloads, no kinds are watched that `--resources` does not name.
+pub const NO_LINKS: &str = "--metric-denylist=^kstatd_";
 
 /// The pause between two probes of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);

@@ -286,7 +286,7 @@ func storyCounts(url string) (counts, error) {
 	return all, nil
 }
 
-// sumsOfPods compares the totals of a scrape with the sums over its pods.
+// sumsOfPods compares the totals of a scrape with the sums over its pods. A pod that is shown before its owner has no workload yet.
 func sumsOfPods(e harness.Exposition) error {
 	workloads, want, have := map[string]string{}, counts{}, counts{}
 	for _, sample := range e.Samples {
@@ -296,11 +296,16 @@ func sumsOfPods(e harness.Exposition) error {
 	}
 	for _, sample := range e.Samples {
 		name, labels, value := labelsOf(sample)
+		workload, known := workloads[labels["uid"]]
 		switch name {
 		case "kube_pod_status_phase":
-			want[workloads[labels["uid"]]+" "+labels["phase"]] += value
+			if known {
+				want[workload+" "+labels["phase"]] += value
+			}
 		case "kube_pod_container_resource_requests":
-			want[workloads[labels["uid"]]+" "+labels["resource"]] += value
+			if known {
+				want[workload+" "+labels["resource"]] += value
+			}
 		case "kstatd_workload_pods":
 			have[labels["workload_type"]+" "+labels["workload"]+" "+labels["phase"]] += value
 		case "kstatd_workload_resource_requests":

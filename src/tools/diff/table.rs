@@ -5,14 +5,50 @@
 //! and not on the number of samples.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
-use indexmap::IndexMap;
+use hashbrown::HashTable;
 use regex::Regex;
 
 use super::difference_kind::{DifferenceKind, Side};
 use super::known;
 use super::movement::{self, Counters, SampleKind};
 use crate::exposition::reader::{Line, Sample};
+
+/// The chunk size of the string arena, which grows without moving strings.
+const CHUNK: usize = 4 * 1024 * 1024;
+
+/// A string arena.
+#[derive(Default)]
+struct Texts(Vec<String>);
+
+/// The position of a string in the arena.
+#[derive(Clone, Copy)]
+struct Text {
+    chunk: u32,
+    start: u32,
+    length: u32,
+}
+
+impl Texts {
+    fn add(&mut self, text: &str) -> Text {
+        let full = |last: &String| last.capacity() - last.len() < text.len();
+        if self.0.last().is_none_or(full) {
+            self.0.push(String::with_capacity(CHUNK.max(text.len())));
+        }
+        let chunk = self.0.len() - 1;
+        let last = &mut self.0[chunk];
+        let start = last.len();
+        last.push_str(text);
+        // A line is at most 16 MiB, and a chunk holds entire lines.
+        Text { chunk: chunk as u32, start: start as u32, length: text.len() as u32 }
+    }
+
+    fn get(&self, text: Text) -> &str {
+        let start = text.start as usize;
+        &self.0[text.chunk as usize][start..start + text.length as usize]
+    }
+}
 
 /// Bits for the values of a series that are present: one for each side, previous and current.
 mod seen {
@@ -21,8 +57,8 @@ mod seen {
 }
 
 /// A series of one side or both.
-#[derive(Default)]
 struct Series {
+    text: Text,
     family: u32,
     part: SampleKind,
     /// Bits of [`seen`].
@@ -188,7 +224,10 @@ pub(super) struct TableSummary {
 pub(super) struct Table {
     pub families: Vec<Family>,
     names: HashMap<String, u32>,
-    series: IndexMap<Box<str>, Series, foldhash::fast::RandomState>,
+    series: Vec<Series>,
+    index: HashTable<u32>,
+    hasher: foldhash::fast::RandomState,
+    texts: Texts,
     ignore: Vec<Regex>,
     /// True if only the increases of counters are comparable.
     increases: bool,
@@ -202,7 +241,10 @@ impl Table {
         Self {
             families: Vec::new(),
             names: HashMap::new(),
-            series: IndexMap::default(),
+            series: Vec::new(),
+            index: HashTable::new(),
+            hasher: foldhash::fast::RandomState::default(),
+            texts: Texts::default(),
             ignore,
             increases,
             samples: [0; 2],
@@ -225,7 +267,7 @@ impl Table {
 
     fn pass(&mut self, side: Side, stays: bool) {
         let side = side.index();
-        for series in self.series.values_mut() {
+        for series in &mut self.series {
             series.before[side] = series.now[side];
             let now = series.has(seen::NOW[side]);
             series.seen &= !(seen::BEFORE[side] | seen::NOW[side]);
@@ -244,7 +286,7 @@ impl Table {
             (true, true) => None,
         };
         let mut out = TableSummary::default();
-        for series in self.series.values_mut() {
+        for series in &mut self.series {
             let family = &self.families[series.family as usize];
             if family.ignored {
                 continue;
@@ -274,7 +316,7 @@ impl Table {
     /// Confirms differences that occurred in `streak` consecutive comparisons; known ones need only
     /// one.
     pub(super) fn settle(&mut self, streak: u8, at: u32) {
-        for series in self.series.values_mut() {
+        for series in &mut self.series {
             let Some(what) = series.differs else { continue };
             let name = &self.families[series.family as usize].name;
             if series.streak >= streak || known::reason(name, what).is_some() {
@@ -289,9 +331,22 @@ impl Table {
     /// Removes series that no side has any more, if there are many.
     pub(super) fn tidy(&mut self) {
         let is_kept = |series: &Series| series.seen != 0 || series.found.is_some();
-        let kept = self.series.values().filter(|series| is_kept(series)).count();
-        if self.series.len() >= 2 * kept + 1024 {
-            self.series.retain(|_, series| is_kept(series));
+        let kept = self.series.iter().filter(|series| is_kept(series)).count();
+        if self.series.len() < 2 * kept + 1024 {
+            return;
+        }
+        let (old, texts) = (std::mem::take(&mut self.series), std::mem::take(&mut self.texts));
+        self.index.clear();
+        for mut series in old.into_iter().filter(is_kept) {
+            let text = texts.get(series.text);
+            series.text = self.texts.add(text);
+            let number = self.series.len() as u32;
+            let hash = self.hasher.hash_one(text);
+            self.series.push(series);
+            let (all, texts, hasher) = (&self.series, &self.texts, &self.hasher);
+            self.index.insert_unique(hash, number, |one| {
+                hasher.hash_one(texts.get(all[*one as usize].text))
+            });
         }
     }
 
@@ -304,12 +359,12 @@ impl Table {
         let of_family = |family: &Family| {
             family.found.iter().any(|found| found.is_confirmed && is_new(family, found.what))
         };
-        self.series.values().any(of_series) || self.families.iter().any(of_family)
+        self.series.iter().any(of_series) || self.families.iter().any(of_family)
     }
 
     /// Returns the series with confirmed differences, in the order they appeared.
     pub(super) fn found(&self) -> impl Iterator<Item = Found<'_>> {
-        self.series.iter().filter_map(|(text, series)| {
+        self.series.iter().filter_map(|series| {
             let value = |side: usize| {
                 let value = match (series.has(seen::NOW[side]), series.has(seen::BEFORE[side])) {
                     (true, _) => series.now[side],
@@ -321,7 +376,7 @@ impl Table {
             Some(Found {
                 family: series.family as usize,
                 what: series.found?,
-                series: text,
+                series: self.texts.get(series.text),
                 values: [value(0), value(1)],
                 first: series.first,
                 last: series.last,
@@ -340,8 +395,8 @@ impl Table {
     /// Returns the series that a side has or had, with their families.
     pub(super) fn of(&self, side: Side) -> impl Iterator<Item = (usize, &str)> {
         let any = seen::BEFORE[side.index()] | seen::NOW[side.index()];
-        let of = self.series.iter().filter(move |(_, series)| series.has(any));
-        of.map(|(text, series)| (series.family as usize, &**text))
+        let of = self.series.iter().filter(move |series| series.has(any));
+        of.map(|series| (series.family as usize, self.texts.get(series.text)))
     }
 
     fn family(&mut self, name: &str) -> u32 {
@@ -358,15 +413,35 @@ impl Table {
 
     /// Returns the series with this text, creating it if needed.
     fn series(&mut self, text: &str, family: u32, part: SampleKind) -> &mut Series {
-        let number = self.series.get_index_of(text).unwrap_or_else(|| {
-            let series = Series { family, part, ..Series::default() };
-            if self.series.len() == self.series.capacity() {
-                // In small steps, because a large exposition decides the memory of the command.
-                self.series.reserve_exact(self.series.len() / 8 + 1024);
+        let hash = self.hasher.hash_one(text);
+        let (series, texts, hasher) = (&mut self.series, &mut self.texts, &self.hasher);
+        let found = self.index.find(hash, |one| texts.get(series[*one as usize].text) == text);
+        let number = match found {
+            Some(number) => *number,
+            None => {
+                let number = series.len() as u32;
+                series.push(Series {
+                    text: texts.add(text),
+                    family,
+                    part,
+                    seen: 0,
+                    streak: 0,
+                    differs: None,
+                    since: 0,
+                    found: None,
+                    first: 0,
+                    last: 0,
+                    before: [0.0; 2],
+                    now: [0.0; 2],
+                    first_values: None,
+                });
+                self.index.insert_unique(hash, number, |one| {
+                    hasher.hash_one(texts.get(series[*one as usize].text))
+                });
+                number
             }
-            self.series.insert_full(text.into(), series).0
-        });
-        &mut self.series[number]
+        };
+        &mut self.series[number as usize]
     }
 }
 

@@ -19,6 +19,10 @@ storage.k8s.io: {namespaced: [], cluster: [storageclasses, volumeattachments]}
 {{- $values := .Values -}}
 {{- $own := eq $values.personality "run" -}}
 {{- $collectors := include "kstatd.collectors" . | fromJsonArray -}}
+{{- /* The owners of pods lead to their workloads. */ -}}
+{{- if and $own (has "pods" $collectors) -}}
+{{- $collectors = concat $collectors (list "replicasets" "jobs") | uniq -}}
+{{- end -}}
 {{- range $group, $scopes := include "kstatd.groups" . | fromYaml -}}
 {{- $wanted := list -}}
 {{- range $name := concat $scopes.namespaced $scopes.cluster | sortAlpha -}}
