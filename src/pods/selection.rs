@@ -1,39 +1,26 @@
 //! The labels that lines get from the pod that sent them.
 
 use super::pod::Pod;
+use crate::util::words::words;
 
-/// A label that describes a pod. The order is that of the names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PodLabel {
-    /// The namespace.
-    Namespace,
-    /// The name of the node.
-    Node,
-    /// The name of the pod.
-    Pod,
-    /// The name of the workload.
-    Workload,
-    /// The kind of the workload in lower case.
-    WorkloadType,
+words! {
+    /// A label that describes a pod. The order is that of the names.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum PodLabel {
+        /// The namespace of the pod.
+        Namespace = "namespace",
+        /// The name of its node.
+        Node = "node",
+        /// The name of the pod itself.
+        Pod = "pod",
+        /// The name of its workload.
+        Workload = "workload",
+        /// The kind of its workload in lower case.
+        WorkloadType = "workload_type",
+    }
 }
 
 impl PodLabel {
-    /// All labels, in the order of their names.
-    pub const ALL: [Self; 5] =
-        [Self::Namespace, Self::Node, Self::Pod, Self::Workload, Self::WorkloadType];
-
-    /// Returns the label name.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Namespace => "namespace",
-            Self::Node => "node",
-            Self::Pod => "pod",
-            Self::Workload => "workload",
-            Self::WorkloadType => "workload_type",
-        }
-    }
-
     /// Returns the value for a pod. `None` if the workload is not known.
     pub(super) fn value(self, pod: &Pod) -> Option<&str> {
         Some(match self {

@@ -433,12 +433,9 @@ impl<'m> Explainer<'m> {
             .collect();
         let mut labels = Vec::new();
         let (mapper, keep_empty) = (self.mapper(), registry.keeps_empty_labels);
-        let label_count = match self.labels {
-            Some(sender) => {
-                let (tags, mapping) = enriched(&tags, mapping, sender);
-                render_labels(&mut labels, &tags, &mapping, mapper, keep_empty)
-            }
-            None => render_labels(&mut labels, &tags, mapping, mapper, keep_empty),
+        let label_count = {
+            let (tags, mapping) = enriched(&tags, mapping, self.labels);
+            render_labels(&mut labels, &tags, &mapping, mapper, keep_empty)
         };
         let rule = mapping.rule.and_then(|index| self.mapper().rules().get(index));
         let key = Key { name: &mapping.name, labels: &labels, label_count };

@@ -14,7 +14,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +24,8 @@ use super::{Clock, Offline, OfflineConfig};
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::{Format, ScrapeQuery};
 use crate::mapper::Mapper;
+use crate::tests::{env_number, hash};
+use crate::util::words::words;
 
 /// The number of steps of a history.
 const STEPS: usize = 300;
@@ -35,65 +36,38 @@ const EARLY: Duration = Duration::from_millis(200);
 /// The time by which it may end later: series end in groups, one each second.
 const LATE: Duration = Duration::from_millis(1_200);
 
-/// What a history may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Feature {
-    BudgetOff,
-    BudgetTrack,
-    BudgetEnforce,
-    RuleLimits,
-    Folding,
-    Reload,
-    ReloadLowersLimits,
-    ReloadChangesLabels,
-    BrokenReload,
-    TimeToLive,
-    Expiry,
-    Reappearance,
-    Counter,
-    SampledCounter,
-    Gauge,
-    GaugeDelta,
-    Summary,
-    Histogram,
-    Tags,
-    DroppedByRule,
-    Garbage,
-    ManySenders,
-    NoKeyCache,
-    OpenMetrics,
-    Protobuf,
-    ClockJump,
+words! {
+    /// What a history may use.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    enum Feature {
+        BudgetOff = "budget off",
+        BudgetTrack = "budget track",
+        BudgetEnforce = "budget enforce",
+        RuleLimits = "rule limits",
+        Folding = "folding",
+        Reload = "reload",
+        ReloadLowersLimits = "reload lowers limits",
+        ReloadChangesLabels = "reload changes labels",
+        BrokenReload = "broken reload",
+        TimeToLive = "time to live",
+        Expiry = "expiry",
+        Reappearance = "reappearance",
+        Counter = "counter",
+        SampledCounter = "sampled counter",
+        Gauge = "gauge",
+        GaugeDelta = "gauge delta",
+        Summary = "summary",
+        Histogram = "histogram",
+        Tags = "tags",
+        DroppedByRule = "dropped by rule",
+        Garbage = "garbage",
+        ManySenders = "many senders",
+        NoKeyCache = "no key cache",
+        OpenMetrics = "open metrics",
+        Protobuf = "protobuf",
+        ClockJump = "clock jump",
+    }
 }
-
-const FEATURES: [Feature; 26] = [
-    Feature::BudgetOff,
-    Feature::BudgetTrack,
-    Feature::BudgetEnforce,
-    Feature::RuleLimits,
-    Feature::Folding,
-    Feature::Reload,
-    Feature::ReloadLowersLimits,
-    Feature::ReloadChangesLabels,
-    Feature::BrokenReload,
-    Feature::TimeToLive,
-    Feature::Expiry,
-    Feature::Reappearance,
-    Feature::Counter,
-    Feature::SampledCounter,
-    Feature::Gauge,
-    Feature::GaugeDelta,
-    Feature::Summary,
-    Feature::Histogram,
-    Feature::Tags,
-    Feature::DroppedByRule,
-    Feature::Garbage,
-    Feature::ManySenders,
-    Feature::NoKeyCache,
-    Feature::OpenMetrics,
-    Feature::Protobuf,
-    Feature::ClockJump,
-];
 
 /// Returns whether two features exclude each other.
 fn are_exclusive(one: Feature, other: Feature) -> bool {
@@ -295,8 +269,7 @@ impl History {
 
     /// Adds a line or a scrape to the journal.
     fn trace(&mut self, what: &'static str, bytes: &[u8]) {
-        let hash = foldhash::quality::FixedState::default().hash_one(bytes);
-        self.outcome.journal.push((what, hash));
+        self.outcome.journal.push((what, hash(bytes)));
     }
 
     fn run(mut self) -> Outcome {
@@ -642,11 +615,6 @@ fn parse(text: &str) -> Result<BTreeMap<(Kind, Labels), f64>, String> {
     Ok(series)
 }
 
-fn env_number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
-}
-
 /// In any history each scrape is what the accepted lines make it, and each pair of features was active together.
 #[test]
 fn random_histories() {
@@ -676,8 +644,8 @@ fn random_histories() {
         return;
     }
     let mut missing = Vec::new();
-    for (at, &one) in FEATURES.iter().enumerate() {
-        for &other in &FEATURES[at + 1..] {
+    for (at, &one) in Feature::ALL.iter().enumerate() {
+        for &other in &Feature::ALL[at + 1..] {
             if !pairs.contains(&(one, other)) && !are_exclusive(one, other) {
                 missing.push((one, other));
             }

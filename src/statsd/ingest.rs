@@ -191,14 +191,13 @@ impl Worker {
         let Some(mut simple) = split_simple(line) else {
             return self.parse_line(line, None);
         };
-        let fingerprint = match &mut self.applier.senders {
+        let mut salt = 0;
+        if let Some(senders) = &mut self.applier.senders {
             // The origin is part of the sender.
-            Some(senders) => {
-                senders.set_origin(std::mem::take(&mut simple.origin));
-                self.key_cache.fingerprint(&simple).salted(senders.salt())
-            }
-            None => self.key_cache.fingerprint(&simple),
-        };
+            senders.set_origin(std::mem::take(&mut simple.origin));
+            salt = senders.current().salt;
+        }
+        let fingerprint = self.key_cache.fingerprint(&simple, salt);
         if let Some(known) = self.key_cache.get(fingerprint)
             && self.apply_cached(&simple, known)
         {
@@ -279,6 +278,7 @@ impl Worker {
         let mut sink = Sink {
             applier: &mut self.applier,
             origin_sections: &mut self.origin_sections,
+            has_new_origin: false,
             pending: None,
             samples: 0,
             events: 0,
@@ -290,6 +290,7 @@ impl Worker {
             rejection_reason: None,
         };
         line::parse(line, flags, &mut sink);
+        sink.resolve_origin();
         sink.finish_sample();
         sink.finish_routes();
         if let Some(reason) = sink.rejection_reason {
@@ -369,6 +370,8 @@ struct CacheableLine {
 struct Sink<'w> {
     applier: &'w mut Applier,
     origin_sections: &'w mut Vec<u8>,
+    /// True if the sender has not been found yet by the last of these sections.
+    has_new_origin: bool,
     /// The outcome of the current sample, if there is a sample and if it has an outcome yet.
     pending: Option<Option<SampleOutcome>>,
     samples: u64,
@@ -384,6 +387,15 @@ struct Sink<'w> {
 }
 
 impl Sink<'_> {
+    /// Finds the sender by the origin that the line has stated so far.
+    fn resolve_origin(&mut self) {
+        if std::mem::take(&mut self.has_new_origin)
+            && let Some(senders) = &mut self.applier.senders
+        {
+            senders.set_origin(self.origin_sections);
+        }
+    }
+
     /// Reports the counts that the routes have collected.
     fn finish_routes(&mut self) {
         let Shared { metrics, registry, .. } = &*self.applier.shared;
@@ -422,6 +434,7 @@ impl Sink<'_> {
 
 impl line::Sink for Sink<'_> {
     fn event(&mut self, event: &Event<'_>) {
+        self.resolve_origin();
         self.events += 1;
         if event.weight == 0 {
             return self.outcome(SampleOutcome::NoEvent);
@@ -451,9 +464,7 @@ impl line::Sink for Sink<'_> {
     fn origin(&mut self, section: &str) {
         self.origin_sections.push(b'|');
         self.origin_sections.extend_from_slice(section.as_bytes());
-        if let Some(senders) = &mut self.applier.senders {
-            senders.set_origin(self.origin_sections);
-        }
+        self.has_new_origin = true;
     }
 
     fn sample(&mut self) {

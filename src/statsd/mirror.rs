@@ -20,9 +20,9 @@ const READ_BYTES: usize = 1 << 20;
 /// The byte before and after the UID of a line's sender.
 const SENDER: u8 = 1;
 
-/// Returns a line with the UID of the pod that sent it, for a replica that resolves senders too.
-pub(super) fn with_sender(uid: Option<&str>, line: &[u8]) -> Vec<u8> {
-    [&[SENDER], uid.unwrap_or_default().as_bytes(), &[SENDER], line].concat()
+/// Returns the parts of a line with the UID of the pod that sent it, for a replica that resolves senders too.
+pub(super) fn with_sender<'a>(uid: Option<&'a str>, line: &'a [u8]) -> [&'a [u8]; 4] {
+    [&[SENDER], uid.unwrap_or_default().as_bytes(), &[SENDER], line]
 }
 
 /// Splits a line with its sender. A line without one has an empty UID.
@@ -156,8 +156,8 @@ mod tests {
     fn senders_are_read_by_those_who_want_them() {
         let mirror = Mirror::new(true);
         let mut lines = RelayBatch::default();
-        lines.push(&with_sender(Some("u1"), b"a:1|c"));
-        lines.push(&with_sender(None, b"\x01b\x01:1|c"));
+        lines.push_parts(&with_sender(Some("u1"), b"a:1|c"));
+        lines.push_parts(&with_sender(None, b"\x01b\x01:1|c"));
         mirror.push(lines);
         assert_eq!(read(&mirror, Some(0)).2, "a:1|c\n\x01b\x01:1|c\n");
         let text = mirror.read(Some(0), true).text;

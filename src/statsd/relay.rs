@@ -49,8 +49,14 @@ pub(crate) struct RelayBatch {
 }
 
 impl RelayBatch {
+    /// Adds a line.
     pub(crate) fn push(&mut self, line: &[u8]) {
-        self.text.extend_from_slice(line);
+        self.push_parts(&[line]);
+    }
+
+    /// Adds a line that consists of these parts.
+    pub(crate) fn push_parts(&mut self, parts: &[&[u8]]) {
+        parts.iter().for_each(|part| self.text.extend_from_slice(part));
         self.text.push(b'\n');
         self.lines += 1;
     }

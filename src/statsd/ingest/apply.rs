@@ -129,10 +129,20 @@ impl Applier {
     /// Counts the sender of a line, and copies both to other replicas.
     #[inline]
     pub(super) fn end_line(&mut self, line: &[u8]) {
-        let Some(sender) = self.senders.as_ref().and_then(SenderCache::current) else { return };
+        let Some(senders) = &self.senders else { return };
+        let sender = senders.current();
         self.tally.sender(sender.outcome, sender.rejected);
-        if self.copies && self.shared.mirror.is_some() {
-            self.mirrored.push(&mirror::with_sender(sender.uid.as_deref(), line));
+        if self.copies {
+            self.mirror(line);
+        }
+    }
+
+    /// Copies a line with its sender to other replicas.
+    fn mirror(&mut self, line: &[u8]) {
+        if self.shared.mirror.is_some() {
+            let sender = self.senders.as_ref().and_then(SenderCache::sender);
+            let uid = sender.and_then(|sender| sender.uid.as_deref());
+            self.mirrored.push_parts(&mirror::with_sender(uid, line));
         }
     }
 
@@ -356,15 +366,11 @@ impl Applier {
         let mapper = &loaded.mapper;
         let rule = route.mapping.rule.and_then(|index| mapper.rules().get(index));
         let keep_empty = self.shared.registry.keeps_empty_labels;
-        let sender = self.senders.as_ref().and_then(|senders| senders.current()?.labels.clone());
+        let sender = self.senders.as_ref().and_then(|senders| senders.sender()?.labels.clone());
         let text = &mut self.text;
-        let label_count = match &sender {
-            Some(sender) => {
-                let (tags, mapping) = enriched(event.labels, &route.mapping, sender);
-                render_labels(text, &tags, &mapping, mapper, keep_empty)
-            }
-            None => render_labels(text, event.labels, &route.mapping, mapper, keep_empty),
-        };
+        let labels = sender.as_deref();
+        let (tags, mapping) = enriched(event.labels, &route.mapping, labels);
+        let label_count = render_labels(text, &tags, &mapping, mapper, keep_empty);
         work_counter::add(route.mapping.name.len() + self.text.len());
         let key = Key { name: &route.mapping.name, labels: &self.text, label_count };
         let mut series = new_series(&loaded, rule, route.kind, key, &self.origin);

@@ -6,14 +6,15 @@ use super::shared::Mapping;
 use crate::pods::SenderLabels;
 use crate::statsd::line::Label;
 
-/// Returns the tags of a line with the labels of its sender, and the result of the mapping. A tag or a label of the rule with
+/// Returns the tags of a line with the labels of its sender, if it is known, and the result of the mapping. A tag or a label of the rule with
 /// the name of one of the sender's labels is renamed to `exported_NAME`, as Prometheus does with labels of a target, unless
 /// there is such a label already.
 pub(crate) fn enriched<'a>(
     tags: &'a [Label<'a>],
     mapping: &'a Mapping,
-    sender: &'a SenderLabels,
-) -> (Vec<Label<'a>>, Cow<'a, Mapping>) {
+    sender: Option<&'a SenderLabels>,
+) -> (Cow<'a, [Label<'a>]>, Cow<'a, Mapping>) {
+    let Some(sender) = sender else { return (Cow::Borrowed(tags), Cow::Borrowed(mapping)) };
     let has_tag = |name: &str| tags.iter().any(|tag| tag.name == name);
     let own = tags.iter().filter_map(|tag| {
         Some(Label { name: exported(&tag.name, sender, has_tag)?, value: tag.value })
@@ -23,7 +24,7 @@ pub(crate) fn enriched<'a>(
     let mut all: Vec<Label<'_>> = own.chain(labels).collect();
     all.sort_by(|one, other| one.name.cmp(&other.name));
     if !mapping.labels.iter().any(|(name, _)| sender.has(name)) {
-        return (all, Cow::Borrowed(mapping));
+        return (Cow::Owned(all), Cow::Borrowed(mapping));
     }
     let has_label = |name: &str| mapping.labels.iter().any(|(label, _)| **label == *name);
     let labels = mapping.labels.iter().filter_map(|(name, value)| {
@@ -31,7 +32,7 @@ pub(crate) fn enriched<'a>(
     });
     let mut labels: Vec<(Box<str>, Box<str>)> = labels.collect();
     labels.sort();
-    (all, Cow::Owned(Mapping { labels: labels.into(), ..mapping.clone() }))
+    (Cow::Owned(all), Cow::Owned(Mapping { labels: labels.into(), ..mapping.clone() }))
 }
 
 /// Returns the name under which a label is kept beside those of the sender; `None` if it is not kept.

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,10 +25,10 @@ const PROCESS_LIFETIME: Duration = Duration::from_secs(1);
 /// The peer that a line came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Peer {
-    /// Unknown.
+    /// Nothing is known about the sender.
     #[default]
     Unknown,
-    /// An address.
+    /// The address that the lines were sent from.
     Address(IpAddr),
     /// A process that sent to the Unix socket.
     Process(u32),
@@ -36,7 +36,7 @@ pub(crate) enum Peer {
     Replica,
 }
 
-/// A resolved sender.
+/// The pod that a line is attributed to, or the cause why there is none.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     /// The labels of its lines.
@@ -45,12 +45,10 @@ pub(crate) struct Sender {
     pub(crate) uid: Option<Arc<str>>,
     pub(crate) outcome: SenderOutcome,
     pub(crate) rejected: Option<RejectedClaim>,
-    /// Distinguishes keys of lines with other labels.
-    salt: u64,
 }
 
 impl Sender {
-    /// Resolves a sender.
+    /// Finds the pod by the strongest evidence of a peer and a stated origin.
     pub(crate) fn resolve(index: &PodIndex, peer: Peer, origin: &[u8]) -> Self {
         let (mut rejected, mut claimed) = (None, None);
         let proven = match peer {
@@ -96,11 +94,11 @@ impl Sender {
     fn of(found: Found, by: SenderOutcome, rejected: Option<RejectedClaim>) -> Self {
         let outcome = if found.labels.is_some() { by } else { SenderOutcome::NoWorkload };
         let uid = Some(Arc::clone(&found.pod.uid));
-        Self { labels: found.labels, uid, outcome, rejected, salt: 0 }
+        Self { labels: found.labels, uid, outcome, rejected }
     }
 
     fn unknown(outcome: SenderOutcome, rejected: Option<RejectedClaim>) -> Self {
-        Self { labels: None, uid: None, outcome, rejected, salt: 0 }
+        Self { labels: None, uid: None, outcome, rejected }
     }
 }
 
@@ -150,33 +148,67 @@ fn by_claim(
     Some(found.map(|found| (found, by)).map_err(|missing| outcome(missing, unknown)))
 }
 
-/// The number of peers that are found without hashing.
+/// The number of peers that are found without hashing, one for each value of a byte.
 const SLOTS: usize = 256;
 
+/// What each line of a sender needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Current {
+    /// Distinguishes the keys of its lines from those of senders with other labels.
+    pub(super) salt: u64,
+    /// The number of the sender.
+    sender: u32,
+    pub(super) outcome: SenderOutcome,
+    pub(super) rejected: Option<RejectedClaim>,
+}
+
+impl Current {
+    const NOBODY: Self =
+        Self { salt: 0, sender: u32::MAX, outcome: SenderOutcome::NoOrigin, rejected: None };
+}
+
 /// A peer, the sender of its lines that state no origin, and that of the last origin.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slot {
-    is_used: bool,
-    peer: Peer,
-    sender: usize,
+    /// The peer as a number if it is an IPv4 address, otherwise 0.
+    ipv4: u64,
+    /// The peer; `None` if the slot is free.
+    peer: Option<Peer>,
+    sender: Current,
     origin: Vec<u8>,
-    origin_sender: usize,
+    origin_sender: Current,
+}
+
+impl Slot {
+    fn free() -> Self {
+        let nobody = Current::NOBODY;
+        Self { ipv4: 0, peer: None, sender: nobody, origin: Vec::new(), origin_sender: nobody }
+    }
+}
+
+/// Returns an IPv4 address as a number that is not 0.
+#[inline]
+fn ipv4_key(address: Ipv4Addr) -> u64 {
+    u64::from(u32::from(address)) | 1 << 32
+}
+
+/// Returns the slot for a number. Multiplicative hashing: the highest bits of the product depend on all bits of the number.
+#[inline]
+fn slot_of(number: u32) -> u8 {
+    (number.wrapping_mul(0x9e37_79b1) >> 24) as u8
 }
 
 /// Returns the slot of a peer.
-#[inline]
-fn slot_of(peer: Peer) -> usize {
-    let number = match peer {
+fn slot_of_peer(peer: Peer) -> u8 {
+    slot_of(match peer {
         Peer::Unknown | Peer::Replica => 0,
         Peer::Process(process) => process,
-        Peer::Address(IpAddr::V4(address)) => u32::from(address),
+        Peer::Address(IpAddr::V4(address)) => address.into(),
         Peer::Address(IpAddr::V6(address)) => {
             let bits = u128::from(address);
             (bits ^ bits >> 32 ^ bits >> 64) as u32
         }
-    };
-    // Multiplicative hashing: the highest bits of the product depend on all bits of the number.
-    (number.wrapping_mul(0x9e37_79b1) >> 24) as usize
+    })
 }
 
 /// The resolved senders of one ingest thread.
@@ -189,14 +221,16 @@ pub(super) struct SenderCache {
     processes_since: Option<Instant>,
     hasher: RandomState,
     senders: Vec<Sender>,
-    by_peer: HashMap<Peer, usize, RandomState>,
+    by_peer: HashMap<Peer, Current, RandomState>,
     /// By the number of the sender without a stated origin, followed by the origin.
-    by_origin: HashMap<Box<[u8]>, usize, RandomState>,
-    slots: Box<[Slot]>,
+    by_origin: HashMap<Box<[u8]>, Current, RandomState>,
+    slots: Box<[Slot; SLOTS]>,
     /// The slot of the current peer.
-    slot: usize,
+    slot: u8,
     /// The sender of the current line.
-    current: usize,
+    current: Current,
+    /// True if the current line states an origin.
+    is_stated: bool,
     scratch: Vec<u8>,
 }
 
@@ -210,9 +244,10 @@ impl SenderCache {
             senders: Vec::new(),
             by_peer: HashMap::default(),
             by_origin: HashMap::default(),
-            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            slots: Box::new(std::array::from_fn(|_| Slot::free())),
             slot: 0,
-            current: 0,
+            current: Current::NOBODY,
+            is_stated: false,
             scratch: Vec::new(),
         };
         cache.set_peer(Peer::Unknown);
@@ -231,7 +266,7 @@ impl SenderCache {
 
     /// Forgets all senders and resolves the current peer again.
     fn forget(&mut self) {
-        let peer = self.slots.get(self.slot).map_or(Peer::Unknown, |slot| slot.peer);
+        let peer = self.slots[usize::from(self.slot)].peer.unwrap_or_default();
         self.clear();
         self.set_peer(peer);
     }
@@ -241,23 +276,40 @@ impl SenderCache {
         self.senders.clear();
         self.by_peer.clear();
         self.by_origin.clear();
-        self.slots.iter_mut().for_each(|slot| slot.is_used = false);
+        for slot in self.slots.iter_mut() {
+            (slot.ipv4, slot.peer) = (0, None);
+        }
+    }
+
+    /// Forgets all senders if there is no room for another one.
+    fn make_room(&mut self) {
+        if self.senders.len() >= MAX_SENDERS {
+            self.clear();
+        }
     }
 
     /// Sets the peer of the following lines.
     #[inline]
     pub(super) fn set_peer(&mut self, peer: Peer) {
-        self.slot = slot_of(peer);
-        match self.slots.get(self.slot) {
-            Some(slot) if slot.peer == peer && slot.is_used => self.current = slot.sender,
-            _ => self.find_peer(peer),
+        if let Peer::Address(IpAddr::V4(address)) = peer {
+            let at = slot_of(address.into());
+            let slot = &self.slots[usize::from(at)];
+            if slot.ipv4 == ipv4_key(address) {
+                (self.slot, self.current, self.is_stated) = (at, slot.sender, false);
+                return;
+            }
         }
+        self.find_peer(peer);
     }
 
     fn find_peer(&mut self, peer: Peer) {
-        if self.senders.len() >= MAX_SENDERS {
-            self.clear();
+        let at = slot_of_peer(peer);
+        let slot = &self.slots[usize::from(at)];
+        if slot.peer == Some(peer) {
+            (self.slot, self.current, self.is_stated) = (at, slot.sender, false);
+            return;
         }
+        self.make_room();
         let sender = match self.by_peer.get(&peer) {
             Some(sender) => *sender,
             None => {
@@ -269,49 +321,52 @@ impl SenderCache {
         self.use_slot(peer, sender);
     }
 
-    fn use_slot(&mut self, peer: Peer, sender: usize) {
-        self.slot = slot_of(peer);
-        self.current = sender;
-        if let Some(slot) = self.slots.get_mut(self.slot) {
-            (slot.is_used, slot.peer) = (true, peer);
-            (slot.sender, slot.origin_sender) = (sender, sender);
-            slot.origin.clear();
-        }
+    fn use_slot(&mut self, peer: Peer, sender: Current) {
+        (self.slot, self.current, self.is_stated) = (slot_of_peer(peer), sender, false);
+        let slot = &mut self.slots[usize::from(self.slot)];
+        slot.ipv4 = match peer {
+            Peer::Address(IpAddr::V4(address)) => ipv4_key(address),
+            _ => 0,
+        };
+        (slot.peer, slot.sender, slot.origin_sender) = (Some(peer), sender, sender);
+        slot.origin.clear();
     }
 
     /// Sets the sections of the current line that state its origin.
     #[inline]
     pub(super) fn set_origin(&mut self, origin: &[u8]) {
-        let Some(slot) = self.slots.get(self.slot) else { return };
-        self.current = if origin.is_empty() {
-            slot.sender
-        } else if origin == slot.origin {
-            slot.origin_sender
-        } else {
-            return self.find_origin(origin);
-        };
+        if !origin.is_empty() || self.is_stated {
+            self.find_origin(origin);
+        }
     }
 
     fn find_origin(&mut self, origin: &[u8]) {
-        if self.senders.len() >= MAX_SENDERS {
-            self.forget();
-        }
-        let Some(&Slot { peer, sender, .. }) = self.slots.get(self.slot) else { return };
-        self.current = sender;
+        self.is_stated = !origin.is_empty();
+        let slot = &self.slots[usize::from(self.slot)];
+        self.current = slot.sender;
         // Another replica has resolved the origin.
-        if peer == Peer::Replica {
+        if origin.is_empty() || slot.peer == Some(Peer::Replica) {
             return;
         }
-        let origin = origin.get(..=MAX_ORIGIN).unwrap_or(origin);
-        self.current = self.by_origin(peer, sender, origin);
-        if let Some(slot) = self.slots.get_mut(self.slot) {
-            slot.origin.clear();
-            slot.origin.extend_from_slice(origin);
-            slot.origin_sender = self.current;
+        if origin == slot.origin {
+            self.current = slot.origin_sender;
+            return;
         }
+        if self.senders.len() >= MAX_SENDERS {
+            self.forget();
+            self.is_stated = true;
+        }
+        let slot = &self.slots[usize::from(self.slot)];
+        let (peer, sender) = (slot.peer.unwrap_or_default(), slot.sender);
+        let origin = origin.get(..=MAX_ORIGIN).unwrap_or(origin);
+        self.current = self.by_origin(peer, sender.sender, origin);
+        let slot = &mut self.slots[usize::from(self.slot)];
+        slot.origin.clear();
+        slot.origin.extend_from_slice(origin);
+        slot.origin_sender = self.current;
     }
 
-    fn by_origin(&mut self, peer: Peer, without: usize, origin: &[u8]) -> usize {
+    fn by_origin(&mut self, peer: Peer, without: u32, origin: &[u8]) -> Current {
         self.scratch.clear();
         self.scratch.extend_from_slice(&without.to_ne_bytes());
         self.scratch.extend_from_slice(origin);
@@ -325,33 +380,32 @@ impl SenderCache {
 
     /// Sets the UID of the pod that sent the following lines to another replica.
     pub(super) fn set_pod(&mut self, uid: &[u8]) {
-        if self.senders.len() >= MAX_SENDERS {
-            self.forget();
-        }
+        self.make_room();
         let uid = uid.get(..=MAX_ORIGIN).unwrap_or(uid);
-        let sender = self.by_origin(Peer::Replica, usize::MAX, uid);
+        let sender = self.by_origin(Peer::Replica, u32::MAX, uid);
         self.use_slot(Peer::Replica, sender);
     }
 
-    fn add(&mut self, peer: Peer, origin: &[u8]) -> usize {
+    fn add(&mut self, peer: Peer, origin: &[u8]) -> Current {
         if matches!(peer, Peer::Process(_)) {
             self.processes_since.get_or_insert_with(Instant::now);
         }
-        let mut sender = Sender::resolve(&self.index, peer, origin);
-        sender.salt = sender.labels.as_ref().map_or(0, |labels| self.hasher.hash_one(labels.id));
-        self.senders.push(sender);
-        self.senders.len() - 1
+        let found = Sender::resolve(&self.index, peer, origin);
+        let salt = found.labels.as_ref().map_or(0, |labels| self.hasher.hash_one(labels.id));
+        let (outcome, rejected) = (found.outcome, found.rejected);
+        let sender = self.senders.len() as u32;
+        self.senders.push(found);
+        Current { salt, sender, outcome, rejected }
     }
 
     /// Returns the sender of the current line.
-    #[inline]
-    pub(super) fn current(&self) -> Option<&Sender> {
-        self.senders.get(self.current)
+    pub(super) fn sender(&self) -> Option<&Sender> {
+        self.senders.get(self.current.sender as usize)
     }
 
-    /// Returns the salt for keys of the current line.
+    /// Returns what the current line needs of its sender.
     #[inline]
-    pub(super) fn salt(&self) -> u64 {
-        self.current().map_or(0, |sender| sender.salt)
+    pub(super) fn current(&self) -> &Current {
+        &self.current
     }
 }

@@ -86,11 +86,11 @@ pub fn split_simple(line: &[u8]) -> Option<SimpleLine<'_>> {
 /// Returns true if there are only sections that state an origin. Any other section could affect the value, and external data
 /// without tags could be a classic multi-value line.
 fn is_origin(sections: &[u8], is_tagged: bool) -> bool {
-    let is_section = sections.first().is_none_or(|first| *first == b'|');
-    is_section
-        && memchr_iter(b'|', sections).all(|bar| {
-            let section = sections.get(bar + 1..).unwrap_or_default();
-            matches!(section, [kind, b':', first, ..]
+    sections.is_empty()
+        || sections.first() == Some(&b'|')
+            && memchr_iter(b'|', sections).all(|bar| {
+                let section = sections.get(bar + 1..).unwrap_or_default();
+                matches!(section, [kind, b':', first, ..]
             if (*kind == b'c' || *kind == b'e' && is_tagged) && *first != b'|')
-        })
+            })
 }

@@ -50,14 +50,6 @@ struct Entry {
     plan: u16,
 }
 
-impl Fingerprint {
-    /// Returns the fingerprint of the same line from a sender with other labels.
-    #[inline]
-    pub(crate) fn salted(self, salt: u64) -> Self {
-        Self { place: (self.place ^ salt).max(1), check: self.check ^ salt.rotate_left(32) }
-    }
-}
-
 impl Entry {
     fn new(fingerprint: Fingerprint, known: CachedLine) -> Self {
         let (slot, generation) = match known.handle {
@@ -183,7 +175,7 @@ impl KeyCache {
 
     /// Hashes a line without its value.
     #[inline]
-    pub(crate) fn fingerprint(&self, line: &SimpleLine<'_>) -> Fingerprint {
+    pub(crate) fn fingerprint(&self, line: &SimpleLine<'_>, salt: u64) -> Fingerprint {
         let hash = |state: &RandomState| {
             let mut hasher = state.build_hasher();
             hasher.write(line.key);
@@ -193,7 +185,7 @@ impl KeyCache {
                 | u64::from(!line.origin.is_empty()) << 6
                 | u64::from(line.tags.is_some()) << 4
                 | line.kind as u64;
-            hasher.write_u64(shape);
+            hasher.write_u64(salt ^ shape);
             if let Some(rate) = line.rate {
                 hasher.write(rate);
                 hasher.write_u32(rate.len() as u32);
@@ -273,7 +265,7 @@ mod tests {
     }
 
     fn fingerprint(table: &KeyCache, line: &str) -> Fingerprint {
-        table.fingerprint(&split_simple(line.as_bytes()).expect("simple"))
+        table.fingerprint(&split_simple(line.as_bytes()).expect("simple"), 0)
     }
 
     #[test]
