@@ -11,7 +11,7 @@ use crate::kube::client::endpoint::Access;
 use crate::kube::{Client, ClientOptions};
 use crate::telemetry::VERSION;
 use crate::tools::bundle::Subject;
-use crate::tools::check::pods;
+use crate::tools::check::pods::{self, Pod};
 use crate::tools::process_client::ProcessClient;
 
 /// The default port of own metrics and profiles.
@@ -80,7 +80,19 @@ fn default_kubeconfig() -> Option<PathBuf> {
 /// # Errors
 /// The flags are invalid, or there is not exactly one such pod.
 pub(crate) async fn process(args: ProcessArgs) -> Result<ProcessClient, String> {
-    Ok(subject(args, None).await?.main)
+    if args.is_pod() {
+        let (client, pod) = pod(args).await?;
+        return Ok(ProcessClient::of_pod(&client, &pod, pod.port));
+    }
+    let addr = args.addr.as_deref().unwrap_or(DEFAULT_ADDRESS);
+    ProcessClient::new(addr, access(args.access)?, &user_agent())
+}
+
+/// Finds the pod that the flags select. Also returns the client of the API server.
+async fn pod(args: ProcessArgs) -> Result<(Client, Pod), String> {
+    let client = Client::new(&api_server(args.cluster)).await.map_err(|error| error.to_string())?;
+    let pod = pods::only(&client, args.namespace, args.target.as_deref()).await?;
+    Ok((client, pod))
 }
 
 /// Returns clients for all listeners of the process that the flags select.
@@ -91,17 +103,16 @@ pub(crate) async fn subject(
     args: ProcessArgs,
     telemetry_addr: Option<String>,
 ) -> Result<Subject, String> {
-    if !args.is_pod() {
-        let addr = args.addr.as_deref().unwrap_or(DEFAULT_ADDRESS);
-        let telemetry_addr = telemetry_addr.unwrap_or_else(|| with_port(addr, TELEMETRY_PORT));
-        let (access, agent) = (access(args.access)?, user_agent());
-        let main = ProcessClient::new(addr, access.clone(), &agent)?;
-        let telemetry = ProcessClient::new(&telemetry_addr, access, &agent)?;
-        return Ok(Subject { main, telemetry, pod: None });
+    if args.is_pod() {
+        let (client, pod) = pod(args).await?;
+        return Ok(Subject::of_pod(&client, &pod));
     }
-    let client = Client::new(&api_server(args.cluster)).await.map_err(|error| error.to_string())?;
-    let pod = pods::only(&client, args.namespace, args.target.as_deref()).await?;
-    Ok(Subject::of_pod(&client, &pod))
+    let addr = args.addr.as_deref().unwrap_or(DEFAULT_ADDRESS);
+    let telemetry_addr = telemetry_addr.unwrap_or_else(|| with_port(addr, TELEMETRY_PORT));
+    let (access, agent) = (access(args.access)?, user_agent());
+    let main = ProcessClient::new(addr, access.clone(), &agent)?;
+    let telemetry = ProcessClient::new(&telemetry_addr, access, &agent)?;
+    Ok(Subject { main, telemetry, pod: None })
 }
 
 /// Returns an address with another port, without its path.

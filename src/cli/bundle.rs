@@ -31,7 +31,7 @@ pub struct BundleArgs {
     /// The output format of the list.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// The process.
+    /// The process to describe.
     #[command(flatten)]
     pub process: ProcessArgs,
 }

@@ -579,10 +579,9 @@ pub fn workloads(
 
 /// Adds the kinds by which the senders of StatsD lines are recognised. Those without families are watched without any.
 fn watch_senders(kube: &mut KubeConfig) {
-    let owners: &[_] = if kube.workloads.is_partial { &[] } else { &["replicasets", "jobs"] };
     let resources = &mut kube.pipeline.resources;
-    for name in owners.iter().chain(&["pods"]) {
-        if !resources.iter().any(|watched| watched.api.plural == *name)
+    for name in kube.workloads.of_senders() {
+        if !resources.iter().any(|watched| watched.api.plural == name)
             && let Some(resource) = crate::resources::find(name)
         {
             resources.push(WatchedResource::observed(resource));

@@ -55,7 +55,7 @@ pub struct Cli {
     max_term_width = 100
 )]
 pub struct KubectlCli {
-    /// The command.
+    /// The command of the plugin.
     #[command(subcommand)]
     pub command: KubectlCommand,
 }
@@ -301,7 +301,7 @@ pub struct StatusArgs {
     /// The output format.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// The process.
+    /// The process whose status is shown.
     #[command(flatten)]
     pub process: ProcessArgs,
 }
@@ -327,7 +327,7 @@ pub struct TopArgs {
     /// Maximum rows of the table [default: the height of the terminal, else 20]
     #[arg(long, value_name = "N", value_parser = rows)]
     pub rows: Option<usize>,
-    /// The process.
+    /// The process whose series are counted.
     #[command(flatten)]
     pub process: ProcessArgs,
 }
@@ -383,7 +383,7 @@ pub struct ObjectArgs {
     /// The output format.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// The process.
+    /// The process that watches the object.
     #[command(flatten)]
     pub process: ProcessArgs,
 }
@@ -475,7 +475,7 @@ pub struct CheckArgs {
     /// File with custom resource definitions to check the paths against
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// The output format.
+    /// The output format of the reports.
     #[command(flatten)]
     pub output: OutputArgs,
 }

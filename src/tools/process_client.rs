@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::check::pods::Pod;
+use super::check::pods::{Pod, path};
 use crate::kube::Client;
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::status::words::printable;
@@ -36,10 +36,10 @@ struct ApiStatus {
     message: String,
 }
 
-/// A process did not answer within the request timeout.
+/// A process did not answer within this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no answer within {} s", REQUEST_TIMEOUT.as_secs())]
-pub(crate) struct NoAnswer;
+#[error("no answer within {} s", .0.as_secs())]
+pub(crate) struct NoAnswer(Duration);
 
 /// A response in the format of Prometheus' API.
 #[derive(Deserialize)]
@@ -61,19 +61,17 @@ impl ProcessClient {
 
     /// Prepares a client for a port of a pod, through the proxy of the API server.
     pub(crate) fn of_pod(client: &Client, pod: &Pod, port: u16) -> Self {
-        let base = pod.proxy_path(port);
-        let endpoint = Endpoint::over(client.clone(), base.clone());
-        Self { address: format!("pod {}/{}", pod.namespace, pod.name), endpoint, base }
+        Self::below(client, pod, pod.proxy_path(port))
     }
 
     /// Prepares a client for a pod as an object of the API server, and for its subresources.
     pub(crate) fn of_object(client: &Client, pod: &Pod) -> Self {
-        let base = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
-        Self {
-            base: base.clone(),
-            endpoint: Endpoint::over(client.clone(), base),
-            ..Self::of_pod(client, pod, 0)
-        }
+        Self::below(client, pod, path(&pod.namespace, &pod.name))
+    }
+
+    fn below(client: &Client, pod: &Pod, base: String) -> Self {
+        let endpoint = Endpoint::over(client.clone(), base.clone());
+        Self { address: format!("pod {}/{}", pod.namespace, pod.name), endpoint, base }
     }
 
     /// Returns the address as given by the user.
@@ -114,7 +112,7 @@ impl ProcessClient {
         };
         match timeout(limit, asking).await {
             Ok(answer) => answer.map_err(|error: String| printable(&error).into_owned()),
-            Err(_) => Err(format!("no answer within {} s", limit.as_secs())),
+            Err(_) => Err(NoAnswer(limit).to_string()),
         }
     }
 
@@ -139,7 +137,7 @@ impl ProcessClient {
     /// # Errors
     /// When the timeout expires first.
     pub(crate) async fn with_timeout<F: Future>(&self, asking: F) -> Result<F::Output, NoAnswer> {
-        timeout(REQUEST_TIMEOUT, asking).await.map_err(|_| NoAnswer)
+        timeout(REQUEST_TIMEOUT, asking).await.map_err(|_| NoAnswer(REQUEST_TIMEOUT))
     }
 
     /// Requests a path of the API and returns its data.

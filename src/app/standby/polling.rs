@@ -133,9 +133,7 @@ impl Standby {
         *asked = Some(Instant::now());
         let (own, active) = {
             let state = self.lock();
-            let is_active =
-                |peer: &Peer| peer.replica.as_ref().is_some_and(|one| one.active_since.is_some());
-            let active = state.others().filter(|(_, peer)| is_active(peer));
+            let active = state.others().filter(|(_, peer)| peer.is_active());
             let active: Vec<_> =
                 active.map(|(address, peer)| (*address, peer.client.clone())).collect();
             (state.election.own.id, active)

@@ -78,6 +78,11 @@ impl Peer {
         let since = SystemTime::now();
         Self { replica: None, error: None, is_asked: false, is_own: false, since, client: None }
     }
+
+    /// Returns true if it exposes its metrics, as far as it answers.
+    pub(super) fn is_active(&self) -> bool {
+        self.replica.as_ref().is_some_and(|replica| replica.active_since.is_some())
+    }
 }
 
 impl State {
@@ -133,7 +138,7 @@ impl Standby {
             tracing::info!(peers = ?peers_for_log(&state), "This replica is a standby");
         }
         // The other one learns at once that this replica runs again.
-        let is_other_active = state.replicas().iter().any(|one| one.active_since.is_some());
+        let is_other_active = state.others().any(|(_, peer)| peer.is_active());
         let is_doubled = state.election.own.active_since.is_some() && is_other_active;
         if before != state.election.own || is_doubled {
             self.0.version.send_modify(|version| *version += 1);

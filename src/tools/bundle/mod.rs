@@ -55,14 +55,12 @@ impl Subject {
 /// A part of the archive.
 pub(crate) struct Part {
     name: &'static str,
-    is_of_telemetry: bool,
     content: Result<Vec<u8>, String>,
 }
 
 /// A request for a part.
 struct Source {
     name: &'static str,
-    is_of_telemetry: bool,
     process: Arc<ProcessClient>,
     /// The alternatives; a process has one of them.
     targets: Vec<String>,
@@ -86,7 +84,7 @@ impl Source {
             }
         }
         let content = content.map_err(|error| format!("{}: {error}", self.process.address()));
-        Part { name: self.name, is_of_telemetry: self.is_of_telemetry, content }
+        Part { name: self.name, content }
     }
 }
 
@@ -98,11 +96,15 @@ pub(crate) async fn collect(subject: Subject) -> Vec<Part> {
     let is_single = identity.as_ref().is_some_and(|process| process["name"] == "statsd_exporter");
     let is_same = identity.is_none() || other.is_none() || identity == other;
     let telemetry = if is_single { Arc::clone(&main) } else { telemetry };
-    let mut tasks = JoinSet::new();
+    let is_foreign = !is_single && !is_same;
+    let (mut tasks, mut parts) = (JoinSet::new(), Vec::new());
     let mut read = |name, process: &Arc<ProcessClient>, targets: &[String], timeout| {
-        let is_of_telemetry = Arc::ptr_eq(process, &telemetry);
+        if is_foreign && Arc::ptr_eq(process, &telemetry) {
+            let error = format!("{}: another process, see --telemetry-addr", process.address());
+            return parts.push(Part { name, content: Err(error) });
+        }
         let (process, targets) = (Arc::clone(process), targets.to_vec());
-        tasks.spawn(Source { name, is_of_telemetry, process, targets, timeout }.read());
+        tasks.spawn(Source { name, process, targets, timeout }.read());
     };
     let both = |query: &str| [PREFIXED_PATH, PATH].map(|path| format!("{path}?{query}"));
     read("status.txt", &main, &both("format=text"), TIMEOUT);
@@ -128,14 +130,8 @@ pub(crate) async fn collect(subject: Subject) -> Vec<Part> {
         read("pod-log-previous.txt", &pod, &[format!("{log}&previous=true")], TIMEOUT);
         read("pod-log.txt", &pod, &[log], TIMEOUT);
     }
-    let mut parts = Vec::new();
     while let Some(read) = tasks.join_next().await {
         parts.extend(read);
-    }
-    if !is_single && !is_same {
-        let error = format!("{}: another process, see --telemetry-addr", telemetry.address());
-        let of_other = parts.iter_mut().filter(|part| part.is_of_telemetry);
-        of_other.for_each(|part| part.content = Err(error.clone()));
     }
     // Most pods have had no other container.
     parts.retain(|part| part.name != "pod-log-previous.txt" || part.content.is_ok());
@@ -190,17 +186,17 @@ impl Bundle {
             texts.iter_mut().for_each(|text| text.hide(names));
         }
         let is_complete = texts.iter().all(|text| text.error.is_none());
-        let files = texts.iter().map(|text| {
-            let bytes = text.content.bytes().len();
-            json!({"name": text.name, "bytes": bytes, "error": text.error})
+        let files: Vec<File> = texts.into_iter().map(Text::into_file).collect();
+        let described = files.iter().map(|File { name, bytes, error }| {
+            json!({"name": name, "bytes": bytes.len(), "error": error})
         });
         let list = json!({
             "command": {"version": VERSION, "revision": REVISION},
             "time": time,
             "names_are_hashed": hash_names,
-            "files": files.collect::<Vec<Value>>(),
+            "files": described.collect::<Vec<Value>>(),
         });
-        let bytes = archive(&texts, &list, folder, time).map_err(|error| error.to_string())?;
+        let bytes = archive(&files, &list, folder, time).map_err(|error| error.to_string())?;
         Ok(Self { bytes, list, is_complete })
     }
 
@@ -217,12 +213,19 @@ impl Bundle {
     }
 }
 
-fn archive(texts: &[Text], list: &Value, folder: &str, time: u64) -> io::Result<Vec<u8>> {
+/// A file of the archive; empty if it could not be read.
+struct File {
+    name: &'static str,
+    bytes: Vec<u8>,
+    error: Option<String>,
+}
+
+fn archive(files: &[File], list: &Value, folder: &str, time: u64) -> io::Result<Vec<u8>> {
     let mut out = GzEncoder::new(Vec::new(), Compression::default());
     let list = format!("{list:#}\n");
     tar::append(&mut out, &format!("{folder}/bundle.json"), list.as_bytes(), time)?;
-    for text in texts.iter().filter(|text| text.error.is_none()) {
-        tar::append(&mut out, &format!("{folder}/{}", text.name), &text.content.bytes(), time)?;
+    for file in files.iter().filter(|file| file.error.is_none()) {
+        tar::append(&mut out, &format!("{folder}/{}", file.name), &file.bytes, time)?;
     }
     tar::finish(&mut out)?;
     out.flush()?;
@@ -236,16 +239,6 @@ enum Content {
     Binary(Vec<u8>),
 }
 
-impl Content {
-    fn bytes(&self) -> Vec<u8> {
-        match self {
-            Self::Json(value) => format!("{value:#}\n").into_bytes(),
-            Self::Text(text) => text.clone().into_bytes(),
-            Self::Binary(bytes) => bytes.clone(),
-        }
-    }
-}
-
 /// A part without secrets.
 struct Text {
     name: &'static str,
@@ -254,7 +247,7 @@ struct Text {
 }
 
 impl Text {
-    fn new(Part { name, content, .. }: Part) -> Self {
+    fn new(Part { name, content }: Part) -> Self {
         let (bytes, error) = match content {
             Ok(bytes) => (bytes, None),
             Err(error) => (Vec::new(), Some(redaction::redact(&error))),
@@ -295,6 +288,15 @@ impl Text {
             Content::Binary(_) => {}
         }
         self.error = self.error.take().map(|error| names.hide(&error));
+    }
+
+    fn into_file(self) -> File {
+        let bytes = match self.content {
+            Content::Json(value) => format!("{value:#}\n").into_bytes(),
+            Content::Text(text) => text.into_bytes(),
+            Content::Binary(bytes) => bytes,
+        };
+        File { name: self.name, bytes, error: self.error }
     }
 }
 

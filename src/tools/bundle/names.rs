@@ -121,8 +121,8 @@ impl Names {
                 let renamed = std::mem::take(fields).into_iter().map(|(name, mut value)| {
                     self.hide_value(&mut value);
                     // Fields of the format are in the program, but not as separate words.
-                    let is_field = memmem::find(&self.program, name.as_bytes()).is_some();
-                    let is_kept = is_field && !self.names.contains(&name);
+                    let is_kept = !self.names.contains(&name)
+                        && memmem::find(&self.program, name.as_bytes()).is_some();
                     (if is_kept { name } else { self.hide(&name) }, value)
                 });
                 *fields = renamed.collect();
@@ -155,7 +155,7 @@ impl Names {
         };
         let mut places = memmem::find_iter(&self.program, word.as_bytes());
         let is_known =
-            places.any(|at| word.len() >= LONG || is_separate(at)) && !self.names.contains(word);
+            !self.names.contains(word) && places.any(|at| word.len() >= LONG || is_separate(at));
         self.known.insert(word.to_owned(), is_known);
         is_known
     }

@@ -38,10 +38,14 @@ impl Pod {
 
     /// Returns the path of the API server below which it forwards requests to a port.
     pub(crate) fn proxy_path(&self, port: u16) -> String {
-        let Self { namespace, name, is_tls, .. } = self;
-        let scheme = if *is_tls { "https:" } else { "" };
-        format!("/api/v1/namespaces/{namespace}/pods/{scheme}{name}:{port}/proxy")
+        let scheme = if self.is_tls { "https:" } else { "" };
+        format!("{}/proxy", path(&self.namespace, &format!("{scheme}{}:{port}", self.name)))
     }
+}
+
+/// Returns the path of a pod at the API server.
+pub(crate) fn path(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods/{name}")
 }
 
 /// Finds the only pod of kstatd with this name, or of the workload with this name.
@@ -57,9 +61,7 @@ pub(crate) async fn only(
     let is_named = named.is_some();
     let mut inventory = Inventory::default();
     if let (Some(namespace), Some(WorkloadName { kind: None, name })) = (&namespace, &named) {
-        inventory
-            .read_object(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}"))
-            .await?;
+        inventory.read_object(client, &path(namespace, name)).await?;
     }
     let pod = inventory.objects.pop();
     let selection = Selection { namespace, workload: named };
