@@ -9,7 +9,7 @@ words! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum BudgetMode {
-        /// Budgets are off.
+        /// Budgets have no effect.
         #[default]
         Off = "off",
         /// Violations are only counted.
@@ -54,7 +54,7 @@ words! {
     pub(crate) enum Action {
         /// Folded into the overflow series.
         Folded = "folded",
-        /// Rejected.
+        /// Rejected with a cause.
         Refused = "refused",
         /// Accepted, as budgets are only tracked.
         Tracked = "tracked",

@@ -38,6 +38,13 @@ impl<'a> Metadata<'a> {
     }
 }
 
+impl PodStatus<'_> {
+    /// Returns true if the pod has succeeded or failed.
+    pub(super) fn is_finished(&self) -> bool {
+        matches!(&*self.phase, "Succeeded" | "Failed")
+    }
+}
+
 view! {
     /// The fields of a Pod that observers read.
     pub struct Pod<'a> {

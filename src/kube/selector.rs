@@ -78,12 +78,16 @@ pub fn add(
         return Err(format!("{text:?} must be RESOURCE=SELECTOR, such as pods=app!=batch"));
     }
     check(selector).map_err(|error| format!("selector of {resource}, {error}"))?;
-    let all = into.entry(resource.to_owned()).or_default();
-    if !all.is_empty() {
-        all.push(',');
-    }
-    all.push_str(selector.trim());
+    append(into.entry(resource.to_owned()).or_default(), selector.trim());
     Ok(())
+}
+
+/// Appends the terms of another selector.
+pub(super) fn append(selector: &mut String, terms: &str) {
+    if !selector.is_empty() && !terms.is_empty() {
+        selector.push(',');
+    }
+    selector.push_str(terms);
 }
 
 /// Checks a field selector.

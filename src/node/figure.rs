@@ -27,9 +27,6 @@ words! {
     }
 }
 
-/// The number of sources.
-pub(super) const ORIGINS: usize = 3;
-
 /// A measured disk usage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Figure {
@@ -54,7 +51,7 @@ impl Figure {
 
 /// The figures of one object, one for each source.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Figures([Option<Figure>; ORIGINS]);
+pub(super) struct Figures([Option<Figure>; Origin::ALL.len()]);
 
 impl Figures {
     pub(super) const fn set(&mut self, origin: Origin, figure: Option<Figure>) {

@@ -263,16 +263,11 @@ pub const fn alpha<K: Kind + ?Sized>(
 macro_rules! families {
     (@$object:ident $s:ident [$($family:expr,)*]) => { &[$($family),*] };
     (@$object:ident $s:ident [$($family:expr,)*]
-        stable $name:literal $([$($label:literal),+ $(,)?])?, $help:literal: $code:expr; $($rest:tt)*
+        $stability:ident $name:literal $([$($label:literal),+ $(,)?])?, $help:literal: $code:expr;
+        $($rest:tt)*
     ) => {
         families!(@$object $s [$($family,)*
-            stable($name, &[$($($label),+)?], $help, |$object, $s| $code),] $($rest)*)
-    };
-    (@$object:ident $s:ident [$($family:expr,)*]
-        alpha $name:literal $([$($label:literal),+ $(,)?])?, $help:literal: $code:expr; $($rest:tt)*
-    ) => {
-        families!(@$object $s [$($family,)*
-            alpha($name, &[$($($label),+)?], $help, |$object, $s| $code),] $($rest)*)
+            $stability($name, &[$($($label),+)?], $help, |$object, $s| $code),] $($rest)*)
     };
     (@$object:ident $s:ident [$($family:expr,)*] $other:expr; $($rest:tt)*) => {
         families!(@$object $s [$($family,)* $other,] $($rest)*)

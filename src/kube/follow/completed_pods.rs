@@ -74,7 +74,7 @@ fn now() -> (Instant, i64) {
 /// condition, as of a pod that was evicted before it started, or else its start or creation.
 fn ended_at(pod: &Pod<'_>) -> Option<i64> {
     let status = &pod.status;
-    if !matches!(&*status.phase, "Succeeded" | "Failed") {
+    if !status.is_finished() {
         return None;
     }
     let containers = status.container_statuses.iter().chain(&status.init_container_statuses);

@@ -27,7 +27,7 @@ use crate::exposition::budget::Budget;
 use crate::kube::api_resource::{ApiResource, Scope};
 use crate::kube::client::Client;
 use crate::kube::config::{PipelineConfig, WatchedResource};
-use crate::kube::selector::KindSelectors;
+use crate::kube::selector::{self, KindSelectors};
 use crate::kube::shard::Shard;
 use crate::telemetry::KubeMetrics;
 
@@ -109,18 +109,19 @@ impl Plan {
 
 /// Returns the scopes of one resource: one for each configured namespace, or one for the whole cluster.
 fn scopes(config: &PipelineConfig, api: &ApiResource) -> Vec<Scope> {
-    let own = |selectors: &KindSelectors| selectors.get(&api.name()).cloned().unwrap_or_default();
+    let name = api.name();
+    let own = |selectors: &KindSelectors| selectors.get(&name).cloned().unwrap_or_default();
     let (fields, labels) = (own(&config.field_selectors), own(&config.label_selectors));
-    let scope = |namespace: Option<&String>, selector: &str| Scope {
-        api: api.clone(),
-        namespace: namespace.cloned(),
-        selector: [selector, &fields].join(if selector.is_empty() || fields.is_empty() {
-            ""
-        } else {
-            ","
-        }),
-        labels: labels.clone(),
-        drop_completed_after: config.drop_completed_after.filter(|_| api.name() == "pods"),
+    let scope = |namespace: Option<&String>, selector: &str| {
+        let mut selector = selector.to_owned();
+        selector::append(&mut selector, &fields);
+        Scope {
+            api: api.clone(),
+            namespace: namespace.cloned(),
+            selector,
+            labels: labels.clone(),
+            drop_completed_after: config.drop_completed_after.filter(|_| name == "pods"),
+        }
     };
     if !api.namespaced {
         vec![scope(None, "")]

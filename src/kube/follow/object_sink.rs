@@ -250,8 +250,7 @@ impl ObjectSink {
         }
         while let Some(uid) = self.completed.as_mut().and_then(CompletedPods::next_due) {
             self.update(|sink, observers| {
-                sink.with_allowance(|allowance, current, _| allowance.remove(&uid, current));
-                sink.remove_from_state(&uid);
+                sink.remove_series(&uid);
                 observers.iter().for_each(|observer| observer.hide(&uid));
             });
         }
@@ -289,7 +288,11 @@ impl ObjectSink {
     fn drop_series(&mut self, object: ObjectBytes<'_>) {
         let view: IdentifiedObject<'_> = decode(object).unwrap_or_default();
         (*view.metadata.resource_version).clone_into(&mut self.version);
-        let uid = view.metadata.uid.as_bytes();
+        self.remove_series(view.metadata.uid.as_bytes());
+    }
+
+    /// Removes the series of an object, and its share of the budgets.
+    fn remove_series(&mut self, uid: &[u8]) {
         self.with_allowance(|allowance, current, _| allowance.remove(uid, current));
         self.remove_from_state(uid);
     }

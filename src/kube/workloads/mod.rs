@@ -20,8 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 pub use families::{FAMILIES, Subject, WorkloadFamily};
 use ledger::{KUBE_EVENTS, LedgerFactory, LedgerKind, SharedLedger, WorkloadLookup};
-use objects::{OwnerFacts, PodFacts, Uid, Workload};
-use options::{LINKS, OTHERS};
+use objects::{LINKS, OTHERS, OwnerFacts, PodFacts, Uid, Workload};
 pub use options::{RESOURCE, WorkloadOptions};
 use state::State;
 use tally::Contribution;
@@ -56,6 +55,8 @@ struct Hub {
     names_pods: bool,
     /// The index of the senders of StatsD lines, if it is wanted.
     senders: Option<Arc<PodIndex>>,
+    /// True if only a part of the pods is watched, and no owners for them.
+    is_partial: bool,
     /// The distinct parts of pods that totals are computed from.
     contributions: Mutex<HashSet<Arc<Contribution>>>,
 }
@@ -84,6 +85,7 @@ impl Workloads {
             names_pods: senders.is_some()
                 || options.families.iter().any(|family| family.subject == Subject::Pod),
             senders: senders.cloned(),
+            is_partial: options.is_partial,
             contributions: Mutex::default(),
         });
         let needs_object = options.families.iter().any(|family| family.needs_object());
@@ -131,11 +133,7 @@ impl Workloads {
         self.attach_ledger(resources);
         let watched: Vec<&str> = resources.iter().map(|watched| &*watched.api.plural).collect();
         let links = self.options.links(&watched);
-        resources.extend(links.into_iter().map(|link| WatchedResource {
-            api: ApiResource::built_in(link),
-            renderer: Arc::new(NoFamilies::new(link.name())),
-            observers: Vec::new(),
-        }));
+        resources.extend(links.into_iter().map(WatchedResource::observed));
         if !resources.iter().any(|watched| watched.api.plural == "pods") {
             return;
         }
@@ -239,7 +237,7 @@ impl Facts for PodFacts {
         let (uid, mut facts) = objects::pod_facts(object.pod()?);
         facts.contribution = hub.shared(facts.contribution);
         if hub.senders.is_some() {
-            facts.sender = Some(Box::new(senders::sender_facts(object)?));
+            facts.sender = Some(Box::new(senders::sender_facts(object, hub.is_partial)?));
         }
         if !hub.names_pods {
             facts.name = Box::default();

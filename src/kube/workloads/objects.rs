@@ -10,6 +10,18 @@ use crate::resources::kinds::resource_list::{self, ResourceList};
 use crate::resources::{DecodeError, ObjectBytes};
 use crate::wire::view::{decode, view};
 
+/// The kinds between a pod and its workload.
+pub(super) const LINKS: [(&str, &str); 2] = [("replicasets", "ReplicaSet"), ("jobs", "Job")];
+
+/// The other kinds of workloads.
+pub(super) const OTHERS: [(&str, &str); 5] = [
+    ("cronjobs", "CronJob"),
+    ("daemonsets", "DaemonSet"),
+    ("deployments", "Deployment"),
+    ("replicationcontrollers", "ReplicationController"),
+    ("statefulsets", "StatefulSet"),
+];
+
 view! {
     /// An object that owns pods, with its number of replicas if it has one.
     pub struct Replicated<'a> {

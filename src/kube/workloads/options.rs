@@ -2,22 +2,11 @@
 
 use super::families::{Subject, WorkloadFamily};
 use super::ledger::LedgerOptions;
+use super::objects::LINKS;
 use crate::resources::{self, Resource};
 
 /// The name of the families' resource in the catalog.
 pub const RESOURCE: &str = "workloads";
-
-/// The kinds between a pod and its workload.
-pub(super) const LINKS: [(&str, &str); 2] = [("replicasets", "ReplicaSet"), ("jobs", "Job")];
-
-/// The other kinds of workloads.
-pub(super) const OTHERS: [(&str, &str); 5] = [
-    ("cronjobs", "CronJob"),
-    ("daemonsets", "DaemonSet"),
-    ("deployments", "Deployment"),
-    ("replicationcontrollers", "ReplicationController"),
-    ("statefulsets", "StatefulSet"),
-];
 
 /// The selection of families, and the budget of their series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +31,12 @@ impl WorkloadOptions {
         }
         let missing = LINKS.iter().filter(|(plural, _)| !watched.contains(plural));
         missing.filter_map(|(plural, _)| resources::find(plural)).collect()
+    }
+
+    /// Returns the kinds by which the senders of StatsD lines are recognised.
+    pub fn of_senders(&self) -> impl Iterator<Item = &'static str> {
+        let links = if self.is_partial { &[][..] } else { &LINKS[..] };
+        links.iter().map(|(plural, _)| *plural).chain(["pods"])
     }
 
     /// Returns whether owners of pods are needed.

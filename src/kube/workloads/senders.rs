@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::kube::observed::{ContainerStatus, ObservedObject, Pod};
 use crate::pods::PodWorkload;
+use crate::resources::ObjectBytes;
 use crate::resources::scalars::Time;
 use crate::wire::view::{Map, decode, view};
 
@@ -31,8 +32,9 @@ pub(super) struct SenderFacts {
     pub(super) implied: Option<PodWorkload>,
 }
 
-/// Returns the facts about a pod as a sender; `None` if it is malformed.
-pub(super) fn sender_facts(object: &ObservedObject<'_>) -> Option<SenderFacts> {
+/// Returns the facts about a pod as a sender, with the workload that names imply if only a part of the pods is watched;
+/// `None` if it is malformed.
+pub(super) fn sender_facts(object: &ObservedObject<'_>, is_partial: bool) -> Option<SenderFacts> {
     let pod = object.pod()?;
     let status = &pod.status;
     let address = |text: &str| text.parse::<IpAddr>().ok().map(|address| address.to_canonical());
@@ -41,22 +43,22 @@ pub(super) fn sender_facts(object: &ObservedObject<'_>) -> Option<SenderFacts> {
     let containers = containers.chain(&status.ephemeral_container_statuses);
     // The ID follows the name of the runtime, as in `containerd://ID`.
     let id = |one: &ContainerStatus<'_>| Some(one.container_id.split_once("://")?.1.into());
-    let labels = decode::<LabelledObject<'_>>(object.bytes).ok()?.metadata.labels;
     Some(SenderFacts {
         // Pods in the host network share the address of the node.
         addresses: addresses.filter(|_| !pod.spec.host_network).collect(),
         node_address: address(&status.host_ip),
         containers: containers.filter_map(id).collect(),
         started: status.start_time.and_then(Time::set).map(Time::unix),
-        is_finished: matches!(&*status.phase, "Succeeded" | "Failed"),
-        implied: implied_workload(pod, &labels),
+        is_finished: status.is_finished(),
+        implied: if is_partial { implied_workload(pod, object.bytes) } else { None },
     })
 }
 
 /// Returns the workload that the name of a ReplicaSet or Job implies: their controllers append a hash, which the pod has as
 /// a label, or the scheduled minute.
-fn implied_workload(pod: &Pod<'_>, labels: &Map<'_>) -> Option<PodWorkload> {
+fn implied_workload(pod: &Pod<'_>, object: ObjectBytes<'_>) -> Option<PodWorkload> {
     let owner = pod.metadata.controller()?;
+    let labels = decode::<LabelledObject<'_>>(object).ok()?.metadata.labels;
     let (base, suffix) = owner.name.rsplit_once('-').unwrap_or((&owner.name, ""));
     let is_hash = |label| labels.get(label).is_some_and(|hash| &**hash == suffix);
     let is_minute = suffix.len() >= 8 && suffix.bytes().all(|byte| byte.is_ascii_digit());

@@ -148,13 +148,12 @@ impl State {
             name: workload.id.name.clone(),
             kind: workload.id.kind.clone(),
         });
-        let implied = || sender.implied.clone().filter(|_| self.options.is_partial);
         let sender = Pod {
             uid: String::from_utf8_lossy(uid).into(),
             namespace: Arc::clone(&pod.namespace),
             name: pod.name.clone(),
             node: Arc::clone(&pod.node),
-            workload: known.or_else(implied),
+            workload: known.or_else(|| sender.implied.clone()),
             addresses: sender.addresses.clone(),
             node_address: sender.node_address,
             containers: sender.containers.clone(),

@@ -1,19 +1,19 @@
 //! Counters for the cost of a walk.
 
 use crate::telemetry::metric::{Counter, Gauge, Labelled, own_metrics};
+use crate::util::words::words;
 
-/// A system call that is counted separately.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::node) enum Call {
-    Open,
-    Stat,
-    Read,
-    Close,
-    Quota,
+words! {
+    /// A system call that is counted separately.
+    #[derive(Clone, Copy, Debug)]
+    pub(in crate::node) enum Call {
+        Open = "openat",
+        Stat = "fstatat",
+        Read = "getdents64",
+        Close = "close",
+        Quota = "quotactl_fd",
+    }
 }
-
-/// The names of the system calls.
-const CALLS: [&str; 5] = ["openat", "fstatat", "getdents64", "close", "quotactl_fd"];
 
 own_metrics! {
     /// The cost counters of a walk.
@@ -42,18 +42,22 @@ own_metrics! {
         counter pub(super) unchanged: Counter = "kstatd_node_walk_unchanged_directories_total",
             "Directories skipped by the walk because they have not changed.";
     }
+    state {
+        /// The counters of `calls`, so that a call is counted without a look-up.
+        by_call: [Counter; Call::ALL.len()],
+    }
 }
 
 impl WalkMetrics {
     /// Creates the metrics, with a series for each system call.
     pub(crate) fn new() -> Self {
         let metrics = Self::default();
-        CALLS.iter().for_each(|call| drop(metrics.calls.with([call])));
-        metrics
+        let by_call = Call::ALL.map(|call| metrics.calls.with([call.as_str()]));
+        Self { by_call, ..metrics }
     }
 
     /// Counts a call.
     pub(in crate::node) fn count(&self, call: Call) {
-        self.calls.with([CALLS[call as usize]]).inc();
+        self.by_call[call as usize].inc();
     }
 }

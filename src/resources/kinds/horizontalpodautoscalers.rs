@@ -241,19 +241,19 @@ macro_rules! figures {
 
         fn $write(autoscaler: &Autoscaler<'_>, s: &mut Series<'_>) {
             for metric in &autoscaler.$part.$metrics {
-                let object = metric.object.as_ref().map(|of| of.$value.figure(&of.metric.name, ""));
-                let pods = metric.pods.as_ref().map(|of| of.$value.figure(&of.metric.name, ""));
-                let external =
-                    metric.external.as_ref().map(|of| of.$value.figure(&of.metric.name, ""));
-                let resource = metric.resource.as_ref().map(|of| of.$value.figure(&of.name, ""));
-                let container = metric.container_resource.as_ref();
-                let container = container.map(|of| of.$value.figure(&of.name, &of.container));
                 let figure = match &*metric.kind {
-                    "Object" => object,
-                    "Pods" => pods,
-                    "External" => external,
-                    "Resource" => resource,
-                    "ContainerResource" => container,
+                    "Object" => {
+                        metric.object.as_ref().map(|of| of.$value.figure(&of.metric.name, ""))
+                    }
+                    "Pods" => metric.pods.as_ref().map(|of| of.$value.figure(&of.metric.name, "")),
+                    "External" => {
+                        metric.external.as_ref().map(|of| of.$value.figure(&of.metric.name, ""))
+                    }
+                    "Resource" => metric.resource.as_ref().map(|of| of.$value.figure(&of.name, "")),
+                    "ContainerResource" => metric
+                        .container_resource
+                        .as_ref()
+                        .map(|of| of.$value.figure(&of.name, &of.container)),
                     _ => None,
                 };
                 if let Some(figure) = figure {

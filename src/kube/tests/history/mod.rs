@@ -34,17 +34,14 @@ use std::time::Duration;
 use faults::{Fault, Flap};
 use run::{Outcome, Scenario};
 
+use crate::tests::env_number;
+
 /// The results of one kind of fault over many histories.
 #[derive(Default)]
 struct FaultStats {
     times: usize,
     recovered: Vec<Duration>,
     oldest: Duration,
-}
-
-fn env_number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
 /// Runs one history for each seed on all cores and returns the outcomes, sorted by seed. With `KSTATD_FIRST` it stops at

@@ -17,7 +17,7 @@ use super::cluster::{KINDS, Kind, NAMESPACES, Scope, scopes};
 use super::faults::{Fault, RECOVERY};
 use super::journal::{Entry, Topic};
 use super::network::SimulatedNetwork;
-use super::server::{Server, hash};
+use super::server::Server;
 use crate::cache::{Catalog, Family, MetricKind, Rendered, Schema};
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::frame::ObjectIdentity;
@@ -31,6 +31,7 @@ use crate::resources::select::filter::FamilyFilter;
 use crate::resources::select::selection::Selection;
 use crate::resources::{ObjectBytes, RenderOptions, Renderer, find};
 use crate::telemetry::KubeMetrics;
+use crate::tests::hash;
 use crate::wire::view::{DecodeError, Str, decode, view};
 
 /// The staleness limit (`--staleness-limit`).

@@ -23,6 +23,7 @@ use super::faults::{Fault, Flap};
 use super::journal::{Entry, Topic};
 use super::signal::Signal;
 use super::wire::{self, ConnectionHandle, Endpoint};
+use crate::tests::hash;
 
 /// The maximum latency in milliseconds.
 const LATENCY: u64 = 30;
@@ -704,12 +705,6 @@ impl Server {
         tokio::spawn(Arc::clone(self).serve(server, number));
         client
     }
-}
-
-/// Returns a hash that is the same in each process.
-pub(super) fn hash(bytes: &[u8]) -> u64 {
-    use std::hash::BuildHasher as _;
-    foldhash::fast::FixedState::default().hash_one(bytes)
 }
 
 /// Fails a flapping watch.

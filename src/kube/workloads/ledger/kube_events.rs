@@ -14,7 +14,7 @@ use super::objects::{Objects, ScopeId, Seen, Sighting};
 use super::totals::Totals;
 use crate::kube::observed::Metadata;
 use crate::kube::shard::Ownership;
-use crate::kube::workloads::objects::Workload;
+use crate::kube::workloads::objects::{LINKS, OTHERS, Workload};
 use crate::wire::view::{Str, view};
 
 /// The longest time to wait for the workload of an object.
@@ -27,17 +27,10 @@ const MAX_WAITING: usize = if cfg!(test) { 20 } else { 10_000 };
 /// their last occurrence.
 pub(super) const RECORD_RETENTION: Duration = Duration::from_secs(300);
 
-/// The kinds whose workloads are known from their own list/watches.
-const RESOLVED_KINDS: [&str; 8] = [
-    "CronJob",
-    "DaemonSet",
-    "Deployment",
-    "Job",
-    "Pod",
-    "ReplicaSet",
-    "ReplicationController",
-    "StatefulSet",
-];
+/// Returns whether the workloads of objects of a kind are known from their own list/watches.
+fn is_resolved(kind: &str) -> bool {
+    kind == "Pod" || LINKS.iter().chain(&OTHERS).any(|(_, known)| *known == kind)
+}
 
 view! {
     /// The fields of an Event of `v1` that the ledger reads. It also shows those of `events.k8s.io`.
@@ -125,7 +118,7 @@ impl KubeEvents {
         } else if let Some(owner) = former {
             totals.touch(owner, None, now);
             occurrences.add(owner, totals);
-        } else if RESOLVED_KINDS.contains(&&*involved.kind) && self.queue.len() < MAX_WAITING {
+        } else if is_resolved(&involved.kind) && self.queue.len() < MAX_WAITING {
             self.queue.push_back((now + MAX_WAIT, occurrences.uid.clone()));
             self.waiting.entry(occurrences.uid.clone()).or_default().push(occurrences);
         } else {

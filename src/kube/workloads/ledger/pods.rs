@@ -83,7 +83,7 @@ impl PodRecord {
         if self.ending.as_deref() != ending {
             self.ending = ending.map(Box::from);
         }
-        if !self.is_finished && matches!(&*status.phase, "Succeeded" | "Failed") {
+        if !self.is_finished && status.is_finished() {
             let reason = Some(&*status.reason).filter(|reason| !reason.is_empty());
             let reason = reason.map(named).or(ending).unwrap_or(&status.phase);
             self.is_finished = true;
