@@ -31,7 +31,7 @@ const MAX_RATIO: f64 = 1.10;
 const OVERHEADS: [(&str, &str, f64); 5] = [
     ("the same line with budgets", "ingest a known line", 1.03),
     ("the same line in a datagram", "ingest a known line", 1.08),
-    ("the same line of a pod", "the same line in a datagram", 1.12),
+    ("the same line of a pod", "the same line in a datagram", 1.05),
     ("a line with a container ID", "the same line in a datagram", 2.0),
     ("a line with a pod's container ID", "a line with a container ID", 1.05),
 ];
