@@ -13,11 +13,12 @@ use super::access::{self, command_runtime};
 use super::output::{print, print_error};
 use super::personality::{self, Personality};
 use super::{diff, run};
+use crate::cli::asking::{ExplainArgs, ExplainCommand, ObjectArgs, StatusArgs};
 use crate::cli::kube_args::KubeArgs;
+use crate::cli::kubectl::KubectlCli;
 use crate::cli::native::{
-    CardinalityCommand, CheckArgs, Cli, CliCommand, CustomCommand, DraftArgs, ExplainArgs,
-    ExplainCommand, KubectlCli, LogArgs, ObjectArgs, RbacArgs, RenderCommand, RenderKubeArgs,
-    RenderStatsdArgs, StatusArgs,
+    CardinalityCommand, CheckArgs, Cli, CliCommand, CustomCommand, DraftArgs, LogArgs, RbacArgs,
+    RenderCommand, RenderKubeArgs, RenderStatsdArgs,
 };
 use crate::cli::profile::{ProfileCommand, ProfileDiffArgs};
 use crate::cli::statsd_flags::StatsdArgs;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use super::access::{self, command_runtime};
 use super::output::{print, print_error};
-use crate::cli::native::{TopArgs, TopSort};
+use crate::cli::asking::{TopArgs, TopSort};
 use crate::tools::status::ProcessState;
 use crate::tools::terminal;
 use crate::tools::top::{Sort, View, fetch};

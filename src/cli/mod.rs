@@ -5,6 +5,7 @@
 //! validate and store values; [`config`] combines these with the options file into a
 //! [`config::Config`], which [`app`](crate::app) executes.
 
+pub(crate) mod asking;
 pub(crate) mod bundle;
 pub(crate) mod check;
 pub(crate) mod clap_table;
@@ -13,10 +14,13 @@ pub(crate) mod config;
 pub(crate) mod custom;
 pub(crate) mod error;
 pub(crate) mod flag;
+mod flag_selection;
 pub(crate) mod kingpin;
 pub(crate) mod klog;
 pub(crate) mod kube_args;
+mod kube_config;
 pub mod kube_flags;
+pub(crate) mod kubectl;
 mod limits;
 pub mod load;
 pub(crate) mod manual;

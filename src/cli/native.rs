@@ -1,26 +1,22 @@
 //! kstatd's own commands, parsed by clap. The personalities are listed only for help and
 //! completions; their arguments have parsers of their own.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::asking::{ExplainArgs, StatusArgs, TopArgs};
 use super::bundle::BundleArgs;
 use super::check::ClusterCheckArgs;
-use super::clap_table::{FlagSelection, Table};
-use super::flag::Flag;
-use super::kube_args::SHARED_LIMITS;
-use super::kube_flags::{self, KubeArgs};
+use super::clap_table::Table;
+use super::flag_selection::{RbacKube, RenderKube, RenderStatsd, RunKube, RunStatsd};
 use super::node::NodeArgs;
 use super::overhead::OverheadArgs;
-use super::process::ProcessArgs;
 use super::profile::ProfileCommand;
 use super::shadow::ShadowArgs;
 pub use super::shared::{AccessArgs, LogArgs, LogLevel, LogStyle, OutputArgs, Profiles};
 use super::shared::{duration, is_name, whole};
-use super::statsd_flags::{self, StatsdArgs};
 
 /// The command line of kstatd.
 #[derive(Debug, Parser)]
@@ -43,62 +39,6 @@ pub struct Cli {
     /// Flags of `run`.
     #[command(flatten)]
     pub run: RunArgs,
-}
-
-/// The command line under the name kubectl-kstatd, a plugin of kubectl.
-#[derive(Debug, Parser)]
-#[command(
-    name = "kubectl-kstatd",
-    bin_name = "kubectl kstatd",
-    version,
-    about = "Ask the kstatd in a cluster, through the proxy of the API server",
-    max_term_width = 100
-)]
-pub struct KubectlCli {
-    /// The command of the plugin.
-    #[command(subcommand)]
-    pub command: KubectlCommand,
-}
-
-/// The commands of the plugin.
-#[derive(Debug, Subcommand)]
-pub enum KubectlCommand {
-    /// Show the health of a pod; exits with 0 if OK or WARN, 1 if DEGRADED, 2 if there is no answer
-    Status(StatusArgs),
-    /// Show the metrics and labels with the most series of a pod; exit codes as for `status`
-    Top(Box<TopArgs>),
-    /// Write a support archive of a pod, without secrets
-    Bundle(Box<BundleArgs>),
-    /// Ask a pod to explain a StatsD line, or why an object has its series
-    Explain(Box<ExplainArgs>),
-    /// Check what a swap of the originals would change, or the health of an installation
-    Check(Box<ClusterCheckArgs>),
-}
-
-impl From<KubectlCommand> for CliCommand {
-    fn from(command: KubectlCommand) -> Self {
-        let mut command = match command {
-            KubectlCommand::Status(args) => Self::Status(args),
-            KubectlCommand::Top(args) => Self::Top(args),
-            KubectlCommand::Bundle(args) => Self::Bundle(args),
-            KubectlCommand::Explain(args) => Self::Explain(args),
-            KubectlCommand::Check(args) => Self::Check(args),
-        };
-        let process = match &mut command {
-            Self::Status(args) => Some(&mut args.process),
-            Self::Top(args) => Some(&mut args.process),
-            Self::Bundle(args) => Some(&mut args.process),
-            Self::Explain(args) => Some(match &mut args.what {
-                Some(ExplainCommand::Object(args)) => &mut args.process,
-                None => &mut args.process,
-            }),
-            _ => None,
-        };
-        if let Some(process) = process {
-            process.is_kubectl = true;
-        }
-        command
-    }
 }
 
 /// The commands of kstatd.
@@ -295,132 +235,6 @@ pub struct RenderStatsdArgs {
     pub statsd: Table<RenderStatsd>,
 }
 
-/// Flags of `kstatd status`.
-#[derive(Clone, Debug, Args)]
-pub struct StatusArgs {
-    /// The output format.
-    #[command(flatten)]
-    pub output: OutputArgs,
-    /// The process whose status is shown.
-    #[command(flatten)]
-    pub process: ProcessArgs,
-}
-
-/// Flags of `kstatd top`.
-#[derive(Clone, Debug, Args)]
-pub struct TopArgs {
-    /// Show the labels of this metric, with the number of values and examples
-    #[arg(value_name = "METRIC")]
-    pub metric: Option<String>,
-    /// Sort order; lines sorts by events per mapping rule and per unmapped name
-    #[arg(long, value_enum, default_value_t)]
-    pub sort: TopSort,
-    /// The output format; JSON is printed once.
-    #[command(flatten)]
-    pub output: OutputArgs,
-    /// Print once and exit; the default if the output is not a terminal
-    #[arg(long)]
-    pub once: bool,
-    /// Time between updates
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
-    pub interval: Duration,
-    /// Maximum rows of the table [default: the height of the terminal, else 20]
-    #[arg(long, value_name = "N", value_parser = rows)]
-    pub rows: Option<usize>,
-    /// The process whose series are counted.
-    #[command(flatten)]
-    pub process: ProcessArgs,
-}
-
-/// The sort order of `kstatd top`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum TopSort {
-    /// Number of series.
-    #[default]
-    Series,
-    /// Series created in the last hour.
-    Growth,
-    /// Memory.
-    Bytes,
-    /// Events per mapping rule and per unmapped name.
-    Lines,
-}
-
-/// Parses a number of rows.
-fn rows(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(rows @ 1..=10_000) => Ok(rows),
-        _ => Err("must be from 1 to 10000".to_owned()),
-    }
-}
-
-/// Flags that control local parsing; they conflict with asking a running process, which uses its own.
-const LOCAL_PARSING_FLAGS: [&str; 6] = [
-    "statsd.mapping-config",
-    "statsd.parse-dogstatsd-tags",
-    "statsd.parse-influxdb-tags",
-    "statsd.parse-librato-tags",
-    "statsd.parse-signalfx-tags",
-    "statsd.sets",
-];
-
-/// The other subjects of `kstatd explain`.
-#[derive(Clone, Debug, Subcommand)]
-pub enum ExplainCommand {
-    /// Ask a running process why an object has its series, or none; exits with 1 if it has none
-    Object(ObjectArgs),
-}
-
-/// Flags of `kstatd explain object`.
-#[derive(Clone, Debug, Args)]
-pub struct ObjectArgs {
-    /// Plural name of the resource, such as pods
-    #[arg(value_name = "RESOURCE")]
-    pub resource: String,
-    /// The object
-    #[arg(value_name = "[NAMESPACE/]NAME")]
-    pub object: String,
-    /// The output format.
-    #[command(flatten)]
-    pub output: OutputArgs,
-    /// The process that watches the object.
-    #[command(flatten)]
-    pub process: ProcessArgs,
-}
-
-/// Flags of `kstatd explain`.
-#[derive(Clone, Debug, Args)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true,
-    mut_arg("addr", |arg| arg.conflicts_with_all(LOCAL_PARSING_FLAGS).help("Ask the process at this address, which uses its own mapping, flags, series and budgets")),
-    mut_arg("target", |arg| arg.conflicts_with_all(LOCAL_PARSING_FLAGS)),
-    mut_arg("namespace", |arg| arg.conflicts_with_all(LOCAL_PARSING_FLAGS))
-)]
-pub struct ExplainArgs {
-    /// Another subject than a line.
-    #[command(subcommand)]
-    pub what: Option<ExplainCommand>,
-    /// StatsD lines, each explained separately
-    #[arg(value_name = "LINE", required = true)]
-    pub lines: Vec<OsString>,
-    /// List every rule of a long mapping file, not only those that match or nearly match
-    #[arg(long)]
-    pub all: bool,
-    /// The address that the lines come from, for a process with --statsd.enrich
-    #[arg(long, value_name = "IP")]
-    pub sender: Option<std::net::IpAddr>,
-    /// The output format.
-    #[command(flatten)]
-    pub output: OutputArgs,
-    /// The process to ask, which uses its own mapping, flags, series and budgets.
-    #[command(flatten)]
-    pub process: ProcessArgs,
-    /// Parsing flags of statsd_exporter.
-    #[command(flatten)]
-    pub statsd: Table<RenderStatsd>,
-}
-
 /// The actions of `kstatd cardinality`.
 #[derive(Debug, Subcommand)]
 pub enum CardinalityCommand {
@@ -599,120 +413,6 @@ impl std::fmt::Debug for DiffArgs {
         // The URLs may contain passwords.
         f.debug_struct("DiffArgs").finish_non_exhaustive()
     }
-}
-
-/// The Kubernetes flags of `run`: all except addresses and the log, which are shared.
-#[derive(Debug)]
-pub struct RunKube;
-
-impl FlagSelection for RunKube {
-    type Args = KubeArgs;
-    const HEADING: &'static str = "Kubernetes (as kube-state-metrics)";
-    const NEGATIONS: bool = false;
-
-    fn flags() -> Vec<Flag<KubeArgs>> {
-        let shared = ["host", "port", "telemetry-host", "telemetry-port", "help"];
-        let shared = |name: &str| shared.contains(&name) || SHARED_LIMITS.contains(&name);
-        select(kube_flags::FLAGS, |name| !shared(name))
-    }
-}
-
-/// The Kubernetes flags of `rbac`: it accepts those of `run`, and its help lists those that affect the roles.
-#[derive(Debug)]
-pub struct RbacKube;
-
-impl FlagSelection for RbacKube {
-    type Args = KubeArgs;
-    const HEADING: &'static str = RunKube::HEADING;
-    const NEGATIONS: bool = RunKube::NEGATIONS;
-
-    fn flags() -> Vec<Flag<KubeArgs>> {
-        RunKube::flags()
-    }
-
-    fn is_hidden(name: &str) -> bool {
-        ![
-            "auth-filter",
-            "config",
-            "custom-resource-state-config",
-            "custom-resource-state-config-file",
-            "custom-resource-state-only",
-            "namespaces",
-            "pod",
-            "pod-namespace",
-            "resources",
-        ]
-        .contains(&name)
-    }
-}
-
-/// The Kubernetes flags that affect rendering.
-#[derive(Debug)]
-pub struct RenderKube;
-
-impl FlagSelection for RenderKube {
-    type Args = KubeArgs;
-    const HEADING: &'static str = "Filters (as kube-state-metrics)";
-    const NEGATIONS: bool = false;
-
-    fn flags() -> Vec<Flag<KubeArgs>> {
-        let filters = [
-            "config",
-            "resources",
-            "namespaces",
-            "namespaces-denylist",
-            "metric-allowlist",
-            "metric-denylist",
-            "metric-opt-in-list",
-            "metric-labels-allowlist",
-            "metric-annotations-allowlist",
-            "metric-labels-normalise",
-            "custom-resource-state-config",
-            "custom-resource-state-config-file",
-            "custom-resource-state-only",
-            "compat.duplicate-series",
-        ];
-        select(kube_flags::FLAGS, |name| filters.contains(&name))
-    }
-}
-
-/// The StatsD flags of `run`: all except web addresses and the log, which are shared.
-#[derive(Debug)]
-pub struct RunStatsd;
-
-impl FlagSelection for RunStatsd {
-    type Args = StatsdArgs;
-    const HEADING: &'static str = "StatsD (as statsd_exporter)";
-    const NEGATIONS: bool = true;
-
-    fn flags() -> Vec<Flag<StatsdArgs>> {
-        select(statsd_flags::FLAGS, |name| {
-            let prefixes = ["statsd.", "debug.", "limit.", "openmetrics."];
-            prefixes.iter().any(|prefix| name.starts_with(prefix))
-                || ["web.config.file", "web.enable-lifecycle"].contains(&name)
-        })
-    }
-}
-
-/// The StatsD flags that affect parsing.
-#[derive(Debug)]
-pub struct RenderStatsd;
-
-impl FlagSelection for RenderStatsd {
-    type Args = StatsdArgs;
-    const HEADING: &'static str = "Parsing (as statsd_exporter)";
-    const NEGATIONS: bool = true;
-
-    fn flags() -> Vec<Flag<StatsdArgs>> {
-        select(statsd_flags::FLAGS, |name| {
-            name.starts_with("statsd.parse-")
-                || ["statsd.mapping-config", "statsd.sets"].contains(&name)
-        })
-    }
-}
-
-fn select<A>(flags: &[Flag<A>], keep: impl Fn(&str) -> bool) -> Vec<Flag<A>> {
-    flags.iter().filter(|flag| keep(flag.name)).map(Flag::copy).collect()
 }
 
 #[cfg(test)]

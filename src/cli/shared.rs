@@ -6,6 +6,19 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tracing::Level;
 
+/// The name under which the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// kstatd.
+    Kstatd,
+    /// kube-state-metrics.
+    KubeStateMetrics,
+    /// statsd_exporter.
+    StatsdExporter,
+    /// `kstatd node`.
+    Node,
+}
+
 /// The log format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogStyle {

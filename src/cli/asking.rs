@@ -1,0 +1,137 @@
+//! Arguments of the commands that ask a running process: `status`, `top` and `explain`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::clap_table::Table;
+use super::flag_selection::RenderStatsd;
+use super::process::ProcessArgs;
+use super::shared::{OutputArgs, duration};
+
+/// Flags of `kstatd status`.
+#[derive(Clone, Debug, Args)]
+pub struct StatusArgs {
+    /// The output format.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// The process whose status is shown.
+    #[command(flatten)]
+    pub process: ProcessArgs,
+}
+
+/// Flags of `kstatd top`.
+#[derive(Clone, Debug, Args)]
+pub struct TopArgs {
+    /// Show the labels of this metric, with the number of values and examples
+    #[arg(value_name = "METRIC")]
+    pub metric: Option<String>,
+    /// Sort order; lines sorts by events per mapping rule and per unmapped name
+    #[arg(long, value_enum, default_value_t)]
+    pub sort: TopSort,
+    /// The output format; JSON is printed once.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Print once and exit; the default if the output is not a terminal
+    #[arg(long)]
+    pub once: bool,
+    /// Time between updates
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
+    pub interval: Duration,
+    /// Maximum rows of the table [default: the height of the terminal, else 20]
+    #[arg(long, value_name = "N", value_parser = rows)]
+    pub rows: Option<usize>,
+    /// The process whose series are counted.
+    #[command(flatten)]
+    pub process: ProcessArgs,
+}
+
+/// The sort order of `kstatd top`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TopSort {
+    /// Number of series.
+    #[default]
+    Series,
+    /// Series created in the last hour.
+    Growth,
+    /// Memory.
+    Bytes,
+    /// Events per mapping rule and per unmapped name.
+    Lines,
+}
+
+/// Parses a number of rows.
+fn rows(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(rows @ 1..=10_000) => Ok(rows),
+        _ => Err("must be from 1 to 10000".to_owned()),
+    }
+}
+
+/// Flags that control local parsing; they conflict with asking a running process, which uses its own.
+const LOCAL_PARSING_FLAGS: [&str; 6] = [
+    "statsd.mapping-config",
+    "statsd.parse-dogstatsd-tags",
+    "statsd.parse-influxdb-tags",
+    "statsd.parse-librato-tags",
+    "statsd.parse-signalfx-tags",
+    "statsd.sets",
+];
+
+/// The other subjects of `kstatd explain`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ExplainCommand {
+    /// Ask a running process why an object has its series, or none; exits with 1 if it has none
+    Object(ObjectArgs),
+}
+
+/// Flags of `kstatd explain object`.
+#[derive(Clone, Debug, Args)]
+pub struct ObjectArgs {
+    /// Plural name of the resource, such as pods
+    #[arg(value_name = "RESOURCE")]
+    pub resource: String,
+    /// The object
+    #[arg(value_name = "[NAMESPACE/]NAME")]
+    pub object: String,
+    /// The output format.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// The process that watches the object.
+    #[command(flatten)]
+    pub process: ProcessArgs,
+}
+
+/// Flags of `kstatd explain`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    mut_arg("addr", |arg| arg.conflicts_with_all(LOCAL_PARSING_FLAGS).help("Ask the process at this address, which uses its own mapping, flags, series and budgets")),
+    mut_arg("target", |arg| arg.conflicts_with_all(LOCAL_PARSING_FLAGS)),
+    mut_arg("namespace", |arg| arg.conflicts_with_all(LOCAL_PARSING_FLAGS))
+)]
+pub struct ExplainArgs {
+    /// Another subject than a line.
+    #[command(subcommand)]
+    pub what: Option<ExplainCommand>,
+    /// StatsD lines, each explained separately
+    #[arg(value_name = "LINE", required = true)]
+    pub lines: Vec<OsString>,
+    /// List every rule of a long mapping file, not only those that match or nearly match
+    #[arg(long)]
+    pub all: bool,
+    /// The address that the lines come from, for a process with --statsd.enrich
+    #[arg(long, value_name = "IP")]
+    pub sender: Option<std::net::IpAddr>,
+    /// The output format.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// The process to ask, which uses its own mapping, flags, series and budgets.
+    #[command(flatten)]
+    pub process: ProcessArgs,
+    /// Parsing flags of statsd_exporter.
+    #[command(flatten)]
+    pub statsd: Table<RenderStatsd>,
+}
