@@ -31,7 +31,7 @@ pub(crate) mod selector;
 pub(crate) mod shard;
 pub mod snapshot;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod value_errors;
 pub mod workloads;
 

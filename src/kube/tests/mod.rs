@@ -2,7 +2,7 @@
 //! stores.
 
 mod budgets;
-mod history;
+pub(crate) mod history;
 mod lists;
 mod reload;
 mod representations;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::cluster::{KINDS, Kind, NAMESPACES};
 use super::faults::Fault;
 use super::reload::{Simulation, all_series};
-use super::run::in_simulated_time;
+use super::setup::in_simulated_time;
 
 /// The time within which everything is listed.
 const LISTED: Duration = Duration::from_secs(10);

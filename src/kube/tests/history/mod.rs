@@ -13,16 +13,20 @@
 
 pub(super) mod body;
 mod checker;
-mod cluster;
+pub(crate) mod cluster;
 mod encode;
-mod faults;
+pub(crate) mod faults;
 mod idle;
-mod journal;
+pub(crate) mod journal;
 mod network;
 mod reload;
-mod run;
-mod server;
+mod responses;
+pub(crate) mod run;
+pub(crate) mod scenario;
+pub(crate) mod server;
+pub(crate) mod setup;
 mod signal;
+mod totals;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -32,7 +36,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use faults::{Fault, Flap};
-use run::{Outcome, Scenario};
+use run::Outcome;
+use scenario::Scenario;
 
 use crate::tests::env_number;
 

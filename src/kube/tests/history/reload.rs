@@ -8,8 +8,8 @@ use fastrand::Rng;
 use tokio::time::{Instant, sleep};
 
 use super::cluster::{KINDS, Kind};
-use super::run::{STALENESS_LIMIT, connect, in_simulated_time, pipeline_config, tls};
 use super::server::Server;
+use super::setup::{STALENESS_LIMIT, connect, in_simulated_time, pipeline_config, tls};
 use crate::cache::Catalog;
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::{Client, Pipeline, PipelineConfig, WatchedResource};

@@ -1,0 +1,408 @@
+//! The responses of the simulated API server: lists, watches, errors and bodies that faults corrupt.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ACCEPT, AUTHORIZATION, RETRY_AFTER};
+use http::{HeaderMap, Request, Response};
+use hyper::body::Incoming;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::body::{ChannelBody, ChunkSender, build_response, complete_response};
+use super::cluster::{EventType, KINDS, Kind, Object};
+use super::encode::{self, ObjectForm, ResponseFormat};
+use super::faults::{Fault, Flap};
+use super::journal::Topic;
+use super::server::Server;
+use crate::tests::hash;
+
+/// The number of objects on a page, regardless of the requested limit.
+const PAGE: usize = 4;
+
+/// A request for a list or a watch.
+struct ApiRequest {
+    kind: Kind,
+    namespace: Option<String>,
+    format: ResponseFormat,
+    query: Vec<(String, String)>,
+}
+
+impl ApiRequest {
+    fn get(&self, name: &str) -> Option<&str> {
+        let found = self.query.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.get(name) == Some("true")
+    }
+
+    /// Returns true for a streaming list and for the first page of a list, but not for a version check.
+    fn starts_list(&self) -> bool {
+        let is_partial = self.get("limit") == Some("1") || self.get("continue").is_some();
+        self.is("sendInitialEvents") || !self.is("watch") && !is_partial
+    }
+}
+
+impl Server {
+    pub(super) async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: usize,
+    ) -> Response<ChannelBody> {
+        self.state().requests += 1;
+        if connection < self.state().gone {
+            std::future::pending::<()>().await;
+        }
+        if let Some(late) = self.find_fault(|fault| match fault {
+            Fault::Delayed(late) => Some(*late),
+            _ => None,
+        }) {
+            tokio::select! {
+                biased;
+                () = sleep(late) => {}
+                () = self.wait_for_end_of(|fault| matches!(fault, Fault::Delayed(_))) => {}
+            }
+        }
+        self.wait_for_end_of(|fault| *fault == Fault::Stalled).await;
+        if request.uri().path() == "/version" {
+            self.state().probes += 1;
+            self.note(Topic::Request, "probe".to_owned());
+            return complete_response(200, "application/json", b"{}".to_vec());
+        }
+        let Some(req) = self.parse_request(&request) else {
+            return complete_response(404, "text/plain", b"?".to_vec());
+        };
+        if req.starts_list() {
+            self.state().lists += 1;
+        }
+        if req.get("continue").is_some() {
+            // Their number follows from the size of a list.
+            self.state().requests -= 1;
+        }
+        if !req.is("watch")
+            && req.get("continue").is_none()
+            && let Some(flap) = self.flap(req.kind)
+        {
+            sleep(flap.list).await;
+        }
+        let refusal = self.refusal(&req, request.headers());
+        let code = refusal.as_ref().map(|response| response.status().as_u16());
+        self.note(Topic::Request, format!("{} {code:?}", request.uri()));
+        match refusal {
+            Some(response) => response,
+            None if req.is("watch") => self.watch(req),
+            None => self.list(&req),
+        }
+    }
+
+    fn parse_request(&self, request: &Request<Incoming>) -> Option<ApiRequest> {
+        let parts: Vec<&str> = request.uri().path().split('/').skip(1).collect();
+        let (namespace, plural) = match parts[..] {
+            ["api", "v1", plural] | ["apis", "example.com", "v1", plural] => (None, plural),
+            ["api", "v1", "namespaces", namespace, plural]
+            | ["apis", "example.com", "v1", "namespaces", namespace, plural] => {
+                (Some(namespace.to_owned()), plural)
+            }
+            _ => return None,
+        };
+        let kind = KINDS.into_iter().find(|kind| kind.plural() == plural)?;
+        let accept = request.headers().get(ACCEPT)?.to_str().ok()?;
+        let form = match accept {
+            _ if self.has_fault(|fault| matches!(fault, Fault::NoRepresentations { .. })) => {
+                ObjectForm::Complete
+            }
+            accept if accept.contains("as=Table") => ObjectForm::Table,
+            accept if accept.contains("as=Partial") => ObjectForm::Metadata,
+            _ => ObjectForm::Complete,
+        };
+        let protobuf = form != ObjectForm::Table
+            && accept.contains("protobuf")
+            && !self.has_fault(|fault| *fault == Fault::NoProtobuf);
+        let query = request.uri().query().unwrap_or_default();
+        let query = query.split('&').filter_map(|pair| pair.split_once('='));
+        let query = query.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Some(ApiRequest { kind, namespace, format: ResponseFormat { protobuf, form }, query })
+    }
+
+    /// Returns an error response or an unrelated body, if a fault demands one.
+    fn refusal(&self, req: &ApiRequest, headers: &HeaderMap) -> Option<Response<ChannelBody>> {
+        let status = |code, reason: &str| {
+            let body = encode::status(req.format.protobuf, code, reason);
+            Some(complete_response(code, req.format.content_type(false), body))
+        };
+        let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        if token != Some(&format!("Bearer token-{}", self.token())) {
+            return status(401, "Unauthorized");
+        }
+        if let Some(namespace) = &req.namespace {
+            let mut state = self.state();
+            let counts = state.counts.entry(namespace.clone()).or_default();
+            counts.requests += 1;
+            counts.lists += u64::from(req.starts_list());
+            if state.forbidden == Some(namespace) {
+                return status(403, "Forbidden");
+            }
+        }
+        let faults: Vec<Fault> =
+            self.state().faults.iter().map(|active| active.fault.clone()).collect();
+        for fault in faults {
+            match fault {
+                Fault::Status { code, retry_after, share } if self.is_chosen(share) => {
+                    let mut response = status(code, "Trouble")?;
+                    if let Some(seconds) = retry_after {
+                        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+                    }
+                    return Some(response);
+                }
+                Fault::Denied(kind) if kind == req.kind => return status(403, "Forbidden"),
+                Fault::Absent(kind) if kind == req.kind => return status(404, "NotFound"),
+                Fault::Flapping(flap) if !flap.breaks(req.kind) => {
+                    return status(403, "Forbidden");
+                }
+                Fault::NoStreaming if req.is("sendInitialEvents") => return status(422, "Invalid"),
+                Fault::NoRepresentations { refuses: true }
+                    if headers[ACCEPT].as_bytes().contains(&b'=') =>
+                {
+                    return status(406, "NotAcceptable");
+                }
+                Fault::PagesExpired if req.get("continue").is_some() => {
+                    return status(410, "Expired");
+                }
+                Fault::NotAList(number) => {
+                    let (content_type, body) = encode::unrelated_body(number, req.kind);
+                    return Some(complete_response(200, content_type, body));
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Responds with one page of a list.
+    fn list(&self, req: &ApiRequest) -> Response<ChannelBody> {
+        let token = req.get("continue").and_then(|token| token.split_once('.'));
+        let token = token.map(|(version, from)| (version.parse().ok(), from.parse().ok()));
+        let (at, from): (Option<u64>, usize) = match token {
+            Some((Some(version), Some(from))) => (Some(version), from),
+            _ => (None, 0),
+        };
+        let mut cluster = self.cluster();
+        let Some(objects) = cluster.list(req.kind, req.namespace.as_deref(), at) else {
+            let body = encode::status(req.format.protobuf, 410, "Expired");
+            return complete_response(410, req.format.content_type(false), body);
+        };
+        let version = at.unwrap_or(cluster.version);
+        drop(cluster);
+        let limited = req.get("limit").is_some();
+        let end = if limited { objects.len().min(from + PAGE) } else { objects.len() };
+        let next = if end < objects.len() { format!("{version}.{end}") } else { String::new() };
+        let body = encode::list(req.format, req.kind, version, &next, &objects[from.min(end)..end]);
+        let (chunks, receiver) = mpsc::unbounded_channel();
+        self.send(&chunks, body, 0.7);
+        build_response(200, req.format.content_type(false), self.compressed(), receiver)
+    }
+
+    fn compressed(&self) -> bool {
+        self.has_fault(|fault| *fault == Fault::Gzip)
+    }
+
+    /// Sends a piece of a body, possibly corrupted by a fault. Returns false if the body ends there. `share` is the
+    /// share of pieces to corrupt.
+    fn send(&self, chunks: &ChunkSender, piece: Vec<u8>, share: f64) -> bool {
+        let sent = format!("{} bytes with hash {:016x}", piece.len(), hash(&piece));
+        self.note(Topic::Response, sent);
+        let truncated = self.find_fault(|fault| match fault {
+            Fault::Truncated { clean } => Some(*clean),
+            _ => None,
+        });
+        if let Some(clean) = truncated
+            && self.is_chosen(share)
+        {
+            let _ = chunks.send(Ok(piece[..self.random_below(piece.len())].to_vec().into()));
+            if !clean {
+                let _ = chunks.send(Err("truncated"));
+            }
+            return false;
+        }
+        if self.has_fault(|fault| *fault == Fault::Garbage) && self.is_chosen(share) {
+            let mut piece = piece[..self.random_below(piece.len())].to_vec();
+            // Longer than the rest of any object, so it cannot complete one.
+            piece.extend([0xff; 4096]);
+            let _ = chunks.send(Ok(piece.into()));
+            return false;
+        }
+        let piece = if self.compressed() {
+            let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            let written = gzip.write_all(&piece).and_then(|()| gzip.finish());
+            written.expect("memory takes it")
+        } else {
+            piece
+        };
+        chunks.send(Ok(piece.into())).is_ok()
+    }
+
+    fn watch(self: Arc<Self>, req: ApiRequest) -> Response<ChannelBody> {
+        let (chunks, body) = mpsc::unbounded_channel();
+        let (content_type, gzip) = (req.format.content_type(true), self.compressed());
+        tokio::spawn(async move { self.events(&req, &chunks).await });
+        build_response(200, content_type, gzip, body)
+    }
+
+    /// Writes a watch until it ends.
+    async fn events(&self, req: &ApiRequest, chunks: &ChunkSender) {
+        let number = {
+            let mut state = self.state();
+            state.watches += 1;
+            state.watches - 1
+        };
+        let seconds = req.get("timeoutSeconds").and_then(|text| text.parse().ok()).unwrap_or(60);
+        let opened = Instant::now();
+        let end = opened + Duration::from_secs(seconds);
+        if let Some(flap) = self.flap(req.kind)
+            && flap.after.is_zero()
+        {
+            return fail_watch(req, &flap, chunks);
+        }
+        let (mut cluster_changes, mut fault_changes) =
+            (self.cluster().observe(), self.fault_changes.observe());
+        let mut has_columns = true;
+        let wanted = |object: &Object| {
+            object.scope.kind == req.kind
+                && req
+                    .namespace
+                    .as_deref()
+                    .is_none_or(|namespace| namespace == object.scope.namespace)
+        };
+        let mut cursor = if req.is("sendInitialEvents") {
+            let (version, objects) = {
+                let mut cluster = self.cluster();
+                let objects = cluster.list(req.kind, req.namespace.as_deref(), None);
+                (cluster.version, objects.unwrap_or_default())
+            };
+            for object in &objects {
+                let event = encode::event(
+                    req.format,
+                    EventType::Added,
+                    object,
+                    std::mem::take(&mut has_columns),
+                );
+                if !self.send(chunks, event, 0.1) {
+                    return;
+                }
+            }
+            let event = encode::bookmark(
+                req.format,
+                req.kind,
+                &encode::Bookmark {
+                    version,
+                    ends_initial_events: true,
+                    has_columns: std::mem::take(&mut has_columns),
+                },
+            );
+            if !self.send(chunks, event, 0.1) {
+                return;
+            }
+            version
+        } else {
+            req.get("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or_default()
+        };
+        let mut bookmark = Instant::now() + Duration::from_millis(self.random_below(60_000) as u64);
+        loop {
+            let (silent, broken, ended, expired, stalled) = {
+                let state = self.state();
+                let stalled = state.faults.iter().any(|active| active.fault == Fault::Stalled);
+                let old = |limit| number < limit;
+                (
+                    old(state.silent),
+                    old(state.broken),
+                    old(state.ended),
+                    old(state.expired),
+                    stalled,
+                )
+            };
+            if broken {
+                let _ = chunks.send(Err("broken"));
+                return;
+            }
+            if silent {
+                return chunks.closed().await;
+            }
+            if ended {
+                return;
+            }
+            let flap = self.flap(req.kind);
+            let fails_at = flap.as_ref().map(|flap| opened + flap.after);
+            if let Some(flap) = flap.filter(|_| fails_at.is_some_and(|at| Instant::now() >= at)) {
+                return fail_watch(req, &flap, chunks);
+            }
+            if !stalled {
+                let changes: Option<Vec<_>> = {
+                    let cluster = self.cluster();
+                    let since = cluster.changes_since(cursor);
+                    since.filter(|_| !expired).map(|changes| changes.cloned().collect())
+                };
+                let Some(changes) = changes else {
+                    let _ = chunks.send(Ok(encode::error(req.format, 410, "Expired").into()));
+                    return;
+                };
+                for change in changes {
+                    cursor = change.version;
+                    if !wanted(&change.object) {
+                        continue;
+                    }
+                    let event = encode::event(
+                        req.format,
+                        change.event_type,
+                        &change.object,
+                        std::mem::take(&mut has_columns),
+                    );
+                    if !self.send(chunks, event, 0.2) {
+                        return;
+                    }
+                }
+                let now = Instant::now();
+                let version = self.cluster().version;
+                let due = now >= bookmark || now >= end;
+                if due {
+                    bookmark = now + Duration::from_secs(60);
+                }
+                // A watch from a future version gets no bookmarks either.
+                if due && cursor <= version && self.state().bookmarks {
+                    let event = encode::bookmark(
+                        req.format,
+                        req.kind,
+                        &encode::Bookmark {
+                            version,
+                            ends_initial_events: false,
+                            has_columns: std::mem::take(&mut has_columns),
+                        },
+                    );
+                    if !self.send(chunks, event, 0.2) {
+                        return;
+                    }
+                }
+                if now >= end {
+                    return;
+                }
+            }
+            tokio::select! {
+                biased;
+                () = chunks.closed() => return,
+                () = cluster_changes.changed() => {}
+                () = fault_changes.changed() => {}
+                () = sleep_until(end.min(bookmark).min(fails_at.unwrap_or(end))), if !stalled => {}
+            }
+        }
+    }
+}
+
+/// Fails a flapping watch.
+fn fail_watch(req: &ApiRequest, flap: &Flap, chunks: &ChunkSender) {
+    let _ = chunks.send(match flap.code {
+        0 => Err("cut"),
+        code => Ok(encode::flap_error(req.format, code).into()),
+    });
+}

@@ -1,0 +1,246 @@
+//! The definitions of histories: what happens in them, and when.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::cluster::{KINDS, Kind};
+use super::faults::Fault;
+
+/// No fault starts this close to the end, so each has time to recover.
+const MIN_TAIL: Duration = Duration::from_secs(75);
+
+/// The time that a history from bytes continues after its last event, so that the first lists and the last changes are
+/// certainly exposed.
+const TAIL: Duration = Duration::from_secs(12);
+
+/// A fault in a history.
+pub struct ScheduledFault {
+    pub fault: Fault,
+    pub begin: Duration,
+    pub duration: Duration,
+    /// True if it belongs to another fault, whose recovery time covers it.
+    pub is_secondary: bool,
+}
+
+/// The definition of a history.
+pub struct Scenario {
+    pub seed: u64,
+    pub length: Duration,
+    pub http2: bool,
+    pub each_namespace: bool,
+    /// All kinds in the cluster, which are also the watched ones.
+    pub kinds: Vec<Kind>,
+    pub events: Vec<ScheduledFault>,
+    /// The times of changes and scrapes; random if `None`.
+    pub schedule: Option<Schedule>,
+    /// Prints requests and faults.
+    pub trace: bool,
+}
+
+/// The times of changes, with the seed that determines each change, and of scrapes.
+#[derive(Default)]
+pub struct Schedule {
+    pub changes: Vec<(Duration, u64)>,
+    pub scrapes: Vec<Duration>,
+}
+
+impl Scenario {
+    /// Random faults at random times.
+    pub fn random(seed: u64, length: Duration) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let (http2, each_namespace) = (rng.bool(), rng.u32(0..4) == 0);
+        let mut events = Vec::new();
+        let (mut at, mut end) = (Duration::from_millis(rng.u64(0..20_000)), length);
+        while at < length.saturating_sub(MIN_TAIL) {
+            let (fault, duration) = Fault::random(&mut rng);
+            if rng.bool() && duration > Duration::ZERO {
+                let fault =
+                    [Fault::Reset, Fault::Compacted, Fault::Closed][rng.usize(0..3)].clone();
+                let begin = at + duration.mul_f64(rng.f64() * 0.5);
+                events.push(ScheduledFault {
+                    fault,
+                    begin,
+                    duration: Duration::ZERO,
+                    is_secondary: true,
+                });
+            }
+            end = end.max(at + fault.grace(duration) + Duration::from_secs(5));
+            events.push(ScheduledFault { fault, begin: at, duration, is_secondary: false });
+            at += Duration::from_millis(match rng.u32(0..3) {
+                0 => rng.u64(0..5_000),
+                1 => rng.u64(0..30_000),
+                _ => rng.u64(15_000..60_000),
+            });
+        }
+        let (kinds, schedule, length) = (KINDS.to_vec(), None, end);
+        Self { seed, length, http2, each_namespace, kinds, events, schedule, trace: false }
+    }
+
+    /// Decodes a history from bytes. The first byte selects transport and kinds. Then follow steps of three bytes: the
+    /// type of the step (a change, a scrape or a fault), its variant, and the pause after it. The history is long
+    /// enough to recover from all faults.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        /// The maximum number of steps.
+        const MAX_STEPS: usize = 40;
+        /// The longest interval between scrapes.
+        const SCRAPE_INTERVAL: Duration = Duration::from_secs(3);
+        let (&header, steps) = bytes.split_first().unwrap_or((&0, &[]));
+        let (http2, each_namespace, seed) = (header & 1 == 1, header & 2 == 2, u64::from(header));
+        let wanted = |(at, _): &(usize, Kind)| header >> 3 & 1 << at != 0;
+        let kinds = KINDS.into_iter().enumerate().filter(wanted);
+        let mut kinds: Vec<Kind> = kinds.map(|(_, kind)| kind).collect();
+        if kinds.is_empty() {
+            kinds = KINDS.to_vec();
+        }
+        let (mut schedule, mut events) = (Schedule::default(), Vec::new());
+        // By then the first lists are complete, unless a fault starts immediately.
+        let mut at = Duration::from_millis(if header & 4 == 4 { 1 } else { 500 });
+        let mut length = at;
+        for step in steps.chunks_exact(3).take(MAX_STEPS) {
+            let &[operation, variant, pause] = step else { continue };
+            match operation {
+                0..96 => {
+                    schedule.changes.push((at, u64::from(operation) << 8 | u64::from(variant)))
+                }
+                96..128 => schedule.scrapes.push(at),
+                128.. => {
+                    let choice = u32::from(operation & 127) % Fault::CHOICES;
+                    let share = if variant & 1 == 0 { 1.0 } else { 0.5 };
+                    let mut rng = Rng::with_seed(u64::from(variant));
+                    let (fault, duration) = Fault::chosen(choice, share, &mut rng);
+                    length = length.max(at + fault.grace(duration));
+                    events.push(ScheduledFault { fault, begin: at, duration, is_secondary: false });
+                }
+            }
+            let unit = [1, 30, 200, 1000][usize::from(pause >> 6)];
+            at += Duration::from_millis(u64::from(pause & 63) * unit);
+        }
+        length = length.max(at) + TAIL;
+        let mut at = Duration::from_millis(2);
+        while at < length {
+            schedule.scrapes.push(at);
+            at += SCRAPE_INTERVAL;
+        }
+        // The last scrape must be current.
+        schedule.scrapes.push(length);
+        let schedule = Some(schedule);
+        Self { seed, length, http2, each_namespace, kinds, events, schedule, trace: false }
+    }
+
+    /// A history with a single fault.
+    pub fn single_fault(seed: u64, http2: bool, fault: Fault, duration: Duration) -> Self {
+        let begin = Duration::from_secs(20);
+        let length = begin + fault.grace(duration) + Duration::from_secs(15);
+        let events = vec![ScheduledFault { fault, begin, duration, is_secondary: false }];
+        let (kinds, each_namespace) = (KINDS.to_vec(), seed.is_multiple_of(4));
+        Self { seed, length, http2, each_namespace, kinds, events, schedule: None, trace: false }
+    }
+
+    /// Two faults at once, of these choices: the second one begins while the first one lasts, or shortly after it.
+    pub fn pair_of_faults(one: u32, other: u32) -> Self {
+        let seed = u64::from(one * Fault::CHOICES + other);
+        let mut rng = Rng::with_seed(seed);
+        let chosen = [one, other].map(|choice| Fault::chosen(choice, 1.0, &mut rng));
+        // A restore needs an old backup.
+        let is_restored = |(fault, _): &(Fault, Duration)| matches!(fault, Fault::Restored { .. });
+        let mut begin = Duration::from_secs(if chosen.iter().any(is_restored) { 150 } else { 20 });
+        let (mut events, mut length) = (Vec::new(), begin);
+        for (fault, duration) in chosen {
+            length = length.max(begin + fault.grace(duration) + Duration::from_secs(15));
+            events.push(ScheduledFault { fault, begin, duration, is_secondary: false });
+            begin += (duration / 2).max(Duration::from_millis(rng.u64(0..2_000)));
+        }
+        let (http2, each_namespace) = (rng.bool(), rng.u32(0..4) == 0);
+        let (kinds, schedule) = (KINDS.to_vec(), None);
+        Self { seed, length, http2, each_namespace, kinds, events, schedule, trace: false }
+    }
+
+    /// A kind is missing until the server is replaced, without an outage.
+    pub fn server_replaced(http2: bool) -> Self {
+        let duration = Duration::from_secs(70);
+        let other = Duration::from_millis(10);
+        let absent = Fault::Absent(Kind::Widget);
+        let events = vec![
+            ScheduledFault { fault: absent, begin: Duration::ZERO, duration, is_secondary: false },
+            ScheduledFault {
+                fault: Fault::Reset,
+                begin: duration + other,
+                duration: Duration::ZERO,
+                is_secondary: true,
+            },
+        ];
+        let (kinds, length) = (KINDS.to_vec(), duration + Duration::from_secs(15));
+        let (seed, each_namespace) = (1, false);
+        Self { seed, length, http2, each_namespace, kinds, events, schedule: None, trace: false }
+    }
+
+    /// Disconnects and overloads of a healthy server with 40 changes per second.
+    pub fn disconnects(seed: u64, http2: bool) -> Self {
+        let millis = Duration::from_millis;
+        let mut rng = Rng::with_seed(seed);
+        let (mut at, mut events) = (millis(15_000), Vec::new());
+        for _ in 0..10 {
+            let fault = match rng.u32(0..7) {
+                0 => Fault::Reset,
+                1 => Fault::Closed,
+                2 => Fault::WatchesBroken,
+                3 => Fault::Refused,
+                4 => Fault::Delayed(millis(rng.u64(20..400))),
+                _ => {
+                    let share = [0.3, 0.7, 1.0][rng.usize(..3)];
+                    Fault::Status { code: 503, retry_after: None, share }
+                }
+            };
+            let duration = match fault {
+                Fault::Reset | Fault::Closed | Fault::WatchesBroken => Duration::ZERO,
+                _ => millis(rng.u64(500..6_000)),
+            };
+            // Connections are also cut during longer faults.
+            if !duration.is_zero() {
+                let begin = at + duration.mul_f64(rng.f64());
+                let (fault, duration) = (Fault::Reset, Duration::ZERO);
+                events.push(ScheduledFault { fault, begin, duration, is_secondary: true });
+            }
+            events.push(ScheduledFault { fault, begin: at, duration, is_secondary: false });
+            at += duration + millis(rng.u64(500..15_000));
+        }
+        let length = at + Duration::from_secs(15);
+        let mut schedule = Schedule::default();
+        let mut time = Duration::ZERO;
+        while time < length {
+            schedule.changes.push((time, rng.u64(..)));
+            if time.subsec_millis().is_multiple_of(500) {
+                schedule.scrapes.push(time);
+            }
+            time += millis(25);
+        }
+        let (kinds, schedule) = (KINDS.to_vec(), Some(schedule));
+        let each_namespace = rng.bool();
+        Self { seed, length, http2, each_namespace, kinds, events, schedule, trace: false }
+    }
+
+    /// One fault, combined with a reset of all connections and a compaction in the middle.
+    pub fn isolated_fault(seed: u64, fault: Fault, duration: Duration) -> Self {
+        // A restore needs an old backup.
+        let begin =
+            Duration::from_secs(if matches!(fault, Fault::Restored { .. }) { 150 } else { 20 });
+        let mut events =
+            vec![ScheduledFault { fault: fault.clone(), begin, duration, is_secondary: false }];
+        for (fault, at) in [(Fault::Reset, 0.1), (Fault::Compacted, 0.2)] {
+            if duration > Duration::ZERO && !seed.is_multiple_of(3) {
+                let begin = begin + duration.mul_f64(at);
+                events.push(ScheduledFault {
+                    fault,
+                    begin,
+                    duration: Duration::ZERO,
+                    is_secondary: true,
+                });
+            }
+        }
+        let (http2, each_namespace) = (seed.is_multiple_of(2), seed.is_multiple_of(5));
+        let length = begin + fault.grace(duration) + Duration::from_secs(5);
+        let (kinds, schedule) = (KINDS.to_vec(), None);
+        Self { seed, length, http2, each_namespace, kinds, events, schedule, trace: false }
+    }
+}
