@@ -30,6 +30,7 @@ ENV RUSTUP_TOOLCHAIN=1.95.0
 
 FROM toolchain AS build
 COPY Cargo.toml Cargo.lock ./
+COPY tests/differential/Cargo.toml tests/differential/Cargo.toml
 COPY tests/double/Cargo.toml tests/double/Cargo.toml
 COPY tests/endurance/Cargo.toml tests/endurance/Cargo.toml
 COPY benches/compare/Cargo.toml benches/compare/Cargo.toml

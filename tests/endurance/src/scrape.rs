@@ -124,7 +124,8 @@ impl Chunks {
             data(read);
             return Ok(());
         }
-        while !read.is_empty() {
+        // The line break after the last chunk may arrive alone.
+        while !read.is_empty() && !self.is_complete {
             if self.left > 0 {
                 let (now, rest) = read.split_at(self.left.min(read.len()));
                 // The last two bytes are the line break.
@@ -144,10 +145,7 @@ impl Chunks {
                     .with_context(|| format!("chunk length {text:?}"))?;
                 self.left = if len == 0 { 0 } else { len + 2 };
                 self.line.clear();
-                if len == 0 {
-                    self.is_complete = true;
-                    return Ok(());
-                }
+                self.is_complete = len == 0;
             }
         }
         Ok(())
