@@ -3,7 +3,7 @@
 //! A caller that caches the result for each key and its tags hashes `key`, `tags` and `kind`, and parses only
 //! the numbers on a hit. On a miss, or if this returns `None`, it calls [`super::parse`].
 
-use memchr::{memchr, memchr_iter};
+use memchr::memchr;
 
 /// The metric type of a simple line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +20,8 @@ pub enum SimpleKind {
     Distribution,
 }
 
-/// A line of the form `name:value|type[|@rate][|#tags[|e:external data]][|c:container]`.
+/// A line of the form `name:value|type`, followed by at most one section of each kind in any order: `|@rate`, `|#tags`,
+/// `|c:container`, `|e:external data` and `|Ttimestamp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimpleLine<'a> {
     /// Everything before the first colon: the name and its name tags. Not empty, not validated as UTF-8.
@@ -33,15 +34,17 @@ pub struct SimpleLine<'a> {
     pub rate: Option<&'a [u8]>,
     /// The text after `|#`, which may be empty. Not validated as UTF-8.
     pub tags: Option<&'a [u8]>,
-    /// The remaining sections, which state the origin of the line, with the `|` before each. Not validated as UTF-8.
+    /// The adjacent sections that state the origin of the line, with the `|` before each. Not validated as UTF-8.
     pub origin: &'a [u8],
+    /// True if the origin precedes the tags: of two labels with one name, the last is kept.
+    pub origin_is_first: bool,
 }
 
 /// Splits a line of the most common form. Returns `None` for any other line, valid or not.
 ///
 /// If it returns `Some`, [`super::parse`] finds one sample with exactly these sections, or rejects a line with external data.
-/// Two lines with equal `key`, `tags`, `kind` and `origin` therefore have the same labels and the same tag errors for any
-/// value and rate.
+/// Two lines with equal `key`, `tags`, `kind`, `origin` and `origin_is_first` therefore have the same labels and the same tag
+/// errors for any value, rate and timestamp. A timestamp has no effect.
 /// UTF-8 and numbers are not validated: if a number does not parse, [`super::parse`] must be called to count
 /// the error.
 #[must_use]
@@ -61,36 +64,51 @@ pub fn split_simple(line: &[u8]) -> Option<SimpleLine<'_>> {
         [b'd', rest @ ..] => (SimpleKind::Distribution, rest),
         _ => return None,
     };
-    let (rate, rest) = match rest {
-        [b'|', b'@', rest @ ..] => {
-            let end = rest.iter().position(|&byte| byte == b'|').unwrap_or(rest.len());
-            let (rate, rest) = (rest.get(..end)?, rest.get(end..)?);
-            if rate.contains(&b':') {
-                return None;
+    let sections = rest;
+    let mut line = SimpleLine {
+        key,
+        value,
+        kind,
+        rate: None,
+        tags: None,
+        origin: &[],
+        origin_is_first: false,
+    };
+    let mut rest = sections;
+    let (mut container, mut external, mut timestamp) = (false, false, false);
+    let mut origin = 0..0;
+    while let [b'|', section @ ..] = rest {
+        let end = memchr(b'|', section).unwrap_or(section.len());
+        let (section, after) = section.split_at_checked(end)?;
+        match section {
+            [b'#', tags @ ..] if line.tags.is_none() => {
+                line.tags = Some(tags);
+                line.origin_is_first = !origin.is_empty();
             }
-            (Some(rate), rest)
+            [b'@', rate @ ..] if line.rate.is_none() && !rate.contains(&b':') => {
+                line.rate = Some(rate);
+            }
+            [letter @ (b'c' | b'e'), b':', _, ..] => {
+                let seen = if *letter == b'c' { &mut container } else { &mut external };
+                let at = sections.len() - rest.len();
+                if origin.is_empty() {
+                    origin.start = at;
+                }
+                // The sections of the origin must be one piece of the line.
+                let is_apart = !origin.is_empty() && origin.end != at;
+                if std::mem::replace(seen, true) || is_apart {
+                    return None;
+                }
+                origin.end = sections.len() - after.len();
+            }
+            [b'T', digits @ ..] if !timestamp && digits.iter().all(u8::is_ascii_digit) => {
+                timestamp = true;
+            }
+            _ => return None,
         }
-        _ => (None, rest),
-    };
-    let (tags, origin) = match rest {
-        [] => (None, rest),
-        [b'|', b'#', tags @ ..] => {
-            let end = memchr(b'|', tags).unwrap_or(tags.len());
-            (Some(tags.get(..end)?), tags.get(end..)?)
-        }
-        _ => (None, rest),
-    };
-    is_origin(origin, tags.is_some()).then_some(SimpleLine { key, value, kind, rate, tags, origin })
-}
-
-/// Returns true if there are only sections that state an origin. Any other section could affect the value, and external data
-/// without tags could be a classic multi-value line.
-fn is_origin(sections: &[u8], is_tagged: bool) -> bool {
-    sections.is_empty()
-        || sections.first() == Some(&b'|')
-            && memchr_iter(b'|', sections).all(|bar| {
-                let section = sections.get(bar + 1..).unwrap_or_default();
-                matches!(section, [kind, b':', first, ..]
-            if (*kind == b'c' || *kind == b'e' && is_tagged) && *first != b'|')
-            })
+        rest = after;
+    }
+    line.origin = sections.get(origin)?;
+    // External data without tags could be a classic multi-value line.
+    (rest.is_empty() && !(external && line.tags.is_none())).then_some(line)
 }

@@ -319,8 +319,10 @@ fn simple_lines() {
             rate: Some(b"0.1"),
             tags: Some(b"x:y,z"),
             origin: b"",
+            origin_is_first: false,
         }
     );
+    assert_eq!(split_simple(b"a:1|c|T1|c:i|e:x|#t|@1"), split_simple(b"a:1|c|@1|c:i|e:x|T|#t"));
     assert_eq!(split_simple(b"a:1|c|#").and_then(|line| line.tags), Some(&b""[..]));
     assert_eq!(
         split_simple(b"a:1|g").map(|line| (line.kind, line.tags)),
@@ -329,7 +331,8 @@ fn simple_lines() {
     for (line, origin) in [
         ("a:1|c|#x:y|c:id", "|c:id"),
         ("a:1|c|#|c:id|e:it-false,pu-u", "|c:id|e:it-false,pu-u"),
-        ("a:1|c|#x|c:1|c:2", "|c:1|c:2"),
+        ("a:1|c|c:id|#x:y", "|c:id"),
+        ("a:1|c|T1|e:x|c:i:d|#", "|e:x|c:i:d"),
         ("a:1|c|c:id", "|c:id"),
         ("a:1|c|@0.1|c:id", "|c:id"),
     ] {
@@ -340,10 +343,13 @@ fn simple_lines() {
         "",
         "a",
         "a:",
-        "a:1|c|#x:y|@0.5",
+        "a:1|c|#x:y|@0.5|#",
         "a:1|c|#|c:",
+        "a:1|c|#x|c:1|c:2",
+        "a:1|c|c:1|#x|e:2",
+        "a:1|c|T1|T2",
+        "a:1|c|T1x",
         "a:1|c|e:it-false",
-        "a:1|c|#x:y|c:id|T1",
         "a:1|c|#x:y|c",
         "a:1",
         ":1|c",
@@ -356,9 +362,7 @@ fn simple_lines() {
         "a:1|c:2|c",
         "a:1:2|ms",
         "a:1|c|@0.1:2|c",
-        "a:1|c|T1",
         "a:1|c|c:",
-        "a:1|c|#a:b|T1",
         "a:1|c|",
         "a:1|c\r",
     ] {
@@ -395,6 +399,11 @@ mod properties {
             "s",
             "c:",
             "T",
+            "|T1",
+            "|c:x",
+            "|e:y",
+            "|@0.5",
+            "|#container_id:z",
             "é",
             "nan",
             "1e400",
@@ -432,6 +441,29 @@ mod properties {
                 prop_assert!(a.samples <= 1);
                 let labels = |got: &Recorder| got.events.first().map(|(event, _)| event["labels"].clone());
                 prop_assert_eq!(labels(&a), labels(&b));
+            }
+        }
+
+        /// A timestamp and the order of the sections, except of origin and tags, change nothing. The key cache relies on this.
+        #[test]
+        fn the_order_of_sections_has_no_effect(line in pieces(), flags in flags()) {
+            if let Some(simple) = split_simple(line.as_bytes()) {
+                let (start, rest) = line.split_once('|').expect("a type");
+                let kind = rest.split('|').next().expect("a type");
+                let mut sorted = format!("{start}|{kind}").into_bytes();
+                if let Some(rate) = simple.rate {
+                    sorted.extend([b"|@", rate].concat());
+                }
+                let tags = simple.tags.map(|tags| [b"|#", tags].concat()).unwrap_or_default();
+                let origin = simple.origin.to_vec();
+                sorted.extend(if simple.origin_is_first { [origin, tags] } else { [tags, origin] }.concat());
+                let (given, sorted) = (record(line.as_bytes(), flags), record(&sorted, flags));
+                // The key cache keeps only lines without errors.
+                if sorted.sample_errors.is_empty() {
+                    prop_assert!(given.sample_errors.is_empty());
+                    prop_assert_eq!(given.events, sorted.events);
+                    prop_assert_eq!((given.tags, given.tag_errors), (sorted.tags, sorted.tag_errors));
+                }
             }
         }
 

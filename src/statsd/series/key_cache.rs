@@ -179,8 +179,9 @@ impl KeyCache {
         let hash = |state: &RandomState| {
             let mut hasher = state.build_hasher();
             hasher.write(line.key);
-            // Delimits the parts: type, presence of rate and tags, length of the key.
+            // Delimits the parts: type, presence and order of sections, length of the key.
             let shape = (line.key.len() as u64) << 8
+                | u64::from(line.origin_is_first) << 7
                 | u64::from(line.rate.is_some()) << 5
                 | u64::from(!line.origin.is_empty()) << 6
                 | u64::from(line.tags.is_some()) << 4
