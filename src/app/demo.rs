@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use super::process::lifetime::block_on;
 use super::{personality, run};
 use crate::cli::config;
-use crate::cli::native::{DemoArgs, LogArgs, LogStyle, RunArgs};
+use crate::cli::native::{DemoArgs, LogArgs, RunArgs};
+use crate::cli::shared::LogStyle;
 use crate::server::listen::ListenAddress;
 use crate::tools::demo::{Addresses, Demo, DemoOptions};
 

@@ -15,7 +15,7 @@ use super::node::NodeArgs;
 use super::overhead::OverheadArgs;
 use super::profile::ProfileCommand;
 use super::shadow::ShadowArgs;
-pub use super::shared::{AccessArgs, LogArgs, LogLevel, LogStyle, OutputArgs, Profiles};
+pub use super::shared::{AccessArgs, LogArgs, LogLevel, OutputArgs, Profiles};
 use super::shared::{duration, is_name, whole};
 
 /// The command line of kstatd.
