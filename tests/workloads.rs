@@ -33,7 +33,18 @@ impl Running {
     }
 
     fn unready(cluster: &Cluster, flags: &[&str]) -> Self {
-        let program = Program::start("kstatd", [&HERE[..], flags, &[&cluster.flag()]].concat());
+        Self::named("kstatd", [&HERE[..], flags, &[&cluster.flag()]].concat())
+    }
+
+    /// Starts the program under the name of the original.
+    fn original(cluster: &Cluster, flags: &[&str]) -> Self {
+        let here =
+            ["--host=127.0.0.1", "--port=0", "--telemetry-host=127.0.0.1", "--telemetry-port=0"];
+        Self::named("kube-state-metrics", [&here, flags, &[&cluster.flag()]].concat())
+    }
+
+    fn named(name: &str, flags: Vec<&str>) -> Self {
+        let program = Program::start(name, flags);
         let main = program.address(&["Started metrics server"], "address");
         let telemetry = program.address(&["Started self metrics server"], "address");
         Self { _program: program, main, telemetry }
@@ -347,6 +358,127 @@ fn links_of_pods_are_watched_by_themselves() {
     };
     until("the ReplicaSets", || is_complete(&refused).then_some(()));
     check_totals(refused.series("/metrics"));
+}
+
+/// With `--pod-workload-labels` every series of a pod has the labels of its workload and the selected ones of its own, in
+/// every scrape of a cluster that changes, in shards, in each format and under the original's name. Nothing else changes,
+/// and two list/watches more are needed under that name.
+#[test]
+fn series_of_pods_have_the_labels_of_workloads() {
+    let cluster = Cluster::new(150);
+    let flags = [
+        "--pod-workload-labels=workload,workload_type,labels=[app,missing],pod_labels=[app]",
+        "--metric-labels-allowlist=pods=[app],deployments=[app],statefulsets=[app]",
+    ];
+    let plain = Running::start(&cluster, &flags[1..]);
+    let labelled = Running::start(&cluster, &flags);
+    let opted_in = "--metric-opt-in-list=^kstatd_pod_workload_info$";
+    let original = Running::original(&cluster, &[&flags[..], &[opted_in]].concat());
+    let check = |all: &[Series]| {
+        let named = |name: &'static str| all.iter().filter(move |series| series.name == name);
+        let infos: BTreeMap<_, _> = named("kstatd_pod_workload_info")
+            .map(|series| (series.pick(&["uid"]), series.pick(&["workload", "workload_type"])))
+            .collect();
+        let own: BTreeMap<_, _> = named("kube_pod_labels")
+            .map(|series| (series.pick(&["uid"]), series.pick(&["label_app"])))
+            .collect();
+        let apps = ["deployment", "statefulset"].into_iter().flat_map(|kind| {
+            named(if kind == "deployment" {
+                "kube_deployment_labels"
+            } else {
+                "kube_statefulset_labels"
+            })
+            .map(move |series| {
+                let [namespace, name] = ["namespace", kind].map(|name| series.labels[name].clone());
+                (vec![namespace, name, kind.to_owned()], series.pick(&["label_app"]))
+            })
+        });
+        let apps: BTreeMap<_, _> = apps.collect();
+        let mut seen = 0;
+        for series in all.iter().filter(|series| series.name.starts_with("kube_pod_")) {
+            let uid = series.pick(&["uid"]);
+            assert_eq!(
+                Some(&series.pick(&["workload", "workload_type"])),
+                infos.get(&uid),
+                "{series:?}"
+            );
+            assert_eq!(Some(&series.pick(&["pod_label_app"])), own.get(&uid), "{series:?}");
+            let workload = series.pick(&["namespace", "workload", "workload_type"]);
+            if let Some(app) = apps.get(&workload) {
+                assert_eq!(&series.pick(&["workload_label_app"]), app, "{series:?}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 1_000, "{seen}");
+    };
+    cluster.double.set_events_per_second(200.0);
+    for round in 0..10 {
+        if round % 4 == 3 {
+            cluster.double.forget_history();
+        }
+        let before = cluster.double.changes();
+        check(&labelled.series("/metrics"));
+        until("changes", || (cluster.double.changes() > before + 20).then_some(()));
+    }
+    cluster.double.set_events_per_second(0.0);
+    let without = |all: Vec<Series>| -> BTreeSet<String> {
+        let all = all.into_iter().filter(|series| series.name.starts_with("kube_"));
+        all.map(|mut series| {
+            series
+                .labels
+                .retain(|name, _| !name.starts_with("workload") && name != "pod_label_app");
+            format!("{} {:?} {}", series.name, series.labels, series.value)
+        })
+        .collect()
+    };
+    for running in [&labelled, &original] {
+        until("the same series", || {
+            let all = running.series("/metrics");
+            (without(all.clone()) == without(plain.series("/metrics"))).then(|| check(&all))
+        });
+    }
+    let all = without(labelled.series("/metrics"));
+    let parts: Vec<Series> = (0..3)
+        .flat_map(|shard| labelled.series(&format!("/metrics?shard={shard}&total_shards=3")))
+        .collect();
+    check(&parts);
+    assert_eq!(without(parts), all);
+    let text = get(labelled.main, "/metrics").text();
+    let line = text.lines().find(|line| line.starts_with("kube_pod_status_phase{"));
+    let names: Vec<_> =
+        line.expect("a line").split(['{', ',']).filter_map(|label| label.split_once('=')).collect();
+    let names: Vec<_> = names.iter().map(|(name, _)| *name).collect();
+    let order = [
+        "namespace",
+        "pod",
+        "uid",
+        "pod_label_app",
+        "workload",
+        "workload_type",
+        "workload_label_app",
+        "phase",
+    ];
+    assert_eq!(names, order, "{line:?}");
+}
+
+#[test]
+fn invalid_workload_labels_are_refused() {
+    for (value, error) in [
+        ("workload,kind", "column 10: \"kind\" must be workload, workload_type, labels=[KEY,KEY]"),
+        ("labels=[a", "column 1: the list of labels needs a ]"),
+        ("workload,labels=[*a*]", "column 10: each label is a key with at most one *"),
+        ("pod_labels=[]", "column 1: each label is a key with at most one *"),
+        ("labels=[a]b", "column 11: a comma must follow ]"),
+    ] {
+        let flags = [&format!("--pod-workload-labels={value}"), "--apiserver=http://127.0.0.1:1"];
+        for (name, command) in [("kstatd", &["run"][..]), ("kube-state-metrics", &[])] {
+            let output = run(name, [command, &flags].concat());
+            assert!(
+                !output.status.success() && output.stderr.contains(error),
+                "{value}: {output:?}"
+            );
+        }
+    }
 }
 
 /// Returns the restarts of each container by the UID of its pod.

@@ -9,6 +9,7 @@ use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::normalise::Normaliser;
 use crate::go::strconv;
 use crate::kube::selector::{self, KindSelectors};
+use crate::kube::workloads::PodLabels;
 use crate::resources::select::selection::{AllowLists, comma_list};
 
 /// The values of the logging flags.
@@ -73,6 +74,9 @@ kinds! {
     /// The field selectors of resources, to which each occurrence adds.
     FieldSelectors: KindSelectors = KindSelectors::new(), ValueType::Text("string"),
         |text, into| selector::add(text, selector::check_fields, into);
+    /// The labels of workloads on the series of pods.
+    WorkloadLabels: PodLabels = PodLabels::default(), ValueType::Text("string"),
+        |text, into| store(into, PodLabels::parse(text));
     /// Label keys per resource.
     Labels: AllowLists = AllowLists::default(), ValueType::Text("string"),
         |text, into| store(into, allow_lists(text));
@@ -176,6 +180,8 @@ flags! {
             "How long to keep the event counters of a workload that is gone.";
         gate: OptionalSwitch, "gate-metrics-until-synced", "",
             "Answer 503 and list the missing kinds until every kind has been listed once. On in kstatd run, off under the name kube-state-metrics.";
+        pod_workload_labels: WorkloadLabels, "pod-workload-labels", "",
+            "Labels of a pod and of its workload to add to every series of the pod, for queries without joins: workload, workload_type, labels=[KEY,KEY] (of the workload's object; a key may contain one *), pod_labels=[KEY,KEY] (of the pod itself), separated by commas.";
         selector: LabelSelectors, "selector", "",
             "Watch only the objects of a resource with these labels, as RESOURCE=SELECTOR such as pods=app!=batch; the API server selects. Repeatable: all selectors of a resource apply.";
         field_selector: FieldSelectors, "field-selector", "",

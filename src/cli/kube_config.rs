@@ -15,7 +15,7 @@ use crate::kube::autosharding::PodName;
 use crate::kube::selector;
 use crate::kube::shard::Shard;
 use crate::kube::workloads::ledger::{self, LedgerOptions};
-use crate::kube::workloads::{FAMILIES, WorkloadFamily, WorkloadOptions};
+use crate::kube::workloads::{FAMILIES, PodLabels, WorkloadFamily, WorkloadOptions};
 use crate::kube::{PipelineConfig, Timing, WatchedResource};
 use crate::resources::Resource;
 use crate::resources::custom::resolve::ResolveOptions;
@@ -180,7 +180,9 @@ pub fn workloads(
         retention: strconv::positive_duration(args.workload_counter_retention).unwrap_or_default(),
     };
     let families = FAMILIES.iter().filter(is_on).collect();
-    Ok(WorkloadOptions { families, max_series, ledger, is_partial: !is_whole })
+    let normalise = Arc::new(args.labels_normalise.clone());
+    let pod_labels = PodLabels { normalise, ..args.pod_workload_labels.clone() };
+    Ok(WorkloadOptions { families, max_series, ledger, pod_labels, is_partial: !is_whole })
 }
 
 fn watches_all_pods(args: &KubeArgs) -> bool {

@@ -20,6 +20,15 @@ pub trait ObserverFactory: Send + Sync {
     fn observe(self: Arc<Self>) -> Arc<dyn ObjectObserver>;
 }
 
+/// The series of the objects of one list/watch.
+pub trait ObjectSeries: Send + Sync {
+    /// Returns the namespace of the list/watch; empty for all namespaces.
+    fn namespace(&self) -> &str;
+
+    /// Replaces the labels that [`ObjectObserver::identify`] has written for an object, if it has series.
+    fn relabel(&self, uid: &[u8], namespace: &str, labels: &[u8]);
+}
+
 /// An observer of the objects of one list/watch, including those of other shards and those without series because of a
 /// limit. `fresh` objects belong to a list that is still in progress.
 pub trait ObjectObserver: Send + Sync {
@@ -34,6 +43,12 @@ pub trait ObjectObserver: Send + Sync {
 
     /// Called when an object is deleted, or cannot be rendered any more.
     fn delete(&self, uid: &[u8], fresh: bool);
+
+    /// Called before the first list with the series of the objects.
+    fn attach(&self, _series: Arc<dyn ObjectSeries>) {}
+
+    /// Called for an object that is rendered: writes labels that follow its identity labels on each of its series.
+    fn identify(&self, _object: &ObservedObject<'_>, _identity: &mut Vec<u8>) {}
 
     /// Called when a pod loses its series because it has completed. It still exists.
     fn hide(&self, _uid: &[u8]) {}

@@ -43,6 +43,7 @@ impl Kstatd {
             "--statsd.listen-tcp=",
             "--enable-gzip-encoding",
             "--metric-labels-allowlist=*=[*]",
+            "--pod-workload-labels=workload,workload_type,labels=[*],pod_labels=[*]",
             &format!("--custom-resource-state-config={CUSTOM}"),
             &cluster.flag(),
         ];

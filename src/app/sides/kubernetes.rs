@@ -509,7 +509,9 @@ fn workloads_of(
     (metrics, ledger, pods): (&KubeMetrics, &Arc<SharedLedger>, Option<&Arc<PodIndex>>),
     shard: Shard,
 ) -> Option<Workloads> {
-    let is_on = !options.families.is_empty() || !options.ledger.families.is_empty();
+    let is_on = !options.families.is_empty()
+        || !options.ledger.families.is_empty()
+        || !options.pod_labels.is_empty();
     (is_on || pods.is_some())
         .then(|| Workloads::new(options, catalog, metrics, ledger, pods, shard))
 }

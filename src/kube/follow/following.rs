@@ -12,7 +12,7 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::Instant;
 
 use super::budget::KindBudget;
-use super::handover::Handover;
+use super::handover::{Handover, ScopeSeries};
 use super::machine::ListOptions;
 use super::object_sink::{ObjectSink, Observers};
 use super::progress::Progress;
@@ -270,6 +270,12 @@ impl Following {
             let observers = following.plan.watched.observers.iter();
             let observers = observers.map(|observer| Arc::clone(observer).observe()).collect();
             let observers = Observers::new(observers, &context.updates);
+            if let Some(observers) = &observers {
+                let namespace = scope.namespace.clone().unwrap_or_default();
+                let (store, handover) = (Arc::clone(&store), Arc::clone(&handover));
+                let series = Arc::new(ScopeSeries { namespace, store, handover });
+                observers.each(|observer| observer.attach(series.clone()));
+            }
             let stores = ScopeStores { store, handover, rejected, observers };
             let handle =
                 following.plan.spawn(task_id, &stores, &progress, (quota, budget), context);

@@ -5,9 +5,11 @@
 //! of their UIDs, so that all of them disappear at once. [`resharding`](crate::kube::resharding) chooses both moments.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::cache::{ObjectView, Rendered, Replacement, Store};
+use crate::exposition::escape;
+use crate::kube::observer::ObjectSeries;
 use crate::kube::shard::{Ownership, Shard};
 
 /// The hidden objects of one state: gained by the new shard, but not visible yet.
@@ -81,6 +83,55 @@ impl PendingTransfer {
     pub(crate) fn hidden(&self) -> usize {
         self.gained.len()
     }
+}
+
+/// The series of the objects of a list/watch, visible and hidden.
+pub(crate) struct ScopeSeries {
+    /// The namespace; empty for all namespaces.
+    pub(crate) namespace: String,
+    pub(crate) store: Arc<Store>,
+    pub(crate) handover: Arc<Handover>,
+}
+
+impl ObjectSeries for ScopeSeries {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    fn relabel(&self, uid: &[u8], namespace: &str, labels: &[u8]) {
+        if let Some(hidden) = self.handover.lock().pending.gained.get_mut(uid) {
+            if let Some(identity) = relabelled(&hidden.identity, uid, labels) {
+                hidden.identity = identity;
+            }
+            return;
+        }
+        let families = self.store.schema().families.len();
+        let object = self.store.look(uid, |view| {
+            let identity = relabelled(view.identity(), uid, labels)?;
+            let series = u32::try_from(view.series()).unwrap_or(u32::MAX);
+            let (uid, namespace) = (uid.to_vec(), namespace.as_bytes().to_vec());
+            let mut object = Rendered { uid, namespace, identity, series, ..Rendered::default() };
+            for family in 0..families {
+                object.lines.extend_from_slice(view.family(family));
+                object.ends.push(u32::try_from(object.lines.len()).unwrap_or(u32::MAX));
+            }
+            Some(object)
+        });
+        if let Some(object) = object.flatten() {
+            self.store.apply(&object);
+        }
+    }
+}
+
+/// Returns an identity with other labels after the UID, which is the last identity label of an object; `None` if it has
+/// them already.
+fn relabelled(identity: &[u8], uid: &[u8], labels: &[u8]) -> Option<Vec<u8>> {
+    let mut end = b",uid=\"".to_vec();
+    escape::label_value(&mut end, &String::from_utf8_lossy(uid));
+    end.push(b'"');
+    let start = identity.windows(end.len()).position(|part| part == end)?;
+    let (own, old) = identity.split_at(start + end.len());
+    (old != labels).then(|| [own, labels].concat())
 }
 
 /// The shard of a list/watch, and the hidden objects of the served state.

@@ -275,7 +275,7 @@ impl ObjectSink {
             }
             if observed.is_hidden {
                 sink.drop_series(object);
-            } else if let Err(error) = sink.render(object) {
+            } else if let Err(error) = sink.render(&observed, observers) {
                 return sink.malformed(object, &error, observers);
             }
             let is_fresh = sink.collected.is_some();
@@ -298,7 +298,12 @@ impl ObjectSink {
     }
 
     /// Renders an object into the store, if it belongs to the shard and is within the limits.
-    fn render(&mut self, object: ObjectBytes<'_>) -> Result<(), String> {
+    fn render(
+        &mut self,
+        observed: &ObservedObject<'_>,
+        observers: &[Arc<dyn ObjectObserver>],
+    ) -> Result<(), String> {
+        let object = observed.bytes;
         let ownership = self.ownership(object);
         if ownership == Ownership::Foreign || self.is_rejected(object) {
             return Ok(());
@@ -309,6 +314,8 @@ impl ObjectSink {
         match rendered {
             Ok(Ok(())) => {
                 self.version.clone_from(&self.scratch.resource_version);
+                let identity = &mut self.scratch.identity;
+                observers.iter().for_each(|observer| observer.identify(observed, identity));
                 if let Some(family) = self.scratch.oversized {
                     self.oversized(object, family);
                 }

@@ -7,6 +7,9 @@ use crate::cache::{Family, MetricKind, Rendered};
 use crate::resources::RenderOptions;
 use crate::resources::series::{Label, Series};
 
+/// The name of the families' resource in the catalog.
+pub const RESOURCE: &str = "workloads";
+
 /// The subject of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {

@@ -8,6 +8,7 @@ mod families;
 pub mod ledger;
 mod objects;
 mod options;
+mod pod_labels;
 mod senders;
 mod state;
 mod tally;
@@ -16,19 +17,20 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
-pub use families::{FAMILIES, Subject, WorkloadFamily};
+pub use families::{FAMILIES, RESOURCE, Subject, WorkloadFamily};
 use ledger::{KUBE_EVENTS, LedgerFactory, LedgerKind, SharedLedger, WorkloadLookup};
 use objects::{LINKS, OTHERS, OwnerFacts, PodFacts, Uid, Workload};
-pub use options::{RESOURCE, WorkloadOptions};
+pub use options::WorkloadOptions;
+pub use pod_labels::PodLabels;
 use state::State;
 use tally::Contribution;
 
 use super::api_resource::ApiResource;
 use super::config::WatchedResource;
 use super::observed::ObservedObject;
-use super::observer::{NoFamilies, ObjectObserver, ObserverFactory};
+use super::observer::{NoFamilies, ObjectObserver, ObjectSeries, ObserverFactory};
 use super::shard::Shard;
 use crate::cache::{Catalog, Schema};
 use crate::pods::PodIndex;
@@ -57,6 +59,8 @@ struct Hub {
     senders: Option<Arc<PodIndex>>,
     /// True if only a part of the pods is watched, and no owners for them.
     is_partial: bool,
+    /// The labels of workloads on the series of pods.
+    pod_labels: PodLabels,
     /// The distinct parts of pods that totals are computed from.
     contributions: Mutex<HashSet<Arc<Contribution>>>,
 }
@@ -86,6 +90,7 @@ impl Workloads {
                 || options.families.iter().any(|family| family.subject == Subject::Pod),
             senders: senders.cloned(),
             is_partial: options.is_partial,
+            pod_labels: options.pod_labels.clone(),
             contributions: Mutex::default(),
         });
         let needs_object = options.families.iter().any(|family| family.needs_object());
@@ -217,6 +222,12 @@ trait Facts: PartialEq + Send + Sync + Sized + 'static {
     /// Registers the families, if these are the objects that most of them are about.
     fn register(_: &Hub) {}
 
+    /// Writes labels after the identity labels of an object.
+    fn identify(_: &Hub, _: &ObservedObject<'_>, _: &mut Vec<u8>) {}
+
+    /// Notes that the labels on an object's series may differ from those of its workload.
+    fn touch(_: &mut State, _: &Uid) {}
+
     /// Returns the facts of the object without a row of its own, if it had one.
     fn hidden(&self) -> Option<Self> {
         None
@@ -235,6 +246,7 @@ trait Facts: PartialEq + Send + Sync + Sized + 'static {
 impl Facts for PodFacts {
     fn decode(_: &'static str, object: &ObservedObject<'_>, hub: &Hub) -> Option<(Uid, Self)> {
         let (uid, mut facts) = objects::pod_facts(object.pod()?);
+        facts.labels = hub.pod_labels.of_pod(object.bytes).ok()?;
         facts.contribution = hub.shared(facts.contribution);
         if hub.senders.is_some() {
             facts.sender = Some(Box::new(senders::sender_facts(object, hub.is_partial)?));
@@ -246,9 +258,25 @@ impl Facts for PodFacts {
         Some((uid, facts))
     }
 
+    fn identify(hub: &Hub, object: &ObservedObject<'_>, out: &mut Vec<u8>) {
+        if hub.pod_labels.is_empty() {
+            return;
+        }
+        if let Some(pod) = object.pod() {
+            let own = hub.pod_labels.of_pod(object.bytes).unwrap_or_default();
+            let owner = (&objects::owner_of(pod), &*pod.metadata.namespace);
+            hub.state().write_labels(&own, owner, out);
+        }
+    }
+
+    fn touch(state: &mut State, uid: &Uid) {
+        state.touch_pod(uid);
+    }
+
     fn register(hub: &Hub) {
-        hub.registered.call_once(|| {
-            hub.catalog.register(Arc::clone(&hub.schema), hub.state().stores());
+        hub.registered.call_once(|| match hub.schema.families.is_empty() {
+            true => hub.catalog.exchange(None, &[RESOURCE.to_owned()]),
+            false => hub.catalog.register(Arc::clone(&hub.schema), hub.state().stores()),
         });
     }
 
@@ -272,8 +300,12 @@ impl Facts for PodFacts {
 }
 
 impl Facts for OwnerFacts {
-    fn decode(kind: &'static str, object: &ObservedObject<'_>, _: &Hub) -> Option<(Uid, Self)> {
-        objects::owner(kind, object.bytes).ok()
+    fn decode(kind: &'static str, object: &ObservedObject<'_>, hub: &Hub) -> Option<(Uid, Self)> {
+        let (uid, mut facts) = objects::owner(kind, object.bytes).ok()?;
+        if facts.is_workload {
+            facts.labels = hub.pod_labels.of_workload(object.bytes).ok()?;
+        }
+        Some((uid, facts))
     }
 
     fn put(state: &mut State, uid: &Uid, facts: Arc<Self>, is_new: bool) {
@@ -318,7 +350,7 @@ impl<F: Facts> ObserverFactory for Factory<F> {
             current: HashMap::new(),
             collected: None,
         });
-        Arc::new(Observer { hub, kind, list })
+        Arc::new(Observer { hub, kind, list, series: OnceLock::new() })
     }
 }
 
@@ -327,6 +359,8 @@ struct Observer<F> {
     hub: Arc<Hub>,
     kind: &'static str,
     list: Mutex<ObservedList<F>>,
+    /// The series of the objects.
+    series: OnceLock<Arc<dyn ObjectSeries>>,
 }
 
 /// The objects of one list/watch.
@@ -361,6 +395,7 @@ impl<F: Facts> ObjectObserver for Observer<F> {
         let mut state = self.hub.state();
         for (uid, facts) in &list.current {
             F::put(&mut state, uid, Arc::clone(facts), !old.contains_key(uid));
+            F::touch(&mut state, uid);
         }
         for uid in old.keys().filter(|uid| !list.current.contains_key(*uid)) {
             F::remove(&mut state, uid);
@@ -407,6 +442,16 @@ impl<F: Facts> ObjectObserver for Observer<F> {
         }
     }
 
+    fn attach(&self, series: Arc<dyn ObjectSeries>) {
+        if self.kind == "Pod" {
+            let _ = self.series.set(series);
+        }
+    }
+
+    fn identify(&self, object: &ObservedObject<'_>, identity: &mut Vec<u8>) {
+        F::identify(&self.hub, object, identity);
+    }
+
     fn hide(&self, uid: &[u8]) {
         let mut list = self.list();
         let known = list.current.get_key_value(uid);
@@ -431,8 +476,10 @@ impl<F: Facts> ObjectObserver for Observer<F> {
             return;
         }
         let mut state = self.hub.state();
+        state.add_series(self.series.get());
         for (uid, facts) in &list.current {
             F::put(&mut state, uid, Arc::clone(facts), true);
+            F::touch(&mut state, uid);
         }
         state.flush();
         F::set_list(&self.hub, list.number, Some(list.is_complete));
@@ -454,6 +501,7 @@ impl<F: Facts> ObjectObserver for Observer<F> {
             return;
         }
         let mut state = self.hub.state();
+        state.remove_series(self.series.get());
         list.current.keys().for_each(|uid| F::remove(&mut state, uid));
         state.flush();
         F::set_list(&self.hub, list.number, None);

@@ -99,6 +99,8 @@ pub(super) struct PodFacts {
     /// True if it has no series of its own any more.
     pub(super) is_hidden: bool,
     pub(super) contribution: Arc<Contribution>,
+    /// Its labels that are shown on its series.
+    pub(super) labels: Box<[u8]>,
     /// The facts about it as a sender of StatsD lines, if these are wanted.
     pub(super) sender: Option<Box<SenderFacts>>,
 }
@@ -112,13 +114,15 @@ pub(super) struct OwnerFacts {
     pub(super) is_workload: bool,
     /// The number of pods it is meant to have.
     pub(super) desired: Option<i64>,
+    /// Its labels that are shown on the series of its pods.
+    pub(super) labels: Box<[u8]>,
 }
 
-/// Returns the UID of a pod and the facts about it.
-pub(super) fn pod_facts(Pod { metadata, spec, status, .. }: &Pod<'_>) -> (Uid, PodFacts) {
+/// Returns the owner of a pod.
+pub(super) fn owner_of(Pod { metadata, .. }: &Pod<'_>) -> PodOwner {
     let (namespace, name, uid) = (&*metadata.namespace, &*metadata.name, &*metadata.uid);
     let by_itself = |kind| PodOwner::Workload(Workload::new(namespace, kind, name, uid));
-    let owner = match metadata.controller() {
+    match metadata.controller() {
         None => by_itself("barepod"),
         Some(owner) => match (&*owner.kind, owner.api_version.split_once('/')) {
             ("Node", None) => by_itself("staticpod"),
@@ -127,7 +131,13 @@ pub(super) fn pod_facts(Pod { metadata, spec, status, .. }: &Pod<'_>) -> (Uid, P
             }
             _ => PodOwner::Workload(Workload::of_owner(namespace, owner)),
         },
-    };
+    }
+}
+
+/// Returns the UID of a pod and the facts about it.
+pub(super) fn pod_facts(pod: &Pod<'_>) -> (Uid, PodFacts) {
+    let Pod { metadata, spec, status, .. } = pod;
+    let (namespace, name, uid) = (&*metadata.namespace, &*metadata.name, &*metadata.uid);
     let statuses = status.container_statuses.iter().chain(&status.init_container_statuses);
     let waiting = statuses.filter_map(|status| status.state.waiting.as_ref());
     let waiting: BTreeSet<&str> = waiting.map(|waiting| &*waiting.reason).collect();
@@ -144,9 +154,10 @@ pub(super) fn pod_facts(Pod { metadata, spec, status, .. }: &Pod<'_>) -> (Uid, P
         namespace: namespace.into(),
         name: name.into(),
         node: (*spec.node_name).into(),
-        owner,
+        owner: owner_of(pod),
         is_hidden: false,
         contribution: Arc::new(contribution),
+        labels: Box::default(),
         sender: None,
     };
     (uid.as_bytes().into(), facts)
@@ -201,6 +212,7 @@ pub(super) fn owner_facts(
     let owner = metadata.controller().filter(|_| matches!(kind, "ReplicaSet" | "Job"));
     let itself = || Workload::new(namespace, &kind.to_lowercase(), &metadata.name, uid);
     let workload = owner.map_or_else(itself, |owner| Workload::of_owner(namespace, owner));
-    let facts = OwnerFacts { workload, is_workload: owner.is_none(), desired };
+    let (is_workload, labels) = (owner.is_none(), Box::default());
+    let facts = OwnerFacts { workload, is_workload, desired, labels };
     (uid.as_bytes().into(), facts)
 }

@@ -2,14 +2,12 @@
 
 use super::families::{Subject, WorkloadFamily};
 use super::ledger::LedgerOptions;
-use super::objects::LINKS;
+use super::objects::{LINKS, OTHERS};
+use super::pod_labels::PodLabels;
 use crate::resources::{self, Resource};
 
-/// The name of the families' resource in the catalog.
-pub const RESOURCE: &str = "workloads";
-
 /// The selection of families, and the budget of their series.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadOptions {
     /// The families to serve, in exposition order.
     pub families: Vec<&'static WorkloadFamily>,
@@ -19,6 +17,8 @@ pub struct WorkloadOptions {
     pub ledger: LedgerOptions,
     /// True if only a part of the pods is watched, such as those of a node, and no owners for them.
     pub is_partial: bool,
+    /// The labels of workloads on the series of pods.
+    pub pod_labels: PodLabels,
 }
 
 impl WorkloadOptions {
@@ -29,7 +29,9 @@ impl WorkloadOptions {
         if !self.resolves_owners() || !watched.contains(&"pods") {
             return Vec::new();
         }
-        let missing = LINKS.iter().filter(|(plural, _)| !watched.contains(plural));
+        // The labels of workloads are those of their objects.
+        let others = if self.pod_labels.of_workload.is_empty() { &[][..] } else { &OTHERS[..] };
+        let missing = LINKS.iter().chain(others).filter(|(plural, _)| !watched.contains(plural));
         missing.filter_map(|(plural, _)| resources::find(plural)).collect()
     }
 
@@ -43,6 +45,7 @@ impl WorkloadOptions {
     pub(super) fn resolves_owners(&self) -> bool {
         let by_owner = |subject| matches!(subject, Subject::Pod | Subject::Workload);
         !self.ledger.families.is_empty()
+            || self.pod_labels.names_workload()
             || self.families.iter().any(|family| by_owner(family.subject))
     }
 }

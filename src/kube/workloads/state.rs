@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::families::{Row, Subject};
+use super::families::{RESOURCE, Row, Subject};
 use super::ledger::SharedLedger;
 use super::objects::{OwnerFacts, PodFacts, PodOwner, Uid, Workload, WorkloadId};
-use super::options::{RESOURCE, WorkloadOptions};
+use super::options::WorkloadOptions;
+use super::pod_labels::LabelValues;
 use super::tally::{Contribution, Tally};
 use crate::cache::{Rendered, Schema, Store};
 use crate::exposition::budget::{Action, Limit};
+use crate::kube::observer::ObjectSeries;
 use crate::kube::shard::{Ownership, Shard};
 use crate::pods::{Pod, PodIndex, PodWorkload};
 use crate::telemetry::KubeMetrics;
@@ -27,6 +29,8 @@ struct Held<T> {
 struct PodEntry {
     held: Held<PodFacts>,
     workload: Option<Workload>,
+    /// Its labels on its series, within the budget.
+    labels: Box<[u8]>,
 }
 
 /// An object that owns pods, and the pods that refer to it.
@@ -34,6 +38,8 @@ struct PodEntry {
 struct OwnerEntry {
     held: Option<Held<OwnerFacts>>,
     pods: HashSet<Uid>,
+    /// Its labels on the series of its pods, within the budget.
+    labels: Box<[u8]>,
 }
 
 /// A workload with pods, or whose object exists.
@@ -77,6 +83,11 @@ pub(super) struct State {
     namespaces: HashMap<Arc<str>, Tally>,
     nodes: HashMap<Arc<str>, Tally>,
     dirty: Dirty,
+    /// The series of the served list/watches of pods, by namespace; those of all namespaces have an empty key.
+    series: HashMap<Box<str>, Vec<Arc<dyn ObjectSeries>>>,
+    /// The pods of each workload, by the UID of its object, if its labels are shown on their series.
+    members: HashMap<Uid, HashSet<Uid>>,
+    label_values: LabelValues,
     stores: [Arc<Store>; 4],
     scratch: Rendered,
 }
@@ -102,6 +113,9 @@ impl State {
             namespaces: HashMap::new(),
             nodes: HashMap::new(),
             dirty: Dirty::default(),
+            series: HashMap::new(),
+            members: HashMap::new(),
+            label_values: LabelValues::new(&options.ledger.budget, metrics),
             stores: [(); 4].map(|()| Arc::new(Store::new(Arc::clone(schema)))),
             scratch: Rendered::default(),
         }
@@ -114,11 +128,16 @@ impl State {
 
     /// Adds or changes a pod. `is_new` states whether the list/watch did not have it before.
     pub(super) fn put_pod(&mut self, uid: &Uid, facts: Arc<PodFacts>, is_new: bool) {
-        let old = self.pods.remove(uid);
+        let mut old = self.pods.remove(uid);
         let holders = old.as_ref().map_or(0, |old| old.held.holders) + u32::from(is_new);
+        let mut labels =
+            old.as_mut().map(|old| std::mem::take(&mut old.labels)).unwrap_or_default();
+        if self.label_values.replace(&mut labels, &facts.labels) {
+            self.dirty.pods.insert(Arc::clone(uid));
+        }
         match old {
             Some(mut old) if old.held.facts == facts => {
-                old.held = Held { facts, holders };
+                (old.held, old.labels) = (Held { facts, holders }, labels);
                 self.pods.insert(Arc::clone(uid), old);
                 return;
             }
@@ -134,11 +153,11 @@ impl State {
         if let PodOwner::Controller(owner) = &facts.owner {
             self.owners.entry(Arc::clone(owner)).or_default().pods.insert(Arc::clone(uid));
         }
-        let workload = self.resolve(&facts);
+        let workload = self.resolve(&facts.owner, &facts.namespace);
         self.assign(uid, workload.as_ref(), &facts.contribution);
         self.publish_sender(uid, &facts, workload.as_ref());
         let held = Held { facts, holders };
-        self.pods.insert(Arc::clone(uid), PodEntry { held, workload });
+        self.pods.insert(Arc::clone(uid), PodEntry { held, workload, labels });
     }
 
     /// Enters a pod into the index of senders.
@@ -178,7 +197,8 @@ impl State {
 
     /// Removes a pod from its totals.
     fn withdraw(&mut self, uid: &Uid, old: Option<PodEntry>) {
-        let Some(PodEntry { held: Held { facts, .. }, workload }) = old else { return };
+        let Some(PodEntry { held: Held { facts, .. }, workload, mut labels }) = old else { return };
+        self.label_values.replace(&mut labels, b"");
         self.dirty.pods.insert(Arc::clone(uid));
         remove_from(&mut self.namespaces, &facts.namespace, &facts.contribution);
         self.dirty.namespaces.insert(Arc::clone(&facts.namespace));
@@ -186,7 +206,7 @@ impl State {
             remove_from(&mut self.nodes, &facts.node, &facts.contribution);
             self.dirty.nodes.insert(Arc::clone(&facts.node));
         }
-        self.unassign(workload.as_ref(), &facts.contribution);
+        self.unassign(uid, workload.as_ref(), &facts.contribution);
         if let PodOwner::Controller(owner) = &facts.owner
             && let Some(entry) = self.owners.get_mut(owner)
         {
@@ -198,13 +218,13 @@ impl State {
     }
 
     /// Returns the workload of a pod, if its owners are known. An owner in another namespace is not one.
-    fn resolve(&self, pod: &PodFacts) -> Option<Workload> {
-        match &pod.owner {
+    fn resolve(&self, owner: &PodOwner, namespace: &str) -> Option<Workload> {
+        match owner {
             PodOwner::Workload(workload) => Some(workload.clone()),
             PodOwner::Controller(owner) => {
                 let held = self.owners.get(owner)?.held.as_ref()?;
                 let workload = &held.facts.workload;
-                (workload.id.namespace == pod.namespace).then(|| workload.clone())
+                (*workload.id.namespace == *namespace).then(|| workload.clone())
             }
         }
     }
@@ -214,6 +234,9 @@ impl State {
         let Some(workload) = workload else { return };
         self.ledger.assign_pod(pod_uid, workload);
         let Workload { id, uid } = workload;
+        if !self.options.pod_labels.of_workload.is_empty() {
+            self.members.entry(Arc::clone(uid)).or_default().insert(Arc::clone(pod_uid));
+        }
         let entry = self.workloads.entry(Arc::clone(id)).or_default();
         entry.pods.add(pod);
         *entry.uids.entry(Arc::clone(uid)).or_default() += 1;
@@ -221,8 +244,14 @@ impl State {
     }
 
     /// Reverts [`State::assign`].
-    fn unassign(&mut self, workload: Option<&Workload>, pod: &Arc<Contribution>) {
+    fn unassign(&mut self, pod_uid: &Uid, workload: Option<&Workload>, pod: &Arc<Contribution>) {
         let Some(Workload { id, uid }) = workload else { return };
+        if let Some(members) = self.members.get_mut(uid) {
+            members.remove(pod_uid);
+            if members.is_empty() {
+                self.members.remove(uid);
+            }
+        }
         let Some(entry) = self.workloads.get_mut(id) else { return };
         entry.pods.remove(pod);
         if let Some(pods) = entry.uids.get_mut(uid) {
@@ -242,6 +271,7 @@ impl State {
         let is_same = old.as_ref().is_some_and(|old| old.facts == facts);
         let held = Held { facts: Arc::clone(&facts), holders };
         entry.held = Some(held);
+        self.set_labels(uid, &facts.labels);
         if is_same {
             return;
         }
@@ -265,6 +295,7 @@ impl State {
             return;
         }
         let old = entry.held.take().map(|held| held.facts);
+        self.set_labels(uid, b"");
         self.withdraw_owner(uid, old);
         self.resolve_pods_of(uid);
         if self.owners.get(uid).is_some_and(|entry| entry.pods.is_empty()) {
@@ -296,11 +327,11 @@ impl State {
         for uid in entry.pods.iter().cloned().collect::<Vec<_>>() {
             let Some(pod) = self.pods.get(&uid) else { continue };
             let (facts, old) = (Arc::clone(&pod.held.facts), pod.workload.clone());
-            let new = self.resolve(&facts);
+            let new = self.resolve(&facts.owner, &facts.namespace);
             if new == old {
                 continue;
             }
-            self.unassign(old.as_ref(), &facts.contribution);
+            self.unassign(&uid, old.as_ref(), &facts.contribution);
             self.assign(&uid, new.as_ref(), &facts.contribution);
             self.publish_sender(&uid, &facts, new.as_ref());
             if let Some(pod) = self.pods.get_mut(&uid) {
@@ -308,6 +339,63 @@ impl State {
             }
             self.dirty.pods.insert(uid);
         }
+    }
+
+    /// Changes the labels that a workload's object has on the series of its pods.
+    fn set_labels(&mut self, owner: &Uid, labels: &[u8]) {
+        let Some(entry) = self.owners.get_mut(owner) else { return };
+        if self.label_values.replace(&mut entry.labels, labels) {
+            self.dirty.pods.extend(self.members.get(owner).into_iter().flatten().cloned());
+        }
+    }
+
+    /// Writes the labels of a pod with these labels of its own.
+    pub(super) fn write_labels(
+        &self,
+        own: &[u8],
+        (owner, namespace): (&PodOwner, &str),
+        out: &mut Vec<u8>,
+    ) {
+        let workload = self.resolve(owner, namespace);
+        let workload = workload.as_ref().map(|workload| {
+            let owner = self.owners.get(&workload.uid);
+            (workload, owner.map_or(&[][..], |owner| &*owner.labels))
+        });
+        self.options.pod_labels.write(own, workload, out);
+    }
+
+    /// Compares the labels on a pod's series with those of its workload again.
+    pub(super) fn touch_pod(&mut self, uid: &Uid) {
+        if !self.options.pod_labels.is_empty() {
+            self.dirty.pods.insert(Arc::clone(uid));
+        }
+    }
+
+    /// Adds the series of a list/watch that is served.
+    pub(super) fn add_series(&mut self, series: Option<&Arc<dyn ObjectSeries>>) {
+        if let Some(series) = series {
+            self.series.entry(series.namespace().into()).or_default().push(Arc::clone(series));
+        }
+    }
+
+    /// Removes the series of a list/watch that is not served any more.
+    pub(super) fn remove_series(&mut self, series: Option<&Arc<dyn ObjectSeries>>) {
+        let Some(series) = series else { return };
+        if let Some(all) = self.series.get_mut(series.namespace()) {
+            all.retain(|known| !Arc::ptr_eq(known, series));
+        }
+    }
+
+    /// Brings the labels on a pod's series in line with its workload.
+    fn relabel(&self, uid: &Uid) {
+        let Some(PodEntry { held: Held { facts, .. }, labels: own, .. }) = self.pods.get(uid)
+        else {
+            return;
+        };
+        let mut labels = Vec::new();
+        self.write_labels(own, (&facts.owner, &facts.namespace), &mut labels);
+        let of_pod = ["", &*facts.namespace].into_iter().filter_map(|name| self.series.get(name));
+        of_pod.flatten().for_each(|series| series.relabel(uid, &facts.namespace, &labels));
     }
 
     /// Serves the rows of another shard.
@@ -326,6 +414,9 @@ impl State {
     /// Renders the rows that have changed.
     pub(super) fn flush(&mut self) {
         let Dirty { pods, workloads, namespaces, nodes } = std::mem::take(&mut self.dirty);
+        if !self.options.pod_labels.is_empty() {
+            pods.iter().for_each(|uid| self.relabel(uid));
+        }
         let Self { options, metrics, shard, stores, scratch, .. } = self;
         let stores = &*stores;
         let mut rows = Rows { options, metrics, shard: *shard, stores, scratch };

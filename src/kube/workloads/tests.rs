@@ -6,9 +6,11 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::ledger::{LedgerOptions, SharedLedger};
-use super::{FAMILIES, WorkloadOptions, Workloads};
+use super::{FAMILIES, PodLabels, WorkloadOptions, Workloads};
 use crate::cache::{Catalog, Rendered, Store};
+use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::{Format, ScrapeQuery, Source};
+use crate::kube::follow::handover::{Handover, ScopeSeries};
 use crate::kube::observed::ObservedObject;
 use crate::kube::observer::ObjectObserver;
 use crate::kube::shard::Shard;
@@ -34,12 +36,18 @@ struct World {
 
 impl World {
     fn new(shard: Shard) -> Self {
-        let ledger = LedgerOptions::default();
+        let labels = PodLabels::parse("workload,workload_type").expect("valid");
+        Self::with(shard, labels, Budget::default())
+    }
+
+    fn with(shard: Shard, pod_labels: PodLabels, budget: Budget) -> Self {
+        let ledger = LedgerOptions { budget: Arc::new(budget), ..LedgerOptions::default() };
         let options = WorkloadOptions {
             families: FAMILIES.iter().collect(),
             max_series: 0,
             ledger,
             is_partial: false,
+            pod_labels,
         };
         let catalog = Catalog::new();
         let metrics = KubeMetrics::default();
@@ -51,6 +59,7 @@ impl World {
         let observe = |(name, factory): (&&'static str, &Arc<_>)| {
             let factory: &Arc<dyn super::ObserverFactory> = factory;
             let observer = Arc::clone(factory).observe();
+            observer.attach(series_of(&store));
             observer.show();
             (*name, observer)
         };
@@ -60,11 +69,16 @@ impl World {
 
     fn put(&self, kind: &str, object: &str) {
         if kind == "pods" {
-            let mut rendered = Rendered::default();
-            self.pods.render(ObjectBytes::Json(object.as_bytes()), &mut rendered).expect("valid");
-            self.store.apply(&rendered);
+            self.store.apply(&self.render(object, &*self.observers[kind]));
         }
         self.observers[kind].put(&observed(object), false);
+    }
+
+    fn render(&self, object: &str, observer: &dyn ObjectObserver) -> Rendered {
+        let mut rendered = Rendered::default();
+        self.pods.render(ObjectBytes::Json(object.as_bytes()), &mut rendered).expect("valid");
+        observer.identify(&observed(object), &mut rendered.identity);
+        rendered
     }
 
     fn delete(&self, kind: &str, uid: &str) {
@@ -77,7 +91,9 @@ impl World {
     /// Lists a kind anew, over another list/watch if `other`.
     fn relist(&mut self, kind: &'static str, objects: &[String], other: bool) {
         let observer = if other {
-            Arc::clone(&self.workloads.observers[kind]).observe()
+            let observer = Arc::clone(&self.workloads.observers[kind]).observe();
+            observer.attach(series_of(&self.store));
+            observer
         } else {
             Arc::clone(&self.observers[kind])
         };
@@ -85,17 +101,12 @@ impl World {
         for object in objects {
             observer.put(&observed(object), true);
         }
-        observer.end_list(true);
         if kind == "pods" {
-            let mut rendered = Rendered::default();
             let mut replacement = self.store.replace();
-            for object in objects {
-                let bytes = ObjectBytes::Json(object.as_bytes());
-                self.pods.render(bytes, &mut rendered).expect("valid");
-                replacement.push(&rendered);
-            }
+            objects.iter().for_each(|object| replacement.push(&self.render(object, &*observer)));
             replacement.commit();
         }
+        observer.end_list(true);
         if other {
             observer.show();
             self.observers.insert(kind, observer).expect("one before").close();
@@ -121,6 +132,12 @@ impl World {
         all.retain(|_, value| *value != 0.0);
         all
     }
+}
+
+/// Returns the series of a list/watch over all namespaces.
+fn series_of(store: &Arc<Store>) -> Arc<ScopeSeries> {
+    let handover = Arc::new(Handover::new(Shard::ALL));
+    Arc::new(ScopeSeries { namespace: String::new(), store: Arc::clone(store), handover })
 }
 
 /// Returns the sums of series by some of their labels, under another name.
@@ -163,6 +180,10 @@ fn check(world: &World, expected: &BTreeMap<String, Option<(String, String)>>) {
         let Some(uid) = labels.get("uid") else { continue };
         let mut labels = labels.clone();
         labels.insert("node".to_owned(), node_of[uid].clone());
+        if name.starts_with("kube_pod_") {
+            let named = label(&labels, "workload_type").zip(label(&labels, "workload"));
+            assert_eq!(named.as_ref(), workload_of.get(uid), "{name} {labels:?}");
+        }
         if let Some((kind, workload)) = workload_of.get(uid) {
             labels.insert("workload_type".to_owned(), kind.clone());
             labels.insert("workload".to_owned(), workload.clone());
@@ -454,6 +475,7 @@ fn rows_beyond_the_budget_are_left_out() {
         max_series: 30,
         ledger,
         is_partial: false,
+        pod_labels: PodLabels::default(),
     };
     let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
     let ledger = SharedLedger::new(&options.ledger, &catalog, &metrics);
@@ -471,4 +493,70 @@ fn rows_beyond_the_budget_are_left_out() {
     assert!(over.iter().any(|([_, _, limit, _, resource], times)| {
         (&**limit, &**resource) == ("series-per-kind", "workloads") && *times > 10
     }));
+}
+
+/// Labels on the series of a pod follow its own labels and those of its workload, whichever is seen first, and values over
+/// the budget are folded until there is room.
+#[test]
+fn labels_of_pods_follow_their_workloads() {
+    let labels = PodLabels::parse("labels=[app.kubernetes.io/team],pod_labels=[track]");
+    let budget = Budget { mode: BudgetMode::Enforce, values_per_label: 1, ..Budget::default() };
+    let mut world = World::with(Shard::ALL, labels.expect("valid"), budget);
+    let labelled = |object: String, labels: &str| {
+        object.replacen(
+            r#""resourceVersion""#,
+            &format!(r#""labels":{{{labels}}},"resourceVersion""#),
+            1,
+        )
+    };
+    let deployment = |name: &str, team: &str| {
+        let team = format!(r#""app.kubernetes.io/team":"{team}","other":"x""#);
+        labelled(format!("{{{}}}", metadata(name, name, "")), &team)
+    };
+    let labels_of = |world: &World, number: u8| {
+        let series = world.series();
+        let of_pod = |labels: &BTreeMap<String, String>| labels["pod"] == format!("pod-{number}");
+        let of_pod =
+            series.keys().filter(|(name, labels)| name.starts_with("kube_pod_") && of_pod(labels));
+        let labels: BTreeSet<[Option<String>; 2]> = of_pod
+            .map(|(_, labels)| {
+                ["pod_label_track", "workload_label_app_kubernetes_io_team"]
+                    .map(|name| labels.get(name).cloned())
+            })
+            .collect();
+        let all: Vec<_> = labels.into_iter().collect();
+        let [[own, of_workload]] = &all[..] else { panic!("{all:?}") };
+        format!("{} {}", own.as_deref().unwrap_or("-"), of_workload.as_deref().unwrap_or("-"))
+    };
+    let owned = pod(1, 1, &reference("ReplicaSet", "web-1", "r"));
+    world.put("pods", &owned);
+    assert_eq!(labels_of(&world, 1), "- -");
+    world.put("deployments", &deployment("web", "red"));
+    assert_eq!(labels_of(&world, 1), "- -");
+    let set = |owner: &str| {
+        format!("{{{}}}", metadata("web-1", "r", &reference("Deployment", owner, owner)))
+    };
+    world.put("replicasets", &set("web"));
+    assert_eq!(labels_of(&world, 1), "- red");
+    world.put("pods", &labelled(owned.clone(), r#""track":"a","x":"y""#));
+    assert_eq!(labels_of(&world, 1), "a red");
+    world.put("deployments", &deployment("web", "green"));
+    assert_eq!(labels_of(&world, 1), "a green");
+    // The second value of a label is over the budget.
+    let second = labelled(pod(2, 1, &reference("Deployment", "db", "db")), r#""track":"b""#);
+    world.put("pods", &second);
+    world.put("deployments", &deployment("db", "blue"));
+    assert_eq!(labels_of(&world, 2), "other other");
+    // Another list shows values for which there is room.
+    world.delete("pods", "p1");
+    world.delete("deployments", "web");
+    world.relist("pods", &[second], false);
+    world.relist("deployments", &[deployment("db", "blue"), deployment("web", "green")], true);
+    assert_eq!(labels_of(&world, 2), "b blue");
+    world.put("pods", &owned);
+    assert_eq!(labels_of(&world, 1), "- other");
+    world.put("replicasets", &set("db"));
+    assert_eq!(labels_of(&world, 1), "- blue");
+    world.delete("replicasets", "r");
+    assert_eq!(labels_of(&world, 1), "- -");
 }

@@ -12,7 +12,7 @@ use crate::telemetry::KubeMetrics;
 pub fn namespace_totals(catalog: &Catalog, metrics: &KubeMetrics) -> Workloads {
     let families = FAMILIES.iter().filter(|family| family.subject == Subject::Namespace);
     let (families, ledger) = (families.collect(), LedgerOptions::default());
-    let options = WorkloadOptions { families, max_series: 0, ledger, is_partial: false };
+    let options = WorkloadOptions { families, ledger, ..WorkloadOptions::default() };
     let ledger = SharedLedger::new(&options.ledger, catalog, metrics);
     Workloads::new(&options, catalog, metrics, &ledger, None, Shard::ALL)
 }
