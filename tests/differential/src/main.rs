@@ -1,15 +1,16 @@
 //! Random input for kstatd and for the originals, whose answers must be equal:
 //!
 //! ```text
-//! cargo run --package kstatd-differential -- [--seed N] [--minutes N]
+//! cargo run --package kstatd-differential -- [--seed N] [--minutes N] [--side statsd|kube|both]
 //! ```
 //!
 //! A case is derived from a seed. If the answers differ, the case is made smaller while they still do, and printed with
-//! the seed and both answers; the exit code is 1. Deliberate differences are modelled in [`statsd::deviations`],
-//! whose rows name those of `docs/compatibility.md`.
+//! the seed and both answers; the exit code is 1. Deliberate differences are modelled in [`statsd::deviations`] and
+//! [`kube::deviations`], whose rows name those of `docs/compatibility.md`.
 
 #![forbid(unsafe_code)]
 
+mod kube;
 mod program;
 mod shrink;
 mod statsd;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
@@ -45,6 +46,9 @@ struct Arguments {
     /// Print the deliberate differences that random input meets, and end
     #[arg(long)]
     deviations: bool,
+    /// The compared side
+    #[arg(long, value_enum, default_value_t = Sides::Both)]
+    side: Sides,
     /// Continue after a difference; the exit code is 1 nevertheless
     #[arg(long)]
     all: bool,
@@ -54,6 +58,13 @@ struct Arguments {
     /// Directory with the originals, filled by tests/build-peers.sh
     #[arg(long, default_value = "tests/.bin")]
     originals: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sides {
+    Statsd,
+    Kube,
+    Both,
 }
 
 /// A random input, which can be given to both programs.
@@ -102,8 +113,9 @@ fn try_seed<C: Case>(
     totals: &mut Totals,
 ) -> Result<()> {
     let case = C::random(&mut StdRng::seed_from_u64(seed));
-    let run =
-        |case: &C| case.run(binaries).with_context(|| format!("{name} --seed {seed}\n{case}"));
+    let run = |case: &C| {
+        case.run(binaries).with_context(|| format!("--side {name} --seed {seed}\n{case}"))
+    };
     let first = run(&case)?;
     totals.cases += 1;
     totals.lines += first.lines;
@@ -120,7 +132,7 @@ fn try_seed<C: Case>(
     let differs = |case: &C| run(case).ok().and_then(|comparison| comparison.difference);
     let (case, difference) = shrink::shrink(case, again, deadline, differs);
     println!(
-        "\nDIFFERENCE: {name} --seed {seed} --cases 1\n{case}\nthe answers differ in\n{difference}\n"
+        "\nDIFFERENCE: --side {name} --seed {seed} --cases 1\n{case}\nthe answers differ in\n{difference}\n"
     );
     Ok(())
 }
@@ -134,7 +146,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.deviations {
-        for (row, treatment) in statsd::deviations::ROWS {
+        for (row, treatment) in statsd::deviations::ROWS.iter().chain(kube::deviations::ROWS) {
             println!("{treatment:?}: {row}");
         }
         return Ok(ExitCode::SUCCESS);
@@ -145,17 +157,22 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         kube_state_metrics: arguments.originals.join("kube-state-metrics"),
     };
     let end = Instant::now() + Duration::from_secs_f64(arguments.minutes * 60.0);
-    let mut statsd = Totals::default();
+    let (mut statsd, mut kube) = (Totals::default(), Totals::default());
     let last = arguments.cases.map(|count| arguments.seed.saturating_add(count));
     let mut seed = arguments.seed;
     while Instant::now() < end && last.is_none_or(|last| seed < last) {
-        try_seed::<statsd::Scenario>("statsd", seed, &binaries, &mut statsd)?;
-        if statsd.differences > 0 && !arguments.all {
+        if arguments.side != Sides::Kube {
+            try_seed::<statsd::Scenario>("statsd", seed, &binaries, &mut statsd)?;
+        }
+        if arguments.side != Sides::Statsd {
+            try_seed::<kube::Scenario>("kube", seed, &binaries, &mut kube)?;
+        }
+        if statsd.differences + kube.differences > 0 && !arguments.all {
             break;
         }
         seed += 1;
     }
-    println!("statsd: {statsd}");
-    let failed = statsd.differences > 0;
+    println!("statsd: {statsd}\nkube: {kube}");
+    let failed = statsd.differences + kube.differences > 0;
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

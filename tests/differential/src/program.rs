@@ -36,6 +36,17 @@ impl Side {
     }
 }
 
+/// The way in which a comparison takes a difference into account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// Nothing is generated that meets it: the original crashes, never returns, or fails every later scrape.
+    NotGenerated,
+    /// Lines, rules or fields that meet it are found by a model of the original and left out.
+    LeftOut,
+    /// The original gets another line, or its answer is changed, with which it must be that of kstatd.
+    Rewritten,
+}
+
 /// Starts an original, or kstatd under its name, and waits until `ready` on `port` answers. Returns `None` if the program
 /// ends, because it rejects its input.
 ///

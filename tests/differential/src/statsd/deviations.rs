@@ -1,17 +1,7 @@
 //! The deliberate differences between statsd_exporter and kstatd, as far as random lines and mappings meet them.
 
 use super::mapping::{Mapping, Rule};
-
-/// The way in which a comparison takes a difference into account.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Treatment {
-    /// Nothing is generated that meets it: the original crashes, never returns, or fails every later scrape.
-    NotGenerated,
-    /// Lines or rules that meet it are found by a model of the original and left out.
-    LeftOut,
-    /// The original gets another line, with which its answer must be that of kstatd.
-    Rewritten,
-}
+use crate::program::Treatment;
 
 /// Rows of docs/compatibility.md by the beginning of their first cell.
 pub const ROWS: &[(&str, Treatment)] = &[
@@ -88,7 +78,7 @@ pub fn for_original(line: &[u8], mapping: Option<&Mapping>, flags: &[String]) ->
 fn with_container_label(line: &str, flags: &[String]) -> Option<String> {
     let (start, id) = line.rsplit_once("|c:")?;
     let enabled = |format: &str| !flags.contains(&format!("--no-statsd.parse-{format}-tags"));
-    if line.contains("|#") || id.is_empty() || id.contains(['|', ':']) || !enabled("dogstatsd") {
+    if line.contains("|#") || id.is_empty() || id.contains(['|', ':']) {
         return None;
     }
     let (name, rest) = start.split_once(':')?;
@@ -99,7 +89,9 @@ fn with_container_label(line: &str, flags: &[String]) -> Option<String> {
     let separator = styles.filter_map(|(separator, _)| name.find(*separator)).min();
     Some(match separator.map(|at| name.split_at(at + 1)) {
         Some((name, tags)) => format!("{name}{tag},{tags}:{rest}"),
-        None => format!("{start}|#container_id:{id}"),
+        None if enabled("dogstatsd") => format!("{start}|#container_id:{id}"),
+        // The section is skipped, and the original then finds the ID.
+        None => format!("{start}|#|c:{id}"),
     })
 }
 

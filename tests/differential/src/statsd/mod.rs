@@ -13,7 +13,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use kstatd_endurance::process::{Server, free_port};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -31,7 +31,7 @@ pub const TTL: Duration = Duration::from_secs(3);
 /// Additional time in which both programs remove expired series.
 const EXPIRY: Duration = Duration::from_millis(1_500);
 /// Time in which both programs process what they got.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// A difference that lasts this long, after all lines were counted, is one.
 const LASTING: Duration = Duration::from_millis(1_500);
 /// Pause between two looks.
@@ -161,7 +161,10 @@ impl Case for Scenario {
                 Step::Expire => std::thread::sleep(TTL + EXPIRY),
             }
             for side in &sides {
-                side.wait(sent, reloads)?;
+                if let Some(difference) = side.wait(sent, reloads)? {
+                    let difference = Some(format!(" after step {}:\n  {difference}", at + 1));
+                    return Ok(Comparison { difference, lines });
+                }
             }
             let (difference, compared) = compare::lasting_difference(&sides, LASTING)?;
             lines += compared;
@@ -314,27 +317,28 @@ impl Exporter {
         }
     }
 
-    /// Waits until so many lines and reloads are counted.
-    fn wait(&self, lines: usize, reloads: usize) -> Result<()> {
+    /// Waits until so many lines and reloads are counted. Returns the counts if they are others.
+    fn wait(&self, lines: usize, reloads: usize) -> Result<Option<String>> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let text = compare::text(self.port)?;
-            let count = |name: &str| -> f64 {
+            let count = |name: &str| -> usize {
                 let values = text.lines().filter(|line| line.starts_with(name));
-                values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+                let values = values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+                values.sum::<f64>() as usize
             };
             let now = (
-                count("statsd_exporter_lines_total") as usize,
-                count("statsd_exporter_config_reloads_total") as usize,
+                count("statsd_exporter_lines_total"),
+                count("statsd_exporter_config_reloads_total"),
             );
             if now == (lines, reloads) {
-                return Ok(());
+                return Ok(None);
             }
-            if Instant::now() > deadline {
-                bail!(
-                    "{}: {now:?} lines and reloads, not {lines} and {reloads}",
+            if Instant::now() > deadline || now.0 > lines || now.1 > reloads {
+                return Ok(Some(format!(
+                    "{} counts {now:?} lines and reloads, not {lines} and {reloads}",
                     self.server.name()
-                );
+                )));
             }
             std::thread::sleep(POLL);
         }
