@@ -29,8 +29,8 @@ mod scrape_interval;
 mod snapshot_text;
 mod store;
 mod tally;
-#[cfg(test)]
-mod tests;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod tests;
 mod typed_snapshot;
 
 pub use catalog::{Catalog, UpdateLock};

@@ -1,13 +1,16 @@
-//! Random histories of StatsD lines: senders, reloads of the mapping, budgets, expiry and scrapes on a simulated clock.
+//! Random histories of StatsD lines: senders over each kind of socket, reloads of the mapping, budgets, expiry and scrapes on
+//! a simulated clock.
 //!
 //! A seed determines everything. A model computes what each scrape must show:
 //!
 //! - The sum over all series of a counter is the sum of the accepted values, and likewise the count of an observer, however
 //!   rules, limits and labels change. Counters and observers that exist lose no sample to budgets.
 //! - A gauge has the value of its last accepted line.
-//! - A series is there until its time to live is over, and not longer.
+//! - Between two scrapes, accepted lines change the series that has their labels, or the one they are folded into, and no
+//!   other one.
+//! - A series is there until its time to live is over, and not longer. Then its budget is free.
 //! - A rejected line has a cause that fits: garbage is named so, and a valid line is rejected only by a budget.
-//! - No series is there twice, and each format has the same series.
+//! - No series is there twice, and each format has the same samples.
 //!
 //! `KSTATD_HISTORIES=100 cargo test --lib statsd::history` runs 100 histories; `KSTATD_SEED=n` sets the first seed, and
 //! `KSTATD_FIRST=1` ends them at the first violation. The table of pairs says which features were active together.
@@ -19,13 +22,18 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use transport::{Transport, Way};
+
 use super::ingest::LoadedMapping;
 use super::{Clock, Offline, OfflineConfig};
 use crate::exposition::budget::{Budget, BudgetMode};
+use crate::exposition::tests::samples::{self, Samples};
 use crate::exposition::{Format, ScrapeQuery};
 use crate::mapper::Mapper;
 use crate::tests::{env_number, hash};
 use crate::util::words::words;
+
+mod transport;
 
 /// The number of steps of a history.
 const STEPS: usize = 300;
@@ -53,7 +61,7 @@ words! {
         Expiry = "expiry",
         Reappearance = "reappearance",
         Counter = "counter",
-        SampledCounter = "sampled counter",
+        Sampled = "sampled",
         Gauge = "gauge",
         GaugeDelta = "gauge delta",
         Summary = "summary",
@@ -62,6 +70,11 @@ words! {
         DroppedByRule = "dropped by rule",
         Garbage = "garbage",
         ManySenders = "many senders",
+        Burst = "burst",
+        Udp = "UDP",
+        Unixgram = "Unix socket",
+        Tcp = "TCP",
+        Workers = "several workers",
         NoKeyCache = "no key cache",
         OpenMetrics = "open metrics",
         Protobuf = "protobuf",
@@ -142,21 +155,14 @@ enum Kind {
     Observer,
 }
 
-impl Kind {
-    const fn family(self) -> &'static str {
-        match self {
-            Self::Counter => "requests_total",
-            Self::Gauge => "level",
-            Self::Observer => "latency",
-        }
-    }
-}
-
 /// The labels of a series.
 type Labels = BTreeMap<String, String>;
 
+/// The identity of a series.
+type Key = (Kind, Labels);
+
 /// A series as the model knows it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Known {
     value: f64,
     touched: Duration,
@@ -164,15 +170,54 @@ struct Known {
     ttl: Duration,
 }
 
+impl Known {
+    /// Returns the series after a burst, which may have created it.
+    fn after(before: Option<&Self>, burst: &Burst) -> Self {
+        let (value, ttl) = before.map_or((0.0, burst.ttl), |before| (before.value, before.ttl));
+        Self { value: burst.applied_to(value), touched: burst.at, ttl }
+    }
+}
+
+/// Lines with one key that were sent at once.
+#[derive(Debug)]
+struct Burst {
+    kind: Kind,
+    labels: Labels,
+    values: Vec<Value>,
+    at: Duration,
+    /// The time to live of the rule.
+    ttl: Duration,
+}
+
+/// The effect of a line on the value of its series.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    Set(f64),
+    Add(f64),
+}
+
+impl Burst {
+    fn applied_to(&self, value: f64) -> f64 {
+        self.values.iter().fold(value, |value, change| match change {
+            Value::Set(new) => *new,
+            Value::Add(amount) => value + amount,
+        })
+    }
+}
+
 /// What must be exposed.
 #[derive(Debug, Default)]
 struct Model {
-    /// The series of each kind that were created under their own labels, if nothing folds.
-    series: BTreeMap<(Kind, Labels), Known>,
-    /// The accepted sum or count of each kind, while nothing expires.
-    sums: BTreeMap<Kind, f64>,
-    /// The last accepted line of each kind, and the times to live in use since its metric was empty.
-    touched: BTreeMap<Kind, (Duration, BTreeSet<u64>)>,
+    /// The series that were created under their own labels, if nothing folds.
+    series: BTreeMap<Key, Known>,
+    /// The accepted sum of each family, while nothing expires.
+    sums: BTreeMap<&'static str, f64>,
+    /// The series of the last scrape.
+    shown: BTreeMap<Key, Known>,
+    /// The number of samples in the last scrape.
+    samples: usize,
+    /// The accepted lines since the last scrape.
+    burst: Option<Burst>,
 }
 
 /// The outcome of a history.
@@ -195,10 +240,14 @@ struct History {
     mapping: Mapping,
     generation: u64,
     ttl: bool,
-    senders: usize,
+    /// A scrape follows each step.
+    scrapes_each: bool,
+    transport: Transport,
+    /// The way of each sender.
+    senders: Vec<Way>,
     model: Model,
     /// Series that have ended.
-    gone: BTreeSet<(Kind, Labels)>,
+    gone: BTreeSet<Key>,
     active: BTreeMap<Feature, Duration>,
     always: Vec<Feature>,
     outcome: Outcome,
@@ -231,10 +280,12 @@ impl History {
             BudgetMode::Track => Feature::BudgetTrack,
             BudgetMode::Enforce => Feature::BudgetEnforce,
         }];
-        let senders = 1 + rng.usize(0..3);
+        let senders: Vec<Way> =
+            (0..rng.usize(1..5)).map(|_| Way::ALL[rng.usize(0..Way::ALL.len())]).collect();
+        let scrapes_each = ttl || rng.bool();
         always.extend(ttl.then_some(Feature::TimeToLive));
         always.extend((key_cache_size == 0).then_some(Feature::NoKeyCache));
-        always.extend((senders > 1).then_some(Feature::ManySenders));
+        always.extend((senders.len() > 1).then_some(Feature::ManySenders));
         let outcome = Outcome {
             violation: None,
             journal: Vec::new(),
@@ -244,7 +295,7 @@ impl History {
             seconds: 0,
         };
         let (model, active, now) = (Model::default(), BTreeMap::new(), Duration::ZERO);
-        let generation = 0;
+        let (generation, transport) = (0, Transport::new(offline.shared()));
         Self {
             rng,
             clock,
@@ -254,6 +305,8 @@ impl History {
             mapping,
             generation,
             ttl,
+            scrapes_each,
+            transport,
             senders,
             model,
             gone: BTreeSet::new(),
@@ -286,7 +339,8 @@ impl History {
                 }
                 _ => self.scrape(),
             };
-            if let Err(why) = step.and_then(|()| if self.ttl { self.scrape() } else { Ok(()) }) {
+            let step = step.and_then(|()| if self.scrapes_each { self.scrape() } else { Ok(()) });
+            if let Err(why) = step {
                 let at = self.now.as_secs_f64();
                 self.outcome.violation =
                     Some(format!("after {at:.1} s {why}\n{}", self.mapping.yaml()));
@@ -342,14 +396,13 @@ impl History {
 
     /// Sends a line and compares its verdict with the model.
     fn line(&mut self) -> Result<(), String> {
-        self.outcome.lines += 1;
         let rng = &mut self.rng;
         if rng.u32(0..15) == 0 {
             let garbage = ["a", "a:b|c", ":1|c", "a:1|", "a:1|zz", "a:|g"];
             let line = garbage[rng.usize(0..garbage.len())];
             self.used(Feature::Garbage);
             let reasons = self.offline.line(line.as_bytes());
-            self.trace("line", line.as_bytes());
+            self.trace("lines", line.as_bytes());
             return if reasons.is_empty() { Err(format!("{line} has no cause")) } else { Ok(()) };
         }
         if rng.u32(0..20) == 0 {
@@ -362,86 +415,121 @@ impl History {
         }
         let kind = [Kind::Counter, Kind::Gauge, Kind::Observer][rng.usize(0..3)];
         let (service, user) = (rng.u32(0..3), rng.u32(0..12));
-        let sender = rng.usize(0..self.senders);
+        let sender = rng.usize(0..self.senders.len());
+        let way = self.senders[sender];
         let tag = (rng.u32(0..4) == 0).then(|| format!("s{sender}"));
-        let number = rng.u32(1..50);
-        let (letter, value, rest, amount) = match kind {
-            Kind::Counter if rng.u32(0..4) == 0 => {
-                ('c', number.to_string(), "|@0.5", f64::from(2 * number))
-            }
-            Kind::Counter => ('c', number.to_string(), "", f64::from(number)),
-            Kind::Gauge if rng.u32(0..4) == 0 => ('g', format!("+{number}"), "", f64::from(number)),
-            Kind::Gauge => ('g', number.to_string(), "", f64::from(number)),
-            Kind::Observer => ('t', number.to_string(), "", 1.0),
-        };
-        let is_delta = value.starts_with('+');
-        let suffix = match kind {
-            Kind::Counter => "c",
-            Kind::Gauge => "g",
-            Kind::Observer => "ms",
-        };
+        let is_sampled = kind != Kind::Gauge && rng.u32(0..4) == 0;
+        let count = if rng.u32(0..3) == 0 { rng.usize(2..7) } else { 1 };
         let tags = tag.as_ref().map_or(String::new(), |tag| format!("|#sender:{tag}"));
-        let line = format!("{letter}.v{service}.u{user}:{value}|{suffix}{rest}{tags}");
+        let (letter, suffix) = match kind {
+            Kind::Counter => ("c", "c"),
+            Kind::Gauge => ("g", "g"),
+            Kind::Observer => ("t", "ms"),
+        };
+        let (mut lines, mut values, mut sum) = (Vec::new(), Vec::new(), 0.0);
+        let mut has_delta = false;
+        for _ in 0..count {
+            let number = f64::from(rng.u32(1..50));
+            let weight = if is_sampled { 2.0 } else { 1.0 };
+            let sign = match kind {
+                Kind::Gauge => ["", "", "", "+", "-"][rng.usize(0..5)],
+                _ => "",
+            };
+            has_delta |= !sign.is_empty();
+            let rate = if is_sampled { "|@0.5" } else { "" };
+            lines.push(format!("{letter}.v{service}.u{user}:{sign}{number}|{suffix}{rate}{tags}"));
+            sum += weight * number;
+            values.push(match (kind, sign) {
+                (Kind::Counter, _) => Value::Add(weight * number),
+                (Kind::Observer, _) => Value::Add(weight),
+                (_, "") => Value::Set(number),
+                (_, "+") => Value::Add(number),
+                _ => Value::Add(-number),
+            });
+        }
+        self.outcome.lines += count;
         self.used(match kind {
-            Kind::Counter if rest.is_empty() => Feature::Counter,
-            Kind::Counter => Feature::SampledCounter,
-            Kind::Gauge if is_delta => Feature::GaugeDelta,
+            Kind::Counter => Feature::Counter,
+            Kind::Gauge if has_delta => Feature::GaugeDelta,
             Kind::Gauge => Feature::Gauge,
             Kind::Observer if self.mapping.histogram => Feature::Histogram,
             Kind::Observer => Feature::Summary,
         });
-        if tag.is_some() {
-            self.used(Feature::Tags);
-        }
+        self.used(match way {
+            Way::Worker(_) => Feature::Workers,
+            Way::Udp => Feature::Udp,
+            Way::Unixgram => Feature::Unixgram,
+            Way::Tcp => Feature::Tcp,
+        });
+        let others = [
+            (tag.is_some(), Feature::Tags),
+            (is_sampled, Feature::Sampled),
+            (count > 1, Feature::Burst),
+        ];
+        others.iter().filter(|(is_used, _)| *is_used).for_each(|(_, each)| self.used(*each));
         let mut labels = Labels::from([("service".to_owned(), format!("v{service}"))]);
         if self.mapping.by_user {
             labels.insert("user".to_owned(), format!("u{user}"));
         }
         labels.extend(tag.map(|tag| ("sender".to_owned(), tag)));
-        self.trace("line", line.as_bytes());
-        let reasons = self.offline.line(line.as_bytes());
-        self.verdict(kind, labels, amount, is_delta, &reasons)
-            .map_err(|why| format!("{line}: {why}"))
+        self.trace("lines", lines.join("\n").as_bytes());
+        let before = self.offline.shared().metrics.rejections();
+        self.transport.send(way, &lines, &mut self.rng);
+        let reasons = self.offline.reasons_since(&before);
+        let ttl = Duration::from_secs(self.mapping.ttl);
+        let burst = Burst { kind, labels, values, at: self.now, ttl };
+        self.verdict(burst, sum, &reasons).map_err(|why| format!("{lines:?} over {way:?}: {why}"))
     }
 
-    /// Takes the verdict about a valid line into the model.
-    fn verdict(
-        &mut self,
-        kind: Kind,
-        labels: Labels,
-        amount: f64,
-        is_delta: bool,
-        reasons: &[&str],
-    ) -> Result<(), String> {
+    /// Takes the verdict about valid lines into the model. `sum` is the sum of their numbers.
+    fn verdict(&mut self, burst: Burst, sum: f64, reasons: &[&str]) -> Result<(), String> {
         let is_budget = |reason: &&str| matches!(*reason, "series_limit" | "label_limit");
         let is_rejected = !reasons.is_empty();
         if is_rejected && (self.mode != BudgetMode::Enforce || !reasons.iter().all(is_budget)) {
             return Err(format!("rejected for {reasons:?}"));
         }
+        let (kind, key) = (burst.kind, (burst.kind, burst.labels.clone()));
+        let sums: &[(&str, f64)] = match kind {
+            Kind::Counter => &[("requests_total", burst.applied_to(0.0))],
+            Kind::Gauge => &[],
+            Kind::Observer => {
+                &[("latency_count", burst.applied_to(0.0)), ("latency_sum", sum / 1_000.0)]
+            }
+        };
         let exists = match kind {
-            Kind::Gauge => self.model.series.contains_key(&(kind, labels.clone())),
-            Kind::Counter | Kind::Observer => self.model.touched.contains_key(&kind),
+            Kind::Gauge => self.model.series.contains_key(&key),
+            Kind::Counter | Kind::Observer => self.model.sums.contains_key(sums[0].0),
         };
         if is_rejected && exists && !self.ttl {
             return Err(format!("rejected for {reasons:?}, although its metric exists"));
         }
+        if is_rejected && self.model.shown.contains_key(&key) {
+            return Err(format!("rejected for {reasons:?}, although its series exists"));
+        }
+        if is_rejected && self.has_room(kind) {
+            return Err(format!("rejected for {reasons:?}, although its metric has no series"));
+        }
         if is_rejected {
             return Ok(());
         }
-        let now = self.now;
-        *self.model.sums.entry(kind).or_default() += amount;
-        let touched = self.model.touched.entry(kind).or_default();
-        touched.0 = now;
-        touched.1.insert(self.mapping.ttl);
-        let ttl = Duration::from_secs(self.mapping.ttl);
-        if self.gone.contains(&(kind, labels.clone())) {
+        for (family, amount) in sums {
+            *self.model.sums.entry(family).or_default() += amount;
+        }
+        if self.gone.contains(&key) {
             self.used(Feature::Reappearance);
         }
-        let new = Known { value: 0.0, touched: now, ttl };
-        let known = self.model.series.entry((kind, labels)).or_insert(new);
-        known.touched = now;
-        known.value = if kind == Kind::Gauge && !is_delta { amount } else { known.value + amount };
+        let known = Known::after(self.model.series.get(&key), &burst);
+        self.model.series.insert(key, known);
+        self.model.burst = Some(burst);
         Ok(())
+    }
+
+    /// Returns true if a series of this kind is certainly within the budgets, because there is no other one.
+    fn has_room(&self, kind: Kind) -> bool {
+        self.scrapes_each
+            && kind != Kind::Observer
+            && self.model.samples < 100
+            && self.model.shown.keys().all(|(of, _)| *of != kind)
     }
 
     /// Compares a scrape with the model.
@@ -451,23 +539,26 @@ impl History {
         let query = ScrapeQuery::default();
         let text: Vec<u8> = self.offline.frames(Format::Text, &query).flatten().collect();
         self.trace("text", &text);
-        let text = String::from_utf8(text).map_err(|_| "no UTF-8".to_owned())?;
-        let shown = parse(&text)?;
-        self.same_in_other_format(&query, shown.len())?;
+        let samples = samples::of_text(&text)?;
+        let text = String::from_utf8_lossy(&text);
+        let shown = series(&samples)?;
+        if self.rng.u32(0..3) == 0 {
+            self.same_in_other_format(&query, &samples)?;
+        }
         if self.mode != BudgetMode::Enforce {
             self.each_series(&shown)?;
-        } else if self.ttl {
-            self.presence(&shown)?;
+        }
+        if self.scrapes_each {
+            self.changes(&shown)?;
+            self.model.samples = samples.len();
         }
         if !self.ttl {
-            for (&kind, &sum) in &self.model.sums {
-                if kind == Kind::Gauge {
-                    continue;
-                }
-                let has: f64 =
-                    shown.iter().filter(|((of, _), _)| *of == kind).map(|(_, value)| value).sum();
-                if has != sum {
-                    return Err(format!("{} has {has} of {sum}\n{text}", kind.family()));
+            for (family, &sum) in &self.model.sums {
+                let values = samples.iter().filter(|((name, _), _)| name == family);
+                let values = values.map(|(_, value)| value.parse().unwrap_or(f64::NAN));
+                let has: f64 = values.sum();
+                if !((has - sum).abs() < 1e-6) {
+                    return Err(format!("{family} has {has} of {sum}\n{text}"));
                 }
             }
             for ((kind, labels), known) in &self.model.series {
@@ -485,27 +576,36 @@ impl History {
         Ok(())
     }
 
-    /// Compares the number of series in another format.
-    fn same_in_other_format(&mut self, query: &ScrapeQuery, count: usize) -> Result<(), String> {
-        if self.rng.bool() {
+    /// Compares the samples in another format.
+    fn same_in_other_format(
+        &mut self,
+        query: &ScrapeQuery,
+        expected: &Samples,
+    ) -> Result<(), String> {
+        let (format, body) = if self.rng.bool() {
             self.used(Feature::OpenMetrics);
             let body: Vec<u8> = self.offline.frames(Format::OpenMetrics, query).flatten().collect();
-            self.trace("OpenMetrics", &body);
-            let body = String::from_utf8(body).map_err(|_| "no UTF-8".to_owned())?;
-            let others = parse(&body)?.len();
-            (others == count)
-                .then_some(())
-                .ok_or(format!("{others} series in OpenMetrics, {count} in text"))
+            ("OpenMetrics", body)
         } else {
             self.used(Feature::Protobuf);
-            let body: Vec<u8> = self.offline.protobuf_frames(query).flatten().collect();
-            self.trace("protobuf", &body);
-            Ok(())
+            ("protobuf", self.offline.protobuf_frames(query).flatten().collect())
+        };
+        self.trace(format, &body);
+        let is_text = format == "OpenMetrics";
+        let other = if is_text { samples::of_text(&body) } else { samples::of_messages(&body) };
+        let other = other.map_err(|why| format!("{format}: {why}"))?;
+        let differs = |(key, value): &(&samples::Key, &String)| other.get(key) != Some(value);
+        match expected.iter().find(differs) {
+            Some((key, value)) => {
+                Err(format!("{key:?} is {value}, in {format} {:?}", other.get(key)))
+            }
+            None if other.len() > expected.len() => Err(format!("more samples in {format}")),
+            None => Ok(()),
         }
     }
 
     /// Without folding, each series is exposed with its value until its time is over.
-    fn each_series(&mut self, shown: &BTreeMap<(Kind, Labels), f64>) -> Result<(), String> {
+    fn each_series(&mut self, shown: &BTreeMap<Key, f64>) -> Result<(), String> {
         let now = self.now;
         let mut ended = false;
         for (key, known) in &self.model.series {
@@ -540,38 +640,64 @@ impl History {
         Ok(())
     }
 
-    /// With folding, a metric is there while one of its series must be, and gone when none can be.
-    fn presence(&mut self, shown: &BTreeMap<(Kind, Labels), f64>) -> Result<(), String> {
-        let mut gone = Vec::new();
-        for (kind, (touched, times)) in &self.model.touched {
-            let (shortest, longest) = (times.first(), times.last());
-            let [shortest, longest] =
-                [shortest, longest].map(|time| Duration::from_secs(*time.expect("one")));
-            let is_there = shown.keys().any(|(of, _)| of == kind);
-            if !is_there && self.now + EARLY < *touched + shortest {
-                return Err(format!(
-                    "{} has no series after {:?}",
-                    kind.family(),
-                    self.now - *touched
-                ));
+    /// Compares a scrape with the one before: the lines in between changed one series, and no other one, and each series is
+    /// there until its time is over.
+    fn changes(&mut self, shown: &BTreeMap<Key, f64>) -> Result<(), String> {
+        let now = self.now;
+        let may_end = |known: &Known| self.ttl && now + EARLY >= known.touched + known.ttl;
+        let must_end = |known: &Known| self.ttl && now > known.touched + known.ttl + LATE;
+        let before = &self.model.shown;
+        let changed = match &self.model.burst {
+            None => None,
+            Some(burst) => {
+                let folds = self.mode == BudgetMode::Enforce
+                    && burst.kind != Kind::Gauge
+                    && !self.has_room(burst.kind);
+                let overflow = ("otel_metric_overflow".to_owned(), "true".to_owned());
+                let overflow = Labels::from([overflow]);
+                let is_target = |(kind, labels): &Key| {
+                    let is_own = labels.len() == burst.labels.len()
+                        && labels.iter().zip(&burst.labels).all(|(pair, own)| {
+                            pair == own || folds && pair.0 == own.0 && pair.1 == "other"
+                        });
+                    *kind == burst.kind && (is_own || folds && *labels == overflow)
+                };
+                let new = |(key, value): (&Key, &f64)| {
+                    let known = before.get(key);
+                    // It may have ended and begun again.
+                    let known = [known, None].map(|known| Known::after(known, burst));
+                    let ended = before.get(key).is_none_or(may_end);
+                    let mut known = known.into_iter().enumerate();
+                    let known =
+                        known.find(|(at, known)| known.value == *value && (*at == 0 || ended));
+                    Some((key.clone(), known?.1))
+                };
+                let changed = shown.iter().filter(|(key, _)| is_target(key)).find_map(new);
+                Some(changed.ok_or_else(|| format!("{burst:?} had no effect"))?)
             }
-            if is_there && self.now > *touched + longest + LATE {
-                return Err(format!(
-                    "{} has series after {:?}",
-                    kind.family(),
-                    self.now - *touched
-                ));
-            }
-            if !is_there {
-                gone.push(*kind);
-            }
+        };
+        let mut next = BTreeMap::new();
+        for (key, &value) in shown {
+            let known = match (&changed, before.get(key)) {
+                (Some((changed, known)), _) if changed == key => known.clone(),
+                (_, Some(known)) if known.value == value && !must_end(known) => known.clone(),
+                (_, known) => {
+                    return Err(format!("{key:?} is {value}, was {known:?}, now {now:?}"));
+                }
+            };
+            next.insert(key.clone(), known);
         }
-        for kind in gone {
+        let gone = before.iter().filter(|(key, _)| !shown.contains_key(key));
+        let gone: BTreeMap<Key, Known> =
+            gone.map(|(key, known)| (key.clone(), known.clone())).collect();
+        if let Some((key, known)) = gone.iter().find(|(_, known)| !may_end(known)) {
+            return Err(format!("{key:?} is missing, was {known:?}, now {now:?}"));
+        }
+        if !gone.is_empty() {
             self.used(Feature::Expiry);
-            self.model.touched.remove(&kind);
-            let gone = self.model.series.extract_if(.., |(of, _), _| *of == kind);
-            self.gone.extend(gone.map(|(key, _)| key));
         }
+        self.gone.extend(gone.into_keys());
+        (self.model.shown, self.model.burst) = (next, None);
         Ok(())
     }
 
@@ -589,28 +715,28 @@ impl History {
     }
 }
 
-/// Parses the series of the three metrics: the value of a counter or gauge, the count of an observer.
-fn parse(text: &str) -> Result<BTreeMap<(Kind, Labels), f64>, String> {
+/// Returns the series of the three metrics: the value of a counter or gauge, the count of an observer.
+fn series(samples: &Samples) -> Result<BTreeMap<Key, f64>, String> {
     let mut series = BTreeMap::new();
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let (name, value) = line.rsplit_once(' ').ok_or_else(|| format!("no value: {line}"))?;
-        let (name, labels) = name.split_once('{').unwrap_or((name, "}"));
-        let kind = match name {
+    for ((name, labels), value) in samples {
+        let kind = match name.as_str() {
             "requests_total" => Kind::Counter,
             "level" => Kind::Gauge,
             "latency_count" => Kind::Observer,
+            "latency_bucket" if labels["le"] == "inf" => {
+                let mut labels = labels.clone();
+                labels.remove("le");
+                let count = samples.get(&("latency_count".to_owned(), labels));
+                if count != Some(value) {
+                    return Err(format!("{value} in all buckets, count {count:?}"));
+                }
+                continue;
+            }
             _ if name.starts_with("latency") => continue,
-            _ => return Err(format!("unknown series: {line}")),
+            _ => return Err(format!("unknown series: {name}")),
         };
-        let labels =
-            labels.trim_end_matches('}').split(',').filter_map(|pair| pair.split_once('='));
-        let labels: Labels = labels
-            .map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned()))
-            .collect();
-        let value = value.parse().map_err(|_| format!("no number: {line}"))?;
-        if series.insert((kind, labels), value).is_some() {
-            return Err(format!("twice: {line}"));
-        }
+        let value = value.parse().map_err(|_| format!("no number: {value}"))?;
+        series.insert((kind, labels.clone()), value);
     }
     Ok(series)
 }

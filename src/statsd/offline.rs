@@ -89,6 +89,11 @@ impl Offline {
         self.worker.begin();
         self.worker.line(line);
         self.worker.end();
+        self.reasons_since(&before)
+    }
+
+    /// Returns the distinct reasons for rejections since these counts.
+    pub(super) fn reasons_since(&self, before: &[(&'static str, u64)]) -> Vec<&'static str> {
         let after = self.shared.metrics.rejections();
         let mut words: Vec<_> = before
             .iter()
@@ -130,7 +135,7 @@ impl Offline {
 
     /// The state that the threads of a pipeline share.
     #[cfg(any(test, fuzzing))]
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 

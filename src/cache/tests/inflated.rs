@@ -5,7 +5,7 @@ use std::io::Read;
 use crate::exposition::{DeflatePart, Piece};
 
 /// Returns the text of a body, and checks the checksum and length of each run of parts.
-pub(in crate::cache) fn inflated(pieces: impl Iterator<Item = Piece>) -> Vec<u8> {
+pub(crate) fn inflated(pieces: impl Iterator<Item = Piece>) -> Vec<u8> {
     let (mut text, mut run) = (Vec::new(), Vec::new());
     for piece in pieces {
         match piece {

@@ -1,3 +1,3 @@
 //! Support for the tests of this room.
 
-pub(super) mod inflated;
+pub(crate) mod inflated;

@@ -1,3 +1,4 @@
 //! Readers of expositions, for tests and fuzz targets.
 
+pub mod samples;
 pub mod text_converter;

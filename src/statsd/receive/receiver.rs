@@ -121,6 +121,12 @@ impl ReceiverBuilder {
         Ok(())
     }
 
+    /// Applies what the sockets have received so far, on this thread.
+    #[cfg(test)]
+    pub(crate) fn apply_received(&mut self) {
+        self.receive_loop.read_all();
+    }
+
     /// Starts the thread. `number` becomes part of its name.
     ///
     /// # Errors
@@ -201,8 +207,8 @@ impl ReceiveLoop {
         self.drain();
     }
 
-    /// Processes everything received so far.
-    fn drain(&mut self) {
+    /// Reads the sockets until they are empty.
+    fn read_all(&mut self) {
         for _ in 0..MAX_SHUTDOWN_ROUNDS {
             self.poll_events(Some(Duration::ZERO));
             if self.is_idle() {
@@ -210,6 +216,11 @@ impl ReceiveLoop {
             }
             self.read_ready();
         }
+    }
+
+    /// Processes everything received so far.
+    fn drain(&mut self) {
+        self.read_all();
         if let Some(tcp) = &mut self.tcp {
             tcp.end_all(&mut self.worker);
             self.worker.end();

@@ -16,6 +16,7 @@ mod checker;
 pub(crate) mod cluster;
 mod encode;
 pub(crate) mod faults;
+mod forms;
 mod idle;
 pub(crate) mod journal;
 mod network;

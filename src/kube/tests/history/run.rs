@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use super::checker::{Checker, Expectation, RequestLimit, Violation};
 use super::cluster::{NAMESPACES, Scope, scopes};
 use super::faults::{Fault, RECOVERY};
+use super::forms;
 use super::journal::{Entry, Topic};
 use super::scenario::{Scenario, Schedule, ScheduledFault};
 use super::server::Server;
@@ -197,6 +198,13 @@ impl World {
                 let format = if self.rng.bool() { Format::Text } else { Format::OpenMetrics };
                 let body = self.scrape(format);
                 self.check(&body);
+                // One form in two scrapes, because it costs as much as the scrape.
+                if self.rng.bool()
+                    && let Err(why) =
+                        forms::compare(&self.catalog, format, body.as_bytes(), &mut self.rng)
+                {
+                    self.violate(&why, &body);
+                }
                 if again && self.outcome.violation.is_none() {
                     let wait = Duration::from_millis(self.rng.u64(100..900));
                     self.queue.add(Instant::now() + wait, Action::Scrape(true));

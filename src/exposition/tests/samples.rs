@@ -1,0 +1,174 @@
+//! The samples of a body in text or as length-delimited messages, in one form, to compare formats.
+
+use std::collections::BTreeMap;
+
+use crate::exposition::protobuf::read_varint;
+
+/// The name and the labels of a sample.
+pub type Key = (String, BTreeMap<String, String>);
+
+/// The samples of a body. Numbers, also those of `le` and `quantile`, are as Rust prints them.
+pub type Samples = BTreeMap<Key, String>;
+
+/// Adds a sample.
+///
+/// # Errors
+/// Fails if the sample is there twice.
+fn add(
+    samples: &mut Samples,
+    name: String,
+    mut labels: BTreeMap<String, String>,
+    value: f64,
+) -> Result<(), String> {
+    for bound in ["le", "quantile"] {
+        if let Some(text) = labels.get_mut(bound) {
+            *text = format!("{:?}", text.parse::<f64>().map_err(|_| format!("{bound}={text}"))?);
+        }
+    }
+    let key = (name, labels);
+    match samples.insert(key.clone(), format!("{value:?}")) {
+        Some(_) => Err(format!("twice: {key:?}")),
+        None => Ok(()),
+    }
+}
+
+/// Reads text. Label values must be without escapes.
+///
+/// # Errors
+/// Fails for a line that is no sample, and for a sample that is there twice.
+pub fn of_text(body: &[u8]) -> Result<Samples, String> {
+    let text = std::str::from_utf8(body).map_err(|_| "no UTF-8".to_owned())?;
+    let mut samples = Samples::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').ok_or_else(|| format!("no value: {line}"))?;
+        let (name, mut rest) = series.split_once('{').unwrap_or((series, "}"));
+        let mut labels = BTreeMap::new();
+        while let Some((label, after)) = rest.split_once("=\"") {
+            let (value, after) = after.split_once('"').ok_or_else(|| format!("no end: {line}"))?;
+            labels.insert(label.trim_start_matches(',').to_owned(), value.to_owned());
+            rest = after;
+        }
+        let value = value.parse().map_err(|_| format!("no number: {line}"))?;
+        (rest == "}").then_some(()).ok_or_else(|| format!("garbage: {line}"))?;
+        add(&mut samples, name.to_owned(), labels, value)?;
+    }
+    Ok(samples)
+}
+
+/// The value of a field of a message.
+#[derive(Clone, Copy)]
+enum Field<'a> {
+    Varint(u64),
+    Double(f64),
+    Bytes(&'a [u8]),
+}
+
+/// A message, as its fields with their numbers.
+struct Message<'a>(Vec<(u64, Field<'a>)>);
+
+impl<'a> Message<'a> {
+    fn read(mut bytes: &'a [u8]) -> Option<Self> {
+        let mut fields = Vec::new();
+        while !bytes.is_empty() {
+            let (tag, rest) = read_varint(bytes)?;
+            let (field, rest) = match tag & 7 {
+                0 => read_varint(rest).map(|(number, rest)| (Field::Varint(number), rest))?,
+                1 => {
+                    let (double, rest) = rest.split_first_chunk::<8>()?;
+                    (Field::Double(f64::from_le_bytes(*double)), rest)
+                }
+                2 => {
+                    let (length, rest) = read_varint(rest)?;
+                    let (bytes, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+                    (Field::Bytes(bytes), rest)
+                }
+                _ => return None,
+            };
+            fields.push((tag >> 3, field));
+            bytes = rest;
+        }
+        Some(Self(fields))
+    }
+
+    fn fields(&self, number: u64) -> impl Iterator<Item = Field<'a>> {
+        self.0.iter().filter(move |(each, _)| *each == number).map(|(_, field)| *field)
+    }
+
+    /// Returns the messages in a field; `None` if one of them is malformed.
+    fn messages(&self, number: u64) -> Option<Vec<Self>> {
+        let bytes = self.fields(number).filter_map(|field| match field {
+            Field::Bytes(bytes) => Some(bytes),
+            _ => None,
+        });
+        bytes.map(Message::read).collect()
+    }
+
+    fn text(&self, number: u64) -> Option<String> {
+        self.fields(number).find_map(|field| match field {
+            Field::Bytes(bytes) => String::from_utf8(bytes.to_vec()).ok(),
+            _ => None,
+        })
+    }
+
+    fn number(&self, number: u64) -> f64 {
+        let numbers = self.fields(number).map(|field| match field {
+            Field::Varint(number) => number as f64,
+            Field::Double(number) => number,
+            Field::Bytes(_) => f64::NAN,
+        });
+        numbers.last().unwrap_or_default()
+    }
+}
+
+/// Reads length-delimited messages. Native buckets are ignored.
+///
+/// # Errors
+/// Fails for malformed messages, and for a sample that is there twice.
+pub fn of_messages(mut body: &[u8]) -> Result<Samples, String> {
+    let mut samples = Samples::new();
+    while !body.is_empty() {
+        let (length, rest) = read_varint(body).ok_or("a length is cut")?;
+        let (message, rest) = rest.split_at_checked(length as usize).ok_or("a message is cut")?;
+        let family = Message::read(message).ok_or("a malformed message")?;
+        body = rest;
+        let name = family.text(1).ok_or("a family without a name")?;
+        for metric in family.messages(4).ok_or("a malformed metric")? {
+            read_metric(&name, &metric, &mut samples)?;
+        }
+    }
+    Ok(samples)
+}
+
+fn read_metric(name: &str, metric: &Message<'_>, samples: &mut Samples) -> Result<(), String> {
+    let malformed = || format!("malformed: {name}");
+    let pairs = metric.messages(1).ok_or_else(malformed)?;
+    let pair = |pair: &Message<'_>| Some((pair.text(1)?, pair.text(2).unwrap_or_default()));
+    let labels: Option<BTreeMap<String, String>> = pairs.iter().map(pair).collect();
+    let labels = labels.ok_or_else(malformed)?;
+    for number in [2, 3, 5] {
+        for value in metric.messages(number).ok_or_else(malformed)? {
+            add(samples, name.to_owned(), labels.clone(), value.number(1))?;
+        }
+    }
+    for (number, label, suffix, rank, value) in
+        [(4, "quantile", "", 1, 2), (7, "le", "_bucket", 2, 1)]
+    {
+        for distribution in metric.messages(number).ok_or_else(malformed)? {
+            let count = distribution.number(1);
+            add(samples, format!("{name}_count"), labels.clone(), count)?;
+            add(samples, format!("{name}_sum"), labels.clone(), distribution.number(2))?;
+            let parts = distribution.messages(3).ok_or_else(malformed)?;
+            let mut parts: Vec<(f64, f64)> =
+                parts.iter().map(|part| (part.number(rank), part.number(value))).collect();
+            if number == 7 && parts.last().is_none_or(|(bound, _)| bound.is_finite()) {
+                parts.push((f64::INFINITY, count));
+            }
+            for (rank, value) in parts {
+                let mut labels = labels.clone();
+                labels.insert(label.to_owned(), rank.to_string());
+                add(samples, format!("{name}{suffix}"), labels, value)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! The other forms of a scrape, which must have the same samples: compressed, as messages, and in parts.
+
+use fastrand::Rng;
+
+use super::cluster::NAMESPACES;
+use crate::cache::Catalog;
+use crate::cache::tests::inflated::inflated;
+use crate::exposition::message::{self, Delimited};
+use crate::exposition::tests::samples::{self, Samples};
+use crate::exposition::{Format, ScrapeQuery, Source, VirtualShard};
+
+fn text(catalog: &Catalog, format: Format, query: &ScrapeQuery) -> Vec<u8> {
+    catalog.frames(format, query).flatten().collect()
+}
+
+/// Describes a sample that one of two bodies lacks.
+fn difference(form: &str, have: &Samples, want: &Samples) -> Result<(), String> {
+    let differs = |(key, value): &(&samples::Key, &String)| have.get(key) != Some(value);
+    if let Some((key, value)) = want.iter().find(differs) {
+        return Err(format!("{form}: {key:?} is {:?}, not {value}", have.get(key)));
+    }
+    match have.keys().find(|key| !want.contains_key(key)) {
+        Some(key) => Err(format!("{form}: {key:?} is not in the text")),
+        None => Ok(()),
+    }
+}
+
+/// Compares a form that `rng` determines with the body in `format`.
+///
+/// # Errors
+/// Describes the difference.
+pub fn compare(
+    catalog: &Catalog,
+    format: Format,
+    body: &[u8],
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let all = ScrapeQuery::default();
+    match rng.u32(0..4) {
+        0 => {
+            let other = inflated(catalog.deflated(format, &all));
+            (other == body).then_some(()).ok_or_else(|| "gzip differs from the text".to_owned())
+        }
+        1 => {
+            let typed = catalog.typed(&all).ok_or("no typed form")?;
+            let messages: Vec<u8> =
+                message::frames(vec![typed], Delimited::default()).flatten().collect();
+            difference("protobuf", &samples::of_messages(&messages)?, &samples::of_text(body)?)
+        }
+        2 => {
+            let total = rng.u32(1..4);
+            let mut union = Samples::new();
+            for index in 0..total {
+                let shard = Some(VirtualShard { index, total });
+                let part = text(catalog, format, &ScrapeQuery { shard, ..ScrapeQuery::default() });
+                for (key, value) in samples::of_text(&part)? {
+                    if let Some(other) = union.insert(key.clone(), value) {
+                        return Err(format!("{key:?} is in two virtual shards, first as {other}"));
+                    }
+                }
+            }
+            difference("virtual shards", &union, &samples::of_text(body)?)
+        }
+        _ => {
+            let namespace = NAMESPACES[rng.usize(..NAMESPACES.len())];
+            let namespaces = Some([namespace.to_owned()].into());
+            let query = ScrapeQuery { namespaces, ..ScrapeQuery::default() };
+            let part = samples::of_text(&text(catalog, format, &query))?;
+            let mut expected = samples::of_text(body)?;
+            expected
+                .retain(|(_, labels), _| labels.get("namespace").is_some_and(|of| of == namespace));
+            difference("namespace", &part, &expected)
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The ways in which lines reach the pipeline. Sockets are real, but are read on the thread of the test after each send,
+//! so a seed determines the order of all lines.
+
+use std::io::Write as _;
+use std::net::{TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::statsd::Listener;
+use crate::statsd::ingest::{Shared, Worker};
+use crate::statsd::receive::net::{bind_tcp, bind_udp, bind_unixgram};
+use crate::statsd::receive::receiver::ReceiverBuilder;
+use crate::util::descriptors;
+
+/// The way of a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// A worker, as for one of several UDP sockets.
+    Worker(usize),
+    Udp,
+    Unixgram,
+    Tcp,
+}
+
+impl Way {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Worker(0), Self::Worker(1), Self::Udp, Self::Unixgram, Self::Tcp];
+}
+
+/// Workers and sockets of one pipeline.
+pub(super) struct Transport {
+    shared: Arc<Shared>,
+    workers: [Worker; 2],
+    receiver: ReceiverBuilder,
+    udp: UdpSocket,
+    unixgram: Socket,
+    tcp: TcpStream,
+}
+
+impl Transport {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let mut receiver = ReceiverBuilder::new(shared).expect("a receiver");
+        let never = || Box::new(|| Err(std::io::Error::other("never closed")));
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let socket = bind_udp(any, 0, false).expect("a socket");
+        let udp = UdpSocket::bind(any).expect("a socket");
+        let address = socket.local_addr().ok().and_then(|address| address.as_socket());
+        udp.connect(address.expect("an address")).expect("connected");
+        receiver.datagrams(Listener::Udp, 0, socket, never()).expect("watched");
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("@kstatd-history-{}-{number}", std::process::id());
+        let socket = bind_unixgram(&name, 0).expect("a socket");
+        let unixgram = Socket::new(Domain::UNIX, Type::DGRAM, None).expect("a socket");
+        let address: SockAddr = socket.local_addr().expect("an address");
+        unixgram.connect(&address).expect("connected");
+        receiver.datagrams(Listener::Unixgram, 0, socket, never()).expect("watched");
+        let listener = bind_tcp(any).expect("a listener");
+        let tcp =
+            TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        tcp.set_nodelay(true).expect("an option");
+        receiver.tcp(listener, None, descriptors::of_process()).expect("watched");
+        let workers = [(); 2].map(|()| Worker::new(shared, Listener::Direct));
+        Self { shared: Arc::clone(shared), workers, receiver, udp, unixgram, tcp }
+    }
+
+    /// Sends lines in order, in datagrams or writes of random sizes, and applies them.
+    pub(super) fn send(&mut self, way: Way, lines: &[String], rng: &mut Rng) {
+        let mut rest = lines;
+        let mut packets = Vec::new();
+        while !rest.is_empty() {
+            let (packet, after) = rest.split_at(rng.usize(1..=rest.len()));
+            packets.push(packet.join("\n"));
+            rest = after;
+        }
+        let listener = match way {
+            Way::Worker(number) => {
+                let worker = &mut self.workers[number];
+                worker.begin();
+                packets.iter().for_each(|packet| worker.lines(packet.as_bytes()));
+                return worker.end();
+            }
+            Way::Udp => Listener::Udp,
+            Way::Unixgram => Listener::Unixgram,
+            Way::Tcp => Listener::Tcp,
+        };
+        let expected = self.shared.metrics.lines(Some(listener)) + lines.len() as u64;
+        match way {
+            Way::Tcp => {
+                let bytes = packets.join("\n") + "\n";
+                // The cut may be in the middle of a line.
+                let (first, second) = bytes.as_bytes().split_at(rng.usize(0..=bytes.len()));
+                for part in [first, second] {
+                    self.tcp.write_all(part).expect("sent");
+                    self.receiver.apply_received();
+                }
+            }
+            Way::Udp => packets.iter().for_each(|packet| {
+                self.udp.send(packet.as_bytes()).expect("sent");
+            }),
+            _ => packets.iter().for_each(|packet| {
+                self.unixgram.send(packet.as_bytes()).expect("sent");
+            }),
+        }
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            self.receiver.apply_received();
+            if self.shared.metrics.lines(Some(listener)) == expected {
+                return;
+            }
+            // The kernel delivers to the loopback interface at once, unless the machine is busy.
+            assert!(Instant::now() < end, "lines got lost");
+            std::thread::yield_now();
+        }
+    }
+}
