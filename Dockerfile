@@ -40,6 +40,7 @@ RUN deploy/build.sh dependencies
 ARG KSTATD_REVISION=unknown
 COPY docs/compatibility.md docs/compatibility.md
 COPY src src
+COPY tests/bounds.csv tests/bounds.csv
 RUN deploy/build.sh shipped
 COPY LICENSE LICENSE
 COPY deploy/root-fs.sh deploy/root-fs.sh

@@ -38,17 +38,6 @@ impl Table {
         Ok(Self { before: before.to_owned(), rows, after: after.to_owned() })
     }
 
-    /// Returns the limit in MB.
-    ///
-    /// # Errors
-    ///
-    /// There is no such row.
-    pub fn limit(&self, what: &str, moment: &str) -> Result<f64> {
-        let mut rows = self.rows.iter();
-        let row = rows.find(|row| row.what == what && row.moment == moment);
-        Ok(row.with_context(|| format!("no limit for {what}, {moment}"))?.limit)
-    }
-
     /// Replaces or adds a row.
     pub fn set(&mut self, what: &str, moment: &str, measured: f64, limit: f64, is_gate: bool) {
         let row =
@@ -100,8 +89,6 @@ mod tests {
         let text = format!("a\n\n{HEAD}\n{RULE}\n| x | rest | 1.0 MB | 1.2 MB | yes |\n\nb\n");
         let mut table = Table::parse(&text).unwrap();
         assert_eq!(table.text(), text);
-        assert!((table.limit("x", "rest").unwrap() - 1.2).abs() < 1e-9);
-        assert!(table.limit("x", "peak").is_err());
         table.set("x", "rest", 2.0, 2.3, true);
         table.set("x", "peak", 3.0, 3.45, false);
         let rows = "| x | rest | 2.0 MB | 2.3 MB | yes |\n| x | peak | 3.0 MB | 3.5 MB | no |\n";
