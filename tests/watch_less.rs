@@ -3,10 +3,11 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::net::SocketAddr;
 
 use common::cluster::Cluster;
-use common::{Program, get, run, until, valid_text};
+use common::{Program, get, replace, request, run, until, valid_text};
 
 /// A program with the addresses of its ports.
 struct Running {
@@ -224,6 +225,67 @@ fn completed_pods_leave_their_series() {
         Running::original(&cluster, &["--resources=pods", "--drop-completed-pods-after=100000h"])
             .ready();
     assert!(long.lines("/metrics").iter().any(|line| is_done(&line)));
+}
+
+/// Each flag together with a reload of the options file, gzip and a budget: after the reload the series are those of a process
+/// that was started with the new file, the compressed body is that of the text, and a budget admits whole objects.
+#[test]
+fn flags_with_reloads_gzip_and_budgets() {
+    let cluster = Cluster::new(100);
+    let (old, new) =
+        ("metric_denylist: {kube_pod_info: {}}\n", "metric_denylist: {kube_pod_created: {}}\n");
+    let dir = tempfile::tempdir().expect("directory");
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        replace(&path, text);
+        (format!("--config={}", path.display()), path)
+    };
+    for flags in [
+        &["--selector=pods=app!=none"][..],
+        &["--field-selector=pods=status.phase=Running"],
+        &["--drop-completed-pods-after=1ms"],
+        &["--skip-zero-states"],
+        &["--pod-workload-labels=workload,workload_type,labels=[app],pod_labels=[*]"],
+        &["--kubernetes-events"],
+    ] {
+        let start = |config: &str, more: &[&str]| {
+            let flags = [
+                &[
+                    "--resources=pods,deployments,replicasets,jobs",
+                    "--enable-gzip-encoding",
+                    config,
+                ],
+                flags,
+                more,
+            ];
+            Running::start(&cluster, &flags.concat()).ready()
+        };
+        let (config, path) = file("changed.yaml", old);
+        let (program, fresh) = (start(&config, &[]), start(&file("new.yaml", new).0, &[]));
+        let is_pod = |line: &&String| line.starts_with("kube_pod_");
+        let before = program.lines("/metrics");
+        assert!(values(&before, "kube_pod_info", "uid").is_empty(), "{flags:?}");
+        replace(&path, new);
+        until("the new file is in force", || {
+            (program.lines("/metrics") == fresh.lines("/metrics")).then_some(())
+        });
+        let all = program.lines("/metrics");
+        assert!(all.iter().filter(is_pod).count() > 500, "{flags:?}");
+        let answer = request(program.main, "GET", "/metrics", &[("Accept-Encoding", "gzip")]);
+        let mut text = String::new();
+        let body = answer.expect("answer").body;
+        flate2::read::GzDecoder::new(&body[..])
+            .read_to_string(&mut text)
+            .expect("one valid member");
+        assert_eq!(text, get(program.main, "/metrics").text(), "{flags:?}");
+        let bound = start(&file("bound.yaml", new).0, &["--limit.series-per-kind=1000"]);
+        let bound: BTreeSet<String> =
+            bound.lines("/metrics").into_iter().filter(|line| is_pod(&line)).collect();
+        assert!((500..=1_000).contains(&bound.len()), "{flags:?}: {}", bound.len());
+        let uids = values(&bound, "kube_pod_info", "uid");
+        let of_these = |line: &&String| is_pod(line) && uids.contains(label(line, "uid"));
+        assert_eq!(bound, all.iter().filter(of_these).cloned().collect(), "{flags:?}");
+    }
 }
 
 /// The families with states that do not apply, which docs/watching-less.md lists.

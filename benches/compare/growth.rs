@@ -46,6 +46,44 @@ pub fn pods(programs: &Programs, size: Size) -> Result<String> {
     Ok(plain(&head, &rows))
 }
 
+/// Measures each group of families about pods, and flags that change these families, on the same cluster.
+pub fn groups(programs: &Programs, size: Size) -> Result<String> {
+    let cluster = Cluster::new(size.pods)?;
+    let no_pods = "--metric-denylist=^kube_pod_";
+    let workload = "--metric-opt-in-list=^kstatd_pod_workload_info$";
+    let totals = "--metric-opt-in-list=^kstatd_(workload|namespace|kube_node)_.*[^l]$";
+    let events = "--metric-opt-in-list=^kstatd_.*_total$";
+    let labels = "--pod-workload-labels=workload,workload_type";
+    let mut rows = Vec::new();
+    for (name, flags) in [
+        ("those of kube-state-metrics", &[][..]),
+        ("the same with `--skip-zero-states`", &["--skip-zero-states"]),
+        ("the same with `--pod-workload-labels=workload,workload_type`", &[labels]),
+        ("the same and the workload of each pod", &[workload]),
+        ("the same and totals", &[totals]),
+        ("the same and counters of events", &[events]),
+        ("all of these", &["--metric-opt-in-list=^kstatd_"]),
+        ("none of `kube_pod_`", &[no_pods]),
+        ("none of `kube_pod_`, but the workload of each pod", &[no_pods, workload]),
+        ("none of `kube_pod_`, but totals", &[no_pods, totals]),
+        ("none of `kube_pod_`, but counters of events", &[no_pods, events]),
+    ] {
+        let listed = cluster.list_with(Subject::Ours, programs, flags)?;
+        let memory = listed.server.memory()?;
+        let scrape = scrape_cost(&listed.server, listed.port, "/metrics", false, 3)?;
+        let event = cluster.event_cost(&listed, 500.0, size.window)?;
+        rows.push(vec![
+            name.to_owned(),
+            bytes(scrape.bytes),
+            seconds(listed.cpu),
+            format!("{} ({} peak)", bytes(memory.resident), bytes(memory.peak)),
+            seconds(event),
+        ]);
+    }
+    let head = ["Families", "Text", "CPU to ready", "Memory", "CPU of one event (500/s)"];
+    Ok(plain(&head, &rows))
+}
+
 /// Compares one of four shards with an unsharded process. A shard receives every object and keeps a quarter of them.
 pub fn shards(programs: &Programs, size: Size) -> Result<String> {
     let pods = if size.quick { 10_000 } else { 100_000 };
@@ -241,8 +279,9 @@ pub fn all(
     failed: &mut Vec<String>,
 ) -> String {
     type Table = fn(&Programs, Size) -> Result<String>;
-    let tables: [(&str, &str, Table); 11] = [
+    let tables: [(&str, &str, Table); 12] = [
         ("growth-pods", "Pods", pods),
+        ("groups", "Groups of families", groups),
         ("shards", "Shards", shards),
         ("growth-rules", "Rules", |programs, _| rules(programs)),
         ("growth-series", "Series", series),

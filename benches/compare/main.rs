@@ -117,6 +117,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
 /// The tables of growth.
 const GROWTH: &[&str] = &[
     "growth-pods",
+    "groups",
     "shards",
     "growth-rules",
     "growth-series",
