@@ -291,6 +291,8 @@ impl Exporter {
                     socket.send_to(&packet.join(&b'\n'), &self.socket)?;
                 }
             }
+            // Nothing is no line.
+            Transport::Tcp if lines.is_empty() => {}
             Transport::Tcp => {
                 let mut stream = TcpStream::connect(address)?;
                 let mut text = lines.join(&b'\n');
