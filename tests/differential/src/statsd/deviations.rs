@@ -25,6 +25,7 @@ pub const ROWS: &[(&str, Treatment)] = &[
     ("A name whose series have all expired", Treatment::NotGenerated),
     ("Buckets, quantiles and `max_age` after a reload", Treatment::NotGenerated),
     ("NaN among the values of a summary", Treatment::NotGenerated),
+    ("0 and -0 among the values of a summary", Treatment::Rewritten),
     ("A counter whose integer part passes 2⁶⁴", Treatment::NotGenerated),
 ];
 

@@ -124,7 +124,9 @@ pub fn lines(mut body: &[u8], wanted: impl Fn(&str) -> bool) -> Result<Vec<Strin
                 }
             }
             if let Some(summary) = &metric.summary {
-                let _ = write!(line, " {summary:?}");
+                // Which of two equal zeros is a quantile depends on the order of arrival in the original.
+                let summary = format!("{summary:?}").replace("-0.0)", "0.0)");
+                let _ = write!(line, " {summary}");
             }
             if let Some(histogram) = &metric.histogram {
                 let _ = write!(line, " {histogram:?}");
