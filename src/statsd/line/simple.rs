@@ -78,35 +78,44 @@ pub fn split_simple(line: &[u8]) -> Option<SimpleLine<'_>> {
     let (mut container, mut external, mut timestamp) = (false, false, false);
     let mut origin = 0..0;
     while let [b'|', section @ ..] = rest {
-        let end = memchr(b'|', section).unwrap_or(section.len());
-        let (section, after) = section.split_at_checked(end)?;
-        match section {
+        // Of sections with numbers, only the bytes of the number are taken: what follows must be a section.
+        let length = match section {
+            [b'@', rate @ ..] if line.rate.is_none() => {
+                let end = rate.iter().position(|byte| matches!(byte, b'|' | b':'));
+                let rate = rate.get(..end.unwrap_or(rate.len()))?;
+                line.rate = Some(rate);
+                1 + rate.len()
+            }
+            [b'T', digits @ ..] if !timestamp => {
+                timestamp = true;
+                let end = digits.iter().position(|byte| !byte.is_ascii_digit());
+                1 + end.unwrap_or(digits.len())
+            }
             [b'#', tags @ ..] if line.tags.is_none() => {
+                let tags = tags.get(..memchr(b'|', tags).unwrap_or(tags.len()))?;
                 line.tags = Some(tags);
                 line.origin_is_first = !origin.is_empty();
+                1 + tags.len()
             }
-            [b'@', rate @ ..] if line.rate.is_none() && !rate.contains(&b':') => {
-                line.rate = Some(rate);
-            }
-            [letter @ (b'c' | b'e'), b':', _, ..] => {
+            [letter @ (b'c' | b'e'), b':', first, rest_of_id @ ..] if *first != b'|' => {
                 let seen = if *letter == b'c' { &mut container } else { &mut external };
-                let at = sections.len() - rest.len();
+                let length = 3 + memchr(b'|', rest_of_id).unwrap_or(rest_of_id.len());
+                let start = sections.len() - rest.len();
                 if origin.is_empty() {
-                    origin.start = at;
-                }
-                // The sections of the origin must be one piece of the line.
-                let is_apart = !origin.is_empty() && origin.end != at;
-                if std::mem::replace(seen, true) || is_apart {
+                    origin.start = start;
+                } else if origin.end != start {
+                    // The sections of the origin must be one piece of the line.
                     return None;
                 }
-                origin.end = sections.len() - after.len();
-            }
-            [b'T', digits @ ..] if !timestamp && digits.iter().all(u8::is_ascii_digit) => {
-                timestamp = true;
+                origin.end = start + 1 + length;
+                if std::mem::replace(seen, true) {
+                    return None;
+                }
+                length
             }
             _ => return None,
-        }
-        rest = after;
+        };
+        rest = section.get(length..)?;
     }
     line.origin = sections.get(origin)?;
     // External data without tags could be a classic multi-value line.
