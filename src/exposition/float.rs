@@ -4,8 +4,6 @@
 //! digits; `NaN`, `+Inf`, `-Inf`; both zeros print `0`. Both originals print sample values, `le` and `quantile` this
 //! way.
 
-use std::io::Write as _;
-
 /// Appends the text of `value` to `out`.
 #[inline]
 pub fn write(out: &mut Vec<u8>, value: f64) {
@@ -138,9 +136,12 @@ fn scientific(out: &mut Vec<u8>, digits: &[u8], exponent: i32) {
         out.push(b'.');
         out.extend_from_slice(&digits[1..]);
     }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    // Writing to a Vec cannot fail.
-    let _ = write!(out, "e{sign}{:02}", exponent.unsigned_abs());
+    out.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
+    let exponent = exponent.unsigned_abs();
+    if exponent < 10 {
+        out.push(b'0');
+    }
+    out.extend_from_slice(itoa::Buffer::new().format(exponent).as_bytes());
 }
 
 #[cfg(test)]

@@ -4,6 +4,9 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 
 use super::escape;
 
@@ -69,10 +72,13 @@ impl<'a> Iterator for Labels<'a> {
     }
 }
 
+/// Finds an empty value: a quote inside a value is preceded by a backslash. Preparing the search takes longer than most
+/// searches.
+static EMPTY_VALUE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"=\"\""));
+
 /// True if a label of a rendered set has an empty value.
 pub(crate) fn has_empty(text: &[u8]) -> bool {
-    // A quote inside a value is preceded by a backslash.
-    memchr::memmem::find(text, b"=\"\"").is_some()
+    EMPTY_VALUE.find(text).is_some()
 }
 
 /// Returns a rendered set without the labels that have an empty value, with or without braces or a leading comma. Sets

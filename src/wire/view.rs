@@ -168,8 +168,9 @@ impl<'a> Message<'a> {
 
     #[inline]
     fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
-        let (taken, rest) =
-            self.0.split_at_checked(len).ok_or(DecodeError::Truncated(FieldPath::new()))?;
+        let parts = self.0.split_at_checked(len);
+        // The error has a destructor, so it must not be built for each field.
+        let (taken, rest) = parts.ok_or_else(|| DecodeError::Truncated(FieldPath::new()))?;
         self.0 = rest;
         Ok(taken)
     }
@@ -292,7 +293,12 @@ impl<'a> Field<'a> for Str<'a> {
     #[inline]
     fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
         // Go's decoder takes any bytes. Replacing invalid UTF-8 keeps the object and the exposition.
-        self.0 = String::from_utf8_lossy(wire.bytes()?);
+        let bytes = wire.bytes()?;
+        // `from_utf8_lossy` reads byte by byte, `from_utf8` skips ASCII in words.
+        self.0 = match str::from_utf8(bytes) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(bytes),
+        };
         Ok(())
     }
 
