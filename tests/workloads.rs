@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use common::cluster::Cluster;
-use common::{Program, get, run, until, valid_text};
+use common::{Program, get, replace, run, until, valid_text};
 
 const HERE: [&str; 4] = [
     "--listen=127.0.0.1:0",
@@ -358,6 +358,65 @@ fn links_of_pods_are_watched_by_themselves() {
     };
     until("the ReplicaSets", || is_complete(&refused).then_some(()));
     check_totals(refused.series("/metrics"));
+}
+
+/// While a namespace's pods or their owners cannot be listed for new options, what is served of them still counts: in every
+/// scrape totals equal the sums over pods, and each series of a pod has its workload. All follow their changes.
+#[test]
+fn objects_of_refused_namespaces_count_over_a_reload() {
+    for kinds in [&["pods"][..], &["replicasets"], &["pods", "replicasets", "deployments"]] {
+        let cluster = Cluster::new(200);
+        let probe = Running::start(&cluster, &["--resources=pods"]);
+        let namespaces = sums(&probe.series("/metrics"), "kube_pod_info", &["namespace"]);
+        drop(probe);
+        let names: Vec<String> = namespaces.keys().map(|key| key[0].clone()).collect();
+        let directory = tempfile::tempdir().expect("directory");
+        let file = directory.path().join("options.yml");
+        replace(&file, "metric_denylist: {\"^kstatd_workload_info$\": {}}\n");
+        let program = Running::start(
+            &cluster,
+            &[
+                &format!("--config={}", file.display()),
+                &format!("--namespaces={}", names.join(",")),
+                "--pod-workload-labels=workload,workload_type",
+            ],
+        );
+        let scrape = || {
+            let all = program.series("/metrics");
+            check_totals(all.clone());
+            for series in all.iter().filter(|series| series.name.starts_with("kube_pod_")) {
+                assert!(series.labels.contains_key("workload"), "{kinds:?} {series:?}");
+            }
+            all
+        };
+        let pods = |all: &[Series]| sums(all, "kube_pod_info", &[])[&vec![]];
+        assert_eq!(pods(&scrape()), 200.0);
+        let refused: Vec<String> =
+            kinds.iter().map(|kind| format!("{}/{kind}", names[0])).collect();
+        refused.iter().for_each(|path| cluster.double.refuse(path, Some(403)));
+        replace(&file, "metric_denylist: {\"^kstatd_workload_pods_waiting$\": {}}\n");
+        let applied = until("the new configuration", || {
+            let all = scrape();
+            own(&all).contains_key("kstatd_workload_info").then_some(all)
+        });
+        assert_eq!(pods(&applied), 200.0, "{kinds:?}");
+        assert!(!own(&applied).contains_key("kstatd_workload_pods_waiting"));
+        // The watches of the former configuration continue.
+        cluster.double.set_events_per_second(200.0);
+        let before = cluster.double.changes();
+        until("changes", || {
+            scrape();
+            (cluster.double.changes() > before + 200).then_some(())
+        });
+        cluster.double.set_events_per_second(0.0);
+        refused.iter().for_each(|path| cluster.double.refuse(path, None));
+        until("the refused lists", || {
+            scrape();
+            let failures = get(program.main, "/status?format=text").text();
+            (!failures.contains("403")).then_some(())
+        });
+        scrape();
+    }
 }
 
 /// With `--pod-workload-labels` every series of a pod has the labels of its workload and the selected ones of its own, in

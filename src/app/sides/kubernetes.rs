@@ -28,9 +28,8 @@ use crate::kube::resharding::{PeerOptions, ShardCoordinator};
 use crate::kube::shard::Shard;
 use crate::kube::snapshot::PipelineSnapshot;
 use crate::kube::workloads::ledger::{self, SharedLedger};
-use crate::kube::workloads::{self, WorkloadOptions, Workloads};
+use crate::kube::workloads::{self, Workloads};
 use crate::kube::{self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle};
-use crate::pods::PodIndex;
 use crate::server::authorisation::Reviews;
 use crate::server::health::Check;
 use crate::server::routes::LivenessProbe;
@@ -121,12 +120,10 @@ struct KubeSide {
     /// The number of the latest pipeline change.
     change: u64,
     custom: Option<CustomState>,
-    /// The workloads of pods, if any of their families is on.
-    workloads: Option<Workloads>,
+    /// The workloads of pods.
+    workloads: Workloads,
     /// The counters of events.
     ledger: Arc<SharedLedger>,
-    /// The index of the senders of StatsD lines.
-    pods: Option<Arc<PodIndex>>,
     /// Withholds the catalog until the first lists are complete.
     first_sync: Option<Arc<FirstSync>>,
     /// The task that checks that the namespaces exist.
@@ -159,7 +156,6 @@ impl KubeSide {
 
     async fn open(start: &StartContext<'_>) -> Result<Self, ClientError> {
         let StartContext { config: all, metrics, names, pods, .. } = *start;
-        let pods = pods.cloned();
         let (name, config) = (all.name, all.kube.as_ref().ok_or(ClientError::NotConfigured)?);
         let connection = Connection::open(config, name, None).await?;
         let client = &connection.client;
@@ -194,9 +190,8 @@ impl KubeSide {
         let mut custom = CustomState::new(config, metrics);
         let shard = shard.unwrap_or(config.pipeline.shard);
         let ledger = SharedLedger::new(&config.workloads.ledger, &catalog, metrics);
-        let about = (metrics, &ledger, pods.as_ref());
-        let workloads = workloads_of(&config.workloads, &catalog, about, shard);
-        let mut first = pipeline_config(config, custom.as_mut(), workloads.as_ref());
+        let workloads = Workloads::new(&config.workloads, &catalog, metrics, &ledger, pods, shard);
+        let mut first = pipeline_config(config, custom.as_mut(), &workloads);
         first.shard = shard;
         let pipeline = if shard_lookup.is_empty() {
             Pipeline::start(client, &first, &catalog, metrics)?
@@ -224,7 +219,6 @@ impl KubeSide {
             custom,
             workloads,
             ledger,
-            pods,
             namespace_check: JoinSet::new(),
             started: Instant::now(),
         };
@@ -239,8 +233,7 @@ impl KubeSide {
             return;
         }
         self.renew_workloads();
-        let mut config =
-            pipeline_config(&self.config, self.custom.as_mut(), self.workloads.as_ref());
+        let mut config = pipeline_config(&self.config, self.custom.as_mut(), &self.workloads);
         config.shard = self.shard();
         self.change = self.pipeline.reconfigure(&self.connection.client, &config);
         self.record_shard();
@@ -250,19 +243,12 @@ impl KubeSide {
     /// been listed for them.
     fn renew_workloads(&mut self) {
         let (shard, wanted) = (self.shard(), &self.config.workloads);
-        let current = self.workloads.take();
-        self.workloads = match current.filter(|current| current.options() == wanted) {
-            Some(current) => {
-                current.set_shard(shard);
-                Some(current)
-            }
-            None => {
-                let about = (&self.metrics, &self.ledger, self.pods.as_ref());
-                workloads_of(wanted, &self.catalog, about, shard)
-            }
-        };
-        if self.workloads.is_none() {
-            self.ledger.configure(&wanted.ledger, &self.metrics);
+        if self.workloads.options() == wanted {
+            self.workloads.set_shard(shard);
+            return;
+        }
+        self.workloads = self.workloads.renewed(wanted, &self.metrics, shard);
+        if !self.workloads.is_on() {
             self.catalog.exchange(None, &[workloads::RESOURCE.to_owned()]);
         }
     }
@@ -502,29 +488,13 @@ fn check_name(kind: &str) -> String {
     format!("kubernetes/{kind}")
 }
 
-/// Returns the workloads with the families of a configuration, if there are any or senders are recognised.
-fn workloads_of(
-    options: &WorkloadOptions,
-    catalog: &Catalog,
-    (metrics, ledger, pods): (&KubeMetrics, &Arc<SharedLedger>, Option<&Arc<PodIndex>>),
-    shard: Shard,
-) -> Option<Workloads> {
-    let is_on = !options.families.is_empty()
-        || !options.ledger.families.is_empty()
-        || !options.pod_labels.is_empty();
-    (is_on || pods.is_some())
-        .then(|| Workloads::new(options, catalog, metrics, ledger, pods, shard))
-}
-
 fn pipeline_config(
     config: &KubeConfig,
     custom: Option<&mut CustomState>,
-    workloads: Option<&Workloads>,
+    workloads: &Workloads,
 ) -> PipelineConfig {
     let mut pipeline = config.pipeline.clone();
-    if let Some(workloads) = workloads {
-        workloads.attach(&mut pipeline.resources);
-    }
+    workloads.attach(&mut pipeline.resources);
     pipeline.resources.extend(custom.map(|custom| custom.watched(config)).unwrap_or_default());
     pipeline
 }

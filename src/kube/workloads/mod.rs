@@ -2,7 +2,8 @@
 //!
 //! [`Workloads`] observes pods and the kinds that own them ([`observer`](super::observer)). [`objects`] decodes them,
 //! [`state`] resolves each pod to its workload and keeps the totals, and [`families`] renders them into stores of the
-//! catalog. Every shard observes all pods, and serves the workloads whose UIDs it owns.
+//! catalog. Every shard observes all pods, and serves the workloads whose UIDs it owns. The state outlives a change of the
+//! options, so that list/watches of the former configuration count for as long as they are served.
 
 mod families;
 pub mod ledger;
@@ -39,7 +40,6 @@ use crate::telemetry::KubeMetrics;
 
 /// The workloads of a cluster.
 pub struct Workloads {
-    options: WorkloadOptions,
     ledger: Arc<SharedLedger>,
     ledger_observers: HashMap<&'static str, Arc<dyn ObserverFactory>>,
     hub: Arc<Hub>,
@@ -47,20 +47,18 @@ pub struct Workloads {
     observers: HashMap<&'static str, Arc<dyn ObserverFactory>>,
 }
 
-/// The state shared by all list/watches.
+/// What all list/watches of a configuration share.
 struct Hub {
     catalog: Catalog,
+    options: WorkloadOptions,
     schema: Arc<Schema>,
-    state: Mutex<State>,
+    /// The state of all configurations.
+    state: Arc<Mutex<State>>,
     registered: Once,
     /// True if pods have rows of their own.
     names_pods: bool,
     /// The index of the senders of StatsD lines, if it is wanted.
     senders: Option<Arc<PodIndex>>,
-    /// True if only a part of the pods is watched, and no owners for them.
-    is_partial: bool,
-    /// The labels of workloads on the series of pods.
-    pod_labels: PodLabels,
     /// The distinct parts of pods that totals are computed from.
     contributions: Mutex<HashSet<Arc<Contribution>>>,
 }
@@ -78,27 +76,49 @@ impl Workloads {
     ) -> Self {
         ledger.configure(&options.ledger, metrics);
         ledger.set_shard(shard);
-        let headers = options.families.iter().map(|family| family.header()).collect();
-        let schema = Arc::new(Schema { resource: RESOURCE.to_owned(), families: headers });
+        let schema = schema(options);
         let state = State::new(options, &schema, metrics, ledger, senders, shard);
-        let hub = Arc::new(Hub {
+        let hub = Hub {
             catalog: catalog.clone(),
+            options: options.clone(),
             schema,
-            state: Mutex::new(state),
+            state: Arc::new(Mutex::new(state)),
             registered: Once::new(),
-            names_pods: senders.is_some()
-                || options.families.iter().any(|family| family.subject == Subject::Pod),
+            names_pods: names_pods(options, senders),
             senders: senders.cloned(),
-            is_partial: options.is_partial,
-            pod_labels: options.pod_labels.clone(),
             contributions: Mutex::default(),
-        });
+        };
+        Self::observing(Arc::new(hub), ledger)
+    }
+
+    /// Returns the same workloads with other options. They replace these as soon as pods have been listed for them; pods and
+    /// owners that cannot be listed are those that are still served.
+    #[must_use]
+    pub fn renewed(&self, options: &WorkloadOptions, metrics: &KubeMetrics, shard: Shard) -> Self {
+        self.ledger.configure(&options.ledger, metrics);
+        self.set_shard(shard);
+        let Hub { catalog, state, senders, .. } = &*self.hub;
+        let hub = Hub {
+            catalog: catalog.clone(),
+            options: options.clone(),
+            schema: schema(options),
+            state: Arc::clone(state),
+            registered: Once::new(),
+            names_pods: names_pods(options, senders.as_ref()),
+            senders: senders.clone(),
+            contributions: Mutex::default(),
+        };
+        Self::observing(Arc::new(hub), &self.ledger)
+    }
+
+    fn observing(hub: Arc<Hub>, ledger: &Arc<SharedLedger>) -> Self {
+        let options = &hub.options;
         let needs_object = options.families.iter().any(|family| family.needs_object());
         let of_others =
             if needs_object { Representation::Object } else { Representation::Metadata };
         let pods = Factory::<PodFacts>::shared(&hub, "Pod", Representation::Object);
         let mut observers = HashMap::from([("pods", pods)]);
-        if options.resolves_owners() || senders.is_some() {
+        if options.resolves_owners() || hub.senders.is_some() {
             for (kinds, representation) in
                 [(&LINKS[..], Representation::Metadata), (&OTHERS, of_others)]
             {
@@ -119,25 +139,37 @@ impl Workloads {
             ("nodes", factory(LedgerKind::Node)),
             ("events", factory(LedgerKind::Event)),
         ]);
-        let (options, ledger) = (options.clone(), Arc::clone(ledger));
-        Self { options, ledger, ledger_observers, hub, observers }
+        Self { ledger: Arc::clone(ledger), ledger_observers, hub, observers }
     }
 
     /// Returns the options.
     #[must_use]
     pub fn options(&self) -> &WorkloadOptions {
-        &self.options
+        &self.hub.options
+    }
+
+    /// Returns whether anything needs the workloads of pods: a family, a label or the senders of StatsD lines.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        let options = self.options();
+        self.hub.senders.is_some()
+            || !options.families.is_empty()
+            || !options.ledger.families.is_empty()
+            || !options.pod_labels.is_empty()
     }
 
     /// Observes the built-in resources to watch, and adds Kubernetes Events if they are counted, and
     /// [links](WorkloadOptions::links). Resources without families are requested as far as they are observed.
     pub fn attach(&self, resources: &mut Vec<WatchedResource>) {
-        if self.options.ledger.families.contains(&KUBE_EVENTS) {
+        if !self.is_on() {
+            return;
+        }
+        if self.options().ledger.families.contains(&KUBE_EVENTS) {
             resources.push(kube_events());
         }
         self.attach_ledger(resources);
         let watched: Vec<&str> = resources.iter().map(|watched| &*watched.api.plural).collect();
-        let links = self.options.links(&watched);
+        let links = self.options().links(&watched);
         resources.extend(links.into_iter().map(WatchedResource::observed));
         if !resources.iter().any(|watched| watched.api.plural == "pods") {
             return;
@@ -154,7 +186,7 @@ impl Workloads {
 
     /// Lets the ledger observe the resources. It has to see an object before its workload is resolved.
     fn attach_ledger(&self, resources: &mut [WatchedResource]) {
-        if self.options.ledger.families.is_empty() {
+        if self.options().ledger.families.is_empty() {
             return;
         }
         for watched in resources {
@@ -171,6 +203,16 @@ impl Workloads {
         self.ledger.set_shard(shard);
         self.hub.state().set_shard(shard);
     }
+}
+
+fn schema(options: &WorkloadOptions) -> Arc<Schema> {
+    let families = options.families.iter().map(|family| family.header()).collect();
+    Arc::new(Schema { resource: RESOURCE.to_owned(), families })
+}
+
+/// Returns whether pods have rows of their own.
+fn names_pods(options: &WorkloadOptions, senders: Option<&Arc<PodIndex>>) -> bool {
+    senders.is_some() || options.families.iter().any(|family| family.subject == Subject::Pod)
 }
 
 /// Returns the resource of Kubernetes Events. That of the core group exists in every cluster, and shows the events of
@@ -246,10 +288,10 @@ trait Facts: PartialEq + Send + Sync + Sized + 'static {
 impl Facts for PodFacts {
     fn decode(_: &'static str, object: &ObservedObject<'_>, hub: &Hub) -> Option<(Uid, Self)> {
         let (uid, mut facts) = objects::pod_facts(object.pod()?);
-        facts.labels = hub.pod_labels.of_pod(object.bytes).ok()?;
+        facts.labels = hub.options.pod_labels.of_pod(object.bytes).ok()?;
         facts.contribution = hub.shared(facts.contribution);
         if hub.senders.is_some() {
-            facts.sender = Some(Box::new(senders::sender_facts(object, hub.is_partial)?));
+            facts.sender = Some(Box::new(senders::sender_facts(object, hub.options.is_partial)?));
         }
         if !hub.names_pods {
             facts.name = Box::default();
@@ -259,13 +301,16 @@ impl Facts for PodFacts {
     }
 
     fn identify(hub: &Hub, object: &ObservedObject<'_>, out: &mut Vec<u8>) {
-        if hub.pod_labels.is_empty() {
-            return;
-        }
-        if let Some(pod) = object.pod() {
-            let own = hub.pod_labels.of_pod(object.bytes).unwrap_or_default();
+        let state = hub.state();
+        // Objects that are still served have the labels of the options in force.
+        let labels = match hub.registered.is_completed() {
+            true => state.pod_labels(),
+            false => &hub.options.pod_labels,
+        };
+        if let Some(pod) = object.pod().filter(|_| !labels.is_empty()) {
+            let own = hub.options.pod_labels.of_pod(object.bytes).unwrap_or_default();
             let owner = (&objects::owner_of(pod), &*pod.metadata.namespace);
-            hub.state().write_labels(&own, owner, out);
+            state.write_labels(labels, &own, owner, out);
         }
     }
 
@@ -274,9 +319,13 @@ impl Facts for PodFacts {
     }
 
     fn register(hub: &Hub) {
-        hub.registered.call_once(|| match hub.schema.families.is_empty() {
-            true => hub.catalog.exchange(None, &[RESOURCE.to_owned()]),
-            false => hub.catalog.register(Arc::clone(&hub.schema), hub.state().stores()),
+        hub.registered.call_once(|| {
+            let mut state = hub.state();
+            state.configure(&hub.options, &hub.schema);
+            match hub.schema.families.is_empty() {
+                true => hub.catalog.exchange(None, &[RESOURCE.to_owned()]),
+                false => hub.catalog.register(Arc::clone(&hub.schema), state.stores()),
+            }
         });
     }
 
@@ -303,7 +352,7 @@ impl Facts for OwnerFacts {
     fn decode(kind: &'static str, object: &ObservedObject<'_>, hub: &Hub) -> Option<(Uid, Self)> {
         let (uid, mut facts) = objects::owner(kind, object.bytes).ok()?;
         if facts.is_workload {
-            facts.labels = hub.pod_labels.of_workload(object.bytes).ok()?;
+            facts.labels = hub.options.pod_labels.of_workload(object.bytes).ok()?;
         }
         Some((uid, facts))
     }

@@ -8,7 +8,7 @@ use super::families::{RESOURCE, Row, Subject};
 use super::ledger::SharedLedger;
 use super::objects::{OwnerFacts, PodFacts, PodOwner, Uid, Workload, WorkloadId};
 use super::options::WorkloadOptions;
-use super::pod_labels::LabelValues;
+use super::pod_labels::{LabelValues, PodLabels};
 use super::tally::{Contribution, Tally};
 use crate::cache::{Rendered, Schema, Store};
 use crate::exposition::budget::{Action, Limit};
@@ -116,9 +116,35 @@ impl State {
             series: HashMap::new(),
             members: HashMap::new(),
             label_values: LabelValues::new(&options.ledger.budget, metrics),
-            stores: [(); 4].map(|()| Arc::new(Store::new(Arc::clone(schema)))),
+            stores: stores(schema),
             scratch: Rendered::default(),
         }
+    }
+
+    /// Renders all rows anew with other options, into other stores. The ledger may have begun to count the pods that are known.
+    pub(super) fn configure(&mut self, options: &WorkloadOptions, schema: &Arc<Schema>) {
+        let relabels = self.options.pod_labels != options.pod_labels;
+        self.options = options.clone();
+        self.stores = stores(schema);
+        let mut values = LabelValues::new(&options.ledger.budget, &self.metrics);
+        for owner in self.owners.values_mut() {
+            owner.labels = Box::default();
+            let facts = owner.held.as_ref().map(|held| &held.facts);
+            values.replace(&mut owner.labels, facts.map_or(&[], |facts| &facts.labels));
+        }
+        let mut assigned = Vec::new();
+        for (uid, pod) in &mut self.pods {
+            pod.labels = Box::default();
+            values.replace(&mut pod.labels, &pod.held.facts.labels);
+            assigned.extend(pod.workload.clone().map(|workload| (Arc::clone(uid), workload)));
+        }
+        self.label_values = values;
+        self.members.clear();
+        assigned.iter().for_each(|(uid, workload)| self.note_member(uid, workload));
+        if relabels {
+            self.pods.keys().for_each(|uid| self.relabel(uid));
+        }
+        self.render_all();
     }
 
     /// Returns the stores of the rows.
@@ -232,15 +258,21 @@ impl State {
     /// Counts a pod for its workload.
     fn assign(&mut self, pod_uid: &Uid, workload: Option<&Workload>, pod: &Arc<Contribution>) {
         let Some(workload) = workload else { return };
-        self.ledger.assign_pod(pod_uid, workload);
+        self.note_member(pod_uid, workload);
         let Workload { id, uid } = workload;
-        if !self.options.pod_labels.of_workload.is_empty() {
-            self.members.entry(Arc::clone(uid)).or_default().insert(Arc::clone(pod_uid));
-        }
         let entry = self.workloads.entry(Arc::clone(id)).or_default();
         entry.pods.add(pod);
         *entry.uids.entry(Arc::clone(uid)).or_default() += 1;
         self.dirty.workloads.insert(Arc::clone(id));
+    }
+
+    /// Notes the workload of a pod for the ledger, and for the labels on the pod's series.
+    fn note_member(&mut self, pod: &Uid, workload: &Workload) {
+        self.ledger.assign_pod(pod, workload);
+        if !self.options.pod_labels.of_workload.is_empty() {
+            let members = self.members.entry(Arc::clone(&workload.uid)).or_default();
+            members.insert(Arc::clone(pod));
+        }
     }
 
     /// Reverts [`State::assign`].
@@ -352,6 +384,7 @@ impl State {
     /// Writes the labels of a pod with these labels of its own.
     pub(super) fn write_labels(
         &self,
+        labels: &PodLabels,
         own: &[u8],
         (owner, namespace): (&PodOwner, &str),
         out: &mut Vec<u8>,
@@ -361,12 +394,17 @@ impl State {
             let owner = self.owners.get(&workload.uid);
             (workload, owner.map_or(&[][..], |owner| &*owner.labels))
         });
-        self.options.pod_labels.write(own, workload, out);
+        labels.write(own, workload, out);
+    }
+
+    /// Returns the labels on the series of pods.
+    pub(super) fn pod_labels(&self) -> &PodLabels {
+        &self.options.pod_labels
     }
 
     /// Compares the labels on a pod's series with those of its workload again.
     pub(super) fn touch_pod(&mut self, uid: &Uid) {
-        if !self.options.pod_labels.is_empty() {
+        if !self.pod_labels().is_empty() {
             self.dirty.pods.insert(Arc::clone(uid));
         }
     }
@@ -393,7 +431,7 @@ impl State {
             return;
         };
         let mut labels = Vec::new();
-        self.write_labels(own, (&facts.owner, &facts.namespace), &mut labels);
+        self.write_labels(self.pod_labels(), own, (&facts.owner, &facts.namespace), &mut labels);
         let of_pod = ["", &*facts.namespace].into_iter().filter_map(|name| self.series.get(name));
         of_pod.flatten().for_each(|series| series.relabel(uid, &facts.namespace, &labels));
     }
@@ -404,6 +442,10 @@ impl State {
             return;
         }
         self.shard = shard;
+        self.render_all();
+    }
+
+    fn render_all(&mut self) {
         self.dirty.pods.extend(self.pods.keys().cloned());
         self.dirty.workloads.extend(self.workloads.keys().cloned());
         self.dirty.namespaces.extend(self.namespaces.keys().cloned());
@@ -414,7 +456,7 @@ impl State {
     /// Renders the rows that have changed.
     pub(super) fn flush(&mut self) {
         let Dirty { pods, workloads, namespaces, nodes } = std::mem::take(&mut self.dirty);
-        if !self.options.pod_labels.is_empty() {
+        if !self.pod_labels().is_empty() {
             pods.iter().for_each(|uid| self.relabel(uid));
         }
         let Self { options, metrics, shard, stores, scratch, .. } = self;
@@ -424,8 +466,10 @@ impl State {
         let none = Tally::default();
         for uid in pods {
             let pod = self.pods.get(&uid);
-            let pod = pod.filter(|pod| !pod.held.facts.is_hidden);
-            let row = pod.and_then(|pod| Some((&pod.held.facts, &pod.workload.as_ref()?.id)));
+            // A configuration without rows of pods has not kept the name.
+            let pod = pod.map(|pod| (&*pod.held.facts, &pod.workload));
+            let pod = pod.filter(|(facts, _)| !facts.is_hidden && !facts.name.is_empty());
+            let row = pod.and_then(|(facts, workload)| Some((facts, &workload.as_ref()?.id)));
             let labels = row.map(|(pod, workload)| {
                 [
                     ("namespace", &*pod.namespace),
@@ -488,6 +532,10 @@ impl State {
             }
         }
     }
+}
+
+fn stores(schema: &Arc<Schema>) -> [Arc<Store>; 4] {
+    [(); 4].map(|()| Arc::new(Store::new(Arc::clone(schema))))
 }
 
 /// Removes a pod from a total, and the total with its last pod.

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
+use tokio::time::timeout;
 
 use super::ledger::{LedgerOptions, SharedLedger};
 use super::{FAMILIES, PodLabels, WorkloadOptions, Workloads};
@@ -42,17 +44,18 @@ impl World {
 
     fn with(shard: Shard, pod_labels: PodLabels, budget: Budget) -> Self {
         let ledger = LedgerOptions { budget: Arc::new(budget), ..LedgerOptions::default() };
-        let options = WorkloadOptions {
-            families: FAMILIES.iter().collect(),
-            max_series: 0,
-            ledger,
-            is_partial: false,
-            pod_labels,
-        };
+        let families = FAMILIES.iter().collect();
+        Self::of(
+            shard,
+            &WorkloadOptions { families, ledger, pod_labels, ..WorkloadOptions::default() },
+        )
+    }
+
+    fn of(shard: Shard, options: &WorkloadOptions) -> Self {
         let catalog = Catalog::new();
         let metrics = KubeMetrics::default();
         let ledger = SharedLedger::new(&options.ledger, &catalog, &metrics);
-        let workloads = Workloads::new(&options, &catalog, &metrics, &ledger, None, shard);
+        let workloads = Workloads::new(options, &catalog, &metrics, &ledger, None, shard);
         let pods = find("pods").expect("a kind").renderer(&RenderOptions::default());
         let store = Arc::new(Store::new(pods.schema()));
         catalog.register(pods.schema(), vec![Arc::clone(&store)]);
@@ -551,7 +554,8 @@ fn labels_of_pods_follow_their_workloads() {
     world.delete("pods", "p1");
     world.delete("deployments", "web");
     world.relist("pods", &[second], false);
-    world.relist("deployments", &[deployment("db", "blue"), deployment("web", "green")], true);
+    world.relist("deployments", &[deployment("db", "blue")], true);
+    world.put("deployments", &deployment("web", "green"));
     assert_eq!(labels_of(&world, 2), "b blue");
     world.put("pods", &owned);
     assert_eq!(labels_of(&world, 1), "- other");
@@ -559,4 +563,43 @@ fn labels_of_pods_follow_their_workloads() {
     assert_eq!(labels_of(&world, 1), "- blue");
     world.delete("replicasets", "r");
     assert_eq!(labels_of(&world, 1), "- -");
+}
+
+/// A workload that still exists after a change of the options keeps its counters for longer than one that is gone, also
+/// without pods.
+#[tokio::test(start_paused = true)]
+async fn counters_of_workloads_outlive_other_options() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let ledger = LedgerOptions {
+        families: vec!["kstatd_workload_container_terminations_total"],
+        retention: HOUR,
+        ..LedgerOptions::default()
+    };
+    let mut options = WorkloadOptions { ledger, ..WorkloadOptions::default() };
+    let mut world = World::of(Shard::ALL, &options);
+    let events = Arc::clone(&world.workloads.ledger_observers["pods"]).observe();
+    events.show();
+    let set = format!("{{{}}}", metadata("db", "s", ""));
+    world.put("statefulsets", &set);
+    let pod = pod(1, 1, &reference("StatefulSet", "db", "s"));
+    events.put(&observed(&pod), false);
+    world.put("pods", &pod);
+    events.delete(b"p1", false);
+    world.delete("pods", "p1");
+    let is_counted = |world: &World| {
+        let body = world.catalog.frames(Format::Text, &ScrapeQuery::default());
+        let body = String::from_utf8(body.flatten().collect()).expect("text");
+        body.contains("kstatd_workload_container_terminations_total{")
+    };
+    assert!(is_counted(&world));
+    options.families = FAMILIES.iter().collect();
+    world.workloads = world.workloads.renewed(&options, &KubeMetrics::default(), Shard::ALL);
+    world.relist("statefulsets", std::slice::from_ref(&set), true);
+    world.relist("pods", &[], true);
+    let ledger = Arc::clone(&world.workloads.ledger);
+    let _ = timeout(3 * HOUR, ledger.expire_in_time()).await;
+    assert!(is_counted(&world));
+    world.delete("statefulsets", "s");
+    let _ = timeout(3 * HOUR, ledger.expire_in_time()).await;
+    assert!(!is_counted(&world));
 }

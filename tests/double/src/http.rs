@@ -94,8 +94,13 @@ impl Service {
         }
     }
 
-    fn refusal(&self, resource: &str) -> Option<u16> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(resource).copied()
+    fn refusal(&self, path: &Path<'_>) -> Option<u16> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_namespace = || {
+            let key = format!("{}/{}", path.namespace?, path.resource);
+            refused.get(&key)
+        };
+        refused.get(path.resource).or_else(of_namespace).copied()
     }
 
     async fn collection(
@@ -110,7 +115,7 @@ impl Service {
             .collection(path.group, path.version, path.resource)
             .filter(|collection| path.namespace.is_none() || collection.api.namespaced)
             .ok_or_else(Failure::not_found)?;
-        if let Some(code) = self.refusal(path.resource) {
+        if let Some(code) = self.refusal(&path) {
             return Err(Failure::refused(code, path.resource));
         }
         let options = ListOptions::parse(query)?;

@@ -182,8 +182,8 @@ impl Double {
         self.pace.send_replace(rate);
     }
 
-    /// Refuses lists and watches of a resource with this status from now on, or serves them again with `None`. Open
-    /// watches continue.
+    /// Refuses lists and watches of a resource, or of one in a namespace (`NAMESPACE/RESOURCE`), with this status from now
+    /// on, or serves them again with `None`. Open watches continue.
     pub fn refuse(&self, resource: &str, code: Option<u16>) {
         let mut refused = self.service.refused.lock().unwrap_or_else(PoisonError::into_inner);
         match code {
