@@ -26,6 +26,8 @@ mod standby;
 mod statsd_exporter;
 mod telemetry;
 mod top;
+#[cfg(test)]
+mod world_history;
 
 use std::ffi::OsString;
 use std::path::Path;

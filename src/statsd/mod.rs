@@ -13,7 +13,7 @@ mod clock;
 mod datagram_senders;
 pub(crate) mod explain;
 #[cfg(test)]
-mod history;
+pub(crate) mod history;
 mod ingest;
 mod line_log;
 mod metrics;

@@ -72,12 +72,23 @@ impl Offline {
     /// Creates an empty registry with this mapping.
     #[must_use]
     pub fn new(mapper: impl Into<Arc<Mapper>>, config: OfflineConfig) -> Self {
+        Self::with(mapper, config, |_| ())
+    }
+
+    /// Like [`Offline::new`], with changes of the shared state, such as a relay.
+    pub(super) fn with(
+        mapper: impl Into<Arc<Mapper>>,
+        config: OfflineConfig,
+        change: impl FnOnce(&mut Shared),
+    ) -> Self {
         let OfflineConfig { flags, key_cache_size, budget, keep_empty_labels, .. } = config;
         let OfflineConfig { reserved, pods, clock, .. } = config;
         let mut registry = Registry::new(clock, reserved, budget, Box::new(|| {}));
         registry.keeps_empty_labels = keep_empty_labels;
         let shared = Shared::new(registry, mapper, flags);
-        let shared = Arc::new(Shared { key_cache_size, pods, ..shared });
+        let mut shared = Shared { key_cache_size, pods, ..shared };
+        change(&mut shared);
+        let shared = Arc::new(shared);
         let worker = Worker::new(&shared, Listener::Direct);
         Self { shared, worker }
     }
@@ -117,6 +128,14 @@ impl Offline {
     pub fn lines(&mut self, bytes: &[u8]) {
         self.worker.begin();
         self.worker.lines(bytes);
+        self.worker.end();
+    }
+
+    /// Applies lines that another replica received, with their senders.
+    #[cfg(test)]
+    pub(super) fn lines_with_senders(&mut self, bytes: &[u8]) {
+        self.worker.begin();
+        self.worker.lines_with_senders(bytes);
         self.worker.end();
     }
 

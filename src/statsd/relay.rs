@@ -130,7 +130,7 @@ impl Relay {
     ///
     /// # Errors
     /// Fails if the target cannot be resolved.
-    fn new(config: &RelayConfig) -> io::Result<(Self, RelaySender)> {
+    pub(super) fn new(config: &RelayConfig) -> io::Result<(Self, RelaySender)> {
         let (sender, queue) = channel();
         let counts = Arc::new(RelayCounts::default());
         let relay_sender = RelaySender {
@@ -236,7 +236,7 @@ struct Sent {
 /// The sending end. It keeps all state, so after a panic [`RelaySender::run`] continues with the next line.
 #[derive(Debug)]
 pub(crate) struct RelaySender {
-    queue: Receiver<RelayBatch>,
+    pub(super) queue: Receiver<RelayBatch>,
     target: String,
     packet_length: usize,
     /// The most recently resolved address.

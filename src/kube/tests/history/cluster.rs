@@ -3,6 +3,7 @@
 //! An object is a name and a number that is unique to this state of it; everything that is exposed derives from these.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -110,6 +111,51 @@ impl Object {
 
     pub fn is_cordoned(&self) -> bool {
         self.state % 2 == 1
+    }
+
+    /// Returns the number in the name, which determines the place and the owner of a pod.
+    fn number(&self) -> u8 {
+        self.name.trim_start_matches('o').parse().unwrap_or_default()
+    }
+
+    /// Returns the node of a pod.
+    pub fn node(&self) -> String {
+        format!("node-{}", self.number() % 2)
+    }
+
+    /// Returns the address of a pod's node.
+    pub fn node_address(&self) -> Ipv4Addr {
+        [10, 9, 0, self.number() % 2].into()
+    }
+
+    /// Returns true if a pod has the address of its node.
+    pub fn is_in_host_network(&self) -> bool {
+        self.number().is_multiple_of(12)
+    }
+
+    /// Returns the address of a pod. It is reused, and two pods of a namespace may have the same for a while.
+    pub fn address(&self) -> Ipv4Addr {
+        if self.is_in_host_network() {
+            return self.node_address();
+        }
+        let namespace = NAMESPACES.iter().position(|name| *name == self.scope.namespace);
+        [10, 1, namespace.unwrap_or_default() as u8, self.number() % 12].into()
+    }
+
+    /// Returns kind and name of a pod's controller, if it has one.
+    pub fn owner(&self) -> Option<(&'static str, String)> {
+        let name = self.number() % 3;
+        match self.number() % 4 {
+            0 => None,
+            1 => Some(("StatefulSet", format!("db{name}"))),
+            2 => Some(("Rollout", format!("web{name}"))),
+            _ => Some(("Job", format!("nightly{name}-29500000"))),
+        }
+    }
+
+    /// Returns the seconds of 2026 after which a pod started: later ones after earlier ones.
+    pub fn started(&self) -> u64 {
+        self.uid.trim_start_matches("uid-").parse().unwrap_or_default()
     }
 
     pub fn secret_type(&self) -> String {
@@ -232,6 +278,12 @@ impl Cluster {
             (0..rng.u32(3..12)).for_each(|_| cluster.create(scope, rng));
         }
         cluster
+    }
+
+    /// Returns the present objects of a kind.
+    #[cfg(test)]
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Object> {
+        self.objects.values().filter(move |object| object.scope.kind == kind)
     }
 
     /// Returns an observer of all later changes.

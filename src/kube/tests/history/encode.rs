@@ -7,6 +7,9 @@
 use super::cluster::{EventType, Kind, Object};
 use crate::wire::varint::varint;
 
+/// The start of 2026 in Unix seconds.
+const YEAR: u64 = 1_767_225_600;
+
 /// The format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseFormat {
@@ -72,8 +75,45 @@ fn metadata(object: &Object) -> Vec<u8> {
         field(5, uid.as_bytes()),
         field(6, version.to_string().as_bytes()),
         entry(11, "state", &state.to_string()),
+        owner(object),
     ]
     .concat()
+}
+
+/// Returns the API version of an owner.
+fn group(kind: &str) -> &'static str {
+    if kind == "Job" { "batch/v1" } else { "apps/v1" }
+}
+
+/// Encodes the owner of a pod, if it has one.
+fn owner(object: &Object) -> Vec<u8> {
+    let Some((kind, name)) = object.owner().filter(|_| object.scope.kind == Kind::Pod) else {
+        return Vec::new();
+    };
+    let uid = format!("owner-{name}");
+    let reference = [
+        field(1, kind.as_bytes()),
+        field(3, name.as_bytes()),
+        field(4, uid.as_bytes()),
+        field(5, group(kind).as_bytes()),
+        number(6, 1),
+    ];
+    field(13, &reference.concat())
+}
+
+/// Encodes `spec` and `status` of a pod.
+fn pod(object: &Object) -> Vec<u8> {
+    let host_network = if object.is_in_host_network() { number(11, 1) } else { Vec::new() };
+    let spec = [field(10, object.node().as_bytes()), host_network].concat();
+    let address = object.address().to_string();
+    let status = [
+        field(1, object.phase().as_bytes()),
+        field(5, object.node_address().to_string().as_bytes()),
+        field(6, address.as_bytes()),
+        field(7, &number(1, (YEAR + object.started()) as usize)),
+        field(12, &field(1, address.as_bytes())),
+    ];
+    [field(2, &spec), field(3, &status.concat())].concat()
 }
 
 fn protobuf(object: &Object, form: ObjectForm) -> Vec<u8> {
@@ -81,7 +121,7 @@ fn protobuf(object: &Object, form: ObjectForm) -> Vec<u8> {
     let rest = match (form, object.scope.kind) {
         (ObjectForm::Metadata, _) | (_, Kind::ConfigMap) => Vec::new(),
         (_, Kind::Node) => field(2, &number(4, object.is_cordoned().into())),
-        (_, Kind::Pod) => field(3, &field(1, object.phase().as_bytes())),
+        (_, Kind::Pod) => pod(object),
         (_, Kind::Secret) => field(3, object.secret_type().as_bytes()),
         (_, Kind::Widget) => return Vec::new(),
     };
@@ -93,13 +133,28 @@ fn json(object: &Object, form: ObjectForm) -> String {
     let namespace = scope.namespace;
     let kind =
         if form == ObjectForm::Complete { scope.kind.name() } else { "PartialObjectMetadata" };
+    let owner = object.owner().filter(|_| scope.kind == Kind::Pod).map_or(String::new(), |owner| {
+        let (kind, name) = owner;
+        format!(
+            r#","ownerReferences":[{{"kind":"{kind}","name":"{name}","uid":"owner-{name}","apiVersion":"{}","controller":true}}]"#,
+            group(kind)
+        )
+    });
     let metadata = format!(
-        r#""metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}","labels":{{"state":"{state}"}}}}"#
+        r#""metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}","labels":{{"state":"{state}"}}{owner}}}"#
     );
     let rest = match (form, scope.kind) {
         (ObjectForm::Metadata | ObjectForm::Table, _) | (_, Kind::ConfigMap) => String::new(),
         (_, Kind::Node) => format!(r#","spec":{{"unschedulable":{}}}"#, object.is_cordoned()),
-        (_, Kind::Pod) => format!(r#","status":{{"phase":"{}"}}"#, object.phase()),
+        (_, Kind::Pod) => {
+            let (node, host_network) = (object.node(), object.is_in_host_network());
+            let (phase, address, host) = (object.phase(), object.address(), object.node_address());
+            let (minutes, second) = (object.started() / 60, object.started() % 60);
+            let (hour, minute) = (minutes / 60, minutes % 60);
+            format!(
+                r#","spec":{{"nodeName":"{node}","hostNetwork":{host_network}}},"status":{{"phase":"{phase}","hostIP":"{host}","podIP":"{address}","startTime":"2026-01-01T{hour:02}:{minute:02}:{second:02}Z","podIPs":[{{"ip":"{address}"}}]}}"#
+            )
+        }
         (_, Kind::Secret) => format!(r#","type":"{}","data":{{"k":"dg=="}}"#, object.secret_type()),
         (_, Kind::Widget) => format!(r#","spec":{{"state":"{state}"}}"#),
     };
@@ -294,8 +349,12 @@ fn status_text(code: u16, reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use k8s_pb::api::core::v1::{ConfigMap, Node, NodeSpec, Pod, PodStatus, Secret};
-    use k8s_pb::apimachinery::pkg::apis::meta::v1::{ObjectMeta, PartialObjectMetadata, Status};
+    use k8s_pb::api::core::v1::{
+        ConfigMap, Node, NodeSpec, Pod, PodIp, PodSpec, PodStatus, Secret,
+    };
+    use k8s_pb::apimachinery::pkg::apis::meta::v1::{
+        ObjectMeta, OwnerReference, PartialObjectMetadata, Status, Time,
+    };
     use prost::Message as _;
 
     use super::super::cluster::Scope;
@@ -306,7 +365,7 @@ mod tests {
     fn encoding_equals_the_kubernetes_types() {
         let object = |kind, namespace| Object {
             scope: Scope { kind, namespace },
-            name: "o".repeat(200),
+            name: "o".repeat(200) + "5",
             uid: "uid-1".to_owned(),
             state: 301,
             version: 1234,
@@ -317,7 +376,7 @@ mod tests {
         };
         let metadata = |namespace: &str| {
             Some(ObjectMeta {
-                name: Some("o".repeat(200)),
+                name: Some("o".repeat(200) + "5"),
                 namespace: Some(namespace.to_owned()),
                 uid: Some("uid-1".to_owned()),
                 resource_version: Some("1234".to_owned()),
@@ -325,7 +384,17 @@ mod tests {
                 ..ObjectMeta::default()
             })
         };
-        let partial = PartialObjectMetadata { metadata: metadata("east") };
+        let owner = OwnerReference {
+            kind: Some("StatefulSet".to_owned()),
+            name: Some("db2".to_owned()),
+            uid: Some("owner-db2".to_owned()),
+            api_version: Some("apps/v1".to_owned()),
+            controller: Some(true),
+            ..OwnerReference::default()
+        };
+        let of_pod = metadata("east")
+            .map(|metadata| ObjectMeta { owner_references: vec![owner], ..metadata });
+        let partial = PartialObjectMetadata { metadata: of_pod.clone() };
         check(Kind::Pod, ObjectForm::Metadata, partial.encode_to_vec());
         let map = ConfigMap { metadata: metadata("east"), ..ConfigMap::default() };
         check(Kind::ConfigMap, ObjectForm::Complete, map.encode_to_vec());
@@ -333,8 +402,17 @@ mod tests {
         let node = Node { metadata: metadata(""), spec, ..Node::default() };
         check(Kind::Node, ObjectForm::Complete, node.encode_to_vec());
         let phase = Some(object(Kind::Pod, "east").phase().to_owned());
-        let status = Some(PodStatus { phase, ..PodStatus::default() });
-        let pod = Pod { metadata: metadata("east"), status, ..Pod::default() };
+        let start = Time { seconds: Some(YEAR as i64 + 1), ..Time::default() };
+        let status = Some(PodStatus {
+            phase,
+            host_ip: Some("10.9.0.1".to_owned()),
+            pod_ip: Some("10.1.0.5".to_owned()),
+            pod_ips: vec![PodIp { ip: Some("10.1.0.5".to_owned()) }],
+            start_time: Some(start),
+            ..PodStatus::default()
+        });
+        let spec = Some(PodSpec { node_name: Some("node-1".to_owned()), ..PodSpec::default() });
+        let pod = Pod { metadata: of_pod, spec, status };
         check(Kind::Pod, ObjectForm::Complete, pod.encode_to_vec());
         let r#type = Some("example.com/t301".to_owned());
         let secret = Secret { metadata: metadata("east"), r#type, ..Secret::default() };

@@ -14,6 +14,8 @@ pub enum Topic {
     Request,
     /// A piece of a response body, such as a watch event.
     Response,
+    /// Lines of a history that has StatsD senders, too.
+    Line,
     Scrape,
     Violation,
 }
@@ -61,6 +63,7 @@ fn timeline(name: &str, journal: &[Entry]) -> String {
     let ticks = [
         (Topic::Request, "requests", "#48c"),
         (Topic::Response, "responses and events", "#8a4"),
+        (Topic::Line, "lines", "#bbb"),
         (Topic::Scrape, "scrapes", "#555"),
         (Topic::Violation, "first wrong answer", "#d00"),
     ];

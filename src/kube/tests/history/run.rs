@@ -4,12 +4,15 @@
 //! it can be run next to other simulations on the same clock. [`simulate`] runs one alone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::time::{Instant, sleep_until};
 
 use super::checker::{Checker, Expectation, RequestLimit, Violation};
+#[cfg(test)]
+use super::cluster::Kind;
 use super::cluster::{NAMESPACES, Scope, scopes};
 use super::faults::{Fault, RECOVERY};
 use super::forms;
@@ -22,8 +25,9 @@ use super::setup::{
 use super::totals::{namespace_totals, without_totals};
 use crate::cache::Catalog;
 use crate::exposition::{Format, ScrapeQuery, Source};
-use crate::kube::Pipeline;
 use crate::kube::workloads::Workloads;
+use crate::kube::{Client, Pipeline, PipelineConfig};
+use crate::pods::PodIndex;
 use crate::telemetry::KubeMetrics;
 use crate::tests::hash;
 
@@ -97,14 +101,19 @@ struct RecoveringFault {
 
 /// A simulated server, a pipeline that follows it, and the checkers of its scrapes.
 pub struct World {
-    pub server: std::sync::Arc<Server>,
+    pub server: Arc<Server>,
     pub catalog: Catalog,
     pub pipeline: Pipeline,
     scenario: Scenario,
     rng: Rng,
     folder: tempfile::TempDir,
-    _workloads: Workloads,
-    start: Instant,
+    workloads: Workloads,
+    /// The configuration without observers, for reloads.
+    config: PipelineConfig,
+    metrics: KubeMetrics,
+    client: Arc<Client>,
+    senders: Option<Arc<PodIndex>>,
+    pub start: Instant,
     queue: Queue,
     checker: Checker,
     request_limit: RequestLimit,
@@ -120,17 +129,23 @@ pub struct World {
 
 impl World {
     /// Starts a history in simulated time.
-    pub fn start(mut scenario: Scenario) -> Self {
+    pub fn start(scenario: Scenario) -> Self {
+        Self::with_senders(scenario, None)
+    }
+
+    /// Starts a history whose pods are entered into an index.
+    pub fn with_senders(mut scenario: Scenario, senders: Option<Arc<PodIndex>>) -> Self {
         let mut rng = Rng::with_seed(scenario.seed ^ 0x9e37_79b9_7f4a_7c15);
         let Scenario { http2, each_namespace, trace, .. } = scenario;
         let kinds = &scenario.kinds;
         let server = Server::new(kinds, &mut rng, http2.then(tls), trace);
         let folder = tempfile::tempdir().expect("a folder");
-        let client = connect(&server, folder.path(), http2);
+        let client = Arc::new(connect(&server, folder.path(), http2));
         let namespaces = if each_namespace { &NAMESPACES[..] } else { &[] };
         let mut config = pipeline_config(kinds, namespaces);
+        let plain = config.clone();
         let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
-        let workloads = namespace_totals(&catalog, &metrics);
+        let workloads = namespace_totals(&catalog, &metrics, senders.as_ref());
         workloads.attach(&mut config.resources);
         let pipeline = Pipeline::start_on_this_thread(&client, &config, &catalog, &metrics)
             .expect("a pipeline");
@@ -163,7 +178,11 @@ impl World {
             scenario,
             rng,
             folder,
-            _workloads: workloads,
+            workloads,
+            config: plain,
+            metrics,
+            client,
+            senders,
             start,
             queue,
             checker: Checker::default(),
@@ -212,6 +231,36 @@ impl World {
             }
         }
         true
+    }
+
+    /// Observes the pods anew, as a reload of the options does: they are listed again and exchanged.
+    #[cfg(test)]
+    pub fn reload(&mut self) {
+        let workloads = namespace_totals(&self.catalog, &self.metrics, self.senders.as_ref());
+        let mut config = self.config.clone();
+        workloads.attach(&mut config.resources);
+        self.pipeline.reconfigure(&self.client, &config);
+        self.workloads = workloads;
+        self.request_limit.changed(Instant::now());
+    }
+
+    /// Returns true if scrapes have to show the present.
+    #[cfg(test)]
+    pub fn is_current(&self) -> bool {
+        Instant::now() >= self.may_be_stale_until
+    }
+
+    /// Returns the time since which an active fault has refused pods.
+    #[cfg(test)]
+    pub fn pods_refused_since(&self) -> Option<Instant> {
+        let of_pods = scopes(&[Kind::Pod]).into_iter();
+        of_pods.filter_map(|scope| self.refused_since(scope)).min()
+    }
+
+    /// Returns the names of the active faults.
+    #[cfg(test)]
+    pub fn active_faults(&self) -> impl Iterator<Item = &'static str> {
+        self.pending.iter().map(|fault| fault.result.name)
     }
 
     /// Stops the pipeline and returns the results.

@@ -156,7 +156,7 @@ pub(super) fn pipeline_config(kinds: &[Kind], namespaces: &[&str]) -> PipelineCo
 }
 
 /// Runs a future in simulated time.
-pub(super) fn in_simulated_time<T>(seed: u64, future: impl Future<Output = T>) -> T {
+pub fn in_simulated_time<T>(seed: u64, future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("an event loop");
     fastrand::seed(seed);

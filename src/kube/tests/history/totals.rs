@@ -1,20 +1,28 @@
 //! The totals of namespaces, and their comparison with the pods of the same scrape.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::cache::Catalog;
 use crate::kube::shard::Shard;
 use crate::kube::workloads::ledger::{LedgerOptions, SharedLedger};
 use crate::kube::workloads::{FAMILIES, Subject, WorkloadOptions, Workloads};
+use crate::pods::PodIndex;
 use crate::telemetry::KubeMetrics;
 
-/// Returns totals over the pods of namespaces, which observe pods and need no other kind.
-pub fn namespace_totals(catalog: &Catalog, metrics: &KubeMetrics) -> Workloads {
+/// Returns totals over the pods of namespaces, which observe pods and need no other kind. Pods are also entered into
+/// `senders`, with the workload that the names of their owners imply.
+pub fn namespace_totals(
+    catalog: &Catalog,
+    metrics: &KubeMetrics,
+    senders: Option<&Arc<PodIndex>>,
+) -> Workloads {
     let families = FAMILIES.iter().filter(|family| family.subject == Subject::Namespace);
     let (families, ledger) = (families.collect(), LedgerOptions::default());
-    let options = WorkloadOptions { families, ledger, ..WorkloadOptions::default() };
+    let is_partial = senders.is_some();
+    let options = WorkloadOptions { families, ledger, is_partial, ..WorkloadOptions::default() };
     let ledger = SharedLedger::new(&options.ledger, catalog, metrics);
-    Workloads::new(&options, catalog, metrics, &ledger, None, Shard::ALL)
+    Workloads::new(&options, catalog, metrics, &ledger, senders, Shard::ALL)
 }
 
 /// Returns the lines of a scrape without totals, and a difference between totals and the pods of the same scrape.

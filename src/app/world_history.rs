@@ -1,0 +1,305 @@
+//! Random histories of both sides on one simulated clock: a pipeline that follows a simulated API server with faults, and
+//! lines that the pods of its cluster send, with reloads of the mapping, budgets, expiry, a relay and another replica.
+//!
+//! One seed determines both. Each side has the checker of its own histories. Beyond these:
+//!
+//! - A line has the labels of the pod that had its address (or stated UID) at some moment of the last second, or since the
+//!   beginning of a fault; without such a pod, its cause is counted ([`senders`]).
+//! - A scrape of both sides is the same in every format, compressed or not.
+//! - The work of a line is bounded, and the number of requests as in the Kubernetes histories.
+//!
+//! `KSTATD_HISTORIES=100 cargo test --lib world_history` runs 100 histories of five minutes, `KSTATD_SEED=n` sets the first
+//! seed, and `KSTATD_FIRST=1` ends them at the first violation.
+
+mod senders;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use fastrand::Rng;
+use hyper::body::Body as _;
+use hyper::header::{ACCEPT, ACCEPT_ENCODING};
+use tokio::time::{Instant, sleep_until};
+
+use crate::exposition::Source;
+use crate::exposition::negotiate::Dialect;
+use crate::exposition::tests::samples;
+use crate::kube::tests::history::cluster::Kind;
+use crate::kube::tests::history::journal::{Entry, Topic, write_timeline};
+use crate::kube::tests::history::run::World;
+use crate::kube::tests::history::scenario::Scenario;
+use crate::kube::tests::history::setup::in_simulated_time;
+use crate::pods::{PodIndex, Selection};
+use crate::server::query::Filters;
+use crate::server::router::Call;
+use crate::server::scrape::{Gzip, Scrape};
+use crate::statsd::history::History;
+use crate::tests::{env_number, hash};
+use crate::util::work_counter;
+use senders::Pods;
+
+/// The longest pause between two steps of the senders, in milliseconds.
+const MAX_PAUSE: u64 = 800;
+/// The maximum work of one line. Lines have up to 100 bytes.
+const WORK_PER_LINE: u64 = 4_000;
+
+/// The formats of a scrape, as a scraper asks for them.
+const FORMATS: [(&str, &str); 3] = [
+    ("text", "text/plain"),
+    ("OpenMetrics", "application/openmetrics-text;version=1.0.0"),
+    (
+        "protobuf",
+        "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
+    ),
+];
+
+/// The features of both sides that were active together.
+type Pairs = BTreeSet<(&'static str, &'static str)>;
+
+/// The outcome of a history.
+struct Outcome {
+    violation: Option<String>,
+    journal: Vec<Entry>,
+    lines: Vec<(&'static str, u64)>,
+    pairs: Pairs,
+    scrapes: usize,
+    requests: u64,
+}
+
+/// Both sides of a history.
+struct Both {
+    rng: Rng,
+    kubernetes: World,
+    statsd: History,
+    pods: Rc<Pods>,
+    scrape: Scrape,
+    pairs: Pairs,
+    scrapes: usize,
+    /// The last reload of the options.
+    reloaded: Option<Instant>,
+    transport: &'static str,
+    /// The options are reloaded between faults. During one the new list may be older than the state that it replaces.
+    reloads: bool,
+}
+
+impl Both {
+    fn start(seed: u64, length: Duration) -> Self {
+        let selection = Selection::parse("workload").expect("a selection");
+        let start = Instant::now();
+        let index = Arc::new(PodIndex::with_clock(selection, Box::new(move || start.elapsed())));
+        let pods = Rc::new(Pods::new(&index));
+        let scenario = Scenario::random(seed, length);
+        let transport = if scenario.http2 { "HTTP/2" } else { "HTTP/1.1" };
+        // With a list/watch for each namespace, one that cannot be listed after a reload has no totals for a while.
+        let reloads = !scenario.each_namespace;
+        let kubernetes = World::with_senders(scenario, Some(index));
+        let statsd = History::with_senders(seed, Some(Rc::clone(&pods) as _));
+        let sources: Vec<Arc<dyn Source>> =
+            vec![Arc::new(kubernetes.catalog.clone()), Arc::new(statsd.source())];
+        let scrape = Scrape {
+            sources,
+            dialect: Dialect::Native { protobuf: true },
+            filters: Filters::All,
+            gzip: Gzip::ByWeight,
+        };
+        let rng = Rng::with_seed(seed ^ 0x5851_f42d_4c95_7f2d);
+        let (pairs, scrapes, reloaded) = (Pairs::new(), 0, None);
+        Self { rng, kubernetes, statsd, pods, scrape, pairs, scrapes, reloaded, transport, reloads }
+    }
+
+    /// Notes the pods after a step.
+    fn observe(&self) {
+        let now = self.kubernetes.start.elapsed();
+        let refused = self.kubernetes.pods_refused_since().map(|since| since.elapsed());
+        let cluster = self.kubernetes.server.cluster();
+        self.pods.observe(now, cluster.of_kind(Kind::Pod), self.kubernetes.is_current(), refused);
+    }
+
+    /// Performs a step of the senders and of those who scrape and reload.
+    fn step(&mut self) -> Result<(), String> {
+        let (lines, features) = (self.statsd.outcome.lines, self.active_features());
+        work_counter::take();
+        self.statsd.step(self.kubernetes.start.elapsed())?;
+        let (work, lines) = (work_counter::take(), self.statsd.outcome.lines - lines);
+        if work > WORK_PER_LINE * lines.max(1) as u64 {
+            return Err(format!("{work} steps for {lines} lines"));
+        }
+        let about = format!("{lines} lines, {features:?}");
+        self.kubernetes.server.note(Topic::Line, about);
+        match self.rng.u32(0..40) {
+            0 if self.reloads && self.kubernetes.active_faults().next().is_none() => {
+                self.kubernetes.reload();
+                self.reloaded = Some(Instant::now());
+                Ok(())
+            }
+            1..5 => self.scrape(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the features and faults that are active now, sorted.
+    fn active_features(&self) -> Vec<&'static str> {
+        let recently = |at: Instant| at.elapsed() < Duration::from_secs(20);
+        let mut active: Vec<&'static str> = self.statsd.recent_features().collect();
+        active.extend(self.kubernetes.active_faults());
+        active.extend(self.reloaded.filter(|at| recently(*at)).map(|_| "reload of options"));
+        active.push(self.transport);
+        active.sort_unstable();
+        active.dedup();
+        active
+    }
+
+    /// Returns a body in a format that a scraper asks for.
+    fn body(&self, accept: &str, compressed: bool) -> Vec<u8> {
+        let request = hyper::Request::get("/metrics").header(ACCEPT, accept);
+        let request = request.header(ACCEPT_ENCODING, if compressed { "gzip" } else { "identity" });
+        let (head, ()) = request.body(()).expect("a request").into_parts();
+        let mut body =
+            Box::pin(self.scrape.respond(&Call { head, path: "/metrics".to_owned() }).into_body());
+        let (mut bytes, mut context) = (Vec::new(), Context::from_waker(Waker::noop()));
+        // A body is never waited for: it only lets others run.
+        loop {
+            match body.as_mut().poll_frame(&mut context) {
+                Poll::Ready(Some(frame)) => {
+                    let frame = frame.unwrap_or_else(|never| match never {});
+                    bytes.extend(frame.into_data().unwrap_or_default());
+                }
+                Poll::Ready(None) => break,
+                Poll::Pending => {}
+            }
+        }
+        if compressed {
+            let mut text = Vec::new();
+            flate2::read::GzDecoder::new(&*bytes).read_to_end(&mut text).expect("one member");
+            return text;
+        }
+        bytes
+    }
+
+    /// Scrapes both sides in every format and compares these.
+    fn scrape(&mut self) -> Result<(), String> {
+        self.scrapes += 1;
+        let compressed = self.rng.bool();
+        let active = self.active_features();
+        for (at, one) in active.iter().enumerate() {
+            self.pairs.extend(active[at + 1..].iter().map(|other| (*one, *other)));
+        }
+        let text = self.body(FORMATS[0].1, compressed);
+        if self.body(FORMATS[0].1, !compressed) != text {
+            return Err("a compressed scrape differs from a plain one".to_owned());
+        }
+        let samples = samples::of_text(&text)?;
+        for (format, accept) in &FORMATS[1..] {
+            let body = self.body(accept, compressed);
+            let is_text = *format == "OpenMetrics";
+            let other = if is_text { samples::of_text(&body) } else { samples::of_messages(&body) };
+            let other = other.map_err(|why| format!("{format}: {why}"))?;
+            if let Some(key) =
+                samples.keys().chain(other.keys()).find(|key| samples.get(key) != other.get(key))
+            {
+                let values = (samples.get(key), other.get(key));
+                return Err(format!("{key:?} in text and {format}: {values:?}"));
+            }
+            if is_text && !body.ends_with(b"# EOF\n") {
+                return Err("OpenMetrics has no end".to_owned());
+            }
+        }
+        let hash = hash(&text);
+        let text = String::from_utf8_lossy(&text);
+        let is_of_lines = |line: &&str| {
+            let name = line.trim_start_matches("# HELP ").trim_start_matches("# TYPE ");
+            ["requests_total", "level", "latency"].iter().any(|family| name.starts_with(family))
+        };
+        let of_cluster: Vec<&str> = text.lines().filter(|line| !is_of_lines(line)).collect();
+        self.kubernetes.check(&of_cluster.join("\n"));
+        let about = format!("both sides, {} bytes with hash {hash:016x}", text.len());
+        self.kubernetes.server.note(Topic::Scrape, about);
+        Ok(())
+    }
+}
+
+fn run(seed: u64, length: Duration) -> Outcome {
+    in_simulated_time(seed, async {
+        let mut both = Both::start(seed, length);
+        let mut violation = None;
+        let mut next = both.kubernetes.start + Duration::from_millis(1);
+        while let Some(action) = both.kubernetes.next_action() {
+            if next < action {
+                sleep_until(next).await;
+                both.observe();
+                if let Err(why) = both.step() {
+                    let at = both.kubernetes.start.elapsed().as_secs_f64();
+                    both.kubernetes.server.note(Topic::Violation, why.clone());
+                    violation = Some(format!("after {at:.1} s {why}"));
+                    break;
+                }
+                next = Instant::now() + Duration::from_millis(both.rng.u64(1..MAX_PAUSE));
+            } else {
+                both.kubernetes.step().await;
+            }
+            both.observe();
+        }
+        let Both { kubernetes, statsd, pairs, scrapes, .. } = both;
+        let outcome = kubernetes.finish().await;
+        Outcome {
+            violation: violation.or(outcome.violation),
+            journal: outcome.journal,
+            lines: statsd.outcome.journal,
+            pairs,
+            scrapes,
+            requests: outcome.requests,
+        }
+    })
+}
+
+/// In any history of both sides each line gets the labels of its sender, and each scrape shows what both sides must.
+#[test]
+fn random_histories() {
+    let seed = env_number("KSTATD_SEED");
+    let (count, length) = match env_number("KSTATD_HISTORIES") {
+        Some(count) => (count, 300),
+        None => (if seed.is_some() { 1 } else { 4 }, 130),
+    };
+    let first = seed.unwrap_or(1);
+    let (mut wrong, mut pairs) = (String::new(), Pairs::new());
+    let (mut lines, mut scrapes, mut requests, mut seconds) = (0, 0, 0, 0);
+    for seed in first..first + count {
+        let outcome = run(seed, Duration::from_secs(length));
+        lines += outcome.lines.iter().filter(|(what, _)| *what == "lines").count();
+        scrapes += outcome.scrapes;
+        requests += outcome.requests;
+        seconds += outcome.journal.last().map_or(0, |entry| entry.at.as_secs());
+        pairs.extend(outcome.pairs);
+        if let Some(violation) = outcome.violation {
+            let timeline = write_timeline(&format!("world-{seed}"), &outcome.journal);
+            let _ = writeln!(wrong, "KSTATD_SEED={seed}: {violation}\n    timeline: {timeline:?}");
+            if env_number("KSTATD_FIRST").is_some() {
+                break;
+            }
+        }
+    }
+    println!(
+        "{count} histories, {seconds} s of simulated time, {lines} lines, {scrapes} scrapes, {requests} requests, {} pairs of features and faults",
+        pairs.len()
+    );
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// A seed determines each request, line and scrape of both sides.
+#[test]
+fn a_seed_determines_the_history() {
+    let first = env_number("KSTATD_SEED").unwrap_or(1);
+    for seed in first..first + env_number("KSTATD_HISTORIES").unwrap_or(4) {
+        let [one, other] = [(); 2].map(|()| run(seed, Duration::from_secs(40)));
+        assert!(one.lines.len() > 50, "seed {seed}: {}", one.lines.len());
+        let differs = one.journal.iter().zip(&other.journal).find(|(one, other)| one != other);
+        assert_eq!(differs, None, "seed {seed}");
+        assert_eq!(one.lines, other.lines, "seed {seed}");
+        assert_eq!(one.journal.len(), other.journal.len(), "seed {seed}");
+    }
+}

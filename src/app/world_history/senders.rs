@@ -1,0 +1,363 @@
+//! The pods of the simulated cluster as senders: where lines come from, and the labels that they must get.
+//!
+//! The model keeps which pod has each address and UID at each moment. An index of pods that follows the cluster shows some
+//! moment between its horizon and the present. The horizon is a second ago; during a fault it stays where it was.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::kube::tests::history::cluster::Object;
+use crate::pods::PodIndex;
+use crate::statsd::history::{Labels, Origin, Senders, SeriesEnd};
+
+/// The labels of a sender.
+const LABELS: [&str; 3] = ["namespace", "workload", "workload_type"];
+/// The maximum age of what an index shows without faults.
+const MAX_DELAY: Duration = Duration::from_secs(1);
+/// The time after its end for which lines are attributed to a pod.
+const LAST_LINES: Duration = Duration::from_secs(5);
+/// The time after which an ended pod is forgotten, and the series with its labels end.
+const LINGER: Duration = Duration::from_secs(90);
+/// The time by which a series may end later: both the pause between two steps and the rounding of ticks.
+const LATE: Duration = Duration::from_millis(1_500);
+/// The time for which pods may be refused until an index may lose them, a little less than the staleness limit.
+const REFUSED: Duration = Duration::from_secs(55);
+/// The inaccuracy of limits.
+const ROUNDING: Duration = Duration::from_millis(20);
+
+/// The evidence by which a pod is found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Address(IpAddr),
+    Uid(String),
+    /// The address of a node.
+    Node(IpAddr),
+}
+
+/// A pod that exists and has not finished.
+#[derive(Clone, Debug)]
+struct Pod {
+    uid: String,
+    started: u64,
+    keys: [Key; 3],
+}
+
+/// The pods that a key has belonged to: each with the time from which on, `None` if it belonged to none.
+type Timeline = Vec<(Duration, Option<String>)>;
+
+/// The use of labels of a sender.
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    /// The time since which a pod has had them, if one has.
+    since: Option<Duration>,
+    /// The earliest time since which the index may know no pod with them.
+    may_end: Option<Duration>,
+    /// The time since which the index has certainly known no pod with them.
+    has_ended: Option<Duration>,
+    /// The time since which no pod has had them.
+    unused_since: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    now: Duration,
+    live: Vec<Pod>,
+    /// The labels of every pod there ever was.
+    labels: BTreeMap<String, Labels>,
+    timelines: BTreeMap<Key, Timeline>,
+    /// The keys that belonged to a pod when the pods were noted last.
+    owned: BTreeSet<Key>,
+    /// The last time when the index certainly found a pod by this key.
+    found: BTreeMap<Key, Duration>,
+    uses: BTreeMap<Labels, Use>,
+    /// The horizon after each change.
+    horizons: Vec<(Duration, Duration)>,
+    /// The time since which the index has had to show the present.
+    current_since: Option<Duration>,
+    last_current: Duration,
+    /// True if the index may have lost pods, because the server has refused them, or has no complete list yet.
+    is_lenient: bool,
+}
+
+/// The pods of a simulated cluster.
+pub(super) struct Pods {
+    index: Arc<PodIndex>,
+    model: RefCell<Model>,
+}
+
+/// The outcomes that are right for a line.
+#[derive(Debug, Default)]
+struct Allowed {
+    labels: BTreeSet<Labels>,
+    is_ended: bool,
+    is_unknown: bool,
+    is_not_synced: bool,
+}
+
+impl Pods {
+    pub(super) fn new(index: &Arc<PodIndex>) -> Self {
+        let model = Model { is_lenient: true, ..Model::default() };
+        Self { index: Arc::clone(index), model: RefCell::new(model) }
+    }
+
+    /// Notes the pods at a time, whether an index has to show the present, and since when pods have been refused.
+    pub(super) fn observe<'a>(
+        &self,
+        now: Duration,
+        pods: impl Iterator<Item = &'a Object>,
+        is_current: bool,
+        refused_for: Option<Duration>,
+    ) {
+        let mut model = self.model.borrow_mut();
+        model.now = now;
+        model.current_since = is_current.then(|| model.current_since.unwrap_or(now));
+        if is_current {
+            model.last_current = now;
+        }
+        let settled = model.current_since.is_some_and(|since| since + MAX_DELAY <= now);
+        model.is_lenient = match refused_for {
+            Some(time) if time >= REFUSED => true,
+            _ => model.is_lenient && !settled,
+        };
+        let horizon = model.last_current.saturating_sub(MAX_DELAY);
+        model.horizons.push((now, horizon));
+        model.live.clear();
+        for object in pods {
+            model.note(object);
+        }
+        model.note_keys();
+        model.note_uses(settled);
+    }
+}
+
+impl Model {
+    fn note(&mut self, object: &Object) {
+        if !self.labels.contains_key(&object.uid) {
+            let labels = labels_of(object);
+            self.uses.entry(labels.clone()).or_default();
+            self.labels.insert(object.uid.clone(), labels);
+        }
+        if matches!(object.phase(), "Succeeded" | "Failed") {
+            return;
+        }
+        let node = Key::Node(object.node_address().into());
+        let address = match object.is_in_host_network() {
+            true => node.clone(),
+            false => Key::Address(object.address().into()),
+        };
+        let keys = [address, Key::Uid(object.uid.clone()), node];
+        let (uid, started) = (object.uid.clone(), object.started());
+        self.live.push(Pod { uid, started, keys });
+    }
+
+    /// Notes the pod that each key belongs to: of several, the one that started last.
+    fn note_keys(&mut self) {
+        let mut owners: BTreeMap<&Key, &Pod> = BTreeMap::new();
+        for pod in &self.live {
+            for key in &pod.keys {
+                let owner = owners.entry(key).or_insert(pod);
+                if owner.started < pod.started {
+                    *owner = pod;
+                }
+            }
+        }
+        let keys: BTreeSet<Key> = owners.keys().map(|key| (*key).clone()).collect();
+        let horizon = self.horizon(self.now);
+        for key in keys.union(&self.owned) {
+            let timeline = self.timelines.entry(key.clone()).or_default();
+            let owner = owners.get(key).map(|pod| &pod.uid);
+            if timeline.last().map(|(_, last)| last.as_ref()) != Some(owner) {
+                timeline.push((self.now, owner.cloned()));
+            }
+            let is_there = since(timeline, horizon).all(|(_, owner)| owner.is_some());
+            if is_there && timeline[0].0 <= horizon && !self.is_lenient {
+                self.found.insert(key.clone(), self.now);
+            }
+        }
+        self.owned = keys;
+    }
+
+    /// Notes which labels are in use.
+    fn note_uses(&mut self, settled: bool) {
+        let (now, current_since) = (self.now, self.current_since);
+        let live: BTreeSet<&Labels> = self.live.iter().map(|pod| &self.labels[&pod.uid]).collect();
+        for (labels, used) in &mut self.uses {
+            match (live.contains(labels), used.since) {
+                (true, None) => used.since = Some(now),
+                (false, Some(_)) => {
+                    used.may_end.get_or_insert(now);
+                    (used.since, used.unused_since, used.has_ended) = (None, now, None);
+                }
+                _ => {}
+            }
+            if self.is_lenient {
+                used.may_end.get_or_insert(now);
+            }
+            let shown_since = used.since.max(current_since);
+            if used.since.is_some() {
+                used.has_ended = None;
+                if settled && shown_since.is_some_and(|since| since + MAX_DELAY < now) {
+                    used.may_end = None;
+                }
+            } else if settled && used.unused_since + MAX_DELAY < now {
+                used.has_ended.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Returns the earliest moment that an index may have shown at a time.
+    fn horizon(&self, at: Duration) -> Duration {
+        let before = self.horizons.iter().rev().find(|(time, _)| *time <= at);
+        before.map_or(Duration::ZERO, |(_, horizon)| *horizon)
+    }
+
+    fn owners(&self, timeline: &Timeline, from: Duration) -> BTreeSet<Labels> {
+        let owners = since(timeline, from).filter_map(|(_, owner)| owner.as_ref());
+        owners.map(|uid| self.labels[uid].clone()).collect()
+    }
+
+    fn allowed(&self, key: &Key) -> Allowed {
+        let none = Timeline::new();
+        let timeline = self.timelines.get(key).unwrap_or(&none);
+        let horizon = self.horizon(self.now);
+        let labels = self.owners(timeline, horizon);
+        let is_certain = timeline.first().is_some_and(|(begin, _)| *begin <= horizon)
+            && since(timeline, horizon).all(|(_, owner)| owner.is_some());
+        if self.is_lenient {
+            let labels = self.owners(timeline, Duration::ZERO);
+            return Allowed { labels, is_ended: true, is_unknown: true, is_not_synced: true };
+        }
+        if is_certain {
+            return Allowed { labels, ..Allowed::default() };
+        }
+        let earlier = self.horizon(self.now.saturating_sub(LAST_LINES + ROUNDING));
+        let found = self.found.get(key);
+        let is_after = |time| found.is_none_or(|found| *found + time <= self.now + ROUNDING);
+        Allowed {
+            labels: self.owners(timeline, earlier),
+            is_ended: is_after(LAST_LINES) && timeline.iter().any(|(_, owner)| owner.is_some()),
+            is_unknown: is_after(LINGER),
+            is_not_synced: false,
+        }
+    }
+}
+
+/// Returns the labels that lines of a pod get.
+fn labels_of(object: &Object) -> Labels {
+    let (workload, kind) = match object.owner() {
+        None => (object.name.clone(), "barepod"),
+        Some(("Job", name)) => (name.rsplit_once('-').expect("a minute").0.to_owned(), "cronjob"),
+        Some((kind, name)) => (name, if kind == "Rollout" { "rollout" } else { "statefulset" }),
+    };
+    let values = [object.scope.namespace, &workload, kind].map(str::to_owned);
+    LABELS.map(str::to_owned).into_iter().zip(values).collect()
+}
+
+/// Returns the entries of a timeline that hold at some time since `from`.
+fn since(timeline: &Timeline, from: Duration) -> impl Iterator<Item = &(Duration, Option<String>)> {
+    let before = timeline.iter().rposition(|(begin, _)| *begin <= from);
+    timeline[before.unwrap_or_default()..].iter()
+}
+
+impl Allowed {
+    /// Returns true if a line with this outcome is right, given the words for a pod that was found and for one that is not
+    /// known.
+    fn has(&self, labels: &Labels, outcome: &str, (found, unknown): (&str, &str)) -> bool {
+        match outcome {
+            "pod_ended" => self.is_ended,
+            "not_synced" => self.is_not_synced,
+            _ if outcome == unknown => self.is_unknown,
+            _ => outcome == found && self.labels.contains(labels),
+        }
+    }
+
+    fn may_be_missing(&self) -> bool {
+        self.is_ended || self.is_unknown || self.is_not_synced
+    }
+}
+
+impl Senders for Pods {
+    fn index(&self) -> &Arc<PodIndex> {
+        &self.index
+    }
+
+    fn next(&self, rng: &mut Rng) -> Origin {
+        let model = self.model.borrow();
+        let known = |at: usize| model.labels.keys().nth(at % model.labels.len());
+        let address = match rng.u32(0..10) {
+            0 => None,
+            1 => Some(Ipv4Addr::from([10, 9, 0, rng.u8(0..2)]).into()),
+            2 => Some(Ipv4Addr::from([10, 1, rng.u8(0..2), rng.u8(0..13)]).into()),
+            _ => {
+                let live = model.live.get(rng.usize(..model.live.len().max(1)));
+                live.and_then(|pod| match pod.keys[0] {
+                    Key::Address(address) | Key::Node(address) => Some(address),
+                    Key::Uid(_) => None,
+                })
+            }
+        };
+        let uid = match rng.u32(0..8) {
+            0 => known(rng.usize(..)),
+            1 => model.live.get(rng.usize(..model.live.len().max(1))).map(|pod| &pod.uid),
+            _ => None,
+        };
+        let claim = uid.map_or(String::new(), |uid| format!("|e:it-false,cn-app,pu-{uid}"));
+        Origin { address, claim }
+    }
+
+    fn check(&self, origin: &Origin, labels: &Labels, outcome: &'static str) -> Result<(), String> {
+        let model = self.model.borrow();
+        let uid = origin.claim.split_once("pu-").map(|(_, uid)| Key::Uid(uid.to_owned()));
+        let claimed = uid.as_ref().map(|uid| model.allowed(uid));
+        let by_claim = ("external_data", "unknown_container");
+        let claimed_is = |found_only: bool| {
+            claimed.as_ref().is_some_and(|claimed| {
+                (!found_only || outcome == by_claim.0) && claimed.has(labels, outcome, by_claim)
+            })
+        };
+        let is_node = |address: &IpAddr| matches!(address, IpAddr::V4(v4) if v4.octets()[1] == 9);
+        let (is_right, allowed) = match origin.address {
+            None if uid.is_none() => (outcome == "no_origin", None),
+            None => (claimed_is(false), None),
+            Some(address) if is_node(&address) => {
+                let allowed = model.allowed(&Key::Node(address));
+                let right = outcome == "host_network"
+                    || claimed_is(true)
+                    || allowed.may_be_missing()
+                        && (allowed.has(labels, outcome, ("host_network", "unknown_address"))
+                            || claimed_is(false));
+                (right, Some(allowed))
+            }
+            Some(address) => {
+                let allowed = model.allowed(&Key::Address(address));
+                let right = allowed.has(labels, outcome, ("address", "unknown_address"))
+                    || allowed.may_be_missing() && claimed_is(false);
+                (right, Some(allowed))
+            }
+        };
+        let timeline =
+            origin.address.and_then(|address| model.timelines.get(&Key::Address(address)));
+        is_right.then_some(()).ok_or_else(|| {
+            format!("from {origin:?}: {outcome} with {labels:?}, but by its address {allowed:?}, by its claim {claimed:?}; the address belonged to {timeline:?}")
+        })
+    }
+
+    fn end(&self, labels: &Labels) -> SeriesEnd {
+        let model = self.model.borrow();
+        let own = LABELS.map(|name| Some((name.to_owned(), labels.get(name)?.clone())));
+        let own: Option<Labels> = own.into_iter().collect();
+        let Some(used) = own.and_then(|own| model.uses.get(&own)) else {
+            return SeriesEnd::default();
+        };
+        SeriesEnd {
+            may: used.may_end.is_some_and(|since| since + LINGER <= model.now + ROUNDING)
+                || model.is_lenient,
+            must: used.has_ended.is_some_and(|since| since + LINGER + LATE < model.now),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Senders whose lines get labels, such as the pods of a simulated cluster, and the receivers of copies of their lines.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fastrand::Rng;
+
+use super::Labels;
+use crate::exposition::typed::TypedBody;
+use crate::exposition::{Format, ScrapeQuery, Source};
+use crate::mapper::Mapper;
+use crate::pods::PodIndex;
+use crate::statsd::ingest::{Peer, Sender, Shared};
+use crate::statsd::mirror::Mirror;
+use crate::statsd::relay::{Relay, RelayConfig, RelaySender};
+use crate::statsd::scrape::Scrape;
+use crate::statsd::{Offline, OfflineConfig};
+
+/// The origin of lines.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origin {
+    pub(crate) address: Option<IpAddr>,
+    /// The section of each line that states its origin; empty if there is none.
+    pub(crate) claim: String,
+}
+
+/// The pods that send the lines of a history.
+pub(crate) trait Senders {
+    /// Returns the index of the pods.
+    fn index(&self) -> &Arc<PodIndex>;
+
+    /// Returns the origin of the next lines.
+    fn next(&self, rng: &mut Rng) -> Origin;
+
+    /// Checks the labels that a line from there gets at this moment, and the outcome that is counted.
+    fn check(&self, origin: &Origin, labels: &Labels, outcome: &'static str) -> Result<(), String>;
+
+    /// Returns the end of series with these labels, which include those of a sender if it was known.
+    fn end(&self, labels: &Labels) -> SeriesEnd;
+}
+
+/// The end of series with their sender.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SeriesEnd {
+    /// They may have ended.
+    pub(crate) may: bool,
+    /// They must have ended.
+    pub(crate) must: bool,
+}
+
+/// A relay and another replica, which receive all lines.
+pub(super) struct Copies {
+    relay: RelaySender,
+    replica: Offline,
+    /// The number of the next line for the replica.
+    next: u64,
+    /// The lines since the last check.
+    sent: String,
+    /// The lines by the outcome of the search for their sender.
+    outcomes: BTreeMap<String, u64>,
+    rejected_claims: u64,
+}
+
+impl Copies {
+    /// Returns a pipeline whose lines come from pods, and the receivers of its lines.
+    pub(super) fn start(mapper: Mapper, config: OfflineConfig) -> (Offline, Self) {
+        let target = RelayConfig {
+            address: "relay".to_owned(),
+            target: "127.0.0.1:9".to_owned(),
+            packet_length: 1_400,
+        };
+        let (relay, sender) = Relay::new(&target).expect("an address");
+        let mapper = Arc::new(mapper);
+        let replica = Offline::new(Arc::clone(&mapper), config.clone());
+        let offline = Offline::with(mapper, config, |shared| {
+            (shared.relay, shared.mirror) = (Some(relay), Some(Mirror::new(true)));
+        });
+        let (sent, outcomes) = (String::new(), BTreeMap::new());
+        (offline, Self { relay: sender, replica, next: 0, sent, outcomes, rejected_claims: 0 })
+    }
+
+    pub(super) fn replica(&self) -> &Offline {
+        &self.replica
+    }
+
+    /// Sends lines from one of the pods. Returns the labels that they get, and a description.
+    pub(super) fn send(
+        &mut self,
+        offline: &mut Offline,
+        pods: &dyn Senders,
+        origin: &Origin,
+        lines: &[String],
+    ) -> Result<(Labels, String), String> {
+        let peer = origin.address.map_or(Peer::Unknown, Peer::Address);
+        let sender = Sender::resolve(pods.index(), peer, origin.claim.as_bytes());
+        let pairs = sender.labels.iter().flat_map(|labels| &labels.pairs);
+        let labels: Labels =
+            pairs.map(|(name, value)| (name.as_str().to_owned(), value.to_string())).collect();
+        let outcome = sender.outcome.as_str();
+        pods.check(origin, &labels, outcome).map_err(|why| format!("{lines:?}: {why}"))?;
+        let count = lines.len() as u64;
+        *self.outcomes.entry(outcome.to_owned()).or_default() += count;
+        self.rejected_claims += count * u64::from(sender.rejected.is_some());
+        let text: String = lines.iter().map(|line| format!("{line}{}\n", origin.claim)).collect();
+        offline.datagrams([(origin.address, text.as_bytes())]);
+        let mirror = offline.shared().mirror.as_ref().expect("a mirror");
+        let copy = mirror.read(Some(self.next), true);
+        self.next = copy.next;
+        self.replica.lines_with_senders(copy.text.trim_ascii_end());
+        self.sent.push_str(&text);
+        Ok((labels, format!("{text}from {:?}: {outcome}", origin.address)))
+    }
+
+    /// Compares the relayed lines with those that were sent, the series of the replica with a scrape, and the counts of senders
+    /// with the expected ones.
+    pub(super) fn check(&mut self, offline: &Offline, scrape: &[u8]) -> Result<(), String> {
+        let relayed: Vec<u8> =
+            self.relay.queue.try_iter().flat_map(|batch| batch.text().to_vec()).collect();
+        let sent = std::mem::take(&mut self.sent);
+        if relayed != sent.as_bytes() {
+            let relayed = String::from_utf8_lossy(&relayed);
+            return Err(format!("relayed {relayed}instead of {sent}"));
+        }
+        let query = ScrapeQuery::default();
+        let replica: Vec<u8> = self.replica.frames(Format::Text, &query).flatten().collect();
+        if replica != scrape {
+            let [replica, scrape] = [&replica, scrape].map(String::from_utf8_lossy);
+            return Err(format!("the replica has\n{replica}\ninstead of\n{scrape}"));
+        }
+        let own: Vec<u8> = offline.self_metrics().flatten().collect();
+        let own = String::from_utf8_lossy(&own);
+        let counts = |families: &[&str]| -> BTreeMap<String, u64> {
+            let lines = own.lines().filter(|line| families.iter().any(|at| line.starts_with(at)));
+            let counts = lines.filter_map(|line| {
+                let (label, count) = line.split_once('"')?.1.split_once("\"} ")?;
+                Some((label.to_owned(), count.parse().ok()?))
+            });
+            counts.filter(|(_, count)| *count > 0).collect()
+        };
+        let outcomes = counts(&[
+            "kstatd_statsd_enriched_lines_total{",
+            "kstatd_statsd_unknown_sender_lines_total{",
+        ]);
+        let rejected: u64 = counts(&["kstatd_statsd_rejected_origins_total{"]).values().sum();
+        if (&outcomes, rejected) != (&self.outcomes, self.rejected_claims) {
+            let (expected, claims) = (&self.outcomes, self.rejected_claims);
+            return Err(format!(
+                "{outcomes:?} and {rejected} rejected claims, not {expected:?} and {claims}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The series of a history as a source.
+pub(crate) struct SeriesSource(pub(super) Arc<Shared>);
+
+impl SeriesSource {
+    fn scrape(&self, query: &ScrapeQuery) -> Scrape {
+        let registry = &self.0.registry;
+        Scrape::new(registry.view(), Vec::new(), query.names.clone(), registry.clock.clone())
+    }
+}
+
+impl Source for SeriesSource {
+    fn frames(
+        &self,
+        format: Format,
+        query: &ScrapeQuery,
+    ) -> Box<dyn Iterator<Item = Bytes> + Send> {
+        Box::new(self.scrape(query).text(format, false))
+    }
+
+    fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {
+        Some(Box::new(self.scrape(query)))
+    }
+}
