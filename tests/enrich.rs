@@ -2,14 +2,15 @@
 //! the tests send.
 
 mod common;
+mod support;
 
-use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 
 use common::cluster::Cluster;
-use common::{Program, get, replace, run, until, valid_text};
+use common::{DEADLINE, Gate, Passage, Program, get, replace, request, run, until, valid_text};
 use kstatd_double::Options;
 
 const HERE: [&str; 4] = [
@@ -42,14 +43,22 @@ struct Running {
 impl Running {
     fn start(cluster: &Cluster, flags: &[&str]) -> Self {
         let running = Self::unready(cluster, flags);
-        until("the first lists", || {
-            get(running.telemetry, "/metrics").text().contains("\nkstatd_ready 1\n").then_some(())
-        });
+        running.wait_until_ready();
         running
     }
 
+    fn wait_until_ready(&self) {
+        until("the first lists", || {
+            get(self.telemetry, "/metrics").text().contains("\nkstatd_ready 1\n").then_some(())
+        });
+    }
+
     fn unready(cluster: &Cluster, flags: &[&str]) -> Self {
-        let program = Program::start("kstatd", [&HERE[..], flags, &[&cluster.flag()]].concat());
+        Self::unready_at(&cluster.flag(), flags)
+    }
+
+    fn unready_at(server: &str, flags: &[&str]) -> Self {
+        let program = Program::start("kstatd", [&HERE[..], flags, &[server]].concat());
         let main = program.address(&["Started metrics server"], "address");
         let telemetry = program.address(&["Started self metrics server"], "address");
         Self { program, main, telemetry }
@@ -105,14 +114,18 @@ fn series(text: &str, family: &str) -> Vec<(Labels, f64)> {
     let lines = lines.filter(|line| line.split(['{', ' ']).next() == Some(family));
     let parsed = lines.map(|line| {
         let (series, value) = line.rsplit_once(' ').expect("a value");
-        let labels = series.split_once('{').map_or("", |(_, labels)| labels);
-        let labels = labels.trim_end_matches('}').split("\",").filter_map(|label| {
-            let (name, value) = label.split_once("=\"")?;
-            Some((name.to_owned(), value.trim_end_matches('"').to_owned()))
-        });
-        (labels.collect(), value.parse().expect("a number"))
+        (labels_of(series), value.parse().expect("a number"))
     });
     parsed.collect()
+}
+
+fn labels_of(series: &str) -> Labels {
+    let labels = series.split_once('{').map_or("", |(_, labels)| labels);
+    let labels = labels.trim_end_matches('}').split("\",").filter_map(|label| {
+        let (name, value) = label.split_once("=\"")?;
+        Some((name.to_owned(), value.trim_end_matches('"').to_owned()))
+    });
+    labels.collect()
 }
 
 /// Counts pods by these of their labels.
@@ -238,36 +251,181 @@ fn lines_are_kept_while_pods_cannot_be_listed() {
     assert_eq!(before, after);
 }
 
-/// A change of the configuration that lists pods anew forgets no sender and ends no series.
+/// A change of the configuration that lists pods anew forgets no sender and ends no series, also where the server refuses
+/// the new lists.
 #[test]
 fn senders_stay_known_over_a_reload() {
+    for refused in [&[][..], &["pods"], &["replicasets"]] {
+        let cluster = cluster();
+        let directory = tempfile::tempdir().expect("directory");
+        let file = directory.path().join("options.yml");
+        replace(&file, "metric_denylist: {\"^kstatd_workload_pods$\": {}}\n");
+        let config = format!("--config={}", file.display());
+        let pods = Running::start(&cluster, &[]).pods();
+        let is_deployment = |pod: &&Pod| pod.labels["workload_type"] == "deployment";
+        let pod = pods.iter().find(is_deployment).expect("a Deployment");
+        let names: BTreeSet<&str> = pods.iter().map(|pod| &*pod.labels["namespace"]).collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        let namespaces = format!("--namespaces={}", names.join(","));
+        let program = Running::start(&cluster, &["--statsd.enrich=workload", &config, &namespaces]);
+        let count = || program.series("/metrics", "a").first().map_or(0.0, |(_, value)| *value);
+        let mut sent = 0.0;
+        let mut send = || {
+            program.udp(pod.address, "a:1|c");
+            sent += 1.0;
+            sent
+        };
+        let wanted = send();
+        until("the first line", || (count() == wanted).then_some(()));
+        for kind in refused {
+            cluster.double.refuse(&format!("{}/{kind}", pod.labels["namespace"]), Some(403));
+        }
+        replace(&file, "metric_denylist: {\"^kube_pod_status_phase$\": {}}\n");
+        until("the new configuration", || {
+            send();
+            let workloads = program.series("/metrics", "kstatd_workload_pods");
+            let phases = program.series("/metrics", "kube_pod_status_phase");
+            (!workloads.is_empty() && phases.is_empty()).then_some(())
+        });
+        let wanted = send();
+        until("every line in one series", || (count() == wanted).then_some(()));
+        assert_eq!(program.series("/metrics", "a").len(), 1, "{refused:?}");
+        assert_eq!(program.own("kstatd_statsd_enriched_lines_total", "address"), wanted);
+    }
+}
+
+/// Rules of a new mapping apply to lines of known senders, relays get lines as received, and each format of a scrape has the
+/// same labels, compressed or not.
+#[test]
+fn mappings_relays_and_formats_apply_to_lines_of_pods() {
     let cluster = cluster();
     let directory = tempfile::tempdir().expect("directory");
-    let file = directory.path().join("options.yml");
-    replace(&file, "metric_denylist: {\"^kstatd_workload_pods$\": {}}\n");
-    let config = format!("--config={}", file.display());
-    let program = Running::start(&cluster, &["--statsd.enrich=workload", &config]);
+    let mapping = directory.path().join("mapping.yml");
+    replace(&mapping, "mappings:\n- {match: m.*, name: first, labels: {step: $1}}\n");
+    let relay = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    relay.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    let program = Running::start(
+        &cluster,
+        &[
+            "--statsd.enrich=workload",
+            "--enable-gzip-encoding",
+            &format!("--statsd.mapping-config={}", mapping.display()),
+            &format!("--statsd.relay.address={}", relay.local_addr().expect("an address")),
+        ],
+    );
     let pod = program.pods().remove(0);
-    let count = || program.series("/metrics", "a").first().map_or(0.0, |(_, value)| *value);
-    let mut sent = 0.0;
-    let mut send = || {
-        program.udp(pod.address, "a:1|c");
-        sent += 1.0;
-        sent
-    };
-    let wanted = send();
-    until("the first line", || (count() == wanted).then_some(()));
-    replace(&file, "metric_denylist: {\"^kube_pod_status_phase$\": {}}\n");
-    until("the new configuration", || {
-        send();
-        let workloads = program.series("/metrics", "kstatd_workload_pods");
-        let phases = program.series("/metrics", "kube_pod_status_phase");
-        (!workloads.is_empty() && phases.is_empty()).then_some(())
+    let line = "m.x:1|c|#namespace:mine,step:2";
+    program.udp(pod.address, line);
+    let mut relayed = [0; 512];
+    let length = relay.recv(&mut relayed).expect("a relayed line");
+    assert_eq!(String::from_utf8_lossy(&relayed[..length]).trim_end(), line);
+    let mut want: Labels =
+        WORKLOAD.iter().map(|name| ((*name).to_owned(), pod.labels[*name].clone())).collect();
+    want.insert("exported_namespace".to_owned(), "mine".to_owned());
+    let of_first = want.clone().into_iter().chain([("step".to_owned(), "x".to_owned())]).collect();
+    let first = until("the first rule", || program.series("/metrics", "first").pop());
+    assert_eq!(first, (of_first, 1.0));
+    replace(&mapping, "mappings:\n- {match: m.*, name: second, labels: {workload: $1}}\n");
+    program.program.signal("HUP");
+    let second = until("the second rule", || {
+        program.udp(pod.address, line);
+        program.series("/metrics", "second").pop()
     });
-    let wanted = send();
-    until("every line in one series", || (count() == wanted).then_some(()));
-    assert_eq!(program.series("/metrics", "a").len(), 1);
-    assert_eq!(program.own("kstatd_statsd_enriched_lines_total", "address"), wanted);
+    want.insert("exported_workload".to_owned(), "x".to_owned());
+    want.insert("step".to_owned(), "2".to_owned());
+    assert_eq!(second.0, want);
+    let protobuf = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
+                    encoding=delimited";
+    for accept in ["text/plain", "application/openmetrics-text", protobuf] {
+        let scrape = |more: &[(&str, &str)]| {
+            let headers = [&[("Accept", accept)], more].concat();
+            request(program.main, "GET", "/metrics/statsd", &headers).expect("a response")
+        };
+        let (plain, packed) = (scrape(&[]), scrape(&[("Accept-Encoding", "gzip")]));
+        assert_eq!(packed.header("content-encoding"), Some("gzip"), "{accept}");
+        let mut unpacked = Vec::new();
+        flate2::read::MultiGzDecoder::new(&packed.body[..])
+            .read_to_end(&mut unpacked)
+            .expect("gzip");
+        for body in [plain.body, unpacked] {
+            let labels: Vec<Labels> = if accept == protobuf {
+                let samples = support::exposition::any_protobuf_samples(&body);
+                let second = samples.keys().filter(|series| series.starts_with("second"));
+                second.map(|series| labels_of(series)).collect()
+            } else {
+                let text = String::from_utf8(body).expect("text");
+                let lines = text.lines().filter(|line| line.starts_with("second"));
+                let lines = lines.filter(|line| !line.contains("_created{"));
+                lines.map(|line| labels_of(line.rsplit_once(' ').expect("a value").0)).collect()
+            };
+            assert_eq!(labels, [want.clone()], "{accept}");
+        }
+    }
+}
+
+/// Each shard of objects knows the senders of all pods, so a line counts the same wherever it arrives.
+#[test]
+fn each_shard_knows_all_senders() {
+    let cluster = cluster();
+    let pods = Running::start(&cluster, &[]).pods();
+    for shard in ["--shard=0", "--shard=1"] {
+        let program =
+            Running::start(&cluster, &["--statsd.enrich=workload", shard, "--total-shards=2"]);
+        assert!((1..pods.len()).contains(&program.pods().len()), "{shard} has a part of the pods");
+        pods.iter().for_each(|pod| program.udp(pod.address, "a:1|c"));
+        until("all lines", || {
+            let known = program.own("kstatd_statsd_enriched_lines_total", "address");
+            (known == pods.len() as f64).then_some(())
+        });
+        assert_eq!(values(program.series("/metrics", "a"), &WORKLOAD), count(&pods, &WORKLOAD));
+    }
+}
+
+/// While the API server cannot be reached, known senders stay known, for a bounded number of requests. A process that starts
+/// meanwhile keeps lines without labels, and knows the senders when it has listed.
+#[test]
+fn senders_stay_known_without_the_api_server() {
+    let cluster = cluster();
+    let gate = Gate::new(cluster.double.address(), Passage::Open);
+    let server = format!("--apiserver=http://{}", gate.address());
+    let flags = ["--statsd.enrich=workload", "--resources=pods"];
+    let start = || Running::unready_at(&server, &flags);
+    let program = start();
+    program.wait_until_ready();
+    let pod = program.pods().remove(0);
+    let requests = |program: &Running| {
+        let all = get(program.telemetry, "/metrics").text();
+        series(&all, "kube_state_metrics_list_total")
+            .into_iter()
+            .chain(series(&all, "kube_state_metrics_watch_total"))
+            .map(|(_, value)| value)
+            .sum::<f64>()
+    };
+    gate.set(Passage::Cut);
+    let asked = requests(&program);
+    assert!(asked > 0.0);
+    let restarted = start();
+    for _ in 0..20 {
+        program.udp(pod.address, "b:1|c");
+        restarted.udp(pod.address, "b:1|c");
+    }
+    let want = BTreeMap::from([(WORKLOAD.map(|name| pod.labels[name].clone()).to_vec(), 20.0)]);
+    until("lines with labels", || {
+        let have = values(program.series("/metrics/statsd", "b"), &WORKLOAD);
+        (have == want).then_some(())
+    });
+    let unknown =
+        |program: &Running| program.own("kstatd_statsd_unknown_sender_lines_total", "not_synced");
+    until("lines without labels", || (unknown(&restarted) == 20.0).then_some(()));
+    assert_eq!(restarted.series("/metrics/statsd", "b"), [(Labels::new(), 20.0)]);
+    assert!(requests(&program) < asked + 100.0, "{} {asked}", requests(&program));
+    gate.set(Passage::Open);
+    until("a known sender again", || {
+        restarted.udp(pod.address, "c:1|c");
+        let of_pod = restarted.series("/metrics/statsd", "c").into_iter();
+        of_pod.map(|(labels, _)| labels).find(|labels| !labels.is_empty())
+    });
+    assert_eq!(program.series("/metrics/statsd", "b").len(), 1);
 }
 
 /// A process of a node watches only the pods of the node, without families, and finds the same workloads.
