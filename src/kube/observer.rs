@@ -41,7 +41,7 @@ pub trait ObjectObserver: Send + Sync {
     /// Called for a new or changed object after it was rendered.
     fn put(&self, object: &ObservedObject<'_>, fresh: bool);
 
-    /// Called when an object is deleted, or cannot be rendered any more.
+    /// Called when an object is deleted.
     fn delete(&self, uid: &[u8], fresh: bool);
 
     /// Called before the first list with the series of the objects.
@@ -49,6 +49,11 @@ pub trait ObjectObserver: Send + Sync {
 
     /// Called for an object that is rendered: writes labels that follow its identity labels on each of its series.
     fn identify(&self, _object: &ObservedObject<'_>, _identity: &mut Vec<u8>) {}
+
+    /// Called when an object cannot be rendered any more, so that it has no series. It still exists.
+    fn malformed(&self, uid: &[u8], fresh: bool) {
+        self.delete(uid, fresh);
+    }
 
     /// Called when a pod loses its series because it has completed. It still exists.
     fn hide(&self, _uid: &[u8]) {}

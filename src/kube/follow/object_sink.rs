@@ -358,18 +358,19 @@ impl ObjectSink {
         self.update(|sink, observers| match decode::<IdentifiedObject<'_>>(object) {
             Ok(view) => {
                 (*view.metadata.resource_version).clone_into(&mut sink.version);
-                sink.delete(view.metadata.uid.as_bytes(), observers);
+                let uid = view.metadata.uid.as_bytes();
+                sink.delete(uid);
+                let is_fresh = sink.collected.is_some();
+                observers.iter().for_each(|observer| observer.delete(uid, is_fresh));
             }
             Err(error) => sink.malformed(object, &error.to_string(), observers),
         });
     }
 
-    fn delete(&mut self, uid: &[u8], observers: &[Arc<dyn ObjectObserver>]) {
+    fn delete(&mut self, uid: &[u8]) {
         self.with_allowance(|allowance, current, _| allowance.remove(uid, current));
         self.completed.iter_mut().for_each(|completed| completed.forget(uid));
         self.remove_from_state(uid);
-        let is_fresh = self.collected.is_some();
-        observers.iter().for_each(|observer| observer.delete(uid, is_fresh));
     }
 
     /// Removes an object from the state being collected, or else from the store.
@@ -431,7 +432,10 @@ impl ObjectSink {
             (*view.metadata.resource_version).clone_into(&mut self.version);
         }
         if !view.metadata.uid.is_empty() {
-            self.delete(view.metadata.uid.as_bytes(), observers);
+            let uid = view.metadata.uid.as_bytes();
+            self.delete(uid);
+            let is_fresh = self.collected.is_some();
+            observers.iter().for_each(|observer| observer.malformed(uid, is_fresh));
         }
     }
 }

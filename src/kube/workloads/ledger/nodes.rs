@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use hashbrown::HashMap;
+
 use super::counters::{Counters, Owner};
 use super::families::TRANSITIONS;
 use super::view::{Condition, Node};
@@ -16,6 +18,10 @@ pub(super) struct NodeRecord {
     hash: u64,
     conditions: BTreeMap<Box<str>, ConditionRecord>,
 }
+
+/// The nodes that have the counters of a name, by the hashes of their UIDs. A list in progress may show the successor of a
+/// node that is not known to be gone.
+pub(super) type NodeNames = HashMap<Owner, u64>;
 
 #[derive(Debug)]
 struct ConditionRecord {
@@ -42,11 +48,18 @@ impl NodeRecord {
         &mut self,
         node: &Node<'_>,
         is_listed: bool,
-        counters: &mut Counters,
+        (counters, names): (&mut Counters, &mut NodeNames),
         shard: Shard,
     ) {
         self.hash = fnv1a64(node.metadata.uid.as_bytes());
-        let owner = self.owner.get_or_insert_with(|| counters.owner(&[&node.metadata.name]));
+        if self.owner.is_none() {
+            let owner = counters.owner(&[&node.metadata.name]);
+            names.insert(owner.clone(), self.hash);
+            counters.remove(&owner);
+            self.owner = Some(owner);
+        }
+        let has_counters = |owner: &&Owner| names.get(*owner) == Some(&self.hash);
+        let Some(owner) = self.owner.as_ref().filter(has_counters) else { return };
         let mut is_changed = false;
         for condition in &node.status.conditions {
             let (kind, shown) = (&*condition.kind, status(condition));
@@ -73,6 +86,15 @@ impl NodeRecord {
         }
         if is_changed {
             self.show(counters, shard);
+        }
+    }
+
+    /// Removes the counters, unless another node of this name has them.
+    pub(super) fn leave(&mut self, counters: &mut Counters, names: &mut NodeNames) {
+        let Self { owner, hash, .. } = std::mem::take(self);
+        if let Some(owner) = owner.filter(|owner| names.get(owner) == Some(&hash)) {
+            counters.remove(&owner);
+            names.remove(&owner);
         }
     }
 

@@ -52,6 +52,17 @@ struct Record<T> {
     value: T,
 }
 
+impl<T> Record<T> {
+    /// Notes that a list/watch has the object in a list.
+    fn belong(&mut self, scope: (ScopeId, u32), is_served: bool) {
+        if is_served || self.scope.0 == scope.0 {
+            self.scope = scope.max(self.scope);
+        } else {
+            self.next_scope = Some(scope);
+        }
+    }
+}
+
 #[derive(Default)]
 struct Scope {
     /// The number of lists that have begun.
@@ -178,12 +189,16 @@ impl<T: Default> Objects<T> {
             value: T::default(),
         });
         record.identity = identity;
-        if is_served || record.scope.0 == id {
-            record.scope = (id, list).max(record.scope);
-        } else {
-            record.next_scope = Some((id, list));
-        }
+        record.belong((id, list), is_served);
         Seen { sighting, record: &mut record.value, displaced }
+    }
+
+    /// Notes that a list/watch has an object, whatever its state is.
+    pub(super) fn keep(&mut self, id: ScopeId, uid: &[u8]) {
+        let scope = self.scopes.entry(id).or_default();
+        if let Some(record) = self.records.get_mut(&self.keys.key(uid)) {
+            record.belong((id, scope.list), scope.is_served);
+        }
     }
 
     /// Returns the record of an object, if it is not gone.

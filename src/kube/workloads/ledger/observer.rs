@@ -181,6 +181,10 @@ impl ObjectObserver for LedgerObserver {
         self.ledger.update(|ledger, now| ledger.delete(self.kind, uid, now));
     }
 
+    fn malformed(&self, uid: &[u8], _: bool) {
+        self.ledger.lock().keep(self.kind, self.scope, uid);
+    }
+
     fn purge(&self) {
         self.close();
     }

@@ -10,7 +10,7 @@ use super::counters::{Counters, LedgerOptions};
 use super::families::{EVENTS, NODES, PODS, RESOURCES, WORKLOADS};
 use super::jobs::JobRecord;
 use super::kube_events::{Event, KubeEvents, RECORD_RETENTION};
-use super::nodes::NodeRecord;
+use super::nodes::{NodeNames, NodeRecord};
 use super::objects::{Objects, ScopeId, Seen, Sighting};
 use super::pods::PodRecord;
 use super::totals::Totals;
@@ -41,6 +41,7 @@ pub(super) struct Ledger {
     events: KubeEvents,
     of_pods: Counters,
     of_nodes: Counters,
+    node_names: NodeNames,
     totals: Totals,
     /// The names of containers.
     names: HashSet<Arc<str>>,
@@ -61,6 +62,7 @@ impl Ledger {
             events: KubeEvents::default(),
             of_pods: counters(&PODS),
             of_nodes: counters(&NODES),
+            node_names: NodeNames::default(),
             totals: Totals::new(counters(&WORKLOADS), counters(&EVENTS)),
             names: HashSet::new(),
             options: options.clone(),
@@ -115,7 +117,7 @@ impl Ledger {
         complete: bool,
         now: Instant,
     ) {
-        let Self { pods, jobs, nodes, events, of_pods, of_nodes, totals, .. } = self;
+        let Self { pods, jobs, nodes, events, of_pods, of_nodes, node_names, totals, .. } = self;
         match kind {
             LedgerKind::Pod => pods.end_list(scope, complete, now, |pod| {
                 pod.end(true);
@@ -127,7 +129,7 @@ impl Ledger {
                 job.leave(totals, now);
             }),
             LedgerKind::Node => {
-                nodes.end_list(scope, complete, now, |node| remove_node(node, of_nodes));
+                nodes.end_list(scope, complete, now, |node| node.leave(of_nodes, node_names));
             }
             LedgerKind::Event => events.records.end_list(scope, complete, now, |_| {}),
         }
@@ -145,11 +147,11 @@ impl Ledger {
 
     /// Forgets the objects of a list/watch, which may still exist.
     pub(super) fn forget(&mut self, kind: LedgerKind, scope: ScopeId, now: Instant) {
-        let Self { pods, jobs, nodes, events, of_pods, of_nodes, totals, .. } = self;
+        let Self { pods, jobs, nodes, events, of_pods, of_nodes, node_names, totals, .. } = self;
         match kind {
             LedgerKind::Pod => pods.forget(scope, now, |pod| pod.leave(totals, of_pods, now)),
             LedgerKind::Job => jobs.forget(scope, now, |job| job.leave(totals, now)),
-            LedgerKind::Node => nodes.forget(scope, now, |node| remove_node(node, of_nodes)),
+            LedgerKind::Node => nodes.forget(scope, now, |node| node.leave(of_nodes, node_names)),
             LedgerKind::Event => events.records.forget(scope, now, |_| {}),
         }
     }
@@ -221,17 +223,27 @@ impl Ledger {
 
     /// Takes a new or changed node, which is part of a list if `is_listed`.
     pub(super) fn put_node(&mut self, scope: ScopeId, node: &Node<'_>, is_listed: bool) {
-        let Self { nodes, of_nodes, totals, .. } = self;
+        let Self { nodes, of_nodes, node_names, totals, .. } = self;
         let Seen { record, displaced, .. } = nodes.put(scope, &node.metadata);
         if let Some(mut displaced) = displaced {
-            remove_node(&mut displaced, of_nodes);
+            displaced.leave(of_nodes, node_names);
         }
-        record.observe(node, is_listed, of_nodes, totals.shard);
+        record.observe(node, is_listed, (of_nodes, node_names), totals.shard);
+    }
+
+    /// Notes that an object still exists, whatever its state is.
+    pub(super) fn keep(&mut self, kind: LedgerKind, scope: ScopeId, uid: &[u8]) {
+        match kind {
+            LedgerKind::Pod => self.pods.keep(scope, uid),
+            LedgerKind::Job => self.jobs.keep(scope, uid),
+            LedgerKind::Node => self.nodes.keep(scope, uid),
+            LedgerKind::Event => self.events.records.keep(scope, uid),
+        }
     }
 
     /// Removes a deleted object.
     pub(super) fn delete(&mut self, kind: LedgerKind, uid: &[u8], now: Instant) {
-        let Self { pods, jobs, nodes, events, of_pods, of_nodes, totals, .. } = self;
+        let Self { pods, jobs, nodes, events, of_pods, of_nodes, node_names, totals, .. } = self;
         match kind {
             LedgerKind::Pod => {
                 if let Some(pod) = pods.remove(uid, now) {
@@ -248,7 +260,7 @@ impl Ledger {
             }
             LedgerKind::Node => {
                 if let Some(node) = nodes.remove(uid, now) {
-                    remove_node(node, of_nodes);
+                    node.leave(of_nodes, node_names);
                 }
             }
             LedgerKind::Event => {
@@ -303,11 +315,5 @@ impl Ledger {
         self.nodes.expire(now, retention);
         self.events.records.expire(now, RECORD_RETENTION.min(retention));
         self.names.retain(|name| Arc::strong_count(name) > 1);
-    }
-}
-
-fn remove_node(node: &mut NodeRecord, counters: &mut Counters) {
-    if let Some(owner) = std::mem::take(node).owner {
-        counters.remove(&owner);
     }
 }

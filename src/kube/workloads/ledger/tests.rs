@@ -411,6 +411,52 @@ fn transitions_of_nodes() {
     assert!(!world.series().keys().any(|name| name.contains("node")));
 }
 
+/// A list that finds another node of the same name shows its counters, also before it tells that the former one is gone.
+#[test]
+fn a_node_may_replace_one_of_the_same_name() {
+    let mut world = World::new();
+    let node = |uid: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"a","uid":"{uid}"}},"status":{{"conditions":[{{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:10Z"}}]}}}}"#
+        )
+    };
+    let put = |world: &mut World, uid: &str, is_listed: bool| {
+        world.ledger.put_node(9, &decoded(&node(uid)), is_listed);
+    };
+    let count = |world: &World| {
+        let series = world.series();
+        series.keys().filter(|name| name.starts_with("kstatd_kube_node_")).count()
+    };
+    world.ledger.show(LedgerKind::Node, 9);
+    world.ledger.begin_list(LedgerKind::Node, 9);
+    put(&mut world, "one", true);
+    world.ledger.end_list(LedgerKind::Node, 9, true, world.now);
+    assert_eq!(count(&world), 3);
+    world.ledger.begin_list(LedgerKind::Node, 9);
+    put(&mut world, "two", true);
+    world.ledger.end_list(LedgerKind::Node, 9, true, world.now);
+    assert_eq!(count(&world), 3);
+    // Both are known, and the second one goes first.
+    put(&mut world, "three", false);
+    world.ledger.delete(LedgerKind::Node, b"three", world.now);
+    put(&mut world, "two", false);
+    world.ledger.delete(LedgerKind::Node, b"two", world.now);
+    assert_eq!(count(&world), 0);
+}
+
+/// A pod that cannot be decoded still exists.
+#[test]
+fn malformed_pods_have_not_ended() {
+    let mut world = World::new();
+    world.see("p", &pod("p", 0, &running(1, "Error")));
+    world.ledger.begin_list(LedgerKind::Pod, 1);
+    world.ledger.keep(LedgerKind::Pod, 1, b"p");
+    world.ledger.end_list(LedgerKind::Pod, 1, true, world.now);
+    assert_eq!(world.ends(), vec![]);
+    world.list(1, &[]);
+    assert_eq!(world.ends().len(), 1);
+}
+
 #[test]
 fn ends_of_jobs() {
     let mut world = World::new();
