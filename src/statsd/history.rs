@@ -796,7 +796,12 @@ impl History {
                         known.find(|(at, known)| known.value == *value && (*at == 0 || ended));
                     Some((key.clone(), known?.1))
                 };
-                let changed = shown.iter().filter(|(key, _)| is_target(key)).find_map(new);
+                let fits = shown.iter().filter(|(key, _)| is_target(key)).filter_map(new);
+                // A series that is about to end may have the value of a new one.
+                let is_same = |(key, known): &(Key, Known)| {
+                    before.get(key).is_some_and(|before| before.value == known.value)
+                };
+                let changed = fits.min_by_key(is_same);
                 Some(changed.ok_or_else(|| format!("{burst:?} had no effect"))?)
             }
         };
