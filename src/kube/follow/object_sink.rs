@@ -368,9 +368,8 @@ impl ObjectSink {
     }
 
     fn delete(&mut self, uid: &[u8]) {
-        self.with_allowance(|allowance, current, _| allowance.remove(uid, current));
         self.completed.iter_mut().for_each(|completed| completed.forget(uid));
-        self.remove_from_state(uid);
+        self.remove_series(uid);
     }
 
     /// Removes an object from the state being collected, or else from the store.

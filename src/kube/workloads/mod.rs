@@ -78,16 +78,8 @@ impl Workloads {
         ledger.set_shard(shard);
         let schema = schema(options);
         let state = State::new(options, &schema, metrics, ledger, senders, shard);
-        let hub = Hub {
-            catalog: catalog.clone(),
-            options: options.clone(),
-            schema,
-            state: Arc::new(Mutex::new(state)),
-            registered: Once::new(),
-            names_pods: names_pods(options, senders),
-            senders: senders.cloned(),
-            contributions: Mutex::default(),
-        };
+        let state = Arc::new(Mutex::new(state));
+        let hub = Hub::new(catalog, options, schema, state, senders.cloned());
         Self::observing(Arc::new(hub), ledger)
     }
 
@@ -98,16 +90,7 @@ impl Workloads {
         self.ledger.configure(&options.ledger, metrics);
         self.set_shard(shard);
         let Hub { catalog, state, senders, .. } = &*self.hub;
-        let hub = Hub {
-            catalog: catalog.clone(),
-            options: options.clone(),
-            schema: schema(options),
-            state: Arc::clone(state),
-            registered: Once::new(),
-            names_pods: names_pods(options, senders.as_ref()),
-            senders: senders.clone(),
-            contributions: Mutex::default(),
-        };
+        let hub = Hub::new(catalog, options, schema(options), Arc::clone(state), senders.clone());
         Self::observing(Arc::new(hub), &self.ledger)
     }
 
@@ -210,11 +193,6 @@ fn schema(options: &WorkloadOptions) -> Arc<Schema> {
     Arc::new(Schema { resource: RESOURCE.to_owned(), families })
 }
 
-/// Returns whether pods have rows of their own.
-fn names_pods(options: &WorkloadOptions, senders: Option<&Arc<PodIndex>>) -> bool {
-    senders.is_some() || options.families.iter().any(|family| family.subject == Subject::Pod)
-}
-
 /// Returns the resource of Kubernetes Events. That of the core group exists in every cluster, and shows the events of
 /// `events.k8s.io` with their counts and series, too.
 fn kube_events() -> WatchedResource {
@@ -238,6 +216,26 @@ impl WorkloadLookup for Hub {
 }
 
 impl Hub {
+    fn new(
+        catalog: &Catalog,
+        options: &WorkloadOptions,
+        schema: Arc<Schema>,
+        state: Arc<Mutex<State>>,
+        senders: Option<Arc<PodIndex>>,
+    ) -> Self {
+        let mut families = options.families.iter();
+        Self {
+            catalog: catalog.clone(),
+            names_pods: senders.is_some() || families.any(|family| family.subject == Subject::Pod),
+            options: options.clone(),
+            schema,
+            state,
+            registered: Once::new(),
+            senders,
+            contributions: Mutex::default(),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
