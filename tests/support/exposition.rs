@@ -7,6 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost::Message;
 use serde_json::Value;
 
+#[path = "metrics_messages.rs"]
+mod metrics_messages;
+use metrics_messages::{Metric, MetricFamily, SpanMessage};
+
 fn is_metric_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || b"_:".contains(&first))
@@ -321,118 +325,6 @@ pub fn check_open_metrics(text: &str) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-#[derive(Message)]
-struct MetricFamily {
-    #[prost(string, optional, tag = "1")]
-    name: Option<String>,
-    #[prost(string, optional, tag = "2")]
-    help: Option<String>,
-    #[prost(int32, optional, tag = "3")]
-    kind: Option<i32>,
-    #[prost(message, repeated, tag = "4")]
-    metrics: Vec<Metric>,
-}
-
-#[derive(Message)]
-struct Metric {
-    #[prost(message, repeated, tag = "1")]
-    labels: Vec<LabelPair>,
-    #[prost(message, optional, tag = "2")]
-    gauge: Option<Single>,
-    #[prost(message, optional, tag = "3")]
-    counter: Option<Single>,
-    #[prost(message, optional, tag = "4")]
-    summary: Option<SummaryMessage>,
-    #[prost(message, optional, tag = "7")]
-    histogram: Option<HistogramMessage>,
-}
-
-#[derive(Message)]
-struct LabelPair {
-    #[prost(string, optional, tag = "1")]
-    name: Option<String>,
-    #[prost(string, optional, tag = "2")]
-    value: Option<String>,
-}
-
-#[derive(Message)]
-struct Single {
-    #[prost(double, optional, tag = "1")]
-    value: Option<f64>,
-    #[prost(message, optional, tag = "3")]
-    created: Option<Timestamp>,
-}
-
-#[derive(Message)]
-struct Timestamp {
-    #[prost(int64, tag = "1")]
-    seconds: i64,
-    #[prost(int32, tag = "2")]
-    nanos: i32,
-}
-
-#[derive(Message)]
-struct SummaryMessage {
-    #[prost(uint64, optional, tag = "1")]
-    count: Option<u64>,
-    #[prost(double, optional, tag = "2")]
-    sum: Option<f64>,
-    #[prost(message, repeated, tag = "3")]
-    quantiles: Vec<QuantileMessage>,
-    #[prost(message, optional, tag = "4")]
-    created: Option<Timestamp>,
-}
-
-#[derive(Message)]
-struct QuantileMessage {
-    #[prost(double, optional, tag = "1")]
-    quantile: Option<f64>,
-    #[prost(double, optional, tag = "2")]
-    value: Option<f64>,
-}
-
-#[derive(Message)]
-struct HistogramMessage {
-    #[prost(uint64, optional, tag = "1")]
-    count: Option<u64>,
-    #[prost(double, optional, tag = "2")]
-    sum: Option<f64>,
-    #[prost(message, repeated, tag = "3")]
-    buckets: Vec<BucketMessage>,
-    #[prost(sint32, optional, tag = "5")]
-    schema: Option<i32>,
-    #[prost(double, optional, tag = "6")]
-    zero_threshold: Option<f64>,
-    #[prost(uint64, optional, tag = "7")]
-    zero_count: Option<u64>,
-    #[prost(message, repeated, tag = "9")]
-    negative_spans: Vec<SpanMessage>,
-    #[prost(sint64, repeated, packed = "false", tag = "10")]
-    negative_deltas: Vec<i64>,
-    #[prost(message, repeated, tag = "12")]
-    positive_spans: Vec<SpanMessage>,
-    #[prost(sint64, repeated, packed = "false", tag = "13")]
-    positive_deltas: Vec<i64>,
-    #[prost(message, optional, tag = "15")]
-    created: Option<Timestamp>,
-}
-
-#[derive(Message)]
-struct BucketMessage {
-    #[prost(uint64, optional, tag = "1")]
-    cumulative: Option<u64>,
-    #[prost(double, optional, tag = "2")]
-    bound: Option<f64>,
-}
-
-#[derive(Message)]
-struct SpanMessage {
-    #[prost(sint32, optional, tag = "1")]
-    offset: Option<i32>,
-    #[prost(uint32, optional, tag = "2")]
-    length: Option<u32>,
 }
 
 /// A histogram in the form of the recording. Numbers are texts, so that NaN equals NaN.
