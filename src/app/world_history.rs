@@ -83,8 +83,6 @@ struct Both {
     /// The last reload of the options.
     reloaded: Option<Instant>,
     transport: &'static str,
-    /// The options are reloaded between faults. During one the new list may be older than the state that it replaces.
-    reloads: bool,
 }
 
 impl Both {
@@ -95,8 +93,6 @@ impl Both {
         let pods = Rc::new(Pods::new(&index));
         let scenario = Scenario::random(seed, length);
         let transport = if scenario.http2 { "HTTP/2" } else { "HTTP/1.1" };
-        // With a list/watch for each namespace, one that cannot be listed after a reload has no totals for a while.
-        let reloads = !scenario.each_namespace;
         let kubernetes = World::with_senders(scenario, Some(index));
         let statsd = History::with_senders(seed, Some(Rc::clone(&pods) as _));
         let sources: Vec<Arc<dyn Source>> =
@@ -109,7 +105,7 @@ impl Both {
         };
         let rng = Rng::with_seed(seed ^ 0x5851_f42d_4c95_7f2d);
         let (pairs, scrapes, reloaded) = (Pairs::new(), 0, None);
-        Self { rng, kubernetes, statsd, pods, scrape, pairs, scrapes, reloaded, transport, reloads }
+        Self { rng, kubernetes, statsd, pods, scrape, pairs, scrapes, reloaded, transport }
     }
 
     /// Notes the pods after a step.
@@ -132,7 +128,8 @@ impl Both {
         let about = format!("{lines} lines, {features:?}");
         self.kubernetes.server.note(Topic::Line, about);
         match self.rng.u32(0..40) {
-            0 if self.reloads && self.kubernetes.active_faults().next().is_none() => {
+            // During a fault the new list may be older than the state that it replaces.
+            0 if self.kubernetes.active_faults().next().is_none() => {
                 self.kubernetes.reload();
                 self.reloaded = Some(Instant::now());
                 Ok(())

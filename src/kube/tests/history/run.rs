@@ -25,6 +25,7 @@ use super::setup::{
 use super::totals::{namespace_totals, without_totals};
 use crate::cache::Catalog;
 use crate::exposition::{Format, ScrapeQuery, Source};
+use crate::kube::shard::Shard;
 use crate::kube::workloads::Workloads;
 use crate::kube::{Client, Pipeline, PipelineConfig};
 use crate::pods::PodIndex;
@@ -112,7 +113,6 @@ pub struct World {
     config: PipelineConfig,
     metrics: KubeMetrics,
     client: Arc<Client>,
-    senders: Option<Arc<PodIndex>>,
     pub start: Instant,
     queue: Queue,
     checker: Checker,
@@ -182,7 +182,6 @@ impl World {
             config: plain,
             metrics,
             client,
-            senders,
             start,
             queue,
             checker: Checker::default(),
@@ -236,11 +235,11 @@ impl World {
     /// Observes the pods anew, as a reload of the options does: they are listed again and exchanged.
     #[cfg(test)]
     pub fn reload(&mut self) {
-        let workloads = namespace_totals(&self.catalog, &self.metrics, self.senders.as_ref());
+        let options = self.workloads.options();
+        self.workloads = self.workloads.renewed(options, &self.metrics, Shard::ALL);
         let mut config = self.config.clone();
-        workloads.attach(&mut config.resources);
+        self.workloads.attach(&mut config.resources);
         self.pipeline.reconfigure(&self.client, &config);
-        self.workloads = workloads;
         self.request_limit.changed(Instant::now());
     }
 
