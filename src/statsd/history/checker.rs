@@ -1,0 +1,258 @@
+//! Compares scrapes with the model and with each other.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::History;
+use super::features::Feature;
+use super::model::{Key, Kind, Known, Labels};
+use super::senders::SeriesEnd;
+use crate::exposition::budget::BudgetMode;
+use crate::exposition::tests::samples::{self, Samples};
+use crate::exposition::{Format, ScrapeQuery};
+
+/// The time by which a series may end before its time to live is over: two ticks, because both ends are rounded.
+const EARLY: Duration = Duration::from_millis(200);
+/// The time by which it may end later: series end in groups, one each second.
+const LATE: Duration = Duration::from_millis(1_200);
+
+impl History {
+    /// Compares a scrape, also in another format, and the copies of lines with the model.
+    pub(super) fn scrape(&mut self) -> Result<(), String> {
+        let (text, samples) = self.compare()?;
+        if self.rng.u32(0..3) == 0 {
+            self.same_in_other_format(&ScrapeQuery::default(), &samples)?;
+        }
+        match &mut self.pods {
+            Some((_, copies)) => copies.check(&self.offline, &text),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares a scrape as text with the model. Returns it with its samples.
+    pub(super) fn compare(&mut self) -> Result<(Vec<u8>, Samples), String> {
+        self.outcome.scrapes += 1;
+        self.expire();
+        let query = ScrapeQuery::default();
+        let text: Vec<u8> = self.offline.frames(Format::Text, &query).flatten().collect();
+        self.trace("text", &text);
+        let samples = samples::of_text(&text)?;
+        let shown = series(&samples)?;
+        if self.mode != BudgetMode::Enforce {
+            self.each_series(&shown)?;
+        }
+        if self.scrapes_each {
+            self.changes(&shown)?;
+            self.model.samples = samples.len();
+        }
+        if !self.ttl {
+            for (family, &sum) in &self.model.sums {
+                let values = samples.iter().filter(|((name, _), _)| name == family);
+                let values = values.map(|(_, value)| value.parse().unwrap_or(f64::NAN));
+                let has: f64 = values.sum();
+                // The model does not know the sums of the observers that have ended.
+                let is_known = !self.model.has_ended || *family != "latency_sum";
+                if is_known && !((has - sum).abs() < 1e-6) {
+                    let text = String::from_utf8_lossy(&text);
+                    return Err(format!("{family} has {has} of {sum}\n{text}"));
+                }
+            }
+            for ((kind, labels), known) in &self.model.series {
+                let value = shown.get(&(*kind, labels.clone()));
+                if *kind == Kind::Gauge && value != Some(&known.value) {
+                    let (text, wanted) = (String::from_utf8_lossy(&text), known.value);
+                    return Err(format!("{labels:?} is {value:?}, not {wanted}\n{text}"));
+                }
+            }
+        }
+        let folds = |(_, labels): &(Kind, Labels)| labels.values().any(|value| value == "other");
+        if shown.keys().any(folds) {
+            self.used(Feature::Folding);
+        }
+        self.count_pairs();
+        Ok((text, samples))
+    }
+
+    /// Returns the end of a series with its sender.
+    fn sender_end(&self, labels: &Labels) -> SeriesEnd {
+        self.pods.as_ref().map_or(SeriesEnd::default(), |(pods, _)| pods.end(labels))
+    }
+
+    /// Returns true if a series may have ended.
+    fn may_end(&self, (_, labels): &Key, known: &Known) -> bool {
+        self.ttl && self.now + EARLY >= known.touched + known.ttl || self.sender_end(labels).may
+    }
+
+    /// Returns true if a series must have ended.
+    fn must_end(&self, (_, labels): &Key, known: &Known) -> bool {
+        self.ttl && self.now > known.touched + known.ttl + LATE || self.sender_end(labels).must
+    }
+
+    /// Compares the samples in another format.
+    fn same_in_other_format(
+        &mut self,
+        query: &ScrapeQuery,
+        expected: &Samples,
+    ) -> Result<(), String> {
+        let (format, body) = if self.rng.bool() {
+            self.used(Feature::OpenMetrics);
+            let body: Vec<u8> = self.offline.frames(Format::OpenMetrics, query).flatten().collect();
+            ("OpenMetrics", body)
+        } else {
+            self.used(Feature::Protobuf);
+            ("protobuf", self.offline.protobuf_frames(query).flatten().collect())
+        };
+        self.trace(format, &body);
+        let is_text = format == "OpenMetrics";
+        let other = if is_text { samples::of_text(&body) } else { samples::of_messages(&body) };
+        let other = other.map_err(|why| format!("{format}: {why}"))?;
+        let differs = |(key, value): &(&samples::Key, &String)| other.get(key) != Some(value);
+        match expected.iter().find(differs) {
+            Some((key, value)) => {
+                Err(format!("{key:?} is {value}, in {format} {:?}", other.get(key)))
+            }
+            None if other.len() > expected.len() => Err(format!("more samples in {format}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Without folding, each series is exposed with its value until its time is over.
+    fn each_series(&mut self, shown: &BTreeMap<Key, f64>) -> Result<(), String> {
+        let now = self.now;
+        let mut ended = false;
+        for (key, known) in &self.model.series {
+            let ends = known.touched + known.ttl;
+            let value = shown.get(key);
+            ended |= value.is_none() && self.ttl;
+            match value {
+                None if self.may_end(key, known) => {}
+                None => {
+                    return Err(format!(
+                        "{key:?} is missing, it lives until {ends:?}, now {now:?}"
+                    ));
+                }
+                Some(_) if self.must_end(key, known) => {
+                    return Err(format!("{key:?} should have ended at {ends:?}, now {now:?}"));
+                }
+                Some(value) if *value == known.value => {}
+                Some(value) => return Err(format!("{key:?} is {value}, not {}", known.value)),
+            }
+        }
+        if let Some(key) = shown.keys().find(|key| !self.model.series.contains_key(key)) {
+            return Err(format!("{key:?} was never sent"));
+        }
+        if ended {
+            self.used(Feature::Expiry);
+        }
+        // A series that left may come back as a new one.
+        let gone = self.model.series.extract_if(.., |key, _| !shown.contains_key(key));
+        self.gone.extend(gone.map(|(key, _)| key));
+        Ok(())
+    }
+
+    /// Compares a scrape with the one before: the lines in between changed one series, and no other one, and each series is
+    /// there until its time is over.
+    fn changes(&mut self, shown: &BTreeMap<Key, f64>) -> Result<(), String> {
+        let now = self.now;
+        let before = &self.model.shown;
+        let changed = match &self.model.burst {
+            None => None,
+            Some(burst) => {
+                let folds = self.mode == BudgetMode::Enforce
+                    && burst.kind != Kind::Gauge
+                    && !self.has_room(burst.kind);
+                let overflow = ("otel_metric_overflow".to_owned(), "true".to_owned());
+                let overflow = Labels::from([overflow]);
+                let is_target = |(kind, labels): &Key| {
+                    let is_own = labels.len() == burst.labels.len()
+                        && labels.iter().zip(&burst.labels).all(|(pair, own)| {
+                            pair == own || folds && pair.0 == own.0 && pair.1 == "other"
+                        });
+                    *kind == burst.kind && (is_own || folds && *labels == overflow)
+                };
+                let new = |(key, value): (&Key, &f64)| {
+                    let known = before.get(key);
+                    // It may have ended and begun again.
+                    let known = [known, None].map(|known| Known::after(known, burst));
+                    let ended = before.get(key).is_none_or(|known| self.may_end(key, known));
+                    let mut known = known.into_iter().enumerate();
+                    let known =
+                        known.find(|(at, known)| known.value == *value && (*at == 0 || ended));
+                    Some((key.clone(), known?.1))
+                };
+                let fits = shown.iter().filter(|(key, _)| is_target(key)).filter_map(new);
+                // A series that is about to end may have the value of a new one.
+                let is_same = |(key, known): &(Key, Known)| {
+                    before.get(key).is_some_and(|before| before.value == known.value)
+                };
+                let changed = fits.min_by_key(is_same);
+                Some(changed.ok_or_else(|| format!("{burst:?} had no effect"))?)
+            }
+        };
+        let mut next = BTreeMap::new();
+        for (key, &value) in shown {
+            let known = match (&changed, before.get(key)) {
+                (Some((changed, known)), _) if changed == key => known.clone(),
+                (_, Some(known)) if known.value == value && !self.must_end(key, known) => {
+                    known.clone()
+                }
+                (_, known) => {
+                    return Err(format!("{key:?} is {value}, was {known:?}, now {now:?}"));
+                }
+            };
+            next.insert(key.clone(), known);
+        }
+        let gone = before.iter().filter(|(key, _)| !shown.contains_key(key));
+        let gone: BTreeMap<Key, Known> =
+            gone.map(|(key, known)| (key.clone(), known.clone())).collect();
+        if let Some((key, known)) = gone.iter().find(|(key, known)| !self.may_end(key, known)) {
+            return Err(format!("{key:?} is missing, was {known:?}, now {now:?}"));
+        }
+        for (key, known) in gone {
+            if self.sender_end(&key.1).may {
+                self.model.has_ended = true;
+                self.used(Feature::SenderEnd);
+            } else {
+                self.used(Feature::Expiry);
+            }
+            let family = match key.0 {
+                Kind::Counter => Some("requests_total"),
+                Kind::Gauge => None,
+                Kind::Observer => Some("latency_count"),
+            };
+            if let Some(sum) = family.and_then(|family| self.model.sums.get_mut(family)) {
+                *sum -= known.value;
+            }
+            self.model.series.remove(&key);
+            self.gone.insert(key);
+        }
+        (self.model.shown, self.model.burst) = (next, None);
+        Ok(())
+    }
+}
+
+/// Returns the series of the three metrics: the value of a counter or gauge, the count of an observer.
+fn series(samples: &Samples) -> Result<BTreeMap<Key, f64>, String> {
+    let mut series = BTreeMap::new();
+    for ((name, labels), value) in samples {
+        let kind = match name.as_str() {
+            "requests_total" => Kind::Counter,
+            "level" => Kind::Gauge,
+            "latency_count" => Kind::Observer,
+            "latency_bucket" if labels["le"] == "inf" => {
+                let mut labels = labels.clone();
+                labels.remove("le");
+                let count = samples.get(&("latency_count".to_owned(), labels));
+                if count != Some(value) {
+                    return Err(format!("{value} in all buckets, count {count:?}"));
+                }
+                continue;
+            }
+            _ if name.starts_with("latency") => continue,
+            _ => return Err(format!("unknown series: {name}")),
+        };
+        let value = value.parse().map_err(|_| format!("no number: {value}"))?;
+        series.insert((kind, labels.clone()), value);
+    }
+    Ok(series)
+}

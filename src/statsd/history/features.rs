@@ -1,0 +1,60 @@
+//! The features whose pairs the histories have to cover.
+
+use crate::util::words::words;
+
+words! {
+    /// What a history may use.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(super) enum Feature {
+        BudgetOff = "budget off",
+        BudgetTrack = "budget track",
+        BudgetEnforce = "budget enforce",
+        RuleLimits = "rule limits",
+        Folding = "folding",
+        Reload = "reload",
+        ReloadLowersLimits = "reload lowers limits",
+        ReloadChangesLabels = "reload changes labels",
+        BrokenReload = "broken reload",
+        TimeToLive = "time to live",
+        Expiry = "expiry",
+        Reappearance = "reappearance",
+        Counter = "counter",
+        Sampled = "sampled",
+        Gauge = "gauge",
+        GaugeDelta = "gauge delta",
+        Summary = "summary",
+        Histogram = "histogram",
+        Tags = "tags",
+        DroppedByRule = "dropped by rule",
+        Garbage = "garbage",
+        ManySenders = "many senders",
+        Burst = "burst",
+        Udp = "UDP",
+        Unixgram = "Unix socket",
+        Tcp = "TCP",
+        Workers = "several workers",
+        NoKeyCache = "no key cache",
+        OpenMetrics = "open metrics",
+        Protobuf = "protobuf",
+        ClockJump = "clock jump",
+        Enriched = "enriched",
+        UnknownSender = "unknown sender",
+        SenderEnd = "end of a sender",
+    }
+}
+
+/// Returns true if the histories without a cluster have the feature.
+pub(super) fn is_of_lines(feature: Feature) -> bool {
+    !matches!(feature, Feature::Enriched | Feature::UnknownSender | Feature::SenderEnd)
+}
+
+/// Returns whether two features exclude each other.
+pub(super) fn are_exclusive(one: Feature, other: Feature) -> bool {
+    use Feature::{BudgetEnforce, BudgetOff, BudgetTrack, Folding, Histogram, Summary};
+    let modes = [BudgetOff, BudgetTrack, BudgetEnforce];
+    let is_without = |feature| matches!(feature, BudgetOff | BudgetTrack);
+    [Summary, Histogram] == [one, other]
+        || modes.contains(&one) && modes.contains(&other)
+        || is_without(one) && other == Folding
+        || is_without(other) && one == Folding
+}
