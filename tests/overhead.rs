@@ -16,6 +16,16 @@ impl Shell {
         Self(command.args(["-c", script]).stdout(Stdio::null()).spawn().expect("a shell"))
     }
 
+    /// Waits until the process sleeps in `program`: until then it costs CPU to start.
+    fn sleeps_in(self, program: &str) -> Self {
+        let file = format!("/proc/{}/stat", self.0.id());
+        common::until("it sleeps", || {
+            let stat = fs::read_to_string(&file).expect("stat");
+            stat.contains(&format!(" ({program}) S ")).then_some(())
+        });
+        self
+    }
+
     fn flag(&self) -> String {
         format!("--pid={}", self.0.id())
     }
@@ -44,7 +54,8 @@ fn number(text: &str) -> f64 {
 #[test]
 fn busy_and_idle_processes_are_distinguished() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (busy, idle) = (Shell::run("while :; do :; done"), Shell::run("exec sleep 1000"));
+    let idle = Shell::run("exec sleep 1000").sleeps_in("sleep");
+    let busy = Shell::run("while :; do :; done");
     let file = dir.path().join("idle.json");
     let (save, baseline) =
         (format!("--save={}", file.display()), format!("--baseline={}", file.display()));
