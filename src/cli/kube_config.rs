@@ -182,7 +182,8 @@ pub fn workloads(
     let families = FAMILIES.iter().filter(is_on).collect();
     let normalise = Arc::new(args.labels_normalise.clone());
     let pod_labels = PodLabels { normalise, ..args.pod_workload_labels.clone() };
-    Ok(WorkloadOptions { families, max_series, ledger, pod_labels, is_partial: !is_whole })
+    let (is_partial, may_change) = (!is_whole, !args.config.is_empty());
+    Ok(WorkloadOptions { families, max_series, ledger, pod_labels, is_partial, may_change })
 }
 
 fn watches_all_pods(args: &KubeArgs) -> bool {

@@ -13,6 +13,8 @@ pub struct ObservedObject<'a> {
     pub bytes: ObjectBytes<'a>,
     /// True if it is a pod that has no series of its own any more, because it has completed.
     pub is_hidden: bool,
+    /// The labels of a pod that are shown on its series, rendered by the first observer that needs them.
+    pub(super) labels: OnceCell<Option<Box<[u8]>>>,
     pod: OnceCell<Option<Pod<'a>>>,
 }
 
@@ -20,7 +22,7 @@ impl<'a> ObservedObject<'a> {
     /// Returns the object with these bytes.
     #[must_use]
     pub fn new(bytes: ObjectBytes<'a>) -> Self {
-        Self { bytes, is_hidden: false, pod: OnceCell::new() }
+        Self { bytes, is_hidden: false, labels: OnceCell::new(), pod: OnceCell::new() }
     }
 
     /// Returns the object as a pod, or `None` if it is malformed, which is reported when it is rendered.

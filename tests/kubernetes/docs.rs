@@ -135,12 +135,18 @@ in `pods_waiting`, whatever the number of its containers, init containers includ
 nevertheless. `pods_desired` is `spec.replicas`, or `status.desiredNumberScheduled` of a DaemonSet, of watched kinds.
 
 **Labels on the families of pods.** `--pod-workload-labels=workload,workload_type,labels=[team],pod_labels=[track]` adds labels to every
-series of `kube_pod_*`, for queries without joins; off by default, also under the original's name. They follow `uid`: `pod_label_*` for labels of the pod
-itself, `workload`, `workload_type`, and `workload_label_*` for labels of the workload's object, of the kinds Deployment, StatefulSet,
-DaemonSet, ReplicaSet, ReplicationController, Job and CronJob, which are then watched as metadata if `--resources` omits them. Names and values
-are made as those of `kube_pod_labels`, with `--metric-labels-normalise`; values over `--limit.values-per-label` are folded. A pod has other series as
+series of `kube_pod_*` and `kstatd_pod_*`, for queries without joins; off by default, also under the original's name. They follow `uid`: `pod_label_*`
+for labels of the pod itself, `workload`, `workload_type`, and `workload_label_*` for labels of the workload's object, of the kinds Deployment, StatefulSet,
+DaemonSet, ReplicaSet, ReplicationController, Job and CronJob, which are then watched as metadata if `--resources` omits them. In
+`kstatd_pod_workload_info` they follow `workload_type`. Names and values are made as those of `kube_pod_labels`, with
+`--metric-labels-normalise`; values over `--limit.values-per-label` are folded. A pod has other series as
 soon as its workload or one of the labels changes. A pod whose workload is unknown yet, or cannot be listed, has no labels of it until it is
-known. With `--node`, each process watches the owners of the whole cluster for these labels.
+known. With `--node`, each process watches the owners of the whole cluster for these labels. A custom owner, such as an Argo Rollout, is known from
+owner references alone: its name and kind are shown, but not its labels, because these would need a list/watch, and the right to it, for each
+kind of custom owner. Its pods usually have the same labels, which `pod_labels` selects. Families of a custom resource configuration keep their labels.
+
+**Reloads.** While a namespace cannot be listed for new options, its objects count as before. Their `pod_label_*`, `workload_label_*` and
+`pods_desired` are still those for which the former options asked.
 
 **Shards.** Every shard watches all pods. A pod's info is served by the shard of the pod, totals of a workload by the shard of the
 workload's UID, and those of namespaces and nodes by the shard of the name's hash.

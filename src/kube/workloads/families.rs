@@ -116,6 +116,11 @@ impl WorkloadFamily {
         self.figure == Figure::Desired
     }
 
+    /// Returns whether it is a total over pods.
+    pub(super) fn is_total(&self) -> bool {
+        self.figure != Figure::Info
+    }
+
     pub(super) fn header(&self) -> Family {
         let (name, help) = (self.name.to_owned(), self.help.to_owned());
         Family { name, help, kind: MetricKind::Gauge }
@@ -127,6 +132,8 @@ pub(super) struct Row<'a> {
     pub(super) subject: Subject,
     pub(super) namespace: &'a str,
     pub(super) labels: &'a [Label<'a>],
+    /// Rendered labels after these, each after a comma.
+    pub(super) more: &'a [u8],
     /// The pods that the figures are totals of.
     pub(super) pods: &'a Tally,
     pub(super) desired: Option<i64>,
@@ -169,6 +176,7 @@ impl Row<'_> {
             }
             series.end_family();
         }
+        out.identity.extend_from_slice(self.more);
     }
 }
 

@@ -18,6 +18,7 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 pub use families::{FAMILIES, RESOURCE, Subject, WorkloadFamily};
@@ -53,14 +54,23 @@ struct Hub {
     options: WorkloadOptions,
     schema: Arc<Schema>,
     /// The state of all configurations.
-    state: Arc<Mutex<State>>,
+    state: Arc<SharedState>,
     registered: Once,
-    /// True if pods have rows of their own.
+    /// True if pods have rows of their own, or may get them with other options.
     names_pods: bool,
+    /// The same for totals over pods.
+    has_totals: bool,
     /// The index of the senders of StatsD lines, if it is wanted.
     senders: Option<Arc<PodIndex>>,
     /// The distinct parts of pods that totals are computed from.
     contributions: Mutex<HashSet<Arc<Contribution>>>,
+}
+
+/// The state of all configurations.
+struct SharedState {
+    state: Mutex<State>,
+    /// True if the options in force select labels for the series of pods. It changes under the update lock of the catalog.
+    labels_pods: AtomicBool,
 }
 
 impl Workloads {
@@ -78,7 +88,8 @@ impl Workloads {
         ledger.set_shard(shard);
         let schema = schema(options);
         let state = State::new(options, &schema, metrics, ledger, senders, shard);
-        let state = Arc::new(Mutex::new(state));
+        let labels_pods = AtomicBool::new(false);
+        let state = Arc::new(SharedState { state: Mutex::new(state), labels_pods });
         let hub = Hub::new(catalog, options, schema, state, senders.cloned());
         Self::observing(Arc::new(hub), ledger)
     }
@@ -220,13 +231,16 @@ impl Hub {
         catalog: &Catalog,
         options: &WorkloadOptions,
         schema: Arc<Schema>,
-        state: Arc<Mutex<State>>,
+        state: Arc<SharedState>,
         senders: Option<Arc<PodIndex>>,
     ) -> Self {
-        let mut families = options.families.iter();
+        let any = |is_one: fn(&WorkloadFamily) -> bool| {
+            options.may_change || options.families.iter().any(|family| is_one(family))
+        };
         Self {
             catalog: catalog.clone(),
-            names_pods: senders.is_some() || families.any(|family| family.subject == Subject::Pod),
+            names_pods: senders.is_some() || any(|family| family.subject == Subject::Pod),
+            has_totals: any(WorkloadFamily::is_total),
             options: options.clone(),
             schema,
             state,
@@ -237,7 +251,13 @@ impl Hub {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the labels of a pod that are shown on its series, unless it is malformed.
+    fn labels_of<'o>(&self, pod: &'o ObservedObject<'_>) -> Option<&'o [u8]> {
+        let labels = || self.options.pod_labels.of_pod(pod.bytes).ok();
+        pod.labels.get_or_init(labels).as_deref()
     }
 
     /// Returns the shared copy of a contribution.
@@ -285,8 +305,8 @@ trait Facts: PartialEq + Send + Sync + Sized + 'static {
 
 impl Facts for PodFacts {
     fn decode(_: &'static str, object: &ObservedObject<'_>, hub: &Hub) -> Option<(Uid, Self)> {
-        let (uid, mut facts) = objects::pod_facts(object.pod()?);
-        facts.labels = hub.options.pod_labels.of_pod(object.bytes).ok()?;
+        let (uid, mut facts) = objects::pod_facts(object.pod()?, hub.has_totals);
+        facts.labels = hub.labels_of(object)?.into();
         facts.contribution = hub.shared(facts.contribution);
         if hub.senders.is_some() {
             facts.sender = Some(Box::new(senders::sender_facts(object, hub.options.is_partial)?));
@@ -299,16 +319,17 @@ impl Facts for PodFacts {
     }
 
     fn identify(hub: &Hub, object: &ObservedObject<'_>, out: &mut Vec<u8>) {
-        let state = hub.state();
         // Objects that are still served have the labels of the options in force.
-        let labels = match hub.registered.is_completed() {
-            true => state.pod_labels(),
-            false => &hub.options.pod_labels,
+        let is_in_force = hub.registered.is_completed();
+        let has_labels = match is_in_force {
+            true => hub.state.labels_pods.load(Ordering::Relaxed),
+            false => !hub.options.pod_labels.is_empty(),
         };
-        if let Some(pod) = object.pod().filter(|_| !labels.is_empty()) {
-            let own = hub.options.pod_labels.of_pod(object.bytes).unwrap_or_default();
-            let owner = (&objects::owner_of(pod), &*pod.metadata.namespace);
-            state.write_labels(labels, &own, owner, out);
+        if let Some(pod) = object.pod().filter(|_| has_labels) {
+            let (owner, own) = (objects::owner_of(pod), hub.labels_of(object).unwrap_or_default());
+            let state = hub.state();
+            let labels = if is_in_force { state.pod_labels() } else { &hub.options.pod_labels };
+            state.write_labels(labels, own, (&owner, &pod.metadata.namespace), out);
         }
     }
 
@@ -320,6 +341,7 @@ impl Facts for PodFacts {
         hub.registered.call_once(|| {
             let mut state = hub.state();
             state.configure(&hub.options, &hub.schema);
+            hub.state.labels_pods.store(!hub.options.pod_labels.is_empty(), Ordering::Relaxed);
             match hub.schema.families.is_empty() {
                 true => hub.catalog.exchange(None, &[RESOURCE.to_owned()]),
                 false => hub.catalog.register(Arc::clone(&hub.schema), state.stores()),

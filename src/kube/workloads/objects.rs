@@ -134,22 +134,11 @@ pub(super) fn owner_of(Pod { metadata, .. }: &Pod<'_>) -> PodOwner {
     }
 }
 
-/// Returns the UID of a pod and the facts about it.
-pub(super) fn pod_facts(pod: &Pod<'_>) -> (Uid, PodFacts) {
-    let Pod { metadata, spec, status, .. } = pod;
+/// Returns the UID of a pod and the facts about it, with its part of totals if there are any.
+pub(super) fn pod_facts(pod: &Pod<'_>, has_totals: bool) -> (Uid, PodFacts) {
+    let Pod { metadata, spec, .. } = pod;
     let (namespace, name, uid) = (&*metadata.namespace, &*metadata.name, &*metadata.uid);
-    let statuses = status.container_statuses.iter().chain(&status.init_container_statuses);
-    let waiting = statuses.filter_map(|status| status.state.waiting.as_ref());
-    let waiting: BTreeSet<&str> = waiting.map(|waiting| &*waiting.reason).collect();
-    let resources = || spec.containers.iter().map(|container| &container.resources);
-    let phase = PHASES.iter().position(|phase| *phase == &*status.phase);
-    let contribution = Contribution {
-        phase: phase.and_then(|phase| u8::try_from(phase).ok()),
-        ready: status.conditions.iter().any(|c| &*c.kind == "Ready" && &*c.status == "True"),
-        waiting: waiting.into_iter().map(Box::from).collect(),
-        requests: amounts(resources().map(|resources| &resources.requests)),
-        limits: amounts(resources().map(|resources| &resources.limits)),
-    };
+    let contribution = if has_totals { contribution(pod) } else { Contribution::default() };
     let facts = PodFacts {
         namespace: namespace.into(),
         name: name.into(),
@@ -161,6 +150,22 @@ pub(super) fn pod_facts(pod: &Pod<'_>) -> (Uid, PodFacts) {
         sender: None,
     };
     (uid.as_bytes().into(), facts)
+}
+
+/// Returns the part of a pod that totals are computed from.
+fn contribution(Pod { spec, status, .. }: &Pod<'_>) -> Contribution {
+    let statuses = status.container_statuses.iter().chain(&status.init_container_statuses);
+    let waiting = statuses.filter_map(|status| status.state.waiting.as_ref());
+    let waiting: BTreeSet<&str> = waiting.map(|waiting| &*waiting.reason).collect();
+    let resources = || spec.containers.iter().map(|container| &container.resources);
+    let phase = PHASES.iter().position(|phase| *phase == &*status.phase);
+    Contribution {
+        phase: phase.and_then(|phase| u8::try_from(phase).ok()),
+        ready: status.conditions.iter().any(|c| &*c.kind == "Ready" && &*c.status == "True"),
+        waiting: waiting.into_iter().map(Box::from).collect(),
+        requests: amounts(resources().map(|resources| &resources.requests)),
+        limits: amounts(resources().map(|resources| &resources.limits)),
+    }
 }
 
 /// Returns the sum over containers of each resource.

@@ -19,6 +19,8 @@ pub struct WorkloadOptions {
     pub is_partial: bool,
     /// The labels of workloads on the series of pods.
     pub pod_labels: PodLabels,
+    /// True if other options may replace these, which need what is known of objects that cannot be listed for them.
+    pub may_change: bool,
 }
 
 impl WorkloadOptions {

@@ -136,23 +136,25 @@ impl PodLabels {
         workload: Option<(&Workload, &[u8])>,
         out: &mut Vec<u8>,
     ) {
-        let mut rendered = |labels: &[u8]| {
-            if !labels.is_empty() {
-                out.push(b',');
-                out.extend_from_slice(labels);
-            }
-        };
-        rendered(own);
+        push(out, own);
         let Some((workload, labels)) = workload else { return };
         for (is_selected, name, value) in [
             (self.workload, "workload", &*workload.id.name),
             (self.workload_type, "workload_type", &*workload.id.kind),
         ] {
             if is_selected {
-                rendered(&labels::rendered(&[(name, value)]));
+                push(out, &labels::rendered(&[(name, value)]));
             }
         }
-        rendered(labels);
+        push(out, labels);
+    }
+}
+
+/// Appends rendered labels to others.
+pub(super) fn push(out: &mut Vec<u8>, labels: &[u8]) {
+    if !labels.is_empty() {
+        out.push(b',');
+        out.extend_from_slice(labels);
     }
 }
 

@@ -8,7 +8,7 @@ use super::families::{RESOURCE, Row, Subject};
 use super::ledger::SharedLedger;
 use super::objects::{OwnerFacts, PodFacts, PodOwner, Uid, Workload, WorkloadId};
 use super::options::WorkloadOptions;
-use super::pod_labels::{LabelValues, PodLabels};
+use super::pod_labels::{self, LabelValues, PodLabels};
 use super::tally::{Contribution, Tally};
 use crate::cache::{Rendered, Schema, Store};
 use crate::exposition::budget::{Action, Limit};
@@ -434,6 +434,7 @@ impl State {
         self.write_labels(self.pod_labels(), own, (&facts.owner, &facts.namespace), &mut labels);
         let of_pod = ["", &*facts.namespace].into_iter().filter_map(|name| self.series.get(name));
         of_pod.flatten().for_each(|series| series.relabel(uid, &facts.namespace, &labels));
+        self.ledger.relabel_pod(uid, &labels);
     }
 
     /// Serves the rows of another shard.
@@ -467,23 +468,29 @@ impl State {
         for uid in pods {
             let pod = self.pods.get(&uid);
             // A configuration without rows of pods has not kept the name.
-            let pod = pod.map(|pod| (&*pod.held.facts, &pod.workload));
-            let pod = pod.filter(|(facts, _)| !facts.is_hidden && !facts.name.is_empty());
-            let row = pod.and_then(|(facts, workload)| Some((facts, &workload.as_ref()?.id)));
-            let labels = row.map(|(pod, workload)| {
+            let is_row =
+                |pod: &&PodEntry| !pod.held.facts.is_hidden && !pod.held.facts.name.is_empty();
+            let row = pod.filter(is_row).and_then(|pod| Some((pod, pod.workload.as_ref()?)));
+            let mut more = Vec::new();
+            let labels = row.map(|(entry, workload)| {
+                let (pod, owner) = (&*entry.held.facts, self.owners.get(&workload.uid));
+                let of_owner = owner.map_or(&[][..], |owner| &*owner.labels);
+                pod_labels::push(&mut more, &entry.labels);
+                pod_labels::push(&mut more, of_owner);
                 [
                     ("namespace", &*pod.namespace),
                     ("pod", &*pod.name),
                     ("uid", std::str::from_utf8(&uid).unwrap_or_default()),
                     ("node", &*pod.node),
-                    ("workload", &*workload.name),
-                    ("workload_type", &*workload.kind),
+                    ("workload", &*workload.id.name),
+                    ("workload_type", &*workload.id.kind),
                 ]
             });
             let row = labels.as_ref().map(|labels| Row {
                 subject: Subject::Pod,
                 namespace: labels[0].1,
                 labels,
+                more: &more,
                 pods: &none,
                 desired: None,
             });
@@ -502,6 +509,7 @@ impl State {
                 subject: Subject::Workload,
                 namespace: &id.namespace,
                 labels: &labels,
+                more: &[],
                 pods: &entry.pods,
                 desired: entry.objects.values().next_back().copied().flatten(),
             });
@@ -525,6 +533,7 @@ impl State {
                     subject,
                     namespace: if of_namespace { &name } else { "" },
                     labels: &labels,
+                    more: &[],
                     pods,
                     desired: None,
                 });

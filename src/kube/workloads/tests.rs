@@ -477,8 +477,7 @@ fn rows_beyond_the_budget_are_left_out() {
         families: FAMILIES.iter().collect(),
         max_series: 30,
         ledger,
-        is_partial: false,
-        pod_labels: PodLabels::default(),
+        ..WorkloadOptions::default()
     };
     let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
     let ledger = SharedLedger::new(&options.ledger, &catalog, &metrics);
@@ -520,7 +519,7 @@ fn labels_of_pods_follow_their_workloads() {
         let series = world.series();
         let of_pod = |labels: &BTreeMap<String, String>| labels["pod"] == format!("pod-{number}");
         let of_pod =
-            series.keys().filter(|(name, labels)| name.starts_with("kube_pod_") && of_pod(labels));
+            series.keys().filter(|(name, labels)| name.contains("_pod_") && of_pod(labels));
         let labels: BTreeSet<[Option<String>; 2]> = of_pod
             .map(|(_, labels)| {
                 ["pod_label_track", "workload_label_app_kubernetes_io_team"]

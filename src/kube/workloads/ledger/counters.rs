@@ -111,10 +111,12 @@ impl Counters {
     pub(super) fn take_over(&mut self, earlier: &mut Self) {
         for (owner, mut counts) in std::mem::take(&mut earlier.owners) {
             counts.retain(|(family, _), _| self.exposed[*family].is_some());
-            let is_shown = earlier.store.contains(&owner.0.identity);
+            let identity = &owner.0.identity;
+            let shown =
+                earlier.store.look(identity, |view| view.identity()[identity.len()..].to_vec());
             self.owners.insert(owner.clone(), counts);
-            if is_shown {
-                self.publish(&owner);
+            if let Some(labels) = shown {
+                self.publish_with(&owner, &labels);
             }
         }
     }
@@ -179,6 +181,11 @@ impl Counters {
 
     /// Renders the counters of an owner.
     pub(super) fn publish(&mut self, owner: &Owner) {
+        self.publish_with(owner, &[]);
+    }
+
+    /// Renders the counters of an owner, with rendered labels after its own.
+    pub(super) fn publish_with(&mut self, owner: &Owner, labels: &[u8]) {
         let Some(counts) = self.owners.get(owner) else { return };
         let out = &mut self.rendered;
         out.clear();
@@ -186,6 +193,7 @@ impl Counters {
         out.uid.extend_from_slice(&owner.0.identity);
         out.namespace.extend_from_slice(&owner.0.namespace);
         out.identity.extend_from_slice(&owner.0.identity);
+        out.identity.extend_from_slice(labels);
         for family in self.exposed.iter().enumerate().filter_map(|(at, family)| family.map(|_| at))
         {
             let of_family = counts.range((family, Box::default())..(family + 1, Box::default()));
@@ -199,6 +207,11 @@ impl Counters {
             out.ends.push(u32::try_from(out.lines.len()).unwrap_or(u32::MAX));
         }
         self.store.apply(out);
+    }
+
+    /// Returns whether the counters of an owner are shown.
+    pub(super) fn shows(&self, owner: &Owner) -> bool {
+        self.store.contains(&owner.0.identity)
     }
 
     /// Hides the counters of an owner.

@@ -64,6 +64,11 @@ impl SharedLedger {
         self.update(|ledger, now| ledger.assign_pod(uid, workload, now));
     }
 
+    /// Replaces the labels of a pod and of its workload on the pod's own counters.
+    pub(in crate::kube::workloads) fn relabel_pod(&self, uid: &[u8], labels: &[u8]) {
+        self.lock().relabel_pod(uid, labels);
+    }
+
     /// Notes the workload of an object that Kubernetes Events may be about.
     pub(in crate::kube::workloads) fn assign_owner(&self, uid: &[u8], workload: &Workload) {
         self.update(|ledger, now| ledger.resolve_events(uid, workload, now));

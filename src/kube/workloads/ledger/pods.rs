@@ -27,6 +27,8 @@ pub(super) const DELETED: &str = "Deleted";
 pub(super) struct PodRecord {
     /// The pod's own counters, once it has any.
     owner: Option<Owner>,
+    /// The labels of the pod and of its workload on the pod's own counters, rendered.
+    labels: Box<[u8]>,
     /// The counters of its workload, once that is known. They remain known when the pod is gone.
     workload: Option<Owner>,
     /// It counts as a pod of the workload.
@@ -202,7 +204,18 @@ impl PodRecord {
             );
         }
         if is_shown {
-            counters.publish(owner);
+            counters.publish_with(owner, &self.labels);
+        }
+    }
+
+    /// Replaces the labels on the pod's own counters.
+    pub(super) fn relabel(&mut self, labels: &[u8], counters: &mut Counters) {
+        if *self.labels == *labels {
+            return;
+        }
+        self.labels = labels.into();
+        if let Some(owner) = self.owner.as_ref().filter(|owner| counters.shows(owner)) {
+            counters.publish_with(owner, labels);
         }
     }
 
@@ -210,7 +223,7 @@ impl PodRecord {
     pub(super) fn reshard(&self, totals: &Totals, counters: &mut Counters) {
         let (Some(workload), Some(owner)) = (&self.workload, &self.owner) else { return };
         match totals.serves(workload) {
-            (true, true) => counters.publish(owner),
+            (true, true) => counters.publish_with(owner, &self.labels),
             (true, false) => counters.hide(owner),
             (false, _) => counters.remove(owner),
         }

@@ -187,6 +187,13 @@ impl Ledger {
         self.resolve_events(uid, workload, now);
     }
 
+    /// Replaces the labels on a pod's own counters.
+    pub(super) fn relabel_pod(&mut self, uid: &[u8], labels: &[u8]) {
+        if let Some(record) = self.pods.get(uid) {
+            record.relabel(labels, &mut self.of_pods);
+        }
+    }
+
     /// Notes the workload of an object that events may be about.
     pub(super) fn resolve_events(&mut self, uid: &[u8], workload: &Workload, now: Instant) {
         self.events.resolve(uid, workload, &mut self.totals, now);
