@@ -128,8 +128,7 @@ impl Both {
         let about = format!("{lines} lines, {features:?}");
         self.kubernetes.server.note(Topic::Line, about);
         match self.rng.u32(0..40) {
-            // During a fault the new list may be older than the state that it replaces.
-            0 if self.kubernetes.active_faults().next().is_none() => {
+            0 => {
                 self.kubernetes.reload();
                 self.reloaded = Some(Instant::now());
                 Ok(())

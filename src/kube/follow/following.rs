@@ -182,6 +182,8 @@ struct ScopeTask {
     /// The index of its scope in the plan.
     number: usize,
     scope: Arc<Scope>,
+    /// Versions of one server can be compared.
+    client: Arc<Client>,
     progress: Arc<Progress>,
     stores: ScopeStores,
     handle: AbortHandle,
@@ -211,6 +213,17 @@ impl ScopeTask {
         if let Some(observers) = &self.stores.observers {
             observers.each(|observer| observer.close());
         }
+    }
+
+    /// Returns whether it shows an older state than `old`. This is known only if it gets every event that `old` gets; the
+    /// reconciler is then notified when it is newer.
+    fn is_behind(&self, old: &Self) -> bool {
+        let (own, other) = (&self.scope, &old.scope);
+        let gets_all = Arc::ptr_eq(&self.client, &old.client)
+            && (own.namespace.is_none() || own.namespace == other.namespace)
+            && (own.selector.is_empty() || own.selector == other.selector)
+            && (own.labels.is_empty() || own.labels == other.labels);
+        gets_all && !self.progress.has_reached(&old.progress)
     }
 
     /// Returns whether the scopes may have objects in common.
@@ -280,10 +293,18 @@ impl Following {
             let handle =
                 following.plan.spawn(task_id, &stores, &progress, (quota, budget), context);
             let (faults, last_fault, restart) = (0, None, None);
-            let scope = Arc::clone(scope);
-            let task =
-                ScopeTask { number, scope, progress, stores, handle, faults, last_fault, restart };
-            following.tasks.push(task);
+            let (scope, client) = (Arc::clone(scope), Arc::clone(&following.plan.client));
+            following.tasks.push(ScopeTask {
+                number,
+                scope,
+                client,
+                progress,
+                stores,
+                handle,
+                faults,
+                last_fault,
+                restart,
+            });
         }
         following
     }
@@ -319,17 +340,17 @@ impl Following {
 
     /// Drops list/watches of earlier plans that are no longer needed; returns whether there were any.
     ///
-    /// One is needed if it has a complete state, no overlapping list/watch of this plan has listed, and the server has not
-    /// refused all of those for longer than the staleness limit.
+    /// One is needed if it has a complete state, no overlapping list/watch of this plan has listed a state as new as its own,
+    /// and the server has not refused all of those for longer than the staleness limit.
     pub(crate) fn retire(&mut self) -> bool {
         let tasks = &self.tasks;
         let is_needed = |old: &mut ScopeTask| {
-            let successors =
-                || tasks.iter().filter(|task| task.overlaps(old)).map(|task| &task.progress);
-            if !old.progress.is_complete() || successors().any(|new| new.is_listed()) {
+            let successors = || tasks.iter().filter(|task| task.overlaps(old));
+            let replaces = |new: &ScopeTask| new.progress.is_listed() && !new.is_behind(old);
+            if !old.progress.is_complete() || successors().any(replaces) {
                 return false;
             }
-            let waits = successors().any(|new| !new.is_given_up());
+            let waits = successors().any(|new| !new.progress.is_given_up());
             if !waits && successors().next().is_some() {
                 tracing::warn!(
                     resource = %old.scope.api.plural,
@@ -411,9 +432,16 @@ impl Following {
         self.tasks.iter().any(ScopeTask::is_waiting)
     }
 
-    /// Returns whether it can replace `old`: all scopes are listed or refused. Scopes that are in backoff or `overdue` do
-    /// not block the others, if at least one scope is listed and `old` serves no cluster-wide scope.
+    /// Returns whether it can replace `old`: all scopes are listed or refused, and none shows an older state than `old` does:
+    /// a list that takes long is behind the watch of `old`. Scopes that are in backoff or `overdue` do not block the others,
+    /// if at least one scope is listed and `old` serves no cluster-wide scope.
     pub(crate) fn can_supersede(&self, old: Option<&Self>, overdue: bool) -> bool {
+        let is_behind = |old: &ScopeTask| {
+            old.progress.is_complete() && self.tasks.iter().any(|task| task.is_behind(old))
+        };
+        if old.is_some_and(|old| old.shown().any(is_behind)) {
+            return false;
+        }
         let is_apart = |old: &Self| old.shown().all(|task| task.scope.namespace.is_some());
         let is_done = |task: &ScopeTask| task.progress.is_settled() || overdue || task.is_waiting();
         self.is_settled()

@@ -170,6 +170,12 @@ struct ProgressState {
     given_up: bool,
     stopped: bool,
     errors: Vec<Errors>,
+    /// The version of its state; `None` before the first list, and if versions are not numbers.
+    version: Option<u64>,
+    /// The version at its last change. Bookmarks do not change it.
+    changed: Option<u64>,
+    /// The reconciler waits for a newer version.
+    awaited: bool,
 }
 
 /// The progress of a list/watch, shared between the list/watch and readers.
@@ -284,6 +290,30 @@ impl Progress {
         self.settle();
         // It may have been settled by a refusal.
         self.pending.send_modify(|_| ());
+    }
+
+    /// Records the version of its state, which differs from an earlier one if it has `changed`.
+    pub(crate) fn reached(&self, version: &str, changed: bool) {
+        let mut state = self.lock();
+        state.version = version.parse().ok();
+        if changed {
+            state.changed = state.version;
+        }
+        if std::mem::take(&mut state.awaited) {
+            drop(state);
+            self.pending.send_modify(|_| ());
+        }
+    }
+
+    /// Returns whether its state is at least as new as that of `old`, a list/watch of the same kind. Otherwise the
+    /// reconciler is notified when it is newer.
+    pub(crate) fn has_reached(&self, old: &Self) -> bool {
+        let changed = old.lock().changed;
+        let mut state = self.lock();
+        let is_behind = state.listed.is_some()
+            && changed.zip(state.version).is_some_and(|(changed, version)| version < changed);
+        state.awaited |= is_behind;
+        !is_behind
     }
 
     /// Records a working watch.

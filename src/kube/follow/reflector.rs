@@ -30,7 +30,7 @@ use crate::util::allocator;
 
 /// The upper limit of a server's `Retry-After`.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
-/// The longest wait after a slow list whose watch failed at once.
+/// The longest wait before a slow list is repeated.
 const MAX_RELIST_WAIT: Duration = Duration::from_secs(30);
 /// The minimum time between two early ends of the backoff of a list/watch.
 const WOKEN: Duration = Duration::from_secs(60);
@@ -70,8 +70,8 @@ pub(crate) struct Health {
     given_up: bool,
     /// The start of the list in progress.
     list_began: Option<Instant>,
-    /// The duration of the last complete list.
-    list_took: Duration,
+    /// The time at which the last complete list is as old as it took.
+    relist_from: Option<Instant>,
     /// Connections opened before this time may be dead and are not reused.
     pub(super) dead_since: Option<Instant>,
     /// The number of setbacks of the server at the start of the last list.
@@ -141,6 +141,11 @@ impl Reflector {
             let lists_at_once = expired && !self.health.expired;
             self.health.expired = expired || self.health.expired && !result.useful;
             let order = machine.step(result.outcome);
+            if let State::Watching { version } = machine.state()
+                && order.collected == Collected::Commit
+            {
+                self.progress.reached(version, true);
+            }
             self.settle(order.collected);
             if gave_up {
                 machine.restart_list();
@@ -172,7 +177,8 @@ impl Reflector {
             );
             if watched && order.collected == Collected::Discard {
                 // Keeps repeated relists from taking more than about half of the time.
-                wait = wait.max(self.health.list_took.min(MAX_RELIST_WAIT));
+                let from = self.health.relist_from.unwrap_or(now);
+                wait = wait.max(from.saturating_duration_since(now));
             }
             let may_wake = self.health.woken.is_none_or(|woken| woken.elapsed() >= WOKEN);
             let signals = Signals {
@@ -327,7 +333,8 @@ impl Reflector {
         if order == Collected::Commit {
             self.health.is_verified = true;
             let began = self.health.list_began.take();
-            self.health.list_took = began.map(|began| began.elapsed()).unwrap_or_default();
+            let took = began.map(|began| began.elapsed()).unwrap_or_default();
+            self.health.relist_from = Instant::now().checked_add(took.min(MAX_RELIST_WAIT));
             self.progress.listed();
             let status = self.progress.status();
             tracing::debug!(

@@ -219,10 +219,11 @@ impl Reflector {
             };
             self.received(&chunk);
             reader.feed(chunk);
-            let mut any = false;
+            let (mut any, mut changed) = (false, false);
             self.health.bookmarked = false;
             while let Some(event) = reader.next()? {
                 any = true;
+                changed |= event.kind != EventKind::Bookmark;
                 self.event(machine, event)?;
             }
             if let State::Watching { .. } = machine.state()
@@ -235,6 +236,9 @@ impl Reflector {
             }
             machine.saw(self.sink.version());
             self.saw(self.sink.version());
+            if let State::Watching { version } = machine.state() {
+                self.progress.reached(version, changed);
+            }
             if let State::Watching { version } = machine.state()
                 && no_batching.is_some()
             {
@@ -294,6 +298,7 @@ impl Reflector {
                 self.sink.bookmark(version);
                 if *machine.state() == State::Streaming && bookmark.ends_initial_events() {
                     let version = version.to_string();
+                    self.progress.reached(&version, true);
                     let order = machine.step(Outcome::Synced { version });
                     self.settle(order.collected);
                 }
