@@ -259,6 +259,30 @@ fn labels_of_senders_count_for_budgets() {
     assert_eq!(world.series(), [folded]);
 }
 
+/// A series whose folded labels are not those of its sender ends with the sender.
+#[test]
+fn series_with_other_labels_folded_end_with_their_sender() {
+    let budget = Budget {
+        mode: BudgetMode::Enforce,
+        values_per_label: 1,
+        fold_value: "other".to_owned(),
+        ..Budget::default()
+    };
+    let mut world = World::with("workload", "", budget);
+    world.put(pod("w1", 1));
+    for user in 0..3 {
+        world.send(Some(1), &format!("a:1|c|#user:{user}"));
+    }
+    let of = |user: &str| {
+        format!("a{{namespace=\"shop\",user=\"{user}\",workload=\"w\",workload_type=\"deployment\"}}")
+    };
+    assert_eq!(world.series(), [format!("{} 1", of("0")), format!("{} 2", of("other"))]);
+    world.index.remove(0, "uid-w1");
+    world.clock.advance(Duration::from_secs(120));
+    world.offline.expire();
+    assert_eq!(world.series(), Vec::<String>::new());
+}
+
 /// Invented origins cost bounded memory and do not disturb known senders.
 #[test]
 fn invented_origins_are_harmless() {

@@ -12,6 +12,7 @@ use std::hash::{BuildHasher, Hasher};
 use super::{Absent, Found, Members, NewSeries, Registry, Rejection, Resolved, Spec, names_hash};
 use crate::exposition::budget::{Action, BudgetMode, Limit, RuleBudget};
 use crate::exposition::labels;
+use crate::pods::PodLabel;
 use crate::statsd::series::account::{
     Account, MAX_FOLDED, OVERFLOW, RemovedSeries, affordable, cost, family_cost, folds, kept_bytes,
 };
@@ -50,6 +51,13 @@ pub(super) enum PlannedSeries {
 /// Returns the rest of a budget. 0 means no limit.
 fn remaining(most: u64, used: u64) -> u64 {
     if most == 0 { u64::MAX } else { most.saturating_sub(used) }
+}
+
+/// Returns whether folding changes a label that describes the sender.
+fn folds_pod(labels: &[u8], folded: &[u8]) -> bool {
+    let is_of_pod = |name: &[u8]| PodLabel::ALL.iter().any(|own| own.as_str().as_bytes() == name);
+    let mut pairs = labels::iter(labels).zip(labels::iter(folded));
+    pairs.any(|((name, value), (_, folded))| value != folded && is_of_pod(name))
 }
 
 impl Registry {
@@ -128,8 +136,10 @@ impl Registry {
                 let own_count = labels != OVERFLOW;
                 let label_count = if own_count { series.key.label_count } else { 1 };
                 other.key = Key { labels: &labels, label_count, ..series.key };
-                // Several senders share it.
-                other.sender = 0;
+                if !own_count || folds_pod(series.key.labels, &labels) {
+                    // Several senders share it.
+                    other.sender = 0;
+                }
                 let resolved = self.make(members, &other, absent);
                 Ok(self.remember_folded(members, series, resolved))
             }
