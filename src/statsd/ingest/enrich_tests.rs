@@ -274,7 +274,9 @@ fn series_with_other_labels_folded_end_with_their_sender() {
         world.send(Some(1), &format!("a:1|c|#user:{user}"));
     }
     let of = |user: &str| {
-        format!("a{{namespace=\"shop\",user=\"{user}\",workload=\"w\",workload_type=\"deployment\"}}")
+        format!(
+            "a{{namespace=\"shop\",user=\"{user}\",workload=\"w\",workload_type=\"deployment\"}}"
+        )
     };
     assert_eq!(world.series(), [format!("{} 1", of("0")), format!("{} 2", of("other"))]);
     world.index.remove(0, "uid-w1");
