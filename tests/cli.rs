@@ -57,6 +57,11 @@ fn the_help_of_rbac_lists_only_flags_that_affect_the_roles() {
     let roles = |args: &[&str]| run("kstatd", [&["rbac", "--resources=nodes"], args].concat());
     let (with, without) = (roles(&["--server-read-timeout=5s", "--total-shards=2"]), roles(&[]));
     assert!(with.status.success() && with.stdout == without.stdout, "{with:?}");
+    // StatsD senders are recognised by pods and their owners.
+    let senders = roles(&["--statsd.enrich=workload", "--metric-denylist=.*"]).stdout;
+    for kind in ["pods", "replicasets", "jobs"] {
+        assert!(senders.contains(&format!("  - {kind}\n")), "{senders}");
+    }
 }
 
 #[test]

@@ -332,7 +332,9 @@ fn rbac(args: &RbacArgs) -> Result<(), String> {
         definitions = custom.served(definitions);
     }
     let custom = custom.and_then(|custom| custom.config);
-    let resources = config::watched(&kube, config::Name::Kstatd).map_err(|error| text(&error))?;
+    let senders = args.enrich.is_some();
+    let resources = config::watched(&kube, config::Name::Kstatd, senders);
+    let resources = resources.map_err(|error| text(&error))?;
     let namespaces = config::namespaces(&kube);
     let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
     print(&rbac::manifests(&rbac::Needs {

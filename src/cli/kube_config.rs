@@ -17,12 +17,12 @@ use crate::kube::shard::Shard;
 use crate::kube::workloads::ledger::{self, LedgerOptions};
 use crate::kube::workloads::{FAMILIES, PodLabels, WorkloadFamily, WorkloadOptions};
 use crate::kube::{PipelineConfig, Timing, WatchedResource};
-use crate::resources::Resource;
 use crate::resources::custom::resolve::ResolveOptions;
 use crate::resources::custom::{
     Config as CustomConfig, Definition, DuplicatePolicy, ValueErrors, with_built_in,
 };
 use crate::resources::select::filter::FamilyFilter;
+use crate::resources::{self, Resource};
 
 /// The settings of the Kubernetes side.
 #[derive(Clone)]
@@ -49,15 +49,15 @@ pub struct KubeConfig {
 impl KubeConfig {
     /// Adds the kinds by which the senders of StatsD lines are recognised. Those without families are watched without any.
     pub fn watch_senders(&mut self) {
-        let resources = &mut self.pipeline.resources;
+        let watched = &mut self.pipeline.resources;
         for name in self.workloads.of_senders() {
-            if !resources.iter().any(|watched| watched.api.plural == name)
-                && let Some(resource) = crate::resources::find(name)
+            if !watched.iter().any(|watched| watched.api.plural == name)
+                && let Some(resource) = resources::find(name)
             {
-                resources.push(WatchedResource::observed(resource));
+                watched.push(WatchedResource::observed(resource));
             }
         }
-        resources.sort_by(|one, other| one.api.plural.cmp(&other.api.plural));
+        watched.sort_by(|one, other| one.api.plural.cmp(&other.api.plural));
     }
 }
 
@@ -134,20 +134,27 @@ pub fn custom_resources(
     }))
 }
 
-/// Returns the resources to list and watch: those selected by `args`, and those that lead from pods to workloads.
+/// Returns the resources to list and watch: those selected by `args`, those of StatsD `senders` if these are resolved, and
+/// those that lead from pods to workloads.
 ///
 /// # Errors
 ///
 /// When a resource is unknown or a pattern invalid.
-pub fn watched(args: &KubeArgs, name: Name) -> Result<Vec<&'static dyn Resource>, ConfigErrors> {
-    if args.custom_resources_only {
-        return Ok(Vec::new());
-    }
-    let selected = rendering(args, default_resources)?;
+pub fn watched(
+    args: &KubeArgs,
+    name: Name,
+    senders: bool,
+) -> Result<Vec<&'static dyn Resource>, ConfigErrors> {
+    let selected =
+        if args.custom_resources_only { Vec::new() } else { rendering(args, default_resources)? };
     let mut all: Vec<_> = selected.into_iter().map(|(resource, _)| resource).collect();
+    let workloads = workloads(args, name, &Budget::default())?;
+    for name in workloads.of_senders().filter(|_| senders) {
+        let is_known = all.iter().any(|resource| resource.name() == name);
+        all.extend(resources::find(name).filter(|_| !is_known));
+    }
     let names: Vec<&str> = all.iter().map(|resource| resource.name()).collect();
-    let links = workloads(args, name, &Budget::default())?.links(&names);
-    all.extend(links);
+    all.extend(workloads.links(&names));
     Ok(all)
 }
 

@@ -17,6 +17,7 @@ use super::profile::ProfileCommand;
 use super::shadow::ShadowArgs;
 pub use super::shared::{AccessArgs, LogArgs, LogLevel, OutputArgs, Profiles};
 use super::shared::{duration, is_name, whole};
+use crate::pods::Selection;
 
 /// The command line of kstatd.
 #[derive(Debug, Parser)]
@@ -323,6 +324,9 @@ pub struct RbacArgs {
     /// The name of the roles and of their bindings
     #[arg(long, value_name = "NAME", default_value = "kstatd", value_parser = role_name)]
     pub name: String,
+    /// Labels of StatsD senders, for which `run` watches pods and their owners
+    #[arg(long = "statsd.enrich", value_name = "LABELS", value_parser = Selection::parse)]
+    pub enrich: Option<Selection>,
     /// Flags of kube-state-metrics.
     #[command(flatten)]
     pub kube: Table<RbacKube>,

@@ -274,19 +274,22 @@ func TestHelmAccess(t *testing.T) {
 		allKinds = append(allKinds, k.resource)
 	}
 	for name, values := range map[string]string{
-		"defaults":        "",
-		"every kind":      "collectors: [" + strings.Join(allKinds, ",") + "]",
-		"some":            "collectors: [pods, nodes]",
-		"auth filter":     "authFilter: {enabled: true}",
-		"some namespaces": "rbac: {useClusterRole: false}\nnamespaces: [a, b]\ncollectors: [pods, deployments]",
-		"autosharding":    "autosharding: {enabled: true}",
+		"defaults":         "",
+		"every kind":       "collectors: [" + strings.Join(allKinds, ",") + "]",
+		"some":             "collectors: [pods, nodes]",
+		"auth filter":      "authFilter: {enabled: true}",
+		"some namespaces":  "rbac: {useClusterRole: false}\nnamespaces: [a, b]\ncollectors: [pods, deployments]",
+		"autosharding":     "autosharding: {enabled: true}",
+		"labels of pods":   "collectors: [pods]\nextraArgs: ['--pod-workload-labels=workload,pod_labels=[team]', --metric-denylist=.*]",
+		"labels of owners": "collectors: [pods]\nextraArgs: ['--pod-workload-labels=workload, labels=[team]']",
+		"senders":          "collectors: [nodes]\nextraArgs: [--statsd.enrich=workload]",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := renderChart(t, values)
 			args := []string{"rbac"}
 			for _, arg := range c.container.Args[1:] {
 				flag, _, _ := strings.Cut(arg, "=")
-				if strings.HasPrefix(flag, "--statsd.") || flag == "--listen" || flag == "--telemetry-listen" {
+				if strings.HasPrefix(flag, "--statsd.listen") || flag == "--listen" || flag == "--telemetry-listen" {
 					continue
 				}
 				args = append(args, strings.NewReplacer("$(POD_NAME)", "r-kstatd-0", "$(POD_NAMESPACE)", "monitoring").Replace(arg))

@@ -150,7 +150,8 @@ fn needed(
     if !kube.duplicate_series {
         definitions = with_built_in(definitions);
     }
-    let resources = config::watched(kube, settings.config.name).unwrap_or_default();
+    let senders = settings.statsd.as_ref().is_some_and(|statsd| !statsd.enrich.is_empty());
+    let resources = config::watched(kube, settings.config.name, senders).unwrap_or_default();
     let namespaces = config::namespaces(kube);
     let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
     let roles = rbac::roles(&Needs {

@@ -19,9 +19,16 @@ storage.k8s.io: {namespaced: [], cluster: [storageclasses, volumeattachments]}
 {{- $values := .Values -}}
 {{- $own := eq $values.personality "run" -}}
 {{- $collectors := include "kstatd.collectors" . | fromJsonArray -}}
-{{- /* The owners of pods lead to their workloads. */ -}}
-{{- if and $own (has "pods" $collectors) -}}
-{{- $collectors = concat $collectors (list "replicasets" "jobs") | uniq -}}
+{{- $flags := join " " $values.extraArgs -}}
+{{- if and $own (regexMatch "--statsd\\.enrich[= ]" $flags) -}}
+{{- $collectors = append $collectors "pods" -}}
+{{- end -}}
+{{- /* The owners of pods lead to their workloads, whose labels may be on the series of pods. */ -}}
+{{- if and (has "pods" $collectors) (or $own (regexMatch "--pod-workload-labels[= ]" $flags)) -}}
+{{- $collectors = concat $collectors (list "replicasets" "jobs") -}}
+{{- if regexMatch "--pod-workload-labels[= ](.*[, ])?labels=\\[" $flags -}}
+{{- $collectors = concat $collectors (list "cronjobs" "daemonsets" "deployments" "replicationcontrollers" "statefulsets") -}}
+{{- end -}}
 {{- end -}}
 {{- range $group, $scopes := include "kstatd.groups" . | fromYaml -}}
 {{- $wanted := list -}}
