@@ -1,7 +1,11 @@
 //! Lines of StatsD senders that get labels of their pods, through the program. Pods have addresses in 127.0.0.0/8, from which
 //! the tests send.
 
+#[path = "common/api_server.rs"]
+mod api_server;
 mod common;
+#[path = "enrich/containers.rs"]
+mod containers;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,9 +13,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 
+use api_server::ApiServer;
 use common::cluster::Cluster;
 use common::{DEADLINE, Gate, Passage, Program, get, replace, request, run, until, valid_text};
 use kstatd_double::Options;
+use serde_json::json;
 
 const HERE: [&str; 4] = [
     "--listen=127.0.0.1:0",
@@ -481,6 +487,79 @@ fn unix_sockets_tell_the_process() {
         let known = program.own("kstatd_statsd_enriched_lines_total", "external_data");
         ((unknown, known) == (1.0, 1.0)).then_some(())
     });
+}
+
+/// Unknown senders in a full budget: no line is lost, each is counted by cause, and pods that have a series keep it.
+#[test]
+fn unknown_senders_share_a_full_budget() {
+    let cluster = cluster();
+    let flags = ["--statsd.enrich=pod", "--limit.series-per-metric=5"];
+    let program = Running::start(&cluster, &flags);
+    let pods = &program.pods()[..30];
+    let sum = |wanted: f64| {
+        until("all lines", || {
+            let all = program.series("/metrics/statsd", "a");
+            assert!(all.len() <= 5, "{all:?}");
+            (all.iter().map(|(_, value)| value).sum::<f64>() == wanted).then_some(all)
+        })
+    };
+    for (number, pod) in (1..).zip(pods) {
+        program.udp(pod.address, "a:1|c");
+        sum(f64::from(number));
+    }
+    for stranger in 1..=30 {
+        program.udp([127, 9, 9, stranger].into(), &format!("a:1|c\na:1|c|#user:{stranger}"));
+    }
+    sum(90.0);
+    pods.iter().for_each(|pod| program.udp(pod.address, "a:1|c"));
+    let all = sum(120.0).into_iter().map(|(labels, value)| (labels, value as u64));
+    let of_pod = |pod: &Pod| (Labels::from([("pod".to_owned(), pod.labels["pod"].clone())]), 2);
+    let rest = Labels::from([("otel_metric_overflow".to_owned(), "true".to_owned())]);
+    let want = pods[..4].iter().map(of_pod).chain([(rest, 112)]);
+    assert_eq!(all.collect::<BTreeMap<_, _>>(), want.collect());
+    assert_eq!(program.own("kstatd_statsd_enriched_lines_total", "address"), 60.0);
+    assert_eq!(program.own("kstatd_statsd_unknown_sender_lines_total", "unknown_address"), 60.0);
+}
+
+/// Owners that own each other, or themselves: the chain of a pod ends at its ReplicaSet's owner, with few requests.
+#[test]
+fn cyclic_owners_end() {
+    let server = ApiServer::start();
+    let object = |name: &str, owner: &str| {
+        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": true});
+        json!({"namespace": "n", "name": name, "uid": name, "resourceVersion": "1", "ownerReferences": [owner]})
+    };
+    let pod = |name: &str, owner: &str, last: u8| {
+        let status = json!({"phase": "Running", "podIPs": [{"ip": format!("127.8.8.{last}")}]});
+        json!({"metadata": object(name, owner), "spec": {}, "status": status})
+    };
+    let sets = [("a", "b"), ("b", "a"), ("self", "self")];
+    let sets = sets.map(|(name, owner)| json!({"metadata": object(name, owner)}));
+    let pods = [pod("p1", "a", 1), pod("p2", "b", 2), pod("p3", "self", 3)];
+    for (path, kind, items) in [
+        ("api/v1/pods", "PodList", &pods[..]),
+        ("apis/apps/v1/replicasets", "ReplicaSetList", &sets),
+        ("apis/batch/v1/jobs", "JobList", &[]),
+    ] {
+        let mut list = api_server::list(items);
+        list["kind"] = kind.into();
+        server.serve(&format!("/{path}"), list);
+    }
+    let kubeconfig = format!("--kubeconfig={}", server.kubeconfig().display());
+    let program =
+        Running::unready_at(&kubeconfig, &["--statsd.enrich=workload", "--resources=pods"]);
+    program.wait_until_ready();
+    for last in 1..=3 {
+        program.udp([127, 8, 8, last].into(), "a:1|c");
+    }
+    let want =
+        ["a", "b", "self"].map(|set| (["n", set, "replicaset"].map(str::to_owned).to_vec(), 1.0));
+    until("all lines", || {
+        let known = program.own("kstatd_statsd_enriched_lines_total", "address");
+        (known == 3.0).then_some(())
+    });
+    assert_eq!(values(program.series("/metrics/statsd", "a"), &WORKLOAD), want.into());
+    assert!(server.requests().len() < 30, "{:?}", server.requests());
 }
 
 /// The flag needs a cluster, and does not exist under the name of the original.

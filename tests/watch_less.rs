@@ -1,13 +1,15 @@
 //! Watching less: selectors of kinds at the API server, completed pods without series, and states without samples that are 0.
 
 mod common;
+mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::net::SocketAddr;
 
 use common::cluster::Cluster;
-use common::{Program, get, replace, request, run, until, valid_text};
+use common::{Gate, Passage, Program, get, replace, request, run, until, valid_text};
+use support::exposition::{any_protobuf_samples, text_samples};
 
 /// A program with the addresses of its ports.
 struct Running {
@@ -37,7 +39,7 @@ impl Running {
     }
 
     fn named(name: &str, here: &[&str], cluster: &Cluster, flags: &[&str]) -> Self {
-        let program = Program::start(name, [here, flags, &[&cluster.flag()]].concat());
+        let program = Program::start(name, [here, &[&cluster.flag()], flags].concat());
         let main = program.address(&["Started metrics server"], "address");
         let telemetry = program.address(&["Started self metrics server"], "address");
         Self { _program: program, main, telemetry }
@@ -227,6 +229,16 @@ fn completed_pods_leave_their_series() {
     assert!(long.lines("/metrics").iter().any(|line| is_done(&line)));
 }
 
+/// Flags that decide which objects are watched, and which series and labels they have.
+const FLAGS: [&[&str]; 6] = [
+    &["--selector=pods=app!=none"],
+    &["--field-selector=pods=status.phase=Running"],
+    &["--drop-completed-pods-after=1ms"],
+    &["--skip-zero-states"],
+    &["--pod-workload-labels=workload,workload_type,labels=[app],pod_labels=[*]"],
+    &["--kubernetes-events"],
+];
+
 /// Each flag together with a reload of the options file, gzip and a budget: after the reload the series are those of a process
 /// that was started with the new file, the compressed body is that of the text, and a budget admits whole objects.
 #[test]
@@ -240,14 +252,7 @@ fn flags_with_reloads_gzip_and_budgets() {
         replace(&path, text);
         (format!("--config={}", path.display()), path)
     };
-    for flags in [
-        &["--selector=pods=app!=none"][..],
-        &["--field-selector=pods=status.phase=Running"],
-        &["--drop-completed-pods-after=1ms"],
-        &["--skip-zero-states"],
-        &["--pod-workload-labels=workload,workload_type,labels=[app],pod_labels=[*]"],
-        &["--kubernetes-events"],
-    ] {
+    for flags in FLAGS {
         let start = |config: &str, more: &[&str]| {
             let flags = [
                 &[
@@ -286,6 +291,71 @@ fn flags_with_reloads_gzip_and_budgets() {
         let of_these = |line: &&String| is_pod(line) && uids.contains(label(line, "uid"));
         assert_eq!(bound, all.iter().filter(of_these).cloned().collect(), "{flags:?}");
     }
+}
+
+/// Each flag together with a shard that changes, watches and objects that expire, and protobuf: the shards have the series of an
+/// unsharded process; what may not be listed any more is dropped, and comes back; protobuf has the samples of the text.
+#[test]
+fn flags_with_shards_expiry_and_protobuf() {
+    std::thread::scope(|scope| {
+        for flags in FLAGS {
+            scope.spawn(move || check_shards_expiry_and_protobuf(flags));
+        }
+    });
+}
+
+fn check_shards_expiry_and_protobuf(flags: &[&str]) {
+    const PROTOBUF: &str = "application/vnd.google.protobuf; \
+        proto=io.prometheus.client.MetricFamily; encoding=delimited";
+    let cluster = Cluster::new(100);
+    let dir = tempfile::tempdir().expect("directory");
+    let file = dir.path().join("shard.yaml");
+    let share = |shards: u32| replace(&file, &format!("shard: 0\ntotal_shards: {shards}\n"));
+    share(1);
+    let gate = Gate::new(cluster.double.address(), Passage::Open);
+    let cut = || [Passage::Cut, Passage::Open].map(|passage| gate.set(passage));
+    let start = |more: &[&str]| {
+        let resources = ["--resources=pods,deployments,replicasets,jobs"];
+        Running::start(&cluster, &[&resources[..], flags, more].concat()).ready()
+    };
+    let config = format!("--config={}", file.display());
+    let server = format!("--apiserver=http://{}", gate.address());
+    let program = start(&[&config, "--staleness-limit=1s", &server]);
+    let (whole, other) = (start(&[]), start(&["--shard=1", "--total-shards=2"]));
+    // Counters of events begin with the process, and again with each change of the shard.
+    let lines = |all: &[&Running]| -> Vec<String> {
+        let lines = all.iter().flat_map(|running| running.lines("/metrics"));
+        let is_counter = |line: &String| line.starts_with("kstatd_") && line.contains("_total{");
+        let mut lines: Vec<String> = lines.filter(|line| !is_counter(line)).collect();
+        lines.sort();
+        lines
+    };
+    for (shards, parts) in [(2, &[&program, &other][..]), (1, &[&program])] {
+        cluster.double.set_events_per_second(300.0);
+        share(shards);
+        for _ in 0..2 {
+            let before = cluster.double.changes();
+            until("changes", || (cluster.double.changes() > before + 60).then_some(()));
+            cluster.double.forget_history();
+            cut();
+        }
+        cluster.double.set_events_per_second(0.0);
+        until("the series of all shards", || (lines(parts) == lines(&[&whole])).then_some(()));
+    }
+    let body = |accept| {
+        request(program.main, "GET", "/metrics", &[("Accept", accept)]).expect("answer").body
+    };
+    let text = String::from_utf8(body("text/plain")).expect("text");
+    let samples = text_samples(&text).expect("valid");
+    assert!(any_protobuf_samples(&body(PROTOBUF)) == samples, "{flags:?}");
+    cluster.double.refuse("pods", Some(403));
+    cut();
+    until("no pods", || {
+        let all = program.lines("/metrics");
+        (!all.iter().any(|line| line.starts_with("kube_pod_"))).then_some(())
+    });
+    cluster.double.refuse("pods", None);
+    until("the pods", || (lines(&[&program]) == lines(&[&whole])).then_some(()));
 }
 
 /// The families with states that do not apply, which docs/watching-less.md lists.

@@ -101,7 +101,17 @@ fn answer(mut client: TcpStream, state: &Mutex<State>) {
             .filter(|(known, _)| known.ends_with("/proxy") && path.starts_with(*known));
         exact.or_else(|| below.next()).map(|(path, answer)| (path.clone(), answer.clone()))
     };
+    let asks = |parameter| target.contains(parameter);
     let (code, body) = match found {
+        // As servers before 1.27; a watch has no events, and lasts until the client ends it.
+        Some((_, Answer::Fixed(200, _))) if asks("sendInitialEvents=true") => {
+            (422, forbidden("no initial events").to_string().into_bytes())
+        }
+        Some((_, Answer::Fixed(200, _))) if asks("watch=true") => {
+            let head = b"HTTP/1.1 200 X\r\nContent-Type: application/json\r\n\r\n";
+            let _ = client.write_all(head).map(|()| lines.next());
+            return;
+        }
         Some((_, Answer::Fixed(code, text))) => (code, text.into_bytes()),
         Some((below, Answer::Forwarded(to))) => {
             let response = get(to, target.strip_prefix(&below).expect("a path below it"));
