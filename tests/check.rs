@@ -235,6 +235,27 @@ fn the_program_is_the_first_argument_of_kstatd() {
     }
 }
 
+/// Senders of StatsD lines are recognised by pods and their owners, which the roles must allow.
+#[test]
+fn rights_to_recognise_senders_are_checked() {
+    let roles = |flag: &str| {
+        run("kstatd", ["rbac", "--resources=nodes", "--service-account=m/kstatd", flag]).stdout
+    };
+    let senders = "--statsd.enrich=workload";
+    let workload = format!(
+        "---\n{{apiVersion: v1, kind: ServiceAccount, metadata: {{namespace: m, name: kstatd}}}}\n---\n\
+         {{apiVersion: apps/v1, kind: Deployment, metadata: {{namespace: m, name: kstatd}}, spec: {{template: {{spec: \
+         {{serviceAccountName: kstatd, containers: [{{name: kstatd, image: kstatd, args: [--resources=nodes, {senders}]}}]}}}}}}}}\n"
+    );
+    let (_, lacking) = objections(&(roles("--total-shards=1") + &workload));
+    for kind in ["pods", "replicasets.apps", "jobs.batch"] {
+        let is_about = |text: &str| text.contains(&format!("may not list, watch {kind} "));
+        assert!(lacking.iter().any(|(_, text)| is_about(text)), "{kind}: {lacking:#?}");
+    }
+    let (_, found) = objections(&(roles(senders) + &workload));
+    assert!(!found.iter().any(|(_, text)| text.contains("may not")), "{found:#?}");
+}
+
 #[test]
 fn missing_pieces_are_reported_as_such() {
     let original = read("tests/data/check/original.yaml");
