@@ -9,7 +9,9 @@
 //! - The work of a line is bounded, and the number of requests as in the Kubernetes histories.
 //!
 //! `KSTATD_HISTORIES=100 cargo test --lib world_history` runs 100 histories of five minutes, `KSTATD_SEED=n` sets the first
-//! seed, and `KSTATD_FIRST=1` ends them at the first violation.
+//! seed, and `KSTATD_FIRST=1` ends them at the first violation. `cargo test --lib pairs_of_both_sides -- --ignored` runs
+//! histories until each feature of the lines was active together with each fault, a reload of the options and both versions
+//! of HTTP, and each fault with these.
 
 mod senders;
 
@@ -30,6 +32,7 @@ use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
 use crate::exposition::tests::samples;
 use crate::kube::tests::history::cluster::Kind;
+use crate::kube::tests::history::faults::Fault;
 use crate::kube::tests::history::journal::{Entry, Topic, write_timeline};
 use crate::kube::tests::history::run::World;
 use crate::kube::tests::history::scenario::Scenario;
@@ -57,6 +60,11 @@ const FORMATS: [(&str, &str); 3] = [
         "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
     ),
 ];
+
+/// A reload of the options, as a feature.
+const RELOAD: &str = "reload of options";
+/// The versions of HTTP, as features.
+const TRANSPORTS: [&str; 2] = ["HTTP/1.1", "HTTP/2"];
 
 /// The features of both sides that were active together.
 type Pairs = BTreeSet<(&'static str, &'static str)>;
@@ -92,9 +100,11 @@ impl Both {
         let index = Arc::new(PodIndex::with_clock(selection, Box::new(move || start.elapsed())));
         let pods = Rc::new(Pods::new(&index));
         let scenario = Scenario::random(seed, length);
-        let transport = if scenario.http2 { "HTTP/2" } else { "HTTP/1.1" };
+        let transport = TRANSPORTS[usize::from(scenario.http2)];
         let kubernetes = World::with_senders(scenario, Some(index));
-        let statsd = History::with_senders(seed, Some(Rc::clone(&pods) as _));
+        // Other numbers than those of the scenario, so that choices of both sides do not depend on each other.
+        let of_lines = seed ^ 0x2545_f491_4f6c_dd1d;
+        let statsd = History::with_senders(of_lines, Some(Rc::clone(&pods) as _));
         let sources: Vec<Arc<dyn Source>> =
             vec![Arc::new(kubernetes.catalog.clone()), Arc::new(statsd.source())];
         let scrape = Scrape {
@@ -143,7 +153,7 @@ impl Both {
         let recently = |at: Instant| at.elapsed() < Duration::from_secs(20);
         let mut active: Vec<&'static str> = self.statsd.recent_features().collect();
         active.extend(self.kubernetes.active_faults());
-        active.extend(self.reloaded.filter(|at| recently(*at)).map(|_| "reload of options"));
+        active.extend(self.reloaded.filter(|at| recently(*at)).map(|_| RELOAD));
         active.push(self.transport);
         active.sort_unstable();
         active.dedup();
@@ -298,4 +308,35 @@ fn a_seed_determines_the_history() {
         assert_eq!(one.lines, other.lines, "seed {seed}");
         assert_eq!(one.journal.len(), other.journal.len(), "seed {seed}");
     }
+}
+
+/// Returns the pairs of features that no history had active together.
+fn missing_pairs(pairs: &Pairs) -> Pairs {
+    let mut rng = Rng::with_seed(1);
+    let faults: BTreeSet<&str> = (0..2_000).map(|_| Fault::random(&mut rng).0.name()).collect();
+    let shared = || TRANSPORTS.into_iter().chain([RELOAD]);
+    let of_lines = History::feature_names()
+        .flat_map(|one| shared().chain(faults.clone()).map(move |other| (one, other)));
+    let of_cluster = faults.iter().flat_map(|one| shared().map(move |other| (*one, other)));
+    let all = of_lines.chain(of_cluster).map(|(one, other)| (one.min(other), one.max(other)));
+    all.filter(|pair| !pairs.contains(pair)).collect()
+}
+
+/// Each feature of the lines is active together with each fault and each way to follow the cluster, and each fault with
+/// these.
+#[test]
+#[ignore = "takes a quarter of an hour"]
+fn pairs_of_both_sides() {
+    let (mut pairs, mut seeds) = (Pairs::new(), 0);
+    while seeds < 1_000 && !missing_pairs(&pairs).is_empty() {
+        seeds += 1;
+        let outcome = run(seeds, Duration::from_secs(300));
+        assert_eq!(outcome.violation, None, "KSTATD_SEED={seeds}");
+        pairs.extend(outcome.pairs);
+        if seeds % 25 == 0 {
+            println!("{seeds} histories, missing: {:?}", missing_pairs(&pairs));
+        }
+    }
+    println!("{} pairs of features and faults in {seeds} histories", pairs.len());
+    assert_eq!(missing_pairs(&pairs), Pairs::new(), "never active together");
 }

@@ -224,6 +224,11 @@ impl History {
         recent.map(|(feature, _)| feature).chain(&self.always).map(|feature| feature.as_str())
     }
 
+    /// Returns the names of the features that histories with senders may use.
+    pub(crate) fn feature_names() -> impl Iterator<Item = &'static str> {
+        features::names_with_cluster()
+    }
+
     fn advance(&mut self) {
         let jumps = self.rng.u32(0..20) == 0;
         let millis = self.rng.u64(if jumps { 60_000..4_000_000 } else { 1..2_500 });

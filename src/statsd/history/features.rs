@@ -58,3 +58,10 @@ pub(super) fn are_exclusive(one: Feature, other: Feature) -> bool {
         || is_without(one) && other == Folding
         || is_without(other) && one == Folding
 }
+
+/// Returns the names of the features of histories with a cluster, whose lines come over UDP to one worker.
+pub(super) fn names_with_cluster() -> impl Iterator<Item = &'static str> {
+    use Feature::{ClockJump, Tcp, Udp, Unixgram, Workers};
+    let others = [Udp, Unixgram, Tcp, Workers, ClockJump];
+    Feature::ALL.into_iter().filter(move |one| !others.contains(one)).map(Feature::as_str)
+}
