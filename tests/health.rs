@@ -114,6 +114,37 @@ fn failing_kind_is_reported_and_can_be_excluded() {
 }
 
 #[test]
+fn a_kind_that_the_server_lacks_is_no_failure() {
+    let cluster = Cluster::new(20);
+    cluster.double.refuse("nodes", Some(404));
+    let flags = [&STATSD[..], &["--resources=pods,nodes", NO_LINKS]].concat();
+    let (_program, main, _) = start("kstatd", cluster.double.address(), &flags);
+    until("pods are listed, and there are no nodes", || {
+        let text = get(main, "/status?format=text").text();
+        text.contains("the API server does not serve nodes\n").then_some(())
+    });
+    let (status, text) = status_and_checks(&get(main, "/readyz?verbose"));
+    assert!(status == 200 && text.contains("[+]kubernetes/nodes ok\n"), "{text}");
+    let text = get(main, "/status?format=text").text();
+    assert!(text.starts_with("OK "), "{text}");
+}
+
+#[test]
+fn a_server_that_lacks_every_kind_is_a_failure() {
+    let cluster = Cluster::new(20);
+    cluster.double.refuse("nodes", Some(404));
+    cluster.double.refuse("pods", Some(404));
+    let flags = [&STATSD[..], &["--resources=pods,nodes", NO_LINKS]].concat();
+    let (_program, main, _) = start("kstatd", cluster.double.address(), &flags);
+    until("both fail", || {
+        let (status, text) = status_and_checks(&get(main, "/readyz?verbose"));
+        (status == 503 && text.matches("failed: not_found since ").count() == 2).then_some(())
+    });
+    let text = get(main, "/status?format=text").text();
+    assert!(text.contains("DEGRADED"), "{text}");
+}
+
+#[test]
 fn only_verbose_health_differs_from_the_original() {
     let cluster = Cluster::new(20);
     let gate = Gate::new(cluster.double.address(), Passage::Open);

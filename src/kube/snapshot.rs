@@ -32,6 +32,8 @@ pub struct KindSnapshot<'f> {
     pub name: String,
     /// The list/watches; never empty.
     pub lists: Vec<&'f ListWatch>,
+    /// True if some list/watch of any kind works.
+    server_works: bool,
 }
 
 /// The most severe problem of a kind.
@@ -76,7 +78,14 @@ impl PipelineSnapshot {
         for list in self.lists.iter().filter(|list| list.shown) {
             kinds.entry(list.api.name()).or_default().push(list);
         }
-        kinds.into_iter().map(|(name, lists)| KindSnapshot { name, lists }).collect()
+        let server_works = self.is_server_working();
+        let kind = |(name, lists)| KindSnapshot { name, lists, server_works };
+        kinds.into_iter().map(kind).collect()
+    }
+
+    /// Returns whether some list/watch works, so that a 404 for another one concerns its kind.
+    pub(crate) fn is_server_working(&self) -> bool {
+        self.lists.iter().any(|list| list.status.failure.is_none() && list.status.is_complete())
     }
 
     /// Returns the own metrics of all exposed list/watches.
@@ -144,7 +153,8 @@ const GAUGES: &[Row] = family_rows! {
 impl KindSnapshot<'_> {
     /// Returns the most severe problem of its list/watches.
     pub fn problem(&self) -> Option<KindProblem> {
-        let all = self.lists.iter().filter_map(|list| problem_of(list));
+        let present = self.lists.iter().filter(|list| !(self.server_works && is_absent(list)));
+        let all = present.filter_map(|list| problem_of(list));
         let (affected, total) = (all.clone().count(), self.lists.len());
         let (problem, since) = all.max_by_key(|(problem, _)| *problem)?;
         Some(KindProblem { problem, since, affected, total })
@@ -154,6 +164,12 @@ impl KindSnapshot<'_> {
     pub fn is_running(&self) -> bool {
         self.lists.iter().all(|list| !list.status.stopped)
     }
+}
+
+/// Returns whether the API server, if it works, lacks the kind: an older release, or an API that it does not enable.
+pub(crate) fn is_absent(list: &ListWatch) -> bool {
+    let reason = list.status.failure.as_ref().and_then(|failure| failure.reason);
+    reason == Some(Reason::NotFound) && list.status.listed.is_none()
 }
 
 fn problem_of(list: &ListWatch) -> Option<(ListWatchProblem, Option<SystemTime>)> {

@@ -188,6 +188,8 @@ words! {
         Stale = "stale",
         /// The first list is not complete.
         Starting = "starting",
+        /// The API server does not have the kind.
+        Absent = "absent",
         /// The watch is healthy.
         Ok = "ok",
     }

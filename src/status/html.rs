@@ -120,9 +120,9 @@ fn problem(problem: &Problem) -> Markup {
 fn basis(facts: &Facts) -> String {
     let mut parts = Vec::new();
     if let Some(kubernetes) = &facts.kubernetes {
-        let kinds = &kubernetes.kinds;
-        let synced = kinds.iter().filter(|kind| kind.health == Health::Ok).count();
-        parts.push(format!("{synced}/{} kinds synced", kinds.len()));
+        let of = |health| kubernetes.kinds.iter().filter(|kind| kind.health == health).count();
+        let served = kubernetes.kinds.len() - of(Health::Absent);
+        parts.push(format!("{}/{served} kinds synced", of(Health::Ok)));
     }
     if facts.statsd.is_some()
         && let Some(drops) = facts.history.track("drops").and_then(Track::last)
@@ -242,7 +242,7 @@ fn class_of(health: Health) -> &'static str {
     match health {
         Health::Failing => "bad",
         Health::Stale | Health::Starting => "warn",
-        Health::Ok => "ok",
+        Health::Absent | Health::Ok => "ok",
     }
 }
 

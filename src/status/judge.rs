@@ -222,6 +222,10 @@ fn kinds(kubernetes: &Kubernetes, now: f64, found: &mut Findings) {
         let text = format!("{who}: no data from the API server, {}", data(&stale, now));
         found.reason("KstatdKindStale", text);
     }
+    let absent: Vec<&Kind> = of(Health::Absent);
+    if !absent.is_empty() {
+        found.note(format!("the API server does not serve {}", names(&absent)));
+    }
     let starting: Vec<&Kind> = of(Health::Starting);
     if !starting.is_empty() {
         let objects = count(starting.iter().map(|kind| kind.coming.max(kind.objects)).sum());

@@ -63,8 +63,8 @@ func (c compared) explained(t *testing.T) map[string]bool {
 // listed in docs/compatibility.md, and a denied family is the only other one.
 func TestDiff(t *testing.T) {
 	harness.NotInSelfCheck(t)
-	kinds := loadKinds(t)
 	cluster := harness.StartCluster(t)
+	kinds := servedKinds(t, cluster)
 	for _, k := range kinds {
 		cluster.Create(k.resource, k.object())
 	}

@@ -71,7 +71,7 @@ func TestPublishedExpressions(t *testing.T) {
 	}
 	cluster := harness.StartCluster(t)
 	var kinds []string
-	for _, k := range loadKinds(t) {
+	for _, k := range servedKinds(t, cluster) {
 		kinds = append(kinds, k.resource)
 		cluster.Create(k.resource, k.object())
 	}

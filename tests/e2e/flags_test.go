@@ -97,9 +97,9 @@ func TestSecretDataIsNotRequested(t *testing.T) {
 			cluster.Create(resource, o)
 		}
 	}
-	pair.ConvergeAt(40, "")
+	pair.ConvergeAt(39, "")
 	listed := harness.StartPair(t, "--kubeconfig="+cluster.Kubeconfig, "--resources=secrets,configmaps", "--metric-labels-allowlist=secrets=[*]")
-	listed.ConvergeAt(40, "")
+	listed.ConvergeAt(39, "")
 	for _, exporter := range []*harness.KubeExporter{pair.Ours, listed.Ours} {
 		self, err := harness.Scrape(exporter.Telemetry+"/metrics", harness.Text)
 		if err != nil {

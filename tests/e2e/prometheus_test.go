@@ -172,7 +172,7 @@ func (p *prometheus) targetErrors() error {
 func TestPrometheusScrapesKubernetes(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	var kinds []string
-	for _, k := range loadKinds(t) {
+	for _, k := range servedKinds(t, cluster) {
 		kinds = append(kinds, k.resource)
 		cluster.Create(k.resource, k.object())
 	}
@@ -239,7 +239,7 @@ mappings:
 // histograms, and as text.
 func TestPrometheusScrapesProtobuf(t *testing.T) {
 	cluster := harness.StartCluster(t)
-	for _, k := range loadKinds(t) {
+	for _, k := range servedKinds(t, cluster) {
 		cluster.Create(k.resource, k.object())
 	}
 	server := harness.StartStatsd(t, harness.KstatdRun(t), `

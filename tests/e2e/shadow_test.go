@@ -54,8 +54,8 @@ func (s shadowed) unexplained() []string {
 // difference with the same flags, exactly three if three are planted by other flags, and the costs of both.
 func TestShadow(t *testing.T) {
 	harness.NotInSelfCheck(t)
-	kinds := loadKinds(t)
 	cluster := harness.StartCluster(t)
+	kinds := servedKinds(t, cluster)
 	for _, k := range kinds {
 		cluster.Create(k.resource, k.object())
 	}

@@ -71,7 +71,7 @@ func TestRenderEqualsScrape(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	cluster := harness.StartCluster(t)
 	var kinds, resources []string
-	for _, k := range loadKinds(t) {
+	for _, k := range servedKinds(t, cluster) {
 		created := cluster.Create(k.resource, k.object())
 		text, err := yaml.Marshal(created.Object)
 		if err != nil {

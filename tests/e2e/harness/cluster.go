@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -246,6 +247,42 @@ func (c *Cluster) ensureNamespace(name string) error {
 		return nil
 	}
 	return err
+}
+
+// allKindsSince is the minor version of the first release that serves all kinds of kube-state-metrics.
+const allKindsSince = 36
+
+// Version is the server's release without its patch level, such as 1.36.
+func (c *Cluster) Version() string {
+	c.t.Helper()
+	version, err := c.Typed.Discovery().ServerVersion()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return version.Major + "." + version.Minor
+}
+
+// IsOld returns whether the server is of a release without some kinds of kube-state-metrics.
+func (c *Cluster) IsOld() bool {
+	c.t.Helper()
+	var minor int
+	if _, err := fmt.Sscanf(c.Version(), "1.%d", &minor); err != nil {
+		c.t.Fatal(err)
+	}
+	return minor < allKindsSince
+}
+
+// Lacks returns whether the server, an old release, does not serve the kind of the object.
+func (c *Cluster) Lacks(resource string, o *unstructured.Unstructured) bool {
+	c.t.Helper()
+	if !c.IsOld() {
+		return false
+	}
+	served, err := c.Typed.Discovery().ServerResourcesForGroupVersion(o.GetAPIVersion())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == resource })
 }
 
 // Create is TryCreate for an object that the server must accept.

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwap;
 
 use crate::cache::Catalog;
-use crate::kube::snapshot::PipelineSnapshot;
+use crate::kube::snapshot::{PipelineSnapshot, is_absent};
 use crate::kube::{self, Client, ListWatch, Phase, PipelineHandle};
 use crate::status::{
     EmptyMetric, Facts, Failure, Health, Kind, Kubernetes, ObjectFuture, ObjectName,
@@ -107,6 +107,7 @@ impl Reporter for KubeReporter {
         let mut over_budget: Vec<_> = self.metrics.all_over_budget();
         over_budget.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
         over_budget.truncate(SHOWN);
+        let works = pipeline.is_server_working();
         // Unknown until the definitions are listed.
         let is_known = pipeline.lists.iter().any(|list| {
             list.api.plural == "customresourcedefinitions" && list.status.is_complete()
@@ -127,7 +128,7 @@ impl Reporter for KubeReporter {
             over_budget_at: self.over_budget_at(now),
             empty_metrics: self.empty_metrics(&pipeline),
             unserved_kinds: unserved,
-            kinds: pipeline.lists.iter().map(|list| kind(list, now)).collect(),
+            kinds: pipeline.lists.iter().map(|list| kind(list, works, now)).collect(),
         });
     }
 
@@ -165,10 +166,12 @@ fn is_transient(failure: &kube::Failure, now: f64) -> bool {
     failure.reason == Some(Reason::Expired) && now - since < RELIST_GRACE
 }
 
-fn kind(list: &ListWatch, now: f64) -> Kind {
+fn kind(list: &ListWatch, server_works: bool, now: f64) -> Kind {
     let status = &list.status;
     let heard = unix(status.heard);
-    let failure = status.failure.as_ref().filter(|failure| !is_transient(failure, now));
+    let is_absent = server_works && is_absent(list);
+    let failure = status.failure.as_ref();
+    let failure = failure.filter(|failure| !is_absent && !is_transient(failure, now));
     let failure = failure.map(|failure| Failure {
         since: unix(Some(failure.since)).unwrap_or(now),
         reason: failure.reason.map(Reason::as_str),
@@ -183,6 +186,7 @@ fn kind(list: &ListWatch, now: f64) -> Kind {
     let forbidden = status.failure.as_ref().is_some_and(|f| f.reason == Some(Reason::Forbidden));
     Kind {
         health: match (&failure, heard) {
+            _ if is_absent => Health::Absent,
             (Some(_), _) => Health::Failing,
             (None, _) if !status.is_complete() => Health::Starting,
             (None, Some(heard)) if now - heard > STALE_AFTER => Health::Stale,
