@@ -81,11 +81,13 @@ impl ContainerRecord {
         last: &Terminated<'_>,
         restarts: u32,
     ) -> bool {
-        let has_ids = !status.container_id.is_empty() && !last.container_id.is_empty();
-        match has_ids {
-            true => status.container_id == last.container_id,
-            false => restarts == 0 || restarts == self.restarts && self.is_later(last),
+        if !status.container_id.is_empty() && !last.container_id.is_empty() {
+            return status.container_id == last.container_id;
         }
+        // The ends of all earlier runs have been counted, so a new end is that of this run.
+        let is_new = self.ended >= restarts && self.is_later(last);
+        let is_counted = self.ended > restarts && identity(last) == self.last;
+        restarts == 0 || is_new || is_counted
     }
 
     /// Returns whether a termination is none that was counted before. A server restored from a backup shows older ones.

@@ -74,9 +74,11 @@ impl NodeRecord {
                 continue;
             };
             let is_old = is_listed && since < record.since;
-            let is_missed = is_listed && since > record.since;
-            if !is_old && (shown != record.shown || is_missed) {
-                if is_missed || shown != record.counted {
+            let is_later = is_listed && since > record.since;
+            if !is_old && (shown != record.shown || is_later) {
+                // The node reports again what a restore has undone.
+                let is_repeated = record.shown != record.counted && shown == record.counted;
+                if shown != record.counted || is_later && !is_repeated {
                     counters.add(owner, TRANSITIONS, &[kind, shown], 1);
                     is_changed = true;
                 }

@@ -16,7 +16,7 @@ use crate::kube::observed::Metadata;
 pub(in crate::kube::workloads) type ScopeId = u64;
 
 /// The largest number of records of objects that are gone.
-const MAX_GONE: usize = if cfg!(test) { 50 } else { 100_000 };
+const MAX_GONE: usize = 100_000;
 
 /// The seconds by which an object may seem older than another one that was created before it: API servers assign the
 /// creation time by their own clocks, before the object gets its resourceVersion.
@@ -70,10 +70,10 @@ struct Scope {
     is_listing: bool,
     is_synced: bool,
     is_served: bool,
-    /// The latest creation time of an object, in unix seconds.
+    /// The latest creation time of an object, in unix seconds, without those of incomplete lists.
     newest: i64,
-    /// `newest` when the list in progress began.
-    horizon: i64,
+    /// The same of the list in progress.
+    newest_listed: i64,
 }
 
 /// The records of the objects of one kind.
@@ -98,7 +98,7 @@ impl<T: Default> Objects<T> {
         let scope = self.scopes.entry(scope).or_default();
         if !scope.is_listing {
             scope.list = scope.list.wrapping_add(1);
-            scope.horizon = scope.newest;
+            scope.newest_listed = i64::MIN;
             scope.is_listing = true;
         }
     }
@@ -116,6 +116,7 @@ impl<T: Default> Objects<T> {
         scope.is_synced |= complete;
         let list = scope.list;
         if complete {
+            scope.newest = scope.newest.max(scope.newest_listed);
             let is_absent = |record: &Record<T>| record.scope.0 == id && record.scope.1 != list;
             self.end(is_absent, now, &mut gone);
         }
@@ -162,8 +163,9 @@ impl<T: Default> Objects<T> {
         let scope = self.scopes.entry(id).or_default();
         let (list, is_served) = (scope.list, scope.is_served);
         let is_new = scope.is_synced
-            && (!scope.is_listing || created.saturating_add(CREATION_SKEW) >= scope.horizon);
-        scope.newest = scope.newest.max(created);
+            && (!scope.is_listing || created.saturating_add(CREATION_SKEW) >= scope.newest);
+        let newest = if scope.is_listing { &mut scope.newest_listed } else { &mut scope.newest };
+        *newest = created.max(*newest);
         let (namespace, name) = (&*object.namespace, &*object.name);
         let identity = fnv1a64(format!("{namespace}/{name}/{created}").as_bytes());
         let mut sighting = if is_new { Sighting::Created } else { Sighting::Existing };

@@ -1,5 +1,6 @@
 //! Stories told to a ledger, and random ones compared with the truth.
 
+mod containers;
 mod kube_events;
 
 use std::collections::BTreeMap;
@@ -188,51 +189,6 @@ fn every_termination_counts_once() {
     assert_eq!(world.ends(), counted(&[("Deleted", 1.0)]));
 }
 
-/// Patched statuses often have no container IDs.
-#[test]
-fn terminations_without_container_ids_count_once() {
-    let mut world = World::new();
-    let without = |text: String| {
-        let text = text.replace(r#""containerID":"id-"#, r#""ignored":"id-"#);
-        pod("p", 0, &text)
-    };
-    let (first, second) = (ended(10, "OOMKilled"), ended(20, "Error"));
-    world.see("p", &without(status(0, RUNNING, "")));
-    for (restarts, state, last, sum) in [
-        (0, WAITING, &first, 1.0),
-        (0, WAITING, &first, 1.0),
-        (1, RUNNING, &first, 1.0),
-        // This one reports the restart before it happens, like many simulators.
-        (2, WAITING, &second, 2.0),
-        (2, RUNNING, &second, 2.0),
-    ] {
-        world.see("p", &without(status(restarts, state, last)));
-        let counted: f64 = world.terminations().iter().map(|(_, count)| count).sum();
-        assert_eq!(counted, sum, "{restarts} {state}");
-    }
-}
-
-#[test]
-fn init_and_ephemeral_containers_count() {
-    let mut world = World::new();
-    let statuses = format!(
-        r#""status":{{"initContainerStatuses":[{{"name":"i","state":{{{}}}}}],"ephemeralContainerStatuses":[{{"name":"e","state":{{{}}}}}]}}"#,
-        ended(1, ""),
-        ended(2, "Completed"),
-    );
-    world.see("p", &pod("p", 0, &statuses));
-    let name = |container: &str, reason: &str| {
-        format!(
-            r#"kstatd_workload_container_terminations_total{{namespace="n",workload="web",workload_type="deployment",container="{container}",reason="{reason}"}}"#
-        )
-    };
-    let series = world.series();
-    assert_eq!(series[&name("i", "Error")], 1.0);
-    assert_eq!(series[&name("e", "Completed")], 1.0);
-    assert_eq!(series[&name("c", "OOMKilled")], 0.0);
-    assert_eq!(series[&name("e", "OOMKilled")], 0.0);
-}
-
 /// Startup invents nothing. What is created later starts with what its status proves.
 #[test]
 fn the_first_list_is_old() {
@@ -256,6 +212,21 @@ fn the_first_list_is_old() {
     world.delete("done");
     assert_eq!(world.terminations()[1], ("OOMKilled".to_owned(), 1.0));
     assert_eq!(world.ends(), vec![]);
+}
+
+/// A list that ends early, after a pod that is younger than those it has not reached, says nothing about these.
+#[test]
+fn pods_created_before_an_incomplete_list_are_news() {
+    let mut world = World::new();
+    world.see("old", &pod("old", 1000, &status(0, RUNNING, "")));
+    let younger = pod("younger", 2000, &status(0, RUNNING, ""));
+    world.ledger.begin_list(LedgerKind::Pod, 1);
+    world.see("younger", &younger);
+    world.ledger.end_list(LedgerKind::Pod, 1, false, world.now);
+    let failed = pod("failed", 1500, r#""status":{"phase":"Failed"}"#);
+    world.list(1, &[&pod("old", 1000, &status(0, RUNNING, "")), &failed, &younger]);
+    world.ledger.assign_pod(b"failed", &workload("web"), world.now);
+    assert_eq!(world.ends(), counted(&[("Failed", 1.0)]));
 }
 
 #[test]
@@ -337,24 +308,6 @@ fn closed_list_watches_end_no_pods() {
     assert!(!world.series().keys().any(|name| name.starts_with("kstatd_pod_")));
 }
 
-#[test]
-fn counters_of_restarts_that_go_back() {
-    let mut world = World::new();
-    for run in 0..4 {
-        world.see("p", &pod("p", 0, &running(run, "Error")));
-    }
-    // The kubelet has lost its containers and begins at 0 again.
-    world.see("p", &pod("p", 0, &status(0, RUNNING, "")));
-    let later = |run: i32, reason: &str| ended(run, reason).replace("2026-01-02", "2026-01-03");
-    let with_ids = |text: String| text.replace("id-", "other-");
-    world.see("p", &with_ids(pod("p", 0, &status(0, &later(0, "OOMKilled"), ""))));
-    world.see("p", &with_ids(pod("p", 0, &status(1, RUNNING, &later(0, "OOMKilled")))));
-    world.see("p", &with_ids(pod("p", 0, &status(1, &later(1, "OOMKilled"), ""))));
-    let counts: BTreeMap<_, _> = world.terminations().into_iter().collect();
-    assert_eq!(counts["OOMKilled"], 2.0);
-    assert_eq!(counts.values().sum::<f64>(), 5.0);
-}
-
 /// Two objects that take turns in having one UID.
 #[test]
 fn reused_uids_invent_nothing() {
@@ -398,6 +351,9 @@ fn transitions_of_nodes() {
     assert_eq!(put(&mut world, "True", 10, true), [0.0, 2.0, 1.0]);
     assert_eq!(put(&mut world, "True", 10, false), [0.0, 2.0, 1.0]);
     assert_eq!(put(&mut world, "Unknown", 15, false), [0.0, 2.0, 1.0]);
+    // The same, but only a list shows the report.
+    assert_eq!(put(&mut world, "True", 10, true), [0.0, 2.0, 1.0]);
+    assert_eq!(put(&mut world, "Unknown", 16, true), [0.0, 2.0, 1.0]);
     // The clock of the node is set back.
     assert_eq!(put(&mut world, "True", 2, false), [1.0, 2.0, 1.0]);
     let shown = [0, 1].map(|index| {
