@@ -90,17 +90,17 @@ pub struct Checker {
 pub type History = BTreeMap<Scope, Vec<Snapshot>>;
 
 impl Checker {
-    /// Checks a scrape and returns the age of the oldest exposed state, zero if all are current.
+    /// Checks the lines of a scrape and returns the age of the oldest exposed state, zero if all are current.
     pub fn check(
         &mut self,
         history: &History,
-        body: &str,
+        body: &[&str],
         now: Instant,
         expectation: impl Fn(Scope) -> Expectation,
     ) -> Result<Duration, Violation> {
         let mut lines: BTreeMap<Scope, Vec<&str>> =
             history.keys().map(|scope| (*scope, Vec::new())).collect();
-        for line in body.lines().filter(|line| !line.starts_with('#')) {
+        for line in body {
             let scope = scope_of_line(line).and_then(|scope| lines.get_mut(&scope));
             scope.ok_or_else(|| Violation(format!("unknown series: {line}")))?.push(line);
         }
@@ -223,7 +223,7 @@ mod tests {
     fn body(history: &History, back: usize) -> String {
         let snapshots = history.values().map(|snapshots| &snapshots[snapshots.len() - 1 - back]);
         let lines = snapshots.flat_map(|snapshot| snapshot.lines.iter().map(String::as_str));
-        ["# HELP x y"].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     fn check(
@@ -234,7 +234,8 @@ mod tests {
         let mut checker = Checker::default();
         let mut last = Ok(Duration::ZERO);
         for body in bodies {
-            let checked = checker.check(history, body, Instant::now(), |_| expectation);
+            let lines: Vec<&str> = body.lines().collect();
+            let checked = checker.check(history, &lines, Instant::now(), |_| expectation);
             last = checked.map_err(|violation| violation.0);
         }
         last
@@ -264,7 +265,7 @@ mod tests {
         // The state may have existed before the last scrape.
         let not_since = ["a state that never existed", "older than the last scrape"];
         let lines: Vec<&str> = good.lines().collect();
-        for (at, line) in lines.iter().enumerate().skip(1) {
+        for (at, line) in lines.iter().enumerate() {
             let mut without = lines.clone();
             without.remove(at);
             refused(&[&good, &without.join("\n")], Expectation::Past, &not_since);

@@ -1,6 +1,7 @@
 //! A small simulated cluster, with all its past states and the expected scrape of each.
 //!
-//! An object is a name and a number that is unique to this state of it; everything that is exposed derives from these.
+//! An object is a name, a number that is unique to this state of it, and a status; everything that is exposed derives from
+//! these.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -10,7 +11,9 @@ use fastrand::Rng;
 
 use tokio::time::Instant;
 
+use super::accounts::Accounts;
 use super::signal::{Observer, Signal};
+use super::status::Status;
 
 /// Kinds of objects, one for each representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,13 +103,16 @@ pub struct Object {
     /// A number that is unique to this state.
     pub state: u64,
     pub version: u64,
+    /// The status that its kubelet has reported.
+    pub status: Arc<Status>,
 }
 
 pub const PHASES: [&str; 5] = ["Pending", "Succeeded", "Failed", "Running", "Unknown"];
 
 impl Object {
     pub fn phase(&self) -> &'static str {
-        PHASES[self.state as usize % PHASES.len()]
+        let phases = ["Pending", "Running", "Unknown"];
+        self.status.end.map_or(phases[self.state as usize % phases.len()], |end| end.phase)
     }
 
     pub fn is_cordoned(&self) -> bool {
@@ -151,6 +157,16 @@ impl Object {
             2 => Some(("Rollout", format!("web{name}"))),
             _ => Some(("Job", format!("nightly{name}-29500000"))),
         }
+    }
+
+    /// Returns the names of a pod's containers. The second one is an init container.
+    pub fn containers(&self) -> &'static [&'static str] {
+        if self.number().is_multiple_of(3) { &["app", "setup"] } else { &["app"] }
+    }
+
+    /// Returns true if the statuses of a pod's containers have the IDs of these.
+    pub fn has_container_ids(&self) -> bool {
+        !self.number().is_multiple_of(5)
     }
 
     /// Returns the seconds of 2026 after which a pod started: later ones after earlier ones.
@@ -253,6 +269,8 @@ pub struct Cluster {
     /// Past states with their versions, for restores.
     backups: VecDeque<Backup>,
     pub snapshots: BTreeMap<Scope, Vec<Snapshot>>,
+    /// What has happened to pods and nodes.
+    pub accounts: Accounts,
     last_state: u64,
     changes: Signal,
 }
@@ -270,6 +288,7 @@ impl Cluster {
             pages: BTreeMap::new(),
             backups: VecDeque::new(),
             snapshots: BTreeMap::new(),
+            accounts: Accounts::default(),
             last_state: 0,
             changes: Signal::default(),
         };
@@ -277,6 +296,8 @@ impl Cluster {
             cluster.record(scope);
             (0..rng.u32(3..12)).for_each(|_| cluster.create(scope, rng));
         }
+        (0..60).for_each(|_| cluster.report(rng));
+        cluster.accounts.begin();
         cluster
     }
 
@@ -335,6 +356,7 @@ impl Cluster {
         let Some(Backup { version, objects }) = self.backups.get(at).cloned() else { return };
         self.backups.truncate(at + 1);
         let version = version + STARTUP_VERSIONS;
+        self.accounts.restore(objects.values());
         (self.version, self.compacted, self.objects) = (version, version, objects);
         self.scopes.clone().into_iter().for_each(|scope| self.record(scope));
         self.notify();
@@ -360,7 +382,7 @@ impl Cluster {
             at if at + count < 20 || keys.is_empty() => self.create(scope, rng),
             at if at < 22 => {
                 let key = &keys[rng.usize(..keys.len())];
-                self.update(key);
+                self.update(key, rng);
             }
             29 if rng.u32(0..3) == 0 => keys.iter().for_each(|key| self.delete(key)),
             _ => {
@@ -368,11 +390,23 @@ impl Cluster {
                 self.delete(key);
                 if rng.bool() {
                     // A new object with the name of the deleted one.
-                    self.put(scope, key.name.clone(), None, EventType::Added);
+                    self.add(scope, key.name.clone());
                 }
             }
         }
+        if rng.bool() {
+            self.report(rng);
+        }
         self.notify();
+    }
+
+    /// Lets the kubelet of a random pod report its status.
+    fn report(&mut self, rng: &mut Rng) {
+        let pods = self.objects.keys().filter(|key| key.kind == Kind::Pod);
+        let pods: Vec<ObjectKey> = pods.cloned().collect();
+        if !pods.is_empty() {
+            self.update(&pods[rng.usize(..pods.len())], rng);
+        }
     }
 
     fn notify(&self) {
@@ -383,21 +417,34 @@ impl Cluster {
         let name = format!("o{}", rng.u32(0..40));
         let known = self.objects.contains_key(&key(scope, &name));
         if !known {
-            self.put(scope, name, None, EventType::Added);
+            self.add(scope, name);
         }
     }
 
-    fn update(&mut self, key: &ObjectKey) {
+    /// Changes an object. A kubelet reports what it knows, whatever the server has forgotten.
+    fn update(&mut self, key: &ObjectKey, rng: &mut Rng) {
         let Some(object) = self.objects.get(key).cloned() else { return };
-        self.put(object.scope, object.name, Some(object.uid), EventType::Modified);
+        let known = self.accounts.get(&object.uid).map(|account| &account.status);
+        let mut status = Status::clone(known.unwrap_or(&object.status));
+        status.evolve(self.last_state + 1, rng);
+        status.report_over(&object.status, self.last_state + 1);
+        self.put(Object { status: status.into(), ..object }, EventType::Modified);
     }
 
-    fn put(&mut self, scope: Scope, name: String, uid: Option<String>, event_type: EventType) {
+    /// Adds an object with a new UID.
+    fn add(&mut self, scope: Scope, name: String) {
+        let (uid, status) = (format!("uid-{}", self.last_state + 1), Arc::default());
+        let object = Object { scope, name, uid, state: 0, version: 0, status };
+        let status = Status::new(scope.kind, object.containers().len(), self.last_state + 1);
+        self.put(Object { status: status.into(), ..object }, EventType::Added);
+    }
+
+    fn put(&mut self, object: Object, event_type: EventType) {
         self.version += 1;
         self.last_state += 1;
-        let (state, version) = (self.last_state, self.version);
-        let uid = uid.unwrap_or_else(|| format!("uid-{state}"));
-        let object = Object { scope, name, uid, state, version };
+        let (state, version, scope) = (self.last_state, self.version, object.scope);
+        let object = Object { state, version, ..object };
+        self.accounts.put(&object);
         self.log.push_back(Change { version, event_type, object: object.clone() });
         self.objects.insert(key(scope, &object.name), object);
         self.record(scope);
@@ -407,6 +454,7 @@ impl Cluster {
         let Some(object) = self.objects.remove(key) else { return };
         self.version += 1;
         let object = Object { version: self.version, ..object };
+        self.accounts.remove(&object);
         let scope = object.scope;
         self.log.push_back(Change {
             version: self.version,

@@ -5,10 +5,11 @@
 //! with those.
 
 use super::cluster::{EventType, Kind, Object};
+use super::encode_status::{node, node_json, pod, pod_json, time, time_text};
 use crate::wire::varint::varint;
 
 /// The start of 2026 in Unix seconds.
-const YEAR: u64 = 1_767_225_600;
+pub(super) const YEAR: u64 = 1_767_225_600;
 
 /// The format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,14 +44,15 @@ impl ResponseFormat {
     }
 }
 
-fn field(tag: u8, payload: &[u8]) -> Vec<u8> {
-    let mut out = vec![tag << 3 | 2];
+pub(super) fn field(tag: u8, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    varint(&mut out, u64::from(tag) << 3 | 2);
     varint(&mut out, payload.len() as u64);
     out.extend_from_slice(payload);
     out
 }
 
-fn number(tag: u8, value: usize) -> Vec<u8> {
+pub(super) fn number(tag: u8, value: usize) -> Vec<u8> {
     let mut out = vec![tag << 3];
     varint(&mut out, value as u64);
     out
@@ -68,12 +70,16 @@ fn envelope(kind: &str, raw: &[u8]) -> Vec<u8> {
 
 /// Encodes the fields of `ObjectMeta`.
 fn metadata(object: &Object) -> Vec<u8> {
-    let Object { scope, name, uid, state, version } = object;
+    let Object { scope, name, uid, state, version, status } = object;
+    let is_pod = scope.kind == Kind::Pod;
+    let time = |tag, is_set: bool| if is_set { time(tag, object.started()) } else { Vec::new() };
     [
         field(1, name.as_bytes()),
         field(3, scope.namespace.as_bytes()),
         field(5, uid.as_bytes()),
         field(6, version.to_string().as_bytes()),
+        time(8, is_pod),
+        time(9, status.is_being_deleted),
         entry(11, "state", &state.to_string()),
         owner(object),
     ]
@@ -101,26 +107,11 @@ fn owner(object: &Object) -> Vec<u8> {
     field(13, &reference.concat())
 }
 
-/// Encodes `spec` and `status` of a pod.
-fn pod(object: &Object) -> Vec<u8> {
-    let host_network = if object.is_in_host_network() { number(11, 1) } else { Vec::new() };
-    let spec = [field(10, object.node().as_bytes()), host_network].concat();
-    let address = object.address().to_string();
-    let status = [
-        field(1, object.phase().as_bytes()),
-        field(5, object.node_address().to_string().as_bytes()),
-        field(6, address.as_bytes()),
-        field(7, &number(1, (YEAR + object.started()) as usize)),
-        field(12, &field(1, address.as_bytes())),
-    ];
-    [field(2, &spec), field(3, &status.concat())].concat()
-}
-
 fn protobuf(object: &Object, form: ObjectForm) -> Vec<u8> {
     let metadata = field(1, &metadata(object));
     let rest = match (form, object.scope.kind) {
         (ObjectForm::Metadata, _) | (_, Kind::ConfigMap) => Vec::new(),
-        (_, Kind::Node) => field(2, &number(4, object.is_cordoned().into())),
+        (_, Kind::Node) => node(object),
         (_, Kind::Pod) => pod(object),
         (_, Kind::Secret) => field(3, object.secret_type().as_bytes()),
         (_, Kind::Widget) => return Vec::new(),
@@ -129,7 +120,7 @@ fn protobuf(object: &Object, form: ObjectForm) -> Vec<u8> {
 }
 
 fn json(object: &Object, form: ObjectForm) -> String {
-    let Object { scope, name, uid, state, version } = object;
+    let Object { scope, name, uid, state, version, status } = object;
     let namespace = scope.namespace;
     let kind =
         if form == ObjectForm::Complete { scope.kind.name() } else { "PartialObjectMetadata" };
@@ -140,21 +131,22 @@ fn json(object: &Object, form: ObjectForm) -> String {
             group(kind)
         )
     });
+    let time = |name: &str, is_set: bool| {
+        if is_set {
+            format!(r#","{name}":"{}""#, time_text(object.started()))
+        } else {
+            String::new()
+        }
+    };
+    let times = time("creationTimestamp", scope.kind == Kind::Pod)
+        + &time("deletionTimestamp", status.is_being_deleted);
     let metadata = format!(
-        r#""metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}","labels":{{"state":"{state}"}}{owner}}}"#
+        r#""metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}","labels":{{"state":"{state}"}}{times}{owner}}}"#
     );
     let rest = match (form, scope.kind) {
         (ObjectForm::Metadata | ObjectForm::Table, _) | (_, Kind::ConfigMap) => String::new(),
-        (_, Kind::Node) => format!(r#","spec":{{"unschedulable":{}}}"#, object.is_cordoned()),
-        (_, Kind::Pod) => {
-            let (node, host_network) = (object.node(), object.is_in_host_network());
-            let (phase, address, host) = (object.phase(), object.address(), object.node_address());
-            let (minutes, second) = (object.started() / 60, object.started() % 60);
-            let (hour, minute) = (minutes / 60, minutes % 60);
-            format!(
-                r#","spec":{{"nodeName":"{node}","hostNetwork":{host_network}}},"status":{{"phase":"{phase}","hostIP":"{host}","podIP":"{address}","startTime":"2026-01-01T{hour:02}:{minute:02}:{second:02}Z","podIPs":[{{"ip":"{address}"}}]}}"#
-            )
-        }
+        (_, Kind::Node) => node_json(object),
+        (_, Kind::Pod) => pod_json(object),
         (_, Kind::Secret) => format!(r#","type":"{}","data":{{"k":"dg=="}}"#, object.secret_type()),
         (_, Kind::Widget) => format!(r#","spec":{{"state":"{state}"}}"#),
     };
@@ -349,8 +341,10 @@ fn status_text(code: u16, reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use k8s_pb::api::core::v1::{
-        ConfigMap, Node, NodeSpec, Pod, PodIp, PodSpec, PodStatus, Secret,
+        ConfigMap, Container, Node, NodeSpec, NodeStatus, Pod, PodIp, PodSpec, PodStatus, Secret,
     };
     use k8s_pb::apimachinery::pkg::apis::meta::v1::{
         ObjectMeta, OwnerReference, PartialObjectMetadata, Status, Time,
@@ -369,6 +363,7 @@ mod tests {
             uid: "uid-1".to_owned(),
             state: 301,
             version: 1234,
+            status: Arc::default(),
         };
         let check = |kind, form, bytes: Vec<u8>| {
             let namespace = if kind == Kind::Node { "" } else { "east" };
@@ -392,26 +387,31 @@ mod tests {
             controller: Some(true),
             ..OwnerReference::default()
         };
-        let of_pod = metadata("east")
-            .map(|metadata| ObjectMeta { owner_references: vec![owner], ..metadata });
+        let start = Some(Time { seconds: Some(YEAR as i64 + 1), ..Time::default() });
+        let of_pod = metadata("east").map(|metadata| ObjectMeta {
+            creation_timestamp: start,
+            owner_references: vec![owner],
+            ..metadata
+        });
         let partial = PartialObjectMetadata { metadata: of_pod.clone() };
         check(Kind::Pod, ObjectForm::Metadata, partial.encode_to_vec());
         let map = ConfigMap { metadata: metadata("east"), ..ConfigMap::default() };
         check(Kind::ConfigMap, ObjectForm::Complete, map.encode_to_vec());
         let spec = Some(NodeSpec { unschedulable: Some(true), ..NodeSpec::default() });
-        let node = Node { metadata: metadata(""), spec, ..Node::default() };
+        let node = Node { metadata: metadata(""), spec, status: Some(NodeStatus::default()) };
         check(Kind::Node, ObjectForm::Complete, node.encode_to_vec());
         let phase = Some(object(Kind::Pod, "east").phase().to_owned());
-        let start = Time { seconds: Some(YEAR as i64 + 1), ..Time::default() };
         let status = Some(PodStatus {
             phase,
             host_ip: Some("10.9.0.1".to_owned()),
             pod_ip: Some("10.1.0.5".to_owned()),
             pod_ips: vec![PodIp { ip: Some("10.1.0.5".to_owned()) }],
-            start_time: Some(start),
+            start_time: start,
             ..PodStatus::default()
         });
-        let spec = Some(PodSpec { node_name: Some("node-1".to_owned()), ..PodSpec::default() });
+        let container = Container { name: Some("app".to_owned()), ..Container::default() };
+        let node_name = Some("node-1".to_owned());
+        let spec = Some(PodSpec { node_name, containers: vec![container], ..PodSpec::default() });
         let pod = Pod { metadata: of_pod, spec, status };
         check(Kind::Pod, ObjectForm::Complete, pod.encode_to_vec());
         let r#type = Some("example.com/t301".to_owned());

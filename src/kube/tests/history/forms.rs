@@ -9,8 +9,13 @@ use crate::exposition::message::{self, Delimited};
 use crate::exposition::tests::samples::{self, Samples};
 use crate::exposition::{Format, ScrapeQuery, Source, VirtualShard};
 
-fn text(catalog: &Catalog, format: Format, query: &ScrapeQuery) -> Vec<u8> {
-    catalog.frames(format, query).flatten().collect()
+/// Returns a body as text.
+pub fn text(catalog: &Catalog, format: Format, query: &ScrapeQuery) -> Vec<u8> {
+    // Byte by byte it would take a fifth of the time of a history.
+    catalog.frames(format, query).fold(Vec::new(), |mut body, frame| {
+        body.extend_from_slice(&frame);
+        body
+    })
 }
 
 /// Describes a sample that one of two bodies lacks.

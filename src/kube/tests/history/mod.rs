@@ -3,7 +3,7 @@
 //! A seed determines everything: the cluster and its changes, the faults and the delays. Time is simulated: the clock
 //! of the event loop jumps to the next event and connections are in memory, so five minutes take about a second and
 //! limits are exact on a busy machine, too. [`checker`] compares every scrape with all states that the cluster ever
-//! had.
+//! had, and [`ledger`] the counters of events with an account of what has happened.
 //!
 //! Bytes can describe a history as well ([`run_bytes`]), for a fuzz target.
 //!
@@ -11,15 +11,20 @@
 //! for each kind of fault. `KSTATD_SEED=n` sets the first seed; without `KSTATD_HISTORIES` only that seed runs, and
 //! each request is printed. With `KSTATD_FIRST=1` the histories end at the first violation, as `tests/mutants/run` needs it.
 
+mod accounts;
 pub(super) mod body;
 mod checker;
 pub(crate) mod cluster;
+mod counters;
 mod encode;
+mod encode_status;
 pub(crate) mod faults;
 mod forms;
 mod idle;
 pub(crate) mod journal;
+mod ledger;
 mod network;
+mod nodes;
 mod reload;
 mod responses;
 pub(crate) mod run;
@@ -27,6 +32,7 @@ pub(crate) mod scenario;
 pub(crate) mod server;
 pub(crate) mod setup;
 mod signal;
+mod status;
 mod totals;
 mod wire;
 

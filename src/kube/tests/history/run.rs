@@ -11,20 +11,19 @@ use fastrand::Rng;
 use tokio::time::{Instant, sleep_until};
 
 use super::checker::{Checker, Expectation, RequestLimit, Violation};
-#[cfg(test)]
-use super::cluster::Kind;
-use super::cluster::{NAMESPACES, Scope, scopes};
+use super::cluster::{Kind, NAMESPACES, Scope, scopes};
 use super::faults::{Fault, RECOVERY};
 use super::forms;
 use super::journal::{Entry, Topic};
+use super::ledger::{Conditions, LedgerChecker};
 use super::scenario::{Scenario, Schedule, ScheduledFault};
 use super::server::Server;
 use super::setup::{
     STALENESS_LIMIT, connect, in_simulated_time, pipeline_config, tls, write_token,
 };
-use super::totals::{namespace_totals, without_totals};
+use super::totals::{self, Lines, namespace_totals};
 use crate::cache::Catalog;
-use crate::exposition::{Format, ScrapeQuery, Source};
+use crate::exposition::{Format, ScrapeQuery};
 use crate::kube::shard::Shard;
 use crate::kube::workloads::Workloads;
 use crate::kube::{Client, Pipeline, PipelineConfig};
@@ -116,6 +115,7 @@ pub struct World {
     pub start: Instant,
     queue: Queue,
     checker: Checker,
+    ledger: LedgerChecker,
     request_limit: RequestLimit,
     /// The number of lists after the time of the first ones.
     first_lists: Option<u64>,
@@ -146,7 +146,7 @@ impl World {
         let plain = config.clone();
         let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
         let workloads = namespace_totals(&catalog, &metrics, senders.as_ref());
-        workloads.attach(&mut config.resources);
+        totals::attach(&workloads, &mut config.resources);
         let pipeline = Pipeline::start_on_this_thread(&client, &config, &catalog, &metrics)
             .expect("a pipeline");
 
@@ -185,6 +185,7 @@ impl World {
             start,
             queue,
             checker: Checker::default(),
+            ledger: LedgerChecker::default(),
             request_limit: RequestLimit::new(list_watches),
             first_lists: None,
             // The first lists get the same recovery time as a fault.
@@ -216,8 +217,8 @@ impl World {
                 let format = if self.rng.bool() { Format::Text } else { Format::OpenMetrics };
                 let body = self.scrape(format);
                 self.check(&body);
-                // One form in two scrapes, because it costs as much as the scrape.
-                if self.rng.bool()
+                // One form in four scrapes, because it costs as much as the scrape.
+                if self.rng.u32(0..4) == 0
                     && let Err(why) =
                         forms::compare(&self.catalog, format, body.as_bytes(), &mut self.rng)
                 {
@@ -238,7 +239,7 @@ impl World {
         let options = self.workloads.options();
         self.workloads = self.workloads.renewed(options, &self.metrics, Shard::ALL);
         let mut config = self.config.clone();
-        self.workloads.attach(&mut config.resources);
+        totals::attach(&self.workloads, &mut config.resources);
         self.pipeline.reconfigure(&self.client, &config);
         self.request_limit.changed(Instant::now());
     }
@@ -326,8 +327,7 @@ impl World {
     /// Returns a scrape.
     pub fn scrape(&mut self, format: Format) -> String {
         self.outcome.scrapes += 1;
-        let body: Vec<u8> =
-            self.catalog.frames(format, &ScrapeQuery::default()).flatten().collect();
+        let body = forms::text(&self.catalog, format, &ScrapeQuery::default());
         let shown = format!("{format:?}, {} bytes with hash {:016x}", body.len(), hash(&body));
         self.server.note(Topic::Scrape, shown);
         String::from_utf8_lossy(&body).into_owned()
@@ -336,12 +336,20 @@ impl World {
     /// Checks a scrape of this moment and notes the violation, if it is one.
     pub fn check(&mut self, body: &str) {
         let now = Instant::now();
-        let (body, totals_differ) = without_totals(body);
+        let lines = Lines::of(body);
         self.note_refusals(now);
         if now >= self.start + FIRST_LISTS {
             self.first_lists.get_or_insert(self.server.lists());
         }
-        let Self { server, checker, pending, refusals, may_be_stale_until, .. } = self;
+        let conditions = Conditions {
+            may_be_stale: now < self.may_be_stale_until,
+            may_be_dropped: self.refusals.iter().any(|(scope, refusal)| {
+                matches!(scope.kind, Kind::Pod | Kind::Node)
+                    && refusal.last == now
+                    && now - refusal.since > STALENESS_LIMIT
+            }),
+        };
+        let Self { server, checker, ledger, pending, refusals, may_be_stale_until, .. } = self;
         let isolated = pending.len() == 1;
         let expectation = |scope| {
             let refusal = refusals.get(&scope).filter(|refusal| refusal.last == now);
@@ -354,8 +362,15 @@ impl World {
                 _ => Expectation::Present,
             }
         };
-        let checked = checker.check(&server.cluster().snapshots, &body, now, expectation);
-        let checked = totals_differ.map_or(checked, |why| Err(Violation(why)));
+        let cluster = server.cluster();
+        let checked = checker.check(&cluster.snapshots, &lines.states, now, expectation);
+        let checked = checked.and_then(|old| {
+            totals::compare(&lines).map_err(Violation)?;
+            let Lines { counters, states, .. } = &lines;
+            ledger.check(&cluster.accounts, counters, states, conditions).map_err(Violation)?;
+            Ok(old)
+        });
+        drop(cluster);
         let checked =
             checked.and_then(|old| self.request_limit.check(self.server.requests()).map(|()| old));
         match checked {
@@ -369,7 +384,7 @@ impl World {
                 let over = self.pending.extract_if(.., |one| now >= one.until);
                 self.outcome.fault_results.extend(over.map(|one| one.result));
             }
-            Err(Violation(why)) => self.violate(&why, &body),
+            Err(Violation(why)) => self.violate(&why, body),
         }
     }
 

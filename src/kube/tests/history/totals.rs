@@ -1,16 +1,21 @@
-//! The totals of namespaces, and their comparison with the pods of the same scrape.
+//! The totals of namespaces and the counters of events, and the comparison of the former with the pods of the same scrape.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cache::Catalog;
+use crate::kube::WatchedResource;
 use crate::kube::shard::Shard;
-use crate::kube::workloads::ledger::{LedgerOptions, SharedLedger};
+use crate::kube::workloads::ledger::{KUBE_EVENTS, LedgerOptions, RESOURCES, SharedLedger};
 use crate::kube::workloads::{FAMILIES, Subject, WorkloadOptions, Workloads};
 use crate::pods::PodIndex;
 use crate::telemetry::KubeMetrics;
 
-/// Returns totals over the pods of namespaces, which observe pods and need no other kind. Pods are also entered into
+/// The counters of kinds that the simulated cluster does not have.
+const UNOBSERVED: [&str; 2] = [KUBE_EVENTS, "kstatd_jobs_finished_total"];
+
+/// Returns totals over the pods of namespaces, and counters of events. Pods are also entered into
 /// `senders`, with the workload that the names of their owners imply.
 pub fn namespace_totals(
     catalog: &Catalog,
@@ -18,17 +23,56 @@ pub fn namespace_totals(
     senders: Option<&Arc<PodIndex>>,
 ) -> Workloads {
     let families = FAMILIES.iter().filter(|family| family.subject == Subject::Namespace);
-    let (families, ledger) = (families.collect(), LedgerOptions::default());
+    let counted = RESOURCES.iter().flat_map(|resource| resource.families).map(|family| family.name);
+    let ledger = LedgerOptions {
+        families: counted.filter(|name| !UNOBSERVED.contains(name)).collect(),
+        retention: Duration::from_secs(3600),
+        ..LedgerOptions::default()
+    };
+    let families = families.collect();
     let is_partial = senders.is_some();
     let options = WorkloadOptions { families, ledger, is_partial, ..WorkloadOptions::default() };
     let ledger = SharedLedger::new(&options.ledger, catalog, metrics);
     Workloads::new(&options, catalog, metrics, &ledger, senders, Shard::ALL)
 }
 
-/// Returns the lines of a scrape without totals, and a difference between totals and the pods of the same scrape.
-pub fn without_totals(body: &str) -> (String, Option<String>) {
-    let (totals, pods): (Vec<&str>, Vec<&str>) =
-        body.lines().partition(|line| line.contains("kstatd_namespace_"));
+/// Observes resources, and no others: owners of pods are none of the kinds of the cluster.
+pub fn attach(workloads: &Workloads, resources: &mut Vec<WatchedResource>) {
+    let watched = resources.len();
+    workloads.attach(resources);
+    resources.truncate(watched);
+}
+
+/// The lines of a scrape by subject, without comments.
+#[derive(Default)]
+pub struct Lines<'b> {
+    /// The states of objects.
+    pub states: Vec<&'b str>,
+    /// The totals of namespaces.
+    pub totals: Vec<&'b str>,
+    /// The counters of events.
+    pub counters: Vec<&'b str>,
+}
+
+impl<'b> Lines<'b> {
+    pub fn of(body: &'b str) -> Self {
+        let mut lines = Self::default();
+        for line in body.lines().filter(|line| !line.starts_with('#')) {
+            match line {
+                _ if line.starts_with("kstatd_namespace_") => lines.totals.push(line),
+                _ if line.starts_with("kstatd_") => lines.counters.push(line),
+                _ => lines.states.push(line),
+            }
+        }
+        lines
+    }
+}
+
+/// Compares totals with the pods of the same scrape.
+///
+/// # Errors
+/// Describes the difference.
+pub fn compare(lines: &Lines<'_>) -> Result<(), String> {
     let count = |lines: &[&str], name: &str| {
         let mut sums: BTreeMap<(String, String), f64> = BTreeMap::new();
         for line in lines.iter().filter(|line| line.starts_with(name)) {
@@ -44,8 +88,9 @@ pub fn without_totals(body: &str) -> (String, Option<String>) {
         }
         sums
     };
-    let (have, want) =
-        (count(&totals, "kstatd_namespace_pods{"), count(&pods, "kube_pod_status_phase{"));
-    let difference = (have != want).then(|| format!("totals {have:?}, pods {want:?}"));
-    (pods.join("\n"), difference)
+    let (have, want) = (
+        count(&lines.totals, "kstatd_namespace_pods{"),
+        count(&lines.states, "kube_pod_status_phase{"),
+    );
+    if have == want { Ok(()) } else { Err(format!("totals {have:?}, pods {want:?}")) }
 }

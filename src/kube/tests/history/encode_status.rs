@@ -1,0 +1,298 @@
+//! Encodes `spec` and `status` of pods and nodes, as protobuf and JSON.
+
+use super::cluster::Object;
+use super::encode::{YEAR, field, number};
+use super::status::{CONDITIONS, Container, Phase, Termination};
+
+/// Encodes a time as seconds of 2026.
+pub(super) fn time(tag: u8, second: u64) -> Vec<u8> {
+    field(tag, &number(1, (YEAR + second) as usize))
+}
+
+/// Returns a time as seconds of 2026.
+pub(super) fn time_text(second: u64) -> String {
+    let (minutes, second) = (second / 60, second % 60);
+    let (hour, minute) = (minutes / 60, minutes % 60);
+    format!("2026-01-01T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Encodes `spec` and `status` of a pod.
+pub(super) fn pod(object: &Object) -> Vec<u8> {
+    let host_network = if object.is_in_host_network() { number(11, 1) } else { Vec::new() };
+    let names = object.containers().iter().zip([2, 20]);
+    let [first, second] = two(names.map(|(name, tag)| field(tag, &field(1, name.as_bytes()))));
+    let spec = [first, field(10, object.node().as_bytes()), host_network, second].concat();
+    let address = object.address().to_string();
+    let reason = object.status.end.map(|end| end.reason).filter(|reason| !reason.is_empty());
+    let names = object.containers().iter().zip(&object.status.containers).zip([8, 10]);
+    let [first, second] = two(names
+        .map(|((name, container), tag)| field(tag, &container_status(object, name, container))));
+    let disruption = object.status.disruption.map(|reason| {
+        let condition =
+            [field(1, b"DisruptionTarget"), field(2, b"True"), field(5, reason.as_bytes())];
+        field(2, &condition.concat())
+    });
+    let status = [
+        field(1, object.phase().as_bytes()),
+        disruption.unwrap_or_default(),
+        reason.map(|reason| field(4, reason.as_bytes())).unwrap_or_default(),
+        field(5, object.node_address().to_string().as_bytes()),
+        field(6, address.as_bytes()),
+        time(7, object.started()),
+        first,
+        second,
+        field(12, &field(1, address.as_bytes())),
+    ];
+    [field(2, &spec), field(3, &status.concat())].concat()
+}
+
+/// Returns up to two parts, of which those that are missing are empty.
+fn two(mut parts: impl Iterator<Item = Vec<u8>>) -> [Vec<u8>; 2] {
+    [(); 2].map(|()| parts.next().unwrap_or_default())
+}
+
+/// Returns the ID of a run of a container.
+fn container_id(object: &Object, name: &str, run: usize) -> String {
+    if object.has_container_ids() { format!("{}-{name}-{run}", object.uid) } else { String::new() }
+}
+
+/// Returns the ID of a container's current or last run.
+fn current_id(object: &Object, name: &str, container: &Container) -> String {
+    let has_run = container.phase != Phase::Waiting || !container.ended.is_empty();
+    if has_run { container_id(object, name, container.restarts()) } else { String::new() }
+}
+
+/// Encodes a container status.
+fn container_status(object: &Object, name: &str, container: &Container) -> Vec<u8> {
+    let terminated = |(run, termination): (usize, &Termination)| {
+        let id = container_id(object, name, run);
+        let parts = [
+            number(1, termination.exit_code().into()),
+            field(3, termination.reason.as_bytes()),
+            time(6, termination.at),
+            field(7, id.as_bytes()),
+        ];
+        field(3, &parts.concat())
+    };
+    let [current, last] = container.described();
+    let state = match container.phase {
+        Phase::Waiting => field(1, &field(1, b"CrashLoopBackOff")),
+        Phase::Running => field(2, b""),
+        Phase::Terminated => current.map(terminated).unwrap_or_default(),
+    };
+    [
+        field(1, name.as_bytes()),
+        field(2, &state),
+        field(3, &last.map(terminated).unwrap_or_default()),
+        number(5, container.restarts()),
+        field(8, current_id(object, name, container).as_bytes()),
+    ]
+    .concat()
+}
+
+/// Returns a container status as JSON.
+fn container_json(object: &Object, name: &str, container: &Container) -> String {
+    let terminated = |(run, termination): (usize, &Termination)| {
+        let (id, reason) = (container_id(object, name, run), termination.reason);
+        let (code, at) = (termination.exit_code(), time_text(termination.at));
+        format!(
+            r#""terminated":{{"exitCode":{code},"reason":"{reason}","finishedAt":"{at}","containerID":"{id}"}}"#
+        )
+    };
+    let [current, last] = container.described();
+    let state = match container.phase {
+        Phase::Waiting => r#""waiting":{"reason":"CrashLoopBackOff"}"#.to_owned(),
+        Phase::Running => r#""running":{}"#.to_owned(),
+        Phase::Terminated => current.map(terminated).unwrap_or_default(),
+    };
+    let (last, id) =
+        (last.map(terminated).unwrap_or_default(), current_id(object, name, container));
+    let restarts = container.restarts();
+    format!(
+        r#"{{"name":"{name}","state":{{{state}}},"lastState":{{{last}}},"restartCount":{restarts},"containerID":"{id}"}}"#
+    )
+}
+
+/// Returns the containers of a pod, and the rest of its status, as JSON.
+pub(super) fn pod_json(object: &Object) -> String {
+    let (node, host_network) = (object.node(), object.is_in_host_network());
+    let (phase, address, host) = (object.phase(), object.address(), object.node_address());
+    let started = time_text(object.started());
+    let spec = ["containers", "initContainers"].iter().zip(object.containers());
+    let spec: String =
+        spec.map(|(list, name)| format!(r#","{list}":[{{"name":"{name}"}}]"#)).collect();
+    let lists = ["containerStatuses", "initContainerStatuses"].iter();
+    let statuses = lists.zip(object.containers()).zip(&object.status.containers);
+    let statuses = statuses.map(|((list, name), container)| {
+        format!(r#","{list}":[{}]"#, container_json(object, name, container))
+    });
+    let statuses: String = statuses.collect();
+    let reason = object.status.end.map_or("", |end| end.reason);
+    let disruption = object.status.disruption.map(|reason| {
+        format!(r#"{{"type":"DisruptionTarget","status":"True","reason":"{reason}"}}"#)
+    });
+    let conditions = disruption.unwrap_or_default();
+    format!(
+        r#","spec":{{"nodeName":"{node}","hostNetwork":{host_network}{spec}}},"status":{{"phase":"{phase}","reason":"{reason}","conditions":[{conditions}],"hostIP":"{host}","podIP":"{address}","startTime":"{started}","podIPs":[{{"ip":"{address}"}}]{statuses}}}"#
+    )
+}
+
+/// Returns type, status and time of each condition of a node.
+fn conditions(object: &Object) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+    let last = object.status.conditions.iter().filter_map(|statuses| statuses.last());
+    CONDITIONS.into_iter().zip(last).map(|(name, last)| (name, last.status, last.at))
+}
+
+/// Encodes `spec` and `status` of a node.
+pub(super) fn node(object: &Object) -> Vec<u8> {
+    let conditions = conditions(object).map(|(name, status, at)| {
+        field(4, &[field(1, name.as_bytes()), field(2, status.as_bytes()), time(4, at)].concat())
+    });
+    let conditions: Vec<u8> = conditions.flatten().collect();
+    [field(2, &number(4, object.is_cordoned().into())), field(3, &conditions)].concat()
+}
+
+/// Returns `spec` and `status` of a node as JSON.
+pub(super) fn node_json(object: &Object) -> String {
+    let conditions = conditions(object).map(|(name, status, at)| {
+        let at = time_text(at);
+        format!(r#"{{"type":"{name}","status":"{status}","lastTransitionTime":"{at}"}}"#)
+    });
+    let conditions = conditions.collect::<Vec<_>>().join(",");
+    format!(
+        r#","spec":{{"unschedulable":{}}},"status":{{"conditions":[{conditions}]}}"#,
+        object.is_cordoned()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_pb::api::core::v1::{
+        ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+        ContainerStatus, Node, NodeCondition, NodeStatus, Pod, PodCondition, PodStatus,
+    };
+    use k8s_pb::apimachinery::pkg::apis::meta::v1::Time;
+    use prost::Message as _;
+
+    use super::super::cluster::{Kind, Scope};
+    use super::super::status::{End, Status, Transition};
+    use super::*;
+
+    fn object(kind: Kind, status: Status) -> Object {
+        let scope = Scope { kind, namespace: "east" };
+        let (name, uid) = ("o9".to_owned(), "uid-1".to_owned());
+        Object { scope, name, uid, state: 301, version: 1234, status: status.into() }
+    }
+
+    fn at(second: i64) -> Option<Time> {
+        Some(Time { seconds: Some(YEAR as i64 + second), ..Time::default() })
+    }
+
+    fn text(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    /// The handwritten encoding of a pod's status equals that of the Kubernetes types.
+    #[test]
+    fn status_of_a_pod() {
+        let termination = |reason, at| Termination { reason, at };
+        let app = Container {
+            phase: Phase::Terminated,
+            ended: vec![termination("Completed", 7), termination("OOMKilled", 9)],
+        };
+        let setup = Container { phase: Phase::Waiting, ended: vec![termination("Error", 8)] };
+        let end = Some(End { phase: "Failed", reason: "Evicted" });
+        let (containers, disruption) = (vec![app, setup], Some("DeletionByTaintManager"));
+        let status = Status { containers, end, disruption, ..Status::default() };
+        let terminated = |exit_code, reason, second, id: &str| {
+            let terminated = ContainerStateTerminated {
+                exit_code: Some(exit_code),
+                reason: text(reason),
+                finished_at: at(second),
+                container_id: text(id),
+                ..ContainerStateTerminated::default()
+            };
+            ContainerState { terminated: Some(terminated), ..ContainerState::default() }
+        };
+        let container = |name: &str, restarts, id: &str, state, last| ContainerStatus {
+            name: text(name),
+            state: Some(state),
+            last_state: Some(last),
+            restart_count: Some(restarts),
+            container_id: text(id),
+            ..ContainerStatus::default()
+        };
+        let waiting = ContainerStateWaiting {
+            reason: text("CrashLoopBackOff"),
+            ..ContainerStateWaiting::default()
+        };
+        let waiting = ContainerState { waiting: Some(waiting), ..ContainerState::default() };
+        let disruption = PodCondition {
+            r#type: text("DisruptionTarget"),
+            status: text("True"),
+            reason: text("DeletionByTaintManager"),
+            ..PodCondition::default()
+        };
+        let second = terminated(137, "OOMKilled", 9, "uid-1-app-1");
+        let first = terminated(0, "Completed", 7, "uid-1-app-0");
+        let of_setup = terminated(1, "Error", 8, "uid-1-setup-0");
+        let want = PodStatus {
+            phase: text("Failed"),
+            conditions: vec![disruption],
+            reason: text("Evicted"),
+            container_statuses: vec![container("app", 1, "uid-1-app-1", second, first)],
+            init_container_statuses: vec![container(
+                "setup",
+                0,
+                "uid-1-setup-0",
+                waiting,
+                of_setup,
+            )],
+            ..PodStatus::default()
+        };
+        let bytes = pod(&object(Kind::Pod, status));
+        let Pod { spec, status: Some(status), .. } = Pod::decode(&*bytes).expect("a pod") else {
+            panic!("no status");
+        };
+        let spec = spec.expect("a specification");
+        let name = |containers: &[k8s_pb::api::core::v1::Container]| containers[0].name.clone();
+        assert_eq!(name(&spec.containers), text("app"));
+        assert_eq!(name(&spec.init_containers), text("setup"));
+        let PodStatus { phase, conditions, reason, .. } = status.clone();
+        let PodStatus { container_statuses, init_container_statuses, .. } = status;
+        let have = PodStatus {
+            phase,
+            conditions,
+            reason,
+            container_statuses,
+            init_container_statuses,
+            ..PodStatus::default()
+        };
+        assert_eq!(have, want);
+    }
+
+    /// A running container has the state that the Kubernetes types have, too, and so have the conditions of a node.
+    #[test]
+    fn running_containers_and_nodes() {
+        let running = Container { phase: Phase::Running, ended: Vec::new() };
+        let object_of = |container| Status { containers: vec![container], ..Status::default() };
+        let bytes = pod(&object(Kind::Pod, object_of(running)));
+        let status = Pod::decode(&*bytes).expect("a pod").status.expect("a status");
+        let running = Some(ContainerStateRunning::default());
+        let state = ContainerState { running, ..ContainerState::default() };
+        assert_eq!(status.container_statuses[0].state, Some(state));
+        let transition = |status, at| vec![Transition { status, at }];
+        let conditions = vec![transition("Unknown", 3), transition("False", 4)];
+        let bytes = node(&object(Kind::Node, Status { conditions, ..Status::default() }));
+        let condition = |name, status, second| NodeCondition {
+            r#type: text(name),
+            status: text(status),
+            last_transition_time: at(second),
+            ..NodeCondition::default()
+        };
+        let conditions =
+            vec![condition("Ready", "Unknown", 3), condition("DiskPressure", "False", 4)];
+        let want = NodeStatus { conditions, ..NodeStatus::default() };
+        assert_eq!(Node::decode(&*bytes).expect("a node").status, Some(want));
+    }
+}
