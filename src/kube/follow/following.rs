@@ -341,7 +341,8 @@ impl Following {
     /// Drops list/watches of earlier plans that are no longer needed; returns whether there were any.
     ///
     /// One is needed if it has a complete state, no overlapping list/watch of this plan has listed a state as new as its own,
-    /// and the server has not refused all of those for longer than the staleness limit.
+    /// and the server has not refused all of those for longer than the staleness limit. A list that takes long is behind a
+    /// watch that goes on meanwhile.
     pub(crate) fn retire(&mut self) -> bool {
         let tasks = &self.tasks;
         let is_needed = |old: &mut ScopeTask| {
@@ -432,16 +433,9 @@ impl Following {
         self.tasks.iter().any(ScopeTask::is_waiting)
     }
 
-    /// Returns whether it can replace `old`: all scopes are listed or refused, and none shows an older state than `old` does:
-    /// a list that takes long is behind the watch of `old`. Scopes that are in backoff or `overdue` do not block the others,
-    /// if at least one scope is listed and `old` serves no cluster-wide scope.
+    /// Returns whether it can replace `old`: all scopes are listed or refused. Scopes that are in backoff or `overdue` do
+    /// not block the others, if at least one scope is listed and `old` serves no cluster-wide scope.
     pub(crate) fn can_supersede(&self, old: Option<&Self>, overdue: bool) -> bool {
-        let is_behind = |old: &ScopeTask| {
-            old.progress.is_complete() && self.tasks.iter().any(|task| task.is_behind(old))
-        };
-        if old.is_some_and(|old| old.shown().any(is_behind)) {
-            return false;
-        }
         let is_apart = |old: &Self| old.shown().all(|task| task.scope.namespace.is_some());
         let is_done = |task: &ScopeTask| task.progress.is_settled() || overdue || task.is_waiting();
         self.is_settled()

@@ -152,6 +152,29 @@ async fn changed_kinds_are_exchanged_one_by_one_when_complete() {
     wait_for_lines(&fixture, &["b new 1"]).await;
 }
 
+/// A list that is older than what the old list/watch shows by then is served when its watch has caught up.
+#[tokio::test]
+async fn list_that_is_behind_replaces_nothing() {
+    let (mut fixture, client, mut requests, bodies) = synced_resources(&["a"]).await;
+    let mut other = with_resources(&["a"]);
+    other.timing.list_idle += Duration::from_secs(1);
+    let number = reconfigure(&fixture, &client, &other);
+    let request = requests.next_for(&mut fixture.stub, "a").await;
+    bodies[0].send(event("MODIFIED", &pod("old", "8")));
+    wait_for_lines(&fixture, &["a old 8"]).await;
+    let new = stream_list(request, &["old"]);
+    new.send(event("ADDED", &pod("other", "6")));
+    fixture
+        .wait_for_metric("kstatd_kubernetes_events_total{resource=\"*v1.a\",type=\"added\"} 3")
+        .await;
+    assert_eq!(exposed_lines(&fixture), ["a old 8"]);
+    assert!(!fixture.handle.is_applied(number));
+    new.send(event("MODIFIED", &pod("old", "8")));
+    wait_until_applied(&fixture, number).await;
+    wait_for_lines(&fixture, &["a old 8", "a other 6"]).await;
+    bodies[0].closed().await;
+}
+
 #[tokio::test]
 async fn failing_kind_keeps_its_state_and_does_not_block_others() {
     for code in [403, 500] {
