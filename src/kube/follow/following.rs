@@ -182,8 +182,6 @@ struct ScopeTask {
     /// The index of its scope in the plan.
     number: usize,
     scope: Arc<Scope>,
-    /// Versions of one server can be compared.
-    client: Arc<Client>,
     progress: Arc<Progress>,
     stores: ScopeStores,
     handle: AbortHandle,
@@ -215,12 +213,11 @@ impl ScopeTask {
         }
     }
 
-    /// Returns whether it shows an older state than `old`. This is known only if it gets every event that `old` gets; the
-    /// reconciler is then notified when it is newer.
+    /// Returns whether it shows an older state of the same server than `old`. This is known only if it gets every event that
+    /// `old` gets; the reconciler is then notified when it is newer.
     fn is_behind(&self, old: &Self) -> bool {
         let (own, other) = (&self.scope, &old.scope);
-        let gets_all = Arc::ptr_eq(&self.client, &old.client)
-            && (own.namespace.is_none() || own.namespace == other.namespace)
+        let gets_all = (own.namespace.is_none() || own.namespace == other.namespace)
             && (own.selector.is_empty() || own.selector == other.selector)
             && (own.labels.is_empty() || own.labels == other.labels);
         gets_all && !self.progress.has_reached(&old.progress)
@@ -293,18 +290,10 @@ impl Following {
             let handle =
                 following.plan.spawn(task_id, &stores, &progress, (quota, budget), context);
             let (faults, last_fault, restart) = (0, None, None);
-            let (scope, client) = (Arc::clone(scope), Arc::clone(&following.plan.client));
-            following.tasks.push(ScopeTask {
-                number,
-                scope,
-                client,
-                progress,
-                stores,
-                handle,
-                faults,
-                last_fault,
-                restart,
-            });
+            let scope = Arc::clone(scope);
+            let task =
+                ScopeTask { number, scope, progress, stores, handle, faults, last_fault, restart };
+            following.tasks.push(task);
         }
         following
     }
@@ -344,10 +333,14 @@ impl Following {
     /// and the server has not refused all of those for longer than the staleness limit. A list that takes long is behind a
     /// watch that goes on meanwhile.
     pub(crate) fn retire(&mut self) -> bool {
-        let tasks = &self.tasks;
-        let is_needed = |old: &mut ScopeTask| {
+        let (tasks, client) = (&self.tasks, &self.plan.client);
+        let is_needed = |old: &ScopeTask, old_client: &Arc<Client>| {
             let successors = || tasks.iter().filter(|task| task.overlaps(old));
-            let replaces = |new: &ScopeTask| new.progress.is_listed() && !new.is_behind(old);
+            // Versions of different servers cannot be compared.
+            let is_comparable = Arc::ptr_eq(client, old_client);
+            let replaces = |new: &ScopeTask| {
+                new.progress.is_listed() && !(is_comparable && new.is_behind(old))
+            };
             if !old.progress.is_complete() || successors().any(replaces) {
                 return false;
             }
@@ -363,8 +356,8 @@ impl Following {
             waits
         };
         let before = self.retired.len();
-        for older in &mut self.older {
-            self.retired.extend(older.tasks.extract_if(.., |task| !is_needed(task)));
+        for Self { tasks, plan, .. } in &mut self.older {
+            self.retired.extend(tasks.extract_if(.., |task| !is_needed(task, &plan.client)));
         }
         self.older.retain(|older| !older.tasks.is_empty());
         self.retired.len() > before

@@ -70,7 +70,7 @@ pub(crate) struct Health {
     given_up: bool,
     /// The start of the list in progress.
     list_began: Option<Instant>,
-    /// The time at which the last complete list is as old as it took.
+    /// The earliest time of a list after a failed watch, as long after the last list as that took.
     relist_from: Option<Instant>,
     /// Connections opened before this time may be dead and are not reused.
     pub(super) dead_since: Option<Instant>,

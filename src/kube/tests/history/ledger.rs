@@ -166,7 +166,7 @@ impl LedgerChecker {
         Ok(())
     }
 
-    /// Returns whether a pod was created after its namespace was first shown, so that all that happens to it counts.
+    /// Returns whether a pod was created after its namespace was first shown, so that everything that happens to it counts.
     fn is_new(&self, account: &Account) -> bool {
         let first = self.first_shown.get(account.object.scope.namespace);
         !account.is_restored && first.is_some_and(|first| account.created() > *first)
