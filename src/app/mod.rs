@@ -25,9 +25,9 @@ mod sides;
 mod standby;
 mod statsd_exporter;
 mod telemetry;
-mod top;
 #[cfg(test)]
-mod world_history;
+mod tests;
+mod top;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -19,8 +19,6 @@ use crate::go;
 use crate::util::work_counter;
 
 mod apply;
-#[cfg(test)]
-mod enrich_tests;
 mod enriched;
 mod sender_cache;
 mod shared;

@@ -12,8 +12,6 @@ pub(crate) mod mirror;
 mod clock;
 mod datagram_senders;
 pub(crate) mod explain;
-#[cfg(test)]
-pub(crate) mod history;
 mod ingest;
 mod line_log;
 mod metrics;
@@ -27,6 +25,8 @@ mod scrape;
 mod series;
 mod series_snapshot;
 mod supervise;
+#[cfg(test)]
+pub(crate) mod tests;
 mod timer_wheel;
 
 pub use clock::Clock;

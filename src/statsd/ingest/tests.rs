@@ -1,5 +1,7 @@
 //! Tests of the work that a datagram causes, relative to its length.
 
+mod enrich;
+
 use crate::mapper::Mapper;
 use crate::statsd::{Offline, OfflineConfig};
 use crate::util::work_counter::take;

@@ -41,7 +41,7 @@ use crate::pods::{PodIndex, Selection};
 use crate::server::query::Filters;
 use crate::server::router::Call;
 use crate::server::scrape::{Gzip, Scrape};
-use crate::statsd::history::History;
+use crate::statsd::tests::history::History;
 use crate::tests::{env_number, hash};
 use crate::util::work_counter;
 use senders::Pods;

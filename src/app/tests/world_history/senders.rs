@@ -13,7 +13,7 @@ use fastrand::Rng;
 
 use crate::kube::tests::history::cluster::Object;
 use crate::pods::PodIndex;
-use crate::statsd::history::{Labels, Origin, Senders, SeriesEnd};
+use crate::statsd::tests::history::{Labels, Origin, Senders, SeriesEnd};
 
 /// The labels of a sender.
 const LABELS: [&str; 3] = ["namespace", "workload", "workload_type"];

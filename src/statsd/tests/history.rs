@@ -15,7 +15,7 @@
 //! Lines may come from [`Senders`], such as the pods of a simulated cluster. Then each line is also relayed, and passed to
 //! another replica, which must show the same.
 //!
-//! `KSTATD_HISTORIES=100 cargo test --lib statsd::history` runs 100 histories; `KSTATD_SEED=n` sets the first seed, and
+//! `KSTATD_HISTORIES=100 cargo test --lib statsd::tests::history` runs 100 histories; `KSTATD_SEED=n` sets the first seed, and
 //! `KSTATD_FIRST=1` ends them at the first violation. The table of pairs says which features were active together.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,11 +33,11 @@ use senders::{Copies, SeriesSource};
 pub(crate) use senders::{Origin, Senders, SeriesEnd};
 use transport::{Transport, Way};
 
-use super::ingest::LoadedMapping;
-use super::line::ParserFlags;
-use super::{Clock, Offline, OfflineConfig};
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::mapper::Mapper;
+use crate::statsd::ingest::LoadedMapping;
+use crate::statsd::line::ParserFlags;
+use crate::statsd::{Clock, Offline, OfflineConfig};
 use crate::tests::{env_number, hash};
 
 mod checker;

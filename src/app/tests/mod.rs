@@ -1,0 +1,3 @@
+//! Tests of both sides together.
+
+mod world_history;

@@ -1,0 +1,3 @@
+//! Tests of the whole StatsD pipeline.
+
+pub(crate) mod history;
