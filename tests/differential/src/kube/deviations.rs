@@ -16,6 +16,9 @@ pub const ROWS: &[(&str, Treatment)] = &[
     ("An invalid quantity in a field without a metric", Treatment::NotGenerated),
     ("A namespace given twice in `--namespaces`", Treatment::NotGenerated),
     ("HELP texts", Treatment::Rewritten),
+    ("A label from `labelsFromPath`", Treatment::NotGenerated),
+    ("A cluster-scoped custom resource with `--namespaces`", Treatment::NotGenerated),
+    ("Two entries for one kind in a custom resource file", Treatment::Rewritten),
 ];
 
 /// Removes what crashes the original.

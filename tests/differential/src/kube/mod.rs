@@ -1,12 +1,15 @@
 //! Random objects and flags for kube-state-metrics.
 
+mod custom;
 pub mod deviations;
 mod objects;
+mod options;
 mod oracle;
 mod server;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -20,6 +23,7 @@ use crate::program::{Binaries, Side, body, difference, start};
 use crate::shrink::{Shrink, lists};
 use crate::{Case, Comparison};
 
+use custom::Custom;
 use oracle::messages::Schema;
 use server::{ApiServer, Change, Placed};
 
@@ -27,6 +31,8 @@ use server::{ApiServer, Change, Placed};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A difference that lasts this long, after all events were processed, is one.
 const LASTING: Duration = Duration::from_millis(1_500);
+/// The same after a change of definitions of custom resources, which the original looks for every three seconds.
+const LASTING_DEFINITIONS: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Formats of the exposition.
@@ -38,6 +44,9 @@ pub struct Scenario {
     /// The watched kinds, and true for those with namespaces.
     kinds: Vec<(String, bool)>,
     flags: Vec<String>,
+    /// Flags that an options file contains.
+    options: Vec<String>,
+    custom: Option<Custom>,
     /// True if both programs print repeated series.
     repeats: bool,
     objects: Vec<Placed>,
@@ -137,26 +146,45 @@ impl Case for Scenario {
             objects::kinds(rng)
         };
         let kinds: Vec<_> = apis.iter().map(|api| (api.name.to_owned(), api.namespaced)).collect();
-        let flags = random_flags(rng, &kinds);
+        let mut flags = random_flags(rng, &kinds);
         let mut all = Vec::new();
         for api in &apis {
             for number in 0..rng.random_range(0..6) {
                 all.push(objects::object(&schema, api, number, rng));
             }
         }
+        let mut custom = None;
+        if rng.random_bool(0.4) {
+            let kinds = custom::kinds(&flags);
+            let objects = custom::objects(&kinds, rng);
+            let new = Custom::random(&kinds, &objects, rng);
+            if new.is_only {
+                flags.push("--custom-resource-state-only".to_owned());
+                flags.retain(|flag| !is_for_pods_alone(flag));
+                all.clear();
+            }
+            all.extend(objects);
+            custom = Some(new);
+        }
         let mut batches = Vec::new();
         for _ in 0..rng.random_range(0..3) {
             let count = rng.random_range(1..8);
             let batch = (0..count).filter_map(|_| {
+                let change = if rng.random_bool(0.3) { Change::Delete } else { Change::Set };
+                if let Some(custom) = &custom
+                    && (custom.is_only || rng.random())
+                {
+                    return Some((change, custom::changed(&custom::kinds(&flags), rng)));
+                }
                 let api = apis.choose(rng)?;
                 let number = rng.random_range(0..8);
-                let change = if rng.random_bool(0.3) { Change::Delete } else { Change::Set };
                 Some((change, objects::object(&schema, api, number, rng)))
             });
             batches.push(batch.collect());
         }
         let mut queries = vec![String::new()];
-        if rng.random_bool(0.3) {
+        // kstatd can select custom resources, too.
+        if custom.is_none() && rng.random_bool(0.3) {
             let (one, _) = kinds.choose(rng).cloned().unwrap_or_default();
             queries.push(match rng.random_range(0..4) {
                 0 => format!("?resources={one}"),
@@ -165,8 +193,13 @@ impl Case for Scenario {
                 _ => "?resources=".to_owned(),
             });
         }
-        let repeats = rng.random();
-        Self { kinds, flags, repeats, objects: all, batches, queries }
+        // Without it, kstatd applies all entries for a kind.
+        let repeats = custom.is_some() || rng.random();
+        let mut options = Vec::new();
+        if rng.random_bool(0.3) {
+            (options, flags) = flags.into_iter().partition(|_| rng.random());
+        }
+        Self { kinds, flags, options, custom, repeats, objects: all, batches, queries }
     }
 
     fn run(&self, binaries: &Binaries) -> Result<Comparison> {
@@ -178,6 +211,7 @@ impl Case for Scenario {
             std::fs::create_dir(&directory)?;
             let (port, telemetry) = (free_port()?, free_port()?);
             let mut arguments = self.flags.clone();
+            arguments.extend(self.files(&directory)?);
             arguments.extend([
                 "--host=127.0.0.1".to_owned(),
                 format!("--port={port}"),
@@ -204,11 +238,11 @@ impl Case for Scenario {
             }
         }
         let mut lines = 0;
-        let wanted = self.watches();
         for step in 0..=self.batches.len() {
             if let Some(batch) = step.checked_sub(1).and_then(|at| self.batches.get(at)) {
                 server.change(batch);
             }
+            let wanted = self.watches(&server.objects());
             server.wait_for_watches(&wanted, PATIENCE).with_context(|| {
                 let log = |at: usize| {
                     running.get(at).and_then(|(_, program)| program.as_ref()?.output().ok())
@@ -234,18 +268,54 @@ impl Case for Scenario {
 }
 
 impl Scenario {
-    /// Returns the number of watches of each kind that both programs have at least.
-    fn watches(&self) -> Vec<(String, usize)> {
+    /// Writes the files of a program, and returns the flags that name them.
+    fn files(&self, directory: &Path) -> Result<Vec<String>> {
+        let mut flags = Vec::new();
+        let mut options = self.options.clone();
+        if let Some(custom) = &self.custom {
+            let text = custom.file.to_string();
+            let flag = if custom.is_inline {
+                format!("--custom-resource-state-config={text}")
+            } else {
+                let path = directory.join("custom.yaml");
+                std::fs::write(&path, text)?;
+                format!("--custom-resource-state-config-file={}", path.display())
+            };
+            if custom.is_option { options.push(flag) } else { flags.push(flag) }
+        }
+        if !options.is_empty() {
+            let path = directory.join("options.yaml");
+            std::fs::write(&path, options::options_file(&options).to_string())?;
+            flags.push(format!("--config={}", path.display()));
+        }
+        Ok(flags)
+    }
+
+    /// Returns the number of watches of each kind that both programs have at least, with these objects on the server.
+    fn watches(&self, objects: &[Placed]) -> Vec<(String, usize)> {
         let list = |name: &str| -> BTreeSet<&str> {
-            let flag = self.flags.iter().find_map(|flag| flag.strip_prefix(&format!("--{name}=")));
+            let mut flags = self.flags.iter().chain(&self.options);
+            let flag = flags.find_map(|flag| flag.strip_prefix(&format!("--{name}=")));
             flag.into_iter().flat_map(|names| names.split(',')).collect()
         };
         let (namespaces, denied) = (list("namespaces"), list("namespaces-denylist"));
         let count = namespaces.difference(&denied).count().max(1);
-        let kinds = self.kinds.iter();
-        kinds
-            .map(|(name, namespaced)| (name.clone(), if *namespaced { count } else { 1 }))
-            .collect()
+        let of_kind = |namespaced: bool| if namespaced { count } else { 1 };
+        let mut out = Vec::new();
+        if let Some(custom) = &self.custom {
+            out.push((custom::DEFINITIONS.to_owned(), 1));
+            let watched = custom.watched(objects);
+            out.extend(
+                watched
+                    .into_iter()
+                    .map(|(name, versions, namespaced)| (name, versions * of_kind(namespaced))),
+            );
+        }
+        if !self.custom.as_ref().is_some_and(|custom| custom.is_only) {
+            let kinds = self.kinds.iter();
+            out.extend(kinds.map(|(name, namespaced)| (name.clone(), of_kind(*namespaced))));
+        }
+        out
     }
 
     fn answer(&self, port: u16, query: &str, format: &str, side: Side) -> Result<Vec<String>> {
@@ -257,8 +327,8 @@ impl Scenario {
                 families.push(Vec::new());
             }
             let line = match line.strip_prefix("# HELP ").and_then(|line| line.split_once(' ')) {
-                Some((name, help)) => format!("# HELP {name} {}", mark(help)),
-                None => line.to_owned(),
+                Some((name, help)) if is_built_in(name) => format!("# HELP {name} {}", mark(help)),
+                _ => line.to_owned(),
             };
             families.extend(families.is_empty().then(Vec::new));
             if let Some(family) = families.last_mut() {
@@ -283,7 +353,8 @@ impl Scenario {
         query: &str,
         format: &str,
     ) -> Result<(Option<String>, usize)> {
-        let deadline = Instant::now() + LASTING;
+        let lasting = if self.custom.is_some() { LASTING_DEFINITIONS } else { LASTING };
+        let deadline = Instant::now() + lasting;
         loop {
             let original =
                 self.answer(ports[0], query, format, Side::Original).context("the original")?;
@@ -295,6 +366,16 @@ impl Scenario {
             std::thread::sleep(POLL);
         }
     }
+}
+
+/// Returns true for the families of built-in kinds.
+fn is_built_in(family: &str) -> bool {
+    family.starts_with("kube_") && !family.starts_with("kube_customresource")
+}
+
+/// Returns true for flags that only `--resources=pods` allows.
+fn is_for_pods_alone(flag: &str) -> bool {
+    flag.starts_with("--node=") || flag == "--track-unscheduled-pods"
 }
 
 /// Returns the prefix of a help text for stability and deprecation; the wording after it is kstatd's own.
@@ -355,13 +436,23 @@ impl Shrink for Scenario {
         let with_objects = |objects| Self { objects, ..self.clone() };
         let mut out: Vec<Self> = lists(&self.batches).into_iter().map(with_batches).collect();
         out.extend(lists(&self.objects).into_iter().map(with_objects));
-        // The first flag names the kinds.
-        let (first, rest) = self.flags.split_at(1.min(self.flags.len()));
+        // The flag that names the kinds stays.
+        let names_kinds = |flag: &String| flag.starts_with("--resources=");
+        let first = self.flags.iter().position(names_kinds).map_or(0, |at| at + 1);
+        let (first, rest) = self.flags.split_at(first);
         out.extend(
             lists(rest)
                 .into_iter()
                 .map(|rest| Self { flags: [first, &rest].concat(), ..self.clone() }),
         );
+        let options = lists(&self.options).into_iter();
+        out.extend(options.map(|options| Self { options, ..self.clone() }));
+        if let Some(custom) = &self.custom {
+            let files = without_parts(&custom.file, 2).into_iter();
+            let less =
+                files.map(|file| Custom { file, ..custom.clone() }).filter(Custom::is_complete);
+            out.extend(less.map(|custom| Self { custom: Some(custom), ..self.clone() }));
+        }
         for (at, batch) in self.batches.iter().enumerate() {
             for batch in lists(batch) {
                 let mut batches = self.batches.clone();
@@ -387,6 +478,12 @@ impl Shrink for Scenario {
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "flags: {}", self.flags.join(" "))?;
+        if !self.options.is_empty() {
+            writeln!(f, "flags in an options file: {}", self.options.join(" "))?;
+        }
+        if let Some(custom) = &self.custom {
+            writeln!(f, "custom resources: {}", custom.file)?;
+        }
         if self.repeats {
             writeln!(f, "kstatd has --compat.duplicate-series")?;
         }

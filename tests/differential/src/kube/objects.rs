@@ -6,6 +6,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use serde_json::{Value, json};
 
+use super::custom;
 use super::deviations;
 use super::oracle::messages::Schema;
 use super::oracle::random;
@@ -14,10 +15,11 @@ use super::server::Placed;
 /// Namespaces of the objects.
 pub const NAMESPACES: &[&str] = &["a", "b", "c"];
 
-/// Returns the API version and kind of a resource.
+/// Returns the API version and kind of a resource. Custom resources have several versions.
 pub fn kind_of(resource: &str) -> (String, &'static str) {
     let Some(api) = APIS.iter().find(|api| api.name == resource) else {
-        return (String::new(), "");
+        let kind = custom::KINDS.iter().find(|kind| kind.plural == resource);
+        return (String::new(), kind.map_or("", |kind| kind.name));
     };
     let version = if api.group.is_empty() {
         api.version.to_owned()

@@ -99,6 +99,11 @@ impl ApiServer {
         format!("http://127.0.0.1:{}", self.ports.get(side).copied().unwrap_or_default())
     }
 
+    /// Returns the present objects.
+    pub fn objects(&self) -> Vec<Placed> {
+        self.shared.lock().objects.clone()
+    }
+
     /// Changes objects, and ends all watches after their events.
     pub fn change(&self, changes: &[(Change, Placed)]) {
         let mut state = self.shared.lock();
@@ -189,6 +194,8 @@ impl Drop for ApiServer {
 
 /// A list or watch request.
 struct Request {
+    /// The group and version of a custom resource, which may have several.
+    api: Option<String>,
     resource: String,
     namespace: Option<String>,
     selectors: Vec<(String, bool, String)>,
@@ -221,9 +228,9 @@ impl Request {
             .map(|(name, value)| (decoded(name), decoded(value)))
             .collect();
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-        let rest = match parts.first() {
-            Some(&"api") => parts.get(2..)?,
-            Some(&"apis") => parts.get(3..)?,
+        let (api, rest) = match parts.as_slice() {
+            ["api", _, rest @ ..] => (None, rest),
+            ["apis", group, version, rest @ ..] => (Some(format!("{group}/{version}")), rest),
             _ => return None,
         };
         let (namespace, resource) = match rest {
@@ -238,7 +245,8 @@ impl Request {
             Some((name.to_owned(), equal, value.trim_start_matches('=').to_owned()))
         });
         let selectors = selectors.collect();
-        Some(Self { resource: (*resource).to_owned(), namespace, selectors, query })
+        let api = api.filter(|_| objects::kind_of(resource).0.is_empty());
+        Some(Self { api, resource: (*resource).to_owned(), namespace, selectors, query })
     }
 
     fn takes(&self, placed: &Placed) -> bool {
@@ -251,6 +259,21 @@ impl Request {
                 .as_ref()
                 .is_none_or(|own| field(&placed.object, "metadata.namespace") == own)
             && self.selectors.iter().all(is_selected)
+    }
+
+    /// Returns an object in the requested version.
+    fn versioned(&self, object: &Value) -> Value {
+        let mut object = object.clone();
+        if let Some(api) = &self.api {
+            object["apiVersion"] = api.as_str().into();
+        }
+        object
+    }
+
+    /// Returns the API version and kind of the objects.
+    fn kind(&self) -> (String, &'static str) {
+        let (api, kind) = objects::kind_of(&self.resource);
+        (self.api.clone().unwrap_or(api), kind)
     }
 
     fn number(&self, name: &str) -> u64 {
@@ -311,11 +334,11 @@ fn serve(mut client: TcpStream, side: usize, shared: &Shared) -> io::Result<()> 
             }
             Some(request) => {
                 let state = shared.lock();
-                let mut items: Vec<&Value> = state
+                let mut items: Vec<Value> = state
                     .objects
                     .iter()
                     .filter(|placed| request.takes(placed))
-                    .map(|placed| &placed.object)
+                    .map(|placed| request.versioned(&placed.object))
                     .collect();
                 let mut metadata = json!({"resourceVersion": state.version.to_string()});
                 let limit = usize::try_from(request.number("limit")).unwrap_or_default();
@@ -325,7 +348,7 @@ fn serve(mut client: TcpStream, side: usize, shared: &Shared) -> io::Result<()> 
                         metadata.insert("continue".to_owned(), "more".into());
                     }
                 }
-                let (api, kind) = objects::kind_of(&request.resource);
+                let (api, kind) = request.kind();
                 let kind = format!("{kind}List");
                 let list =
                     json!({"kind": kind, "apiVersion": api, "metadata": metadata, "items": items});
@@ -366,13 +389,14 @@ fn watch(
         };
         for event in state.events.iter().filter(|event| event.version > sent) {
             if request.takes(&event.placed) {
-                add(json!({"type": event.kind, "object": event.placed.object}));
+                let object = request.versioned(&event.placed.object);
+                add(json!({"type": event.kind, "object": object}));
             }
         }
         sent = state.version;
         let ends = state.cut > begins || state.is_closed;
         if ends {
-            let (api, kind) = objects::kind_of(&request.resource);
+            let (api, kind) = request.kind();
             let metadata = json!({"resourceVersion": sent.to_string()});
             let object = json!({"kind": kind, "apiVersion": api, "metadata": metadata});
             add(json!({"type": "BOOKMARK", "object": object}));
