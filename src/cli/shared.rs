@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tracing::Level;
 
+use crate::go::strconv;
+
 /// The name under which the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
@@ -152,12 +154,8 @@ pub struct AccessArgs {
 
 /// Parses a positive duration in the originals' syntax.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    match crate::go::duration::parse(text) {
-        Some(nanoseconds) if nanoseconds > 0 => {
-            Ok(Duration::from_nanos(nanoseconds.unsigned_abs()))
-        }
-        _ => Err("must be a duration above 0, such as 30s or 10m".to_owned()),
-    }
+    let duration = strconv::parse_duration(text).ok().and_then(strconv::positive_duration);
+    duration.ok_or_else(|| "must be a duration above 0, such as 30s or 10m".to_owned())
 }
 
 /// Parses a pattern that must match an entire name.

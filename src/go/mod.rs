@@ -4,7 +4,6 @@
 //! nothing here knows the meaning of a text.
 
 pub(crate) mod cursor;
-pub(crate) mod duration;
 pub(crate) mod float;
 pub(crate) mod regex;
 pub(crate) mod strconv;

@@ -212,12 +212,14 @@ fn duration(text: &str, more: &[(&str, u64)]) -> Result<i64, String> {
             return Err(format!("time: unknown unit {unit} in duration {text}"));
         };
         let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| invalid())? };
-        let mut scale = *nanos as f64;
-        let mut part = 0.0;
-        for digit in fraction.bytes() {
-            scale /= 10.0;
-            part += f64::from(digit - b'0') * scale;
+        // Go ignores digits for which the fraction as an integer would not fit.
+        let (mut part, mut scale) = (0_u64, 1.0);
+        for digit in fraction.bytes().map(|byte| u64::from(byte - b'0')) {
+            let longer = part.checked_mul(10).and_then(|part| part.checked_add(digit));
+            let Some(longer) = longer.filter(|longer| *longer <= 1 << 63) else { break };
+            (part, scale) = (longer, scale * 10.0);
         }
+        let part = part as f64 * (*nanos as f64 / scale);
         total = whole
             .checked_mul(*nanos)
             .and_then(|nanos| nanos.checked_add(part as u64))
@@ -295,6 +297,35 @@ mod tests {
             assert_eq!(parse_duration(text), Err(error.into()), "{text}");
         }
         assert_eq!(parse_long_duration("1w1d"), Ok(8 * 86_400_000_000_000));
+    }
+
+    #[test]
+    fn limits_and_units_of_durations() {
+        let cases = [
+            ("0", Some(0)),
+            ("+0", Some(0)),
+            ("1h1m", Some(3_660_000_000_000)),
+            (".5s", Some(500_000_000)),
+            ("1.5h", Some(5_400_000_000_000)),
+            ("0.3333333333333333333h", Some(1_200_000_000_000)),
+            ("0.100000000000000000000h", Some(360_000_000_000)),
+            ("5us", Some(5_000)),
+            ("5µs", Some(5_000)),
+            ("5μs", Some(5_000)),
+            ("-5s", Some(-5_000_000_000)),
+            ("2562047h47m16.854775807s", Some(i64::MAX)),
+            ("2562047h47m16.854775808s", None),
+            ("-2562047h47m16.854775808s", Some(i64::MIN)),
+            ("1S", None),
+            ("10 s", None),
+            ("1h-5m", None),
+            ("s", None),
+            ("00", None),
+            ("99999999999999999999h", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(parse_duration(text).ok(), want, "{text}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::config_file::{
 };
 use crate::exposition::budget::RuleBudget;
 use crate::exposition::normalise::{Normaliser, Step};
-use crate::go;
+use crate::go::strconv;
 
 use super::config::{
     Action, Defaults, HistogramOptions, MatchType, MetricType, ObserverType, Quantile,
@@ -567,7 +567,7 @@ impl<'d> Reader<'d> {
             Resolved::Float(value) if value.abs() < 9_223_372_036_854_775_808.0 => {
                 Some(value as i64)
             }
-            Resolved::Text => go::duration::parse(&scalar.text),
+            Resolved::Text => strconv::parse_duration(&scalar.text).ok(),
             _ => None,
         };
         let Some(nanoseconds) = nanoseconds else {

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -15,6 +14,7 @@ use crate::cli::statsd_flags::StatsdArgs;
 use crate::config_file::reader;
 use crate::exposition::Source;
 use crate::exposition::budget::BudgetMode;
+use crate::go::strconv;
 use crate::server::health::Check;
 use crate::statsd::mapping;
 use crate::statsd::{Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartError};
@@ -306,7 +306,7 @@ fn start(args: &StatsdArgs, shape: PipelineConfig) -> Result<Arc<Pipeline>, Stat
         udp,
         udp_sockets: sockets,
         tcp,
-        tcp_idle: duration(args.tcp_idle_timeout),
+        tcp_idle: strconv::positive_duration(args.tcp_idle_timeout),
         unixgram_mode: unixgram.as_ref().and_then(|_| parse_socket_mode(&args.unixsocket_mode)),
         unixgram,
         read_buffer: usize::try_from(args.read_buffer).unwrap_or(0),
@@ -333,11 +333,6 @@ fn start(args: &StatsdArgs, shape: PipelineConfig) -> Result<Arc<Pipeline>, Stat
         other => StatsdError(other.to_string()),
     })?;
     Ok(Arc::new(pipeline))
-}
-
-/// Converts a flag's nanoseconds; 0 means disabled.
-fn duration(nanos: i64) -> Option<Duration> {
-    u64::try_from(nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos)
 }
 
 /// Returns the host and numeric port to resolve. A missing port becomes 0, which resolves but cannot be sent to.

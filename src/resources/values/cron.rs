@@ -19,7 +19,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, ToSpan};
 use thiserror::Error;
 
-use crate::go;
+use crate::go::strconv;
 
 /// The reason why a schedule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -166,8 +166,8 @@ fn descriptor(text: &str) -> Result<Times, CronError> {
         "@hourly" => "0 * * * *",
         "@triggered" | "@manual" | "@none" => return Ok(Times::Never),
         _ => {
-            let nanos = text.strip_prefix("@every ").and_then(go::duration::parse);
-            let seconds = nanos.ok_or_else(unknown)?.div_euclid(1_000_000_000);
+            let nanos = text.strip_prefix("@every ").map(strconv::parse_duration);
+            let seconds = nanos.and_then(Result::ok).ok_or_else(unknown)?.div_euclid(1_000_000_000);
             return if seconds >= 1 { Ok(Times::Every(seconds)) } else { Err(unknown()) };
         }
     };

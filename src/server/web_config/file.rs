@@ -14,7 +14,7 @@ use super::names;
 use crate::config_file::{
     Document, Entry, Node, Position, Problem, ProblemClass, Resolved, Values, nearest,
 };
-use crate::go;
+use crate::go::strconv;
 
 /// The content of the file.
 #[derive(Clone, Debug)]
@@ -316,7 +316,7 @@ impl<'d> Reader<'d> {
         let nanos = match self.values.scalar(node, what, WANTED)? {
             (_, Resolved::Int(number)) => i64::try_from(number).ok(),
             (_, Resolved::Float(number)) => whole(number),
-            (text, Resolved::Text) => go::duration::parse(text),
+            (text, Resolved::Text) => strconv::parse_duration(text).ok(),
             _ => None,
         };
         if nanos.is_none() {
