@@ -234,53 +234,98 @@ pub const fn or_labels<K: Kind + ?Sized>(
     family
 }
 
-/// Defines a stable gauge: name, labels after the identity labels, HELP, function.
-#[must_use]
-pub const fn stable<K: Kind + ?Sized>(
-    name: &'static str,
-    labels: &'static [&'static str],
-    help: &'static str,
-    emit: Emit<K>,
-) -> Family<K> {
-    Family::new(name, Stability::Stable, labels, help, emit)
-}
-
-/// Defines an alpha gauge: name, labels after the identity labels, HELP, function.
-#[must_use]
-pub const fn alpha<K: Kind + ?Sized>(
-    name: &'static str,
-    labels: &'static [&'static str],
-    help: &'static str,
-    emit: Emit<K>,
-) -> Family<K> {
-    Family::new(name, Stability::Alpha, labels, help, emit)
-}
-
 /// Declares the table of families of a kind, for the names of its object and of the series to write.
 ///
-/// A row of a gauge is `STABILITY NAME [LABELS], HELP: CODE;`, without `[LABELS]` if it has none of its own. Other rows are
-/// expressions that yield a [`Family`].
+/// A row of a gauge is `STABILITY NAME [LABELS], HELP: CODE;`, without `[LABELS]` if it has none of its own. A modifier such
+/// as `counter` or `deprecated(VERSION)` precedes it. A row of a gauge with one series of value 1 is
+/// `STABILITY NAME {LABEL: VALUE, …}, HELP;`. Other rows are expressions that yield a [`Family`].
 macro_rules! families {
+    (@stability stable) => { $crate::resources::kind::Stability::Stable };
+    (@stability alpha) => { $crate::resources::kind::Stability::Alpha };
     (@$object:ident $s:ident [$($family:expr,)*]) => { &[$($family),*] };
     (@$object:ident $s:ident [$($family:expr,)*]
         $stability:ident $name:literal $([$($label:literal),+ $(,)?])?, $help:literal: $code:expr;
         $($rest:tt)*
     ) => {
-        families!(@$object $s [$($family,)*
-            $stability($name, &[$($($label),+)?], $help, |$object, $s| $code),] $($rest)*)
+        $crate::resources::kind::families!(@$object $s [$($family,)*
+            $crate::resources::kind::Family::new(
+                $name,
+                $crate::resources::kind::families!(@stability $stability),
+                &[$($($label),+)?],
+                $help,
+                |$object, $s| $code,
+            ),] $($rest)*)
+    };
+    (@$object:ident $s:ident [$($family:expr,)*]
+        $stability:ident $name:literal {$($label:literal: $value:expr),+ $(,)?}, $help:literal;
+        $($rest:tt)*
+    ) => {
+        $crate::resources::kind::families!(@$object $s [$($family,)*]
+            $stability $name [$($label),+], $help: $s.with(&[$(($label, $value)),+], 1.0); $($rest)*)
+    };
+    (@$object:ident $s:ident [$($family:expr,)*]
+        $modifier:ident $(($($argument:expr),+))?
+        $stability:ident $name:literal $([$($label:literal),+])?, $help:literal: $code:expr;
+        $($rest:tt)*
+    ) => {
+        $crate::resources::kind::families!(@$object $s [$($family,)*
+            $modifier($($($argument,)+)? $crate::resources::kind::Family::new(
+                $name,
+                $crate::resources::kind::families!(@stability $stability),
+                &[$($($label),+)?],
+                $help,
+                |$object, $s| $code,
+            )),] $($rest)*)
     };
     (@$object:ident $s:ident [$($family:expr,)*] $other:expr; $($rest:tt)*) => {
-        families!(@$object $s [$($family,)* $other,] $($rest)*)
+        $crate::resources::kind::families!(@$object $s [$($family,)* $other,] $($rest)*)
     };
-    ($object:ident, $s:ident: $($rows:tt)+) => { families!(@$object $s [] $($rows)+) };
+    ($object:ident, $s:ident: $($rows:tt)+) => {
+        $crate::resources::kind::families!(@$object $s [] $($rows)+)
+    };
 }
 
 pub(crate) use families;
+
+/// Declares a [`Kind`]: its name and view, the noun in running text, the API location, the identity labels and the
+/// [table of families](families).
+///
+/// `of Object` means that the identity labels need more than the metadata.
+macro_rules! kind {
+    (
+        $(#[$doc:meta])*
+        $kind:ident: $view:ident, $noun:literal, $api:expr;
+        identity $identity:expr $(, of $representation:ident)?;
+        families $object:ident, $s:ident: $($rows:tt)+
+    ) => {
+        $(#[$doc])*
+        pub struct $kind;
+
+        impl $crate::resources::kind::Kind for $kind {
+            const API: $crate::resources::kind::Api = $api;
+            const NOUN: &'static str = $noun;
+            const IDENTITY: &'static [$crate::resources::kind::Identity<Self>] = &$identity;
+            $(const IDENTITY_REPRESENTATION: $crate::resources::kind::Representation =
+                $crate::resources::kind::Representation::$representation;)?
+            type View<'a> = $view<'a>;
+            const FAMILIES: &'static [$crate::resources::kind::Family<Self>] =
+                $crate::resources::kind::families! { $object, $s: $($rows)+ };
+        }
+    };
+}
+
+pub(crate) use kind;
 
 /// Defines the identity labels of most namespaced kinds: `namespace`, and `label` with the name.
 #[must_use]
 pub const fn namespace_and<K: Kind + ?Sized>(label: &'static str) -> [Identity<K>; 2] {
     [("namespace", namespace::<K>), (label, name::<K>)]
+}
+
+/// Defines the identity labels of kinds that also have `uid`.
+#[must_use]
+pub const fn namespace_and_uid<K: Kind + ?Sized>(label: &'static str) -> [Identity<K>; 3] {
+    [("namespace", namespace::<K>), (label, name::<K>), ("uid", uid::<K>)]
 }
 
 fn namespace<'v, K: Kind + ?Sized>(object: &'v K::View<'_>) -> &'v str {
@@ -289,6 +334,10 @@ fn namespace<'v, K: Kind + ?Sized>(object: &'v K::View<'_>) -> &'v str {
 
 fn name<'v, K: Kind + ?Sized>(object: &'v K::View<'_>) -> &'v str {
     &object.metadata().name
+}
+
+fn uid<'v, K: Kind + ?Sized>(object: &'v K::View<'_>) -> &'v str {
+    &object.metadata().uid
 }
 
 /// A resource: its API location, its lean view and its table of families.

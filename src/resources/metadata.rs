@@ -57,3 +57,8 @@ macro_rules! object {
     };
 }
 pub(crate) use object;
+
+object! {
+    /// An object of which metrics read only the metadata.
+    pub struct MetadataOnly<'a> {}
+}

@@ -5,8 +5,8 @@ pub(crate) use super::common::{
 };
 pub(crate) use super::kind::Stability::{Alpha, Stable};
 pub(crate) use super::kind::{
-    Api, Family, Identity, Kind, alpha, counter, deprecated, families, namespace_and, of_column,
-    of_metadata, opt_in, or_labels, stable,
+    Api, counter, deprecated, kind, namespace_and, namespace_and_uid, of_column, of_metadata,
+    opt_in, or_labels,
 };
 pub(crate) use super::metadata::object;
 pub(crate) use super::series::{Series, bool_text, bool_value, or_empty};

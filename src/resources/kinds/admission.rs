@@ -1,5 +1,6 @@
 //! Types shared by the kinds of `admissionregistration.k8s.io`: parameters and webhooks.
 
+use crate::resources::metadata::object;
 use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
 
@@ -32,6 +33,13 @@ view! {
     pub struct ServiceReference<'a> {
         namespace: Str<'a> = 1 "namespace",
         name: Str<'a> = 2 "name",
+    }
+}
+
+object! {
+    /// A webhook configuration, mutating or validating.
+    pub struct WebhookConfiguration<'a> {
+        webhooks: Vec<Webhook<'a>> = 2 "webhooks",
     }
 }
 

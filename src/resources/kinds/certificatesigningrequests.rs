@@ -1,7 +1,6 @@
 //! `certificatesigningrequests` (certificates.k8s.io/v1 CertificateSigningRequest).
 
 use super::condition::Condition;
-use crate::resources::kind::Representation;
 use crate::resources::prelude::*;
 use crate::wire::view::ByteLen;
 
@@ -24,25 +23,15 @@ object! {
     }
 }
 
-/// The CertificateSigningRequest kind.
-pub struct SigningRequests;
-
-impl Kind for SigningRequests {
-    const API: Api = Api::cluster_wide(
-        "certificates.k8s.io",
-        "v1",
-        "CertificateSigningRequest",
-        "certificatesigningrequests",
-    );
-    const NOUN: &'static str = "certificate signing request";
-    const IDENTITY: &'static [Identity<Self>] = &[
+kind! {
+    /// The CertificateSigningRequest kind.
+    SigningRequests: SigningRequest, "certificate signing request",
+        Api::cluster_wide("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests");
+    identity [
         ("certificatesigningrequest", |request| &request.metadata.name),
         ("signer_name", |request| &request.spec.signer_name),
-    ];
-    const IDENTITY_REPRESENTATION: Representation = Representation::Object;
-    type View<'a> = SigningRequest<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { request, s:
+    ], of Object;
+    families request, s:
         annotations(Alpha, "kube_certificatesigningrequest_annotations");
         labels(Stable, "kube_certificatesigningrequest_labels");
         created(Stable, "kube_certificatesigningrequest_created");
@@ -52,7 +41,6 @@ impl Kind for SigningRequests {
         stable "kube_certificatesigningrequest_cert_length",
             "Length of the issued certificate in bytes, 0 before it is issued.":
             s.value(request.status.certificate.0);
-    };
 }
 
 fn conditions(request: &SigningRequest<'_>, s: &mut Series<'_>) {

@@ -10,28 +10,16 @@ object! {
     }
 }
 
-/// The ClusterRoleBinding kind.
-pub struct ClusterRoleBindings;
-
-impl Kind for ClusterRoleBindings {
-    const API: Api = Api::cluster_wide(
-        "rbac.authorization.k8s.io",
-        "v1",
-        "ClusterRoleBinding",
-        "clusterrolebindings",
-    )
-    .off_by_default();
-    const NOUN: &'static str = "cluster role binding";
-    const IDENTITY: &'static [Identity<Self>] =
-        &[("clusterrolebinding", |binding| &binding.metadata.name)];
-    type View<'a> = ClusterRoleBinding<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { binding, s:
+kind! {
+    /// The ClusterRoleBinding kind.
+    ClusterRoleBindings: ClusterRoleBinding, "cluster role binding",
+        Api::cluster_wide("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings").off_by_default();
+    identity [("clusterrolebinding", |binding| &binding.metadata.name)];
+    families binding, s:
         annotations(Alpha, "kube_clusterrolebinding_annotations");
         labels(Alpha, "kube_clusterrolebinding_labels");
         alpha "kube_clusterrolebinding_info" ["roleref_kind", "roleref_name"],
             "The role that the cluster role binding grants.": binding.role_ref.info(s);
         created(Alpha, "kube_clusterrolebinding_created");
         version(Alpha, "kube_clusterrolebinding_metadata_resource_version");
-    };
 }

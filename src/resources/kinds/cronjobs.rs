@@ -31,28 +31,19 @@ object! {
     }
 }
 
-/// The CronJob kind.
-pub struct CronJobs;
-
-impl Kind for CronJobs {
-    const API: Api = Api::namespaced("batch", "v1", "CronJob", "cronjobs");
-    const NOUN: &'static str = "cron job";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("cronjob");
-    type View<'a> = CronJob<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { cronjob, s:
+kind! {
+    /// The CronJob kind.
+    CronJobs: CronJob, "cron job", Api::namespaced("batch", "v1", "CronJob", "cronjobs");
+    identity namespace_and::<Self>("cronjob");
+    families cronjob, s:
         annotations(Alpha, "kube_cronjob_annotations");
         labels(Stable, "kube_cronjob_labels");
-        stable "kube_cronjob_info" ["schedule", "concurrency_policy", "timezone"],
-            "When the cron job runs, and what happens when a run is still going on.": {
-                let spec = &cronjob.spec;
-                let labels = [
-                    ("schedule", &*spec.schedule),
-                    ("concurrency_policy", &*spec.concurrency_policy),
-                    ("timezone", spec.time_zone.as_deref().unwrap_or("local")),
-                ];
-                s.with(&labels, 1.0);
-            };
+        stable "kube_cronjob_info" {
+                "schedule": &cronjob.spec.schedule,
+                "concurrency_policy": &cronjob.spec.concurrency_policy,
+                "timezone": cronjob.spec.time_zone.as_deref().unwrap_or("local"),
+            },
+            "When the cron job runs, and what happens when a run is still going on.";
         created(Stable, "kube_cronjob_created");
         stable "kube_cronjob_status_active", "How many jobs of the cron job are running.":
             s.value(cronjob.status.active.len() as f64);
@@ -81,7 +72,6 @@ impl Kind for CronJobs {
             s.value(cronjob.spec.successful_jobs_history_limit);
         alpha "kube_cronjob_spec_failed_job_history_limit", "How many failed jobs are kept.":
             s.value(cronjob.spec.failed_jobs_history_limit);
-    };
 }
 
 fn schedule(cronjob: &CronJob<'_>) -> Result<Schedule, CronError> {

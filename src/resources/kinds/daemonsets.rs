@@ -21,16 +21,11 @@ object! {
     }
 }
 
-/// The DaemonSet kind.
-pub struct DaemonSets;
-
-impl Kind for DaemonSets {
-    const API: Api = Api::namespaced("apps", "v1", "DaemonSet", "daemonsets");
-    const NOUN: &'static str = "daemon set";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("daemonset");
-    type View<'a> = DaemonSet<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { set, s:
+kind! {
+    /// The DaemonSet kind.
+    DaemonSets: DaemonSet, "daemon set", Api::namespaced("apps", "v1", "DaemonSet", "daemonsets");
+    identity namespace_and::<Self>("daemonset");
+    families set, s:
         created(Stable, "kube_daemonset_created");
         stable "kube_daemonset_status_current_number_scheduled",
             "How many nodes run the daemon set and should.":
@@ -60,5 +55,4 @@ impl Kind for DaemonSets {
         deleted(Alpha, "kube_daemonset_deletion_timestamp");
         annotations(Alpha, "kube_daemonset_annotations");
         labels(Stable, "kube_daemonset_labels");
-    };
 }

@@ -48,22 +48,13 @@ object! {
     }
 }
 
-/// The Deployment kind.
-pub struct Deployments;
-
-impl Kind for Deployments {
-    const API: Api = Api::namespaced("apps", "v1", "Deployment", "deployments");
-    const NOUN: &'static str = "deployment";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("deployment");
-    type View<'a> = Deployment<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { deployment, s:
-        of_metadata(alpha(
-            "kube_deployment_owner",
-            &["owner_kind", "owner_name"],
-            "The objects that own the deployment.",
-            |deployment, s| owners(deployment, s),
-        ));
+kind! {
+    /// The Deployment kind.
+    Deployments: Deployment, "deployment", Api::namespaced("apps", "v1", "Deployment", "deployments");
+    identity namespace_and::<Self>("deployment");
+    families deployment, s:
+        of_metadata alpha "kube_deployment_owner" ["owner_kind", "owner_name"],
+            "The objects that own the deployment.": owners(deployment, s);
         created(Stable, "kube_deployment_created");
         stable "kube_deployment_status_replicas", "How many pods of the deployment there are.":
             s.value(deployment.status.replicas);
@@ -107,7 +98,6 @@ impl Kind for Deployments {
         deleted(Alpha, "kube_deployment_deletion_timestamp");
         annotations(Alpha, "kube_deployment_annotations");
         labels(Stable, "kube_deployment_labels");
-    };
 }
 
 /// Writes the shared owner family, without `owner_is_controller`.

@@ -28,32 +28,20 @@ object! {
     }
 }
 
-/// The Endpoints kind.
-pub struct EndpointsKind;
-
-impl Kind for EndpointsKind {
-    const API: Api = Api::namespaced("", "v1", "Endpoints", "endpoints").off_by_default();
-    const NOUN: &'static str = "endpoints object";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("endpoint");
-    type View<'a> = Endpoints<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { endpoints, s:
+kind! {
+    /// The Endpoints kind.
+    EndpointsKind: Endpoints, "endpoints object", Api::namespaced("", "v1", "Endpoints", "endpoints").off_by_default();
+    identity namespace_and::<Self>("endpoint");
+    families endpoints, s:
         info(Stable, "kube_endpoint_info");
         created(Stable, "kube_endpoint_created");
         annotations(Alpha, "kube_endpoint_annotations");
         labels(Stable, "kube_endpoint_labels");
         stable "kube_endpoint_address" ["port_protocol", "port_number", "port_name", "ip", "ready"],
             "The addresses behind the service, each with each port.": addresses(endpoints, s);
-        deprecated(
-            "v2.14.0",
-            stable(
-                "kube_endpoint_ports",
-                &["port_name", "port_protocol", "port_number"],
-                "The ports behind the service.",
-                |endpoints, s| ports(endpoints, s),
-            ),
-        );
-    };
+        deprecated("v2.14.0")
+            stable "kube_endpoint_ports" ["port_name", "port_protocol", "port_number"],
+            "The ports behind the service.": ports(endpoints, s);
 }
 
 fn addresses(endpoints: &Endpoints<'_>, s: &mut Series<'_>) {

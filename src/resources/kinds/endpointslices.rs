@@ -53,22 +53,17 @@ object! {
     }
 }
 
-/// The EndpointSlice kind.
-pub struct EndpointSlices;
-
-impl Kind for EndpointSlices {
-    const API: Api = Api::namespaced("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
-    const NOUN: &'static str = "endpoint slice";
-    const IDENTITY: &'static [Identity<Self>] = &[
+kind! {
+    /// The EndpointSlice kind.
+    EndpointSlices: EndpointSlice, "endpoint slice",
+        Api::namespaced("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
+    identity [
         ("endpointslice", |slice| &slice.metadata.name),
         ("namespace", |slice| &slice.metadata.namespace),
     ];
-    type View<'a> = EndpointSlice<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { slice, s:
-        alpha "kube_endpointslice_info" ["addresstype"],
-            "The type of the addresses in the endpoint slice.":
-            s.with(&[("addresstype", &slice.address_type)], 1.0);
+    families slice, s:
+        alpha "kube_endpointslice_info" {"addresstype": &slice.address_type},
+            "The type of the addresses in the endpoint slice.";
         created(Alpha, "kube_endpointslice_created");
         alpha "kube_endpointslice_endpoints_hints" ["address", "for_zone"],
             "The zones whose traffic an endpoint is meant for.": hints(slice, s);
@@ -83,7 +78,6 @@ impl Kind for EndpointSlices {
             "The ports of the endpoints.": ports(slice, s);
         annotations(Alpha, "kube_endpointslice_annotations");
         labels(Alpha, "kube_endpointslice_labels");
-    };
 }
 
 fn hints(slice: &EndpointSlice<'_>, s: &mut Series<'_>) {

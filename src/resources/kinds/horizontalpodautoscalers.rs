@@ -119,26 +119,16 @@ object! {
     }
 }
 
-/// The HorizontalPodAutoscaler kind.
-pub struct HorizontalPodAutoscalers;
-
-impl Kind for HorizontalPodAutoscalers {
-    const API: Api =
+kind! {
+    /// The HorizontalPodAutoscaler kind.
+    HorizontalPodAutoscalers: Autoscaler, "autoscaler",
         Api::namespaced("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers");
-    const NOUN: &'static str = "autoscaler";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("horizontalpodautoscaler");
-    type View<'a> = Autoscaler<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { autoscaler, s:
-        or_labels(
-            &["scaletargetref_kind", "scaletargetref_name"],
-            alpha(
-                "kube_horizontalpodautoscaler_info",
-                &["scaletargetref_api_version", "scaletargetref_kind", "scaletargetref_name"],
-                "What the autoscaler scales.",
-                |autoscaler, s| info(autoscaler, s),
-            ),
-        );
+    identity namespace_and::<Self>("horizontalpodautoscaler");
+    families autoscaler, s:
+        or_labels(&["scaletargetref_kind", "scaletargetref_name"])
+            alpha "kube_horizontalpodautoscaler_info"
+            ["scaletargetref_api_version", "scaletargetref_kind", "scaletargetref_name"],
+            "What the autoscaler scales.": info(autoscaler, s);
         generation(Stable, "kube_horizontalpodautoscaler_metadata_generation");
         stable "kube_horizontalpodautoscaler_spec_max_replicas",
             "The most pods that the autoscaler may ask for.": s.value(autoscaler.spec.max_replicas);
@@ -171,7 +161,6 @@ impl Kind for HorizontalPodAutoscalers {
             condition::all(&autoscaler.status.conditions, s);
         created(Alpha, "kube_horizontalpodautoscaler_created");
         deleted(Alpha, "kube_horizontalpodautoscaler_deletion_timestamp");
-    };
 }
 
 fn info(autoscaler: &Autoscaler<'_>, s: &mut Series<'_>) {

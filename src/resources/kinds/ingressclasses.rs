@@ -14,22 +14,15 @@ object! {
     }
 }
 
-/// The IngressClass kind.
-pub struct IngressClasses;
-
-impl Kind for IngressClasses {
-    const API: Api = Api::cluster_wide("networking.k8s.io", "v1", "IngressClass", "ingressclasses")
-        .off_by_default();
-    const NOUN: &'static str = "ingress class";
-    const IDENTITY: &'static [Identity<Self>] = &[("ingressclass", |class| &class.metadata.name)];
-    type View<'a> = IngressClass<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { class, s:
-        alpha "kube_ingressclass_info" ["controller"],
-            "The controller that serves the ingress class.":
-            s.with(&[("controller", &class.spec.controller)], 1.0);
+kind! {
+    /// The IngressClass kind.
+    IngressClasses: IngressClass, "ingress class",
+        Api::cluster_wide("networking.k8s.io", "v1", "IngressClass", "ingressclasses").off_by_default();
+    identity [("ingressclass", |class| &class.metadata.name)];
+    families class, s:
+        alpha "kube_ingressclass_info" {"controller": &class.spec.controller},
+            "The controller that serves the ingress class.";
         created(Alpha, "kube_ingressclass_created");
         annotations(Alpha, "kube_ingressclass_annotations");
         labels(Alpha, "kube_ingressclass_labels");
-    };
 }

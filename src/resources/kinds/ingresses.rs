@@ -69,30 +69,20 @@ object! {
     }
 }
 
-/// The Ingress kind.
-pub struct Ingresses;
-
-impl Kind for Ingresses {
-    const API: Api = Api::namespaced("networking.k8s.io", "v1", "Ingress", "ingresses");
-    const NOUN: &'static str = "ingress";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("ingress");
-    type View<'a> = Ingress<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { ingress, s:
+kind! {
+    /// The Ingress kind.
+    Ingresses: Ingress, "ingress", Api::namespaced("networking.k8s.io", "v1", "Ingress", "ingresses");
+    identity namespace_and::<Self>("ingress");
+    families ingress, s:
         stable "kube_ingress_info" ["ingressclass"], "The class of the ingress.": info(ingress, s);
         annotations(Alpha, "kube_ingress_annotations");
         labels(Stable, "kube_ingress_labels");
         created(Stable, "kube_ingress_created");
         version(Alpha, "kube_ingress_metadata_resource_version");
-        or_labels(
-            &["host", "path", "path_type", "resource_api_group", "resource_kind", "resource_name"],
-            stable(
-                "kube_ingress_path",
-                &["host", "path", "path_type", "service_name", "service_port"],
-                "The paths that the ingress routes, and the service or other resource that each leads to.",
-                |ingress, s| paths(ingress, s),
-            ),
-        );
+        or_labels(&["host", "path", "path_type", "resource_api_group", "resource_kind", "resource_name"])
+            stable "kube_ingress_path" ["host", "path", "path_type", "service_name", "service_port"],
+            "The paths that the ingress routes, and the service or other resource that each leads to.":
+            paths(ingress, s);
         stable "kube_ingress_tls" ["tls_host", "secret"],
             "The hosts for which the ingress ends TLS, and the secret with the certificate.": {
                 for tls in &ingress.spec.tls {
@@ -101,7 +91,6 @@ impl Kind for Ingresses {
                     }
                 }
             };
-    };
 }
 
 fn info(ingress: &Ingress<'_>, s: &mut Series<'_>) {

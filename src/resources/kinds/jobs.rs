@@ -36,16 +36,11 @@ object! {
     }
 }
 
-/// The Job kind.
-pub struct Jobs;
-
-impl Kind for Jobs {
-    const API: Api = Api::namespaced("batch", "v1", "Job", "jobs");
-    const NOUN: &'static str = "job";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("job_name");
-    type View<'a> = Job<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { job, s:
+kind! {
+    /// The Job kind.
+    Jobs: Job, "job", Api::namespaced("batch", "v1", "Job", "jobs");
+    identity namespace_and::<Self>("job_name");
+    families job, s:
         annotations(Alpha, "kube_job_annotations");
         labels(Stable, "kube_job_labels");
         info(Stable, "kube_job_info");
@@ -59,15 +54,10 @@ impl Kind for Jobs {
             s.value(job.spec.active_deadline_seconds);
         stable "kube_job_status_succeeded", "How many pods of the job succeeded.":
             s.value(job.status.succeeded);
-        or_labels(
-            &[],
-            stable(
-                "kube_job_status_failed",
-                &["reason"],
-                "How many pods of the job failed; where the reason is known, 1 for it and 0 for the other reasons.",
-                |job, s| failed(job, s),
-            ),
-        );
+        or_labels(&[])
+            stable "kube_job_status_failed" ["reason"],
+            "How many pods of the job failed; where the reason is known, 1 for it and 0 for the other reasons.":
+            failed(job, s);
         stable "kube_job_status_active", "How many pods of the job are pending or running.":
             s.value(job.status.active);
         alpha "kube_job_status_ready", "How many pods of the job are ready.":
@@ -86,7 +76,6 @@ impl Kind for Jobs {
                 }
             };
         owners(Stable, "kube_job_owner");
-    };
 }
 
 fn of_kind<'v, 'a>(

@@ -16,21 +16,15 @@ object! {
     }
 }
 
-/// The Lease kind.
-pub struct Leases;
-
-impl Kind for Leases {
-    const API: Api = Api::namespaced("coordination.k8s.io", "v1", "Lease", "leases");
-    const NOUN: &'static str = "lease";
-    const IDENTITY: &'static [Identity<Self>] = &[("lease", |lease| &lease.metadata.name)];
-    type View<'a> = Lease<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { lease, s:
+kind! {
+    /// The Lease kind.
+    Leases: Lease, "lease", Api::namespaced("coordination.k8s.io", "v1", "Lease", "leases");
+    identity [("lease", |lease| &lease.metadata.name)];
+    families lease, s:
         alpha "kube_lease_owner" ["owner_kind", "owner_name", "namespace", "lease_holder"],
             "Who holds the lease, and the objects that own it.": owners(lease, s);
         alpha "kube_lease_renew_time" ["namespace"],
             "Unix time at which the holder last renewed the lease.": renew_time(lease, s);
-    };
 }
 
 /// Writes the owner family; unlike others, it has the namespace and the holder, and no `owner_is_controller`.

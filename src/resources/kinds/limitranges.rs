@@ -25,21 +25,15 @@ object! {
     }
 }
 
-/// The LimitRange kind.
-pub struct LimitRanges;
-
-impl Kind for LimitRanges {
-    const API: Api = Api::namespaced("", "v1", "LimitRange", "limitranges");
-    const NOUN: &'static str = "limit range";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("limitrange");
-    type View<'a> = LimitRange<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { range, s:
+kind! {
+    /// The LimitRange kind.
+    LimitRanges: LimitRange, "limit range", Api::namespaced("", "v1", "LimitRange", "limitranges");
+    identity namespace_and::<Self>("limitrange");
+    families range, s:
         stable "kube_limitrange" ["resource", "type", "constraint"],
             "The bounds and defaults that the limit range sets for a resource.":
             constraints(range, s);
         created(Stable, "kube_limitrange_created");
-    };
 }
 
 fn constraints(range: &LimitRange<'_>, s: &mut Series<'_>) {

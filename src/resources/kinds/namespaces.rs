@@ -16,17 +16,11 @@ object! {
     }
 }
 
-/// The Namespace kind.
-pub struct Namespaces;
-
-impl Kind for Namespaces {
-    const API: Api = Api::cluster_wide("", "v1", "Namespace", "namespaces");
-    const NOUN: &'static str = "namespace";
-    const IDENTITY: &'static [Identity<Self>] =
-        &[("namespace", |namespace| &namespace.metadata.name)];
-    type View<'a> = Namespace<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { namespace, s:
+kind! {
+    /// The Namespace kind.
+    Namespaces: Namespace, "namespace", Api::cluster_wide("", "v1", "Namespace", "namespaces");
+    identity [("namespace", |namespace| &namespace.metadata.name)];
+    families namespace, s:
         created(Stable, "kube_namespace_created");
         annotations(Alpha, "kube_namespace_annotations");
         labels(Stable, "kube_namespace_labels");
@@ -37,5 +31,4 @@ impl Kind for Namespaces {
         alpha "kube_namespace_status_condition" ["condition", "status"],
             "The conditions of the namespace: for each, one series for each status, 1 for the present one.":
             condition::all(&namespace.status.conditions, s);
-    };
 }

@@ -16,23 +16,15 @@ object! {
     }
 }
 
-/// The NetworkPolicy kind.
-pub struct NetworkPolicies;
-
-impl Kind for NetworkPolicies {
-    const API: Api = Api::namespaced("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies");
-    const NOUN: &'static str = "network policy";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("networkpolicy");
-    type View<'a> = NetworkPolicy<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { policy, s:
-        of_metadata(alpha("kube_networkpolicy_created", &[],
-            "Unix time of the network policy's creation.",
-            |policy, s| {
-                // Printed even if unset, unlike for all other kinds.
-                s.value(policy.metadata.creation_timestamp.seconds());
-            },
-        ));
+kind! {
+    /// The NetworkPolicy kind.
+    NetworkPolicies: NetworkPolicy, "network policy",
+        Api::namespaced("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies");
+    identity namespace_and::<Self>("networkpolicy");
+    families policy, s:
+        // Printed even if unset, unlike for all other kinds.
+        of_metadata alpha "kube_networkpolicy_created", "Unix time of the network policy's creation.":
+            s.value(policy.metadata.creation_timestamp.seconds());
         annotations(Alpha, "kube_networkpolicy_annotations");
         labels(Alpha, "kube_networkpolicy_labels");
         alpha "kube_networkpolicy_spec_ingress_rules",
@@ -41,5 +33,4 @@ impl Kind for NetworkPolicies {
         alpha "kube_networkpolicy_spec_egress_rules",
             "How many rules for outgoing traffic the network policy has.":
             s.value(policy.spec.egress.len() as f64);
-    };
 }

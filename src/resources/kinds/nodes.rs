@@ -52,16 +52,11 @@ object! {
     }
 }
 
-/// The Node kind.
-pub struct Nodes;
-
-impl Kind for Nodes {
-    const API: Api = Api::cluster_wide("", "v1", "Node", "nodes");
-    const NOUN: &'static str = "node";
-    const IDENTITY: &'static [Identity<Self>] = &[("node", |node| &node.metadata.name)];
-    type View<'a> = Node<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { node, s:
+kind! {
+    /// The Node kind.
+    Nodes: Node, "node", Api::cluster_wide("", "v1", "Node", "nodes");
+    identity [("node", |node| &node.metadata.name)];
+    families node, s:
         annotations(Alpha, "kube_node_annotations");
         created(Stable, "kube_node_created");
         deleted(Alpha, "kube_node_deletion_timestamp");
@@ -72,12 +67,8 @@ impl Kind for Nodes {
             ],
             "The software that the node runs, and how the node is known.": info(node, s);
         labels(Stable, "kube_node_labels");
-        of_metadata(alpha(
-            "kube_node_role",
-            &["role"],
-            "The roles that the node has by its labels.",
-            |node, s| roles(node, s),
-        ));
+        of_metadata alpha "kube_node_role" ["role"], "The roles that the node has by its labels.":
+            roles(node, s);
         alpha "kube_node_spec_pod_cidrs" ["pod_cidr"],
             "The address ranges that the pods of the node get theirs from.": {
                 for range in &node.spec.pod_cidrs {
@@ -111,7 +102,6 @@ impl Kind for Nodes {
                     s.with(&[("type", &address.kind), ("address", &address.address)], 1.0);
                 }
             };
-    };
 }
 
 fn info(node: &Node<'_>, s: &mut Series<'_>) {

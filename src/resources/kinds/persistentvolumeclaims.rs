@@ -33,16 +33,12 @@ object! {
     }
 }
 
-/// The PersistentVolumeClaim kind.
-pub struct PersistentVolumeClaims;
-
-impl Kind for PersistentVolumeClaims {
-    const API: Api = Api::namespaced("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims");
-    const NOUN: &'static str = "volume claim";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("persistentvolumeclaim");
-    type View<'a> = VolumeClaim<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { claim, s:
+kind! {
+    /// The PersistentVolumeClaim kind.
+    PersistentVolumeClaims: VolumeClaim, "volume claim",
+        Api::namespaced("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims");
+    identity namespace_and::<Self>("persistentvolumeclaim");
+    families claim, s:
         labels(Stable, "kube_persistentvolumeclaim_labels");
         annotations(Alpha, "kube_persistentvolumeclaim_annotations");
         stable "kube_persistentvolumeclaim_info" ["storageclass", "volumename", "volumemode"],
@@ -73,7 +69,6 @@ impl Kind for PersistentVolumeClaims {
             condition::all(&claim.status.conditions, s);
         created(Alpha, "kube_persistentvolumeclaim_created");
         deleted(Alpha, "kube_persistentvolumeclaim_deletion_timestamp");
-    };
 }
 
 fn info(claim: &VolumeClaim<'_>, s: &mut Series<'_>) {

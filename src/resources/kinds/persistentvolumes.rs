@@ -103,17 +103,12 @@ object! {
     }
 }
 
-/// The PersistentVolume kind.
-pub struct PersistentVolumes;
-
-impl Kind for PersistentVolumes {
-    const API: Api = Api::cluster_wide("", "v1", "PersistentVolume", "persistentvolumes");
-    const NOUN: &'static str = "persistent volume";
-    const IDENTITY: &'static [Identity<Self>] =
-        &[("persistentvolume", |volume| &volume.metadata.name)];
-    type View<'a> = PersistentVolume<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { volume, s:
+kind! {
+    /// The PersistentVolume kind.
+    PersistentVolumes: PersistentVolume, "persistent volume",
+        Api::cluster_wide("", "v1", "PersistentVolume", "persistentvolumes");
+    identity [("persistentvolume", |volume| &volume.metadata.name)];
+    families volume, s:
         stable "kube_persistentvolume_claim_ref" ["name", "claim_namespace"],
             "The volume claim that the persistent volume is kept for.": {
                 if let Some(claim) = &volume.spec.claim {
@@ -146,11 +141,8 @@ impl Kind for PersistentVolumes {
             };
         created(Alpha, "kube_persistentvolume_created");
         deleted(Alpha, "kube_persistentvolume_deletion_timestamp");
-        opt_in(alpha(
-            "kube_persistentvolume_csi_attributes",
-            &["csi_mounter", "csi_map_options"],
-            "How the CSI driver is told to mount the persistent volume.",
-            |volume, s| {
+        opt_in alpha "kube_persistentvolume_csi_attributes" ["csi_mounter", "csi_map_options"],
+            "How the CSI driver is told to mount the persistent volume.": {
                 if let Some(csi) = &volume.spec.source.csi {
                     let attribute = |key| csi.volume_attributes.get(key).map_or("", |value| value);
                     let labels = [
@@ -159,8 +151,7 @@ impl Kind for PersistentVolumes {
                     ];
                     s.with(&labels, 1.0);
                 }
-            },
-        ));
+            };
         alpha "kube_persistentvolume_volume_mode" ["volumemode"],
             "Whether the persistent volume is a file system or a block device.": {
                 let mode = volume.spec.volume_mode.as_deref().unwrap_or("Filesystem");
@@ -172,7 +163,6 @@ impl Kind for PersistentVolumes {
                     s.with(&[("access_mode", mode)], 1.0);
                 }
             };
-    };
 }
 
 fn info(volume: &PersistentVolume<'_>, s: &mut Series<'_>) {

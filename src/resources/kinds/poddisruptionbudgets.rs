@@ -18,16 +18,12 @@ object! {
     }
 }
 
-/// The PodDisruptionBudget kind.
-pub struct PodDisruptionBudgets;
-
-impl Kind for PodDisruptionBudgets {
-    const API: Api = Api::namespaced("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets");
-    const NOUN: &'static str = "pod disruption budget";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("poddisruptionbudget");
-    type View<'a> = PodDisruptionBudget<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { budget, s:
+kind! {
+    /// The PodDisruptionBudget kind.
+    PodDisruptionBudgets: PodDisruptionBudget, "pod disruption budget",
+        Api::namespaced("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets");
+    identity namespace_and::<Self>("poddisruptionbudget");
+    families budget, s:
         annotations(Alpha, "kube_poddisruptionbudget_annotations");
         labels(Alpha, "kube_poddisruptionbudget_labels");
         created(Stable, "kube_poddisruptionbudget_created");
@@ -46,5 +42,4 @@ impl Kind for PodDisruptionBudgets {
             "The generation of the pod disruption budget that its controller last acted on.":
             s.value(budget.status.observed_generation);
         deleted(Alpha, "kube_poddisruptionbudget_deletion_timestamp");
-    };
 }

@@ -152,20 +152,11 @@ object! {
     }
 }
 
-/// The Pod kind.
-pub struct Pods;
-
-impl Kind for Pods {
-    const API: Api = Api::namespaced("", "v1", "Pod", "pods");
-    const NOUN: &'static str = "pod";
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |pod| &pod.metadata.namespace),
-        ("pod", |pod| &pod.metadata.name),
-        ("uid", |pod| &pod.metadata.uid),
-    ];
-    type View<'a> = Pod<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { pod, s:
+kind! {
+    /// The Pod kind.
+    Pods: Pod, "pod", Api::namespaced("", "v1", "Pod", "pods");
+    identity namespace_and_uid::<Self>("pod");
+    families pod, s:
         stable "kube_pod_completion_time",
             "Unix time at which the last of the pod's containers terminated.":
             completion_time(pod, s);
@@ -194,12 +185,8 @@ impl Kind for Pods {
         stable "kube_pod_container_status_ready" ["container"],
             "Whether a container passes its readiness check.":
             ready(&pod.status.container_statuses, s);
-        counter(stable(
-            "kube_pod_container_status_restarts_total",
-            &["container"],
-            "How often a container was restarted.",
-            |pod, s| restarts(&pod.status.container_statuses, s),
-        ));
+        counter stable "kube_pod_container_status_restarts_total" ["container"],
+            "How often a container was restarted.": restarts(&pod.status.container_statuses, s);
         stable "kube_pod_container_status_running" ["container"], "Whether a container is running.":
             running(&pod.status.container_statuses, s);
         stable "kube_pod_container_status_terminated" ["container"],
@@ -248,12 +235,8 @@ impl Kind for Pods {
         stable "kube_pod_init_container_status_ready" ["container"],
             "Whether an init container passes its readiness check.":
             ready(&pod.status.init_container_statuses, s);
-        counter(stable(
-            "kube_pod_init_container_status_restarts_total",
-            &["container"],
-            "How often an init container was restarted.",
-            |pod, s| restarts(&pod.status.init_container_statuses, s),
-        ));
+        counter stable "kube_pod_init_container_status_restarts_total" ["container"],
+            "How often an init container was restarted.": restarts(&pod.status.init_container_statuses, s);
         stable "kube_pod_init_container_status_running" ["container"],
             "Whether an init container is running.":
             running(&pod.status.init_container_statuses, s);
@@ -281,8 +264,8 @@ impl Kind for Pods {
         alpha "kube_pod_resourceclaim_info"
             ["claim_name", "resourceclaim_name", "resourceclaim_template_name"],
             "The resource claims of the pod and what they refer to.": resource_claims(pod, s);
-        stable "kube_pod_restart_policy" ["type"], "When the pod's containers are restarted.":
-            s.with(&[("type", &pod.spec.restart_policy)], 1.0);
+        stable "kube_pod_restart_policy" {"type": &pod.spec.restart_policy},
+            "When the pod's containers are restarted.";
         alpha "kube_pod_runtimeclass_name_info" ["runtimeclass_name"],
             "The runtime class of the pod.": {
                 if let Some(name) = &pod.spec.runtime_class_name {
@@ -345,22 +328,16 @@ impl Kind for Pods {
             transition_time(pod, "PodScheduled", "False", s);
         alpha "kube_pod_tolerations" ["key", "operator", "value", "effect", "toleration_seconds"],
             "The taints that the pod tolerates.": tolerations(pod, s);
-        opt_in(alpha(
-            "kube_pod_nodeselectors",
-            &["nodeselector_*"],
-            "The node labels that the pod asks for.",
-            |pod, s| {
+        opt_in alpha "kube_pod_nodeselectors" ["nodeselector_*"],
+            "The node labels that the pod asks for.": {
                 let entries = pod.spec.node_selector.entries();
                 let pairs = entries.iter().map(|(key, value)| (&**key, &**value));
                 s.with_object_labels(&[], "nodeselector", pairs, 1.0);
-            },
-        ));
-        alpha "kube_pod_service_account" ["service_account"],
-            "The service account that the pod runs as.":
-            s.with(&[("service_account", &pod.spec.service_account_name)], 1.0);
-        alpha "kube_pod_scheduler" ["name"], "The scheduler that the pod is left to.":
-            s.with(&[("name", &pod.spec.scheduler_name)], 1.0);
-    };
+            };
+        alpha "kube_pod_service_account" {"service_account": &pod.spec.service_account_name},
+            "The service account that the pod runs as.";
+        alpha "kube_pod_scheduler" {"name": &pod.spec.scheduler_name},
+            "The scheduler that the pod is left to.";
 }
 
 type Statuses<'v, 'a> = &'v [ContainerStatus<'a>];

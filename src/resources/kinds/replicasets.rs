@@ -24,16 +24,11 @@ object! {
     }
 }
 
-/// The ReplicaSet kind.
-pub struct ReplicaSets;
-
-impl Kind for ReplicaSets {
-    const API: Api = Api::namespaced("apps", "v1", "ReplicaSet", "replicasets");
-    const NOUN: &'static str = "replica set";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("replicaset");
-    type View<'a> = ReplicaSet<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { set, s:
+kind! {
+    /// The ReplicaSet kind.
+    ReplicaSets: ReplicaSet, "replica set", Api::namespaced("apps", "v1", "ReplicaSet", "replicasets");
+    identity namespace_and::<Self>("replicaset");
+    families set, s:
         created(Stable, "kube_replicaset_created");
         stable "kube_replicaset_status_replicas", "How many pods of the replica set there are.":
             s.value(set.status.replicas);
@@ -54,5 +49,4 @@ impl Kind for ReplicaSets {
         owners(Stable, "kube_replicaset_owner");
         annotations(Alpha, "kube_replicaset_annotations");
         labels(Stable, "kube_replicaset_labels");
-    };
 }

@@ -24,16 +24,12 @@ object! {
     }
 }
 
-/// The ReplicationController kind.
-pub struct ReplicationControllers;
-
-impl Kind for ReplicationControllers {
-    const API: Api = Api::namespaced("", "v1", "ReplicationController", "replicationcontrollers");
-    const NOUN: &'static str = "replication controller";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("replicationcontroller");
-    type View<'a> = ReplicationController<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { controller, s:
+kind! {
+    /// The ReplicationController kind.
+    ReplicationControllers: ReplicationController, "replication controller",
+        Api::namespaced("", "v1", "ReplicationController", "replicationcontrollers");
+    identity namespace_and::<Self>("replicationcontroller");
+    families controller, s:
         created(Stable, "kube_replicationcontroller_created");
         stable "kube_replicationcontroller_status_replicas",
             "How many pods of the replication controller there are.":
@@ -55,5 +51,4 @@ impl Kind for ReplicationControllers {
             s.value(controller.spec.replicas);
         generation(Stable, "kube_replicationcontroller_metadata_generation");
         owners(Alpha, "kube_replicationcontroller_owner");
-    };
 }

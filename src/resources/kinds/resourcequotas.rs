@@ -16,23 +16,17 @@ object! {
     }
 }
 
-/// The ResourceQuota kind.
-pub struct ResourceQuotas;
-
-impl Kind for ResourceQuotas {
-    const API: Api = Api::namespaced("", "v1", "ResourceQuota", "resourcequotas");
-    const NOUN: &'static str = "resource quota";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("resourcequota");
-    type View<'a> = ResourceQuota<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { quota, s:
+kind! {
+    /// The ResourceQuota kind.
+    ResourceQuotas: ResourceQuota, "resource quota", Api::namespaced("", "v1", "ResourceQuota", "resourcequotas");
+    identity namespace_and::<Self>("resourcequota");
+    families quota, s:
         created(Stable, "kube_resourcequota_created");
         stable "kube_resourcequota" ["resource", "type"],
             "How much of a resource the namespace may use, and how much it uses.":
             amounts(quota, s);
         annotations(Alpha, "kube_resourcequota_annotations");
         labels(Stable, "kube_resourcequota_labels");
-    };
 }
 
 fn amounts(quota: &ResourceQuota<'_>, s: &mut Series<'_>) {

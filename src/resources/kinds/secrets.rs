@@ -10,27 +10,18 @@ object! {
     }
 }
 
-/// The Secret kind.
-pub struct Secrets;
-
-impl Kind for Secrets {
-    const API: Api = Api::namespaced("", "v1", "Secret", "secrets");
-    const NOUN: &'static str = "secret";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("secret");
-    type View<'a> = Secret<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = &[
-        info(Stable, "kube_secret_info"),
-        of_column(
-            Column { heading: "Type", member: "type" },
-            stable("kube_secret_type", &["type"], "The type of the secret.", |secret, s| {
-                s.with(&[("type", &secret.kind)], 1.0)
-            }),
-        ),
-        annotations(Alpha, "kube_secret_annotations"),
-        labels(Stable, "kube_secret_labels"),
-        created(Stable, "kube_secret_created"),
-        version(Alpha, "kube_secret_metadata_resource_version"),
-        owners(Alpha, "kube_secret_owner"),
-    ];
+kind! {
+    /// The Secret kind.
+    Secrets: Secret, "secret", Api::namespaced("", "v1", "Secret", "secrets");
+    identity namespace_and::<Self>("secret");
+    families secret, s:
+        info(Stable, "kube_secret_info");
+        of_column(Column { heading: "Type", member: "type" })
+            stable "kube_secret_type" ["type"], "The type of the secret.":
+            s.with(&[("type", &secret.kind)], 1.0);
+        annotations(Alpha, "kube_secret_annotations");
+        labels(Stable, "kube_secret_labels");
+        created(Stable, "kube_secret_created");
+        version(Alpha, "kube_secret_metadata_resource_version");
+        owners(Alpha, "kube_secret_owner");
 }

@@ -21,21 +21,12 @@ object! {
     }
 }
 
-/// The ServiceAccount kind.
-pub struct ServiceAccounts;
-
-impl Kind for ServiceAccounts {
-    const API: Api =
+kind! {
+    /// The ServiceAccount kind.
+    ServiceAccounts: ServiceAccount, "service account",
         Api::namespaced("", "v1", "ServiceAccount", "serviceaccounts").off_by_default();
-    const NOUN: &'static str = "service account";
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |account| &account.metadata.namespace),
-        ("serviceaccount", |account| &account.metadata.name),
-        ("uid", |account| &account.metadata.uid),
-    ];
-    type View<'a> = ServiceAccount<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { account, s:
+    identity namespace_and_uid::<Self>("serviceaccount");
+    families account, s:
         alpha "kube_serviceaccount_info" ["automount_token"],
             "Whether pods that run as the service account get its token mounted; empty where it does not say.":
             {
@@ -58,5 +49,4 @@ impl Kind for ServiceAccounts {
             };
         annotations(Alpha, "kube_serviceaccount_annotations");
         labels(Alpha, "kube_serviceaccount_labels");
-    };
 }

@@ -36,26 +36,20 @@ object! {
     }
 }
 
-/// The Service kind.
-pub struct Services;
-
-impl Kind for Services {
-    const API: Api = Api::namespaced("", "v1", "Service", "services");
-    const NOUN: &'static str = "service";
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |service| &service.metadata.namespace),
-        ("service", |service| &service.metadata.name),
-        ("uid", |service| &service.metadata.uid),
-    ];
-    type View<'a> = Service<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { service, s:
-        stable "kube_service_info"
-            ["cluster_ip", "external_name", "load_balancer_ip", "external_traffic_policy"],
-            "The addresses under which the service is reached.": info(service, s);
+kind! {
+    /// The Service kind.
+    Services: Service, "service", Api::namespaced("", "v1", "Service", "services");
+    identity namespace_and_uid::<Self>("service");
+    families service, s:
+        stable "kube_service_info" {
+                "cluster_ip": &service.spec.cluster_ip,
+                "external_name": &service.spec.external_name,
+                "load_balancer_ip": &service.spec.load_balancer_ip,
+                "external_traffic_policy": &service.spec.external_traffic_policy,
+            },
+            "The addresses under which the service is reached.";
         created(Stable, "kube_service_created");
-        stable "kube_service_spec_type" ["type"], "How the service is exposed.":
-            s.with(&[("type", &service.spec.kind)], 1.0);
+        stable "kube_service_spec_type" {"type": &service.spec.kind}, "How the service is exposed.";
         annotations(Alpha, "kube_service_annotations");
         labels(Stable, "kube_service_labels");
         stable "kube_service_spec_external_ip" ["external_ip"],
@@ -71,16 +65,4 @@ impl Kind for Services {
                 }
             };
         deleted(Alpha, "kube_service_deletion_timestamp");
-    };
-}
-
-fn info(service: &Service<'_>, s: &mut Series<'_>) {
-    let spec = &service.spec;
-    let labels = [
-        ("cluster_ip", &*spec.cluster_ip),
-        ("external_name", &*spec.external_name),
-        ("load_balancer_ip", &*spec.load_balancer_ip),
-        ("external_traffic_policy", &*spec.external_traffic_policy),
-    ];
-    s.with(&labels, 1.0);
 }

@@ -40,16 +40,11 @@ object! {
     }
 }
 
-/// The StatefulSet kind.
-pub struct StatefulSets;
-
-impl Kind for StatefulSets {
-    const API: Api = Api::namespaced("apps", "v1", "StatefulSet", "statefulsets");
-    const NOUN: &'static str = "stateful set";
-    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("statefulset");
-    type View<'a> = StatefulSet<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { set, s:
+kind! {
+    /// The StatefulSet kind.
+    StatefulSets: StatefulSet, "stateful set", Api::namespaced("apps", "v1", "StatefulSet", "statefulsets");
+    identity namespace_and::<Self>("statefulset");
+    families set, s:
         created(Stable, "kube_statefulset_created");
         stable "kube_statefulset_status_replicas", "How many pods of the stateful set there are.":
             s.value(set.status.replicas);
@@ -81,14 +76,11 @@ impl Kind for StatefulSets {
             retention_policy(set, s);
         annotations(Stable, "kube_statefulset_annotations");
         labels(Stable, "kube_statefulset_labels");
-        stable "kube_statefulset_status_current_revision" ["revision"],
-            "The current revision of the stateful set.":
-            s.with(&[("revision", &set.status.current_revision)], 1.0);
-        stable "kube_statefulset_status_update_revision" ["revision"],
-            "The revision that the stateful set is updated to.":
-            s.with(&[("revision", &set.status.update_revision)], 1.0);
+        stable "kube_statefulset_status_current_revision" {"revision": &set.status.current_revision},
+            "The current revision of the stateful set.";
+        stable "kube_statefulset_status_update_revision" {"revision": &set.status.update_revision},
+            "The revision that the stateful set is updated to.";
         deleted(Stable, "kube_statefulset_deletion_timestamp");
-    };
 }
 
 fn retention_policy(set: &StatefulSet<'_>, s: &mut Series<'_>) {

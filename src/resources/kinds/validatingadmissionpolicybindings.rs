@@ -17,22 +17,12 @@ object! {
     }
 }
 
-/// The ValidatingAdmissionPolicyBinding kind.
-pub struct ValidatingAdmissionPolicyBindings;
-
-impl Kind for ValidatingAdmissionPolicyBindings {
-    const API: Api = Api::cluster_wide(
-        "admissionregistration.k8s.io",
-        "v1",
-        "ValidatingAdmissionPolicyBinding",
-        "validatingadmissionpolicybindings",
-    );
-    const NOUN: &'static str = "validating admission policy binding";
-    const IDENTITY: &'static [Identity<Self>] =
-        &namespace_and::<Self>("validatingadmissionpolicybinding");
-    type View<'a> = ValidatingAdmissionPolicyBinding<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { binding, s:
+kind! {
+    /// The ValidatingAdmissionPolicyBinding kind.
+    ValidatingAdmissionPolicyBindings: ValidatingAdmissionPolicyBinding, "validating admission policy binding",
+        Api::cluster_wide("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings");
+    identity namespace_and::<Self>("validatingadmissionpolicybinding");
+    families binding, s:
         alpha "kube_validatingadmissionpolicybinding_info"
             ["policy_name", "param_name", "param_namespace", "param_not_found_action"],
             "The policy that the validating admission policy binding puts into force, and its parameters.":
@@ -44,5 +34,4 @@ impl Kind for ValidatingAdmissionPolicyBindings {
                     s.with(&[("action", action)], 1.0);
                 }
             };
-    };
 }

@@ -29,32 +29,18 @@ object! {
     }
 }
 
-/// The VolumeAttachment kind.
-pub struct VolumeAttachments;
-
-impl Kind for VolumeAttachments {
-    const API: Api =
+kind! {
+    /// The VolumeAttachment kind.
+    VolumeAttachments: VolumeAttachment, "volume attachment",
         Api::cluster_wide("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments");
-    const NOUN: &'static str = "volume attachment";
-    const IDENTITY: &'static [Identity<Self>] =
-        &[("volumeattachment", |attachment| &attachment.metadata.name)];
-    type View<'a> = VolumeAttachment<'a>;
-
-    const FAMILIES: &'static [Family<Self>] = families! { attachment, s:
-        of_metadata(alpha(
-            "kube_volumeattachment_labels",
-            &["label_*"],
-            "All labels of the volume attachment, whatever the allow list says.",
-            |attachment, s| all_entries("label", &attachment.metadata.labels, s),
-        ));
-        alpha "kube_volumeattachment_info" ["attacher", "node"],
-            "Who attaches the volume, and to which node.": {
-                let labels = [
-                    ("attacher", &*attachment.spec.attacher),
-                    ("node", &attachment.spec.node_name),
-                ];
-                s.with(&labels, 1.0);
-            };
+    identity [("volumeattachment", |attachment| &attachment.metadata.name)];
+    families attachment, s:
+        of_metadata alpha "kube_volumeattachment_labels" ["label_*"],
+            "All labels of the volume attachment, whatever the allow list says.":
+            all_entries("label", &attachment.metadata.labels, s);
+        alpha "kube_volumeattachment_info"
+            {"attacher": &attachment.spec.attacher, "node": &attachment.spec.node_name},
+            "Who attaches the volume, and to which node.";
         created(Alpha, "kube_volumeattachment_created");
         alpha "kube_volumeattachment_spec_source_persistentvolume" ["volumename"],
             "The persistent volume to be attached.": {
@@ -67,7 +53,6 @@ impl Kind for VolumeAttachments {
         alpha "kube_volumeattachment_status_attachment_metadata" ["metadata_*"],
             "What the attacher notes about the attachment.":
             all_entries("metadata", &attachment.status.attachment_metadata, s);
-    };
 }
 
 fn all_entries(prefix: &str, map: &Map<'_>, s: &mut Series<'_>) {
