@@ -11,6 +11,7 @@ use tokio::time::{self, Instant};
 
 use super::follow::progress::Status;
 use super::pipeline::PipelineHandle;
+use crate::status::words::some_names;
 
 /// The interval between two progress lines in the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -98,13 +99,11 @@ pub async fn log_first_lists(handle: PipelineHandle, began: Instant) {
         let lists = handle.status();
         let missing: Vec<String> =
             lists.iter().filter(|list| list.listed.is_none()).map(describe_scope).collect();
-        let more = missing.len().saturating_sub(MAX_NAMED);
-        let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
         tracing::info!(
             lists = lists.len(),
             complete = lists.len() - missing.len(),
             objects = objects(&lists),
-            missing = missing[..missing.len() - more].join(", ") + &and_more,
+            missing = some_names(&missing, MAX_NAMED),
             "First lists in progress"
         );
     }

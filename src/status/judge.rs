@@ -8,7 +8,7 @@ use super::facts::{
     StandbyStatus, State, Statsd,
 };
 use super::findings::Findings;
-use super::words::{bytes, clock, count, duration};
+use super::words::{bytes, clock, count, duration, some_names};
 use crate::exposition::budget;
 
 /// A receive buffer up to this size is small: one busy client fills it in a few milliseconds.
@@ -256,11 +256,7 @@ fn subject(kinds: &[&Kind], total: usize) -> String {
 }
 
 fn names(kinds: &[&Kind]) -> String {
-    let mut text = kinds.iter().take(NAMED).map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
-    if kinds.len() > NAMED {
-        text.push_str(&format!(" and {} more", kinds.len() - NAMED));
-    }
-    text
+    some_names(kinds.iter().map(|kind| kind.name()), NAMED)
 }
 
 /// Returns the reason in plain words, or the error message if the reason is unknown.

@@ -105,7 +105,7 @@ fn kinds(out: &mut Writer, kubernetes: &Kubernetes, now: f64) {
     let right = [false, false, false, true, true, true, true, true, true, true];
     let mut rows = vec![words.map(str::to_owned).to_vec()];
     rows.extend(kubernetes.kinds.iter().map(|kind| kind_row(kind, now)));
-    out.table(&right, &rows);
+    out.table(1, &right, &rows);
     for kind in &kubernetes.kinds {
         if let Some(selectors) = &kind.selectors {
             out.line(1, &format!("{} as selected by {selectors}", kind.name()));
@@ -133,7 +133,7 @@ fn node(out: &mut Writer, node: &Node, now: f64) {
             of.until_full.map_or_else(dash, duration),
         ]
     }));
-    out.table(&[false, true, true, true], &rows);
+    out.table(1, &[false, true, true, true], &rows);
 }
 
 fn kind_row(kind: &Kind, now: f64) -> Vec<String> {

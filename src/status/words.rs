@@ -20,6 +20,17 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Joins the first `most` names, and counts the others.
+pub(crate) fn some_names<N: AsRef<str>>(names: impl IntoIterator<Item = N>, most: usize) -> String {
+    let mut names = names.into_iter();
+    let shown: Vec<N> = names.by_ref().take(most).collect();
+    let text = shown.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join(", ");
+    match names.count() {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
+}
+
 /// Serialises a value as one line of JSON that is safe for a terminal.
 pub(crate) fn json_line(value: &impl serde::Serialize) -> String {
     let text = serde_json::to_string(value).unwrap_or_default();

@@ -26,8 +26,9 @@ impl Writer {
         self.line(0, text);
     }
 
-    /// Appends a table with columns as wide as needed; `right` selects the right-aligned ones.
-    pub(crate) fn table(&mut self, right: &[bool], rows: &[Vec<String>]) {
+    /// Appends a table, indented by `depth` levels, with columns as wide as needed; `right` selects the right-aligned
+    /// ones.
+    pub(crate) fn table(&mut self, depth: usize, right: &[bool], rows: &[Vec<String>]) {
         let cells =
             |row: &Vec<String>| row.iter().map(|cell| printable(cell).into_owned()).collect();
         let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
@@ -44,7 +45,7 @@ impl Writer {
                     false => write!(line, "{cell:<width$}  "),
                 };
             }
-            self.line(1, line.trim_end());
+            self.line(depth, line.trim_end());
         }
     }
 }

@@ -165,7 +165,7 @@ pub(crate) fn table(samples: &Samples, baseline: Option<&Samples>) -> String {
         }
         rows.push(row);
     }
-    out.table(&right, &rows);
+    out.table(1, &right, &rows);
     out.text()
 }
 

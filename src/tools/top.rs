@@ -275,7 +275,7 @@ impl Screen {
                 format!("{about}{each_second}"),
             ]
         }));
-        out.table(&[false, false, true, true], &table);
+        out.table(1, &[false, false, true, true], &table);
     }
 }
 
@@ -316,7 +316,7 @@ fn metrics(out: &mut Writer, metrics: &[Metric]) {
             label.map_or_else(String::new, |of| format!("{} {}", short_text(&of.name), values(of))),
         ]
     }));
-    out.table(&[false, false, true, true, true, true, false], &table);
+    out.table(1, &[false, false, true, true, true, true, false], &table);
 }
 
 fn metric(out: &mut Writer, metric: &Metric) {
@@ -344,5 +344,5 @@ fn metric(out: &mut Writer, metric: &Metric) {
         let examples: Vec<_> = label.examples.iter().map(|value| short_text(value)).collect();
         vec![short_text(&label.name), values(label), bytes(label.bytes as f64), examples.join("  ")]
     }));
-    out.table(&[false, true, true, false], &table);
+    out.table(1, &[false, true, true, false], &table);
 }

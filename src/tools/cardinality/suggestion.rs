@@ -10,7 +10,7 @@ use super::session::Session;
 use super::steps::{self, Choice};
 use super::yaml::{self, Fragment, comment, step};
 use crate::mapper::{Mapper, MetricType};
-use crate::status::words::printable;
+use crate::status::words::{printable, some_names};
 
 /// The sample size of label values, chosen by hash.
 const SAMPLE: usize = 2_000;
@@ -454,13 +454,9 @@ fn label_remark(labelled: &Labelled, middle: &SeriesCounts, after: &SeriesCounts
         ));
     }
     if !labelled.beside.is_empty() && !labelled.by_rules {
-        let named: Vec<String> =
-            labelled.beside.iter().take(NAMED).map(|name| shown(name)).collect();
-        let more = labelled.beside.len() - named.len();
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let beside = some_names(labelled.beside.iter().map(|name| shown(name)), NAMED);
         lines.push(format!(
-            "it also affects other metrics: {}{more}; a rule with normalise: {{{}: []}} excludes them",
-            named.join(", "),
+            "it also affects other metrics: {beside}; a rule with normalise: {{{}: []}} excludes them",
             shown(label)
         ));
     }

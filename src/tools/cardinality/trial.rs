@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::count::{METRICS, Metric, Number, SeriesCounts};
 use super::session::Session;
-use crate::status::words::printable;
+use crate::status::Writer;
 
 /// The maximum number of metrics listed by name.
 const SHOWN: usize = 100;
@@ -36,23 +36,15 @@ fn table(before: &SeriesCounts, after: &SeriesCounts) -> String {
     let (changed, same) = (rows.len(), all - rows.len());
     rows.sort_by_key(|(_, before, after)| std::cmp::Reverse(before.value.abs_diff(after.value)));
     rows.truncate(SHOWN);
-    let mut cells = vec![["METRIC".to_owned(), "BEFORE".to_owned(), "AFTER".to_owned()]];
+    let mut cells = vec![["METRIC", "BEFORE", "AFTER"].map(str::to_owned).to_vec()];
     let row = |name: &str, before: Number, after: Number| {
-        [name.to_owned(), before.to_string(), after.to_string()]
+        vec![name.to_owned(), before.to_string(), after.to_string()]
     };
     cells.push(row("all series", before.series(), after.series()));
-    cells.extend(rows.iter().map(|(name, before, after)| row(&printable(name), *before, *after)));
-    let width = |at: usize| {
-        let lengths = cells.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count());
-        lengths.max().unwrap_or_default()
-    };
-    let widths = [width(0), width(1), width(2)];
-    let mut out = String::new();
-    for [name, before, after] in &cells {
-        // Writing to a String cannot fail.
-        let _ =
-            writeln!(out, "{name:<0$}  {before:>1$}  {after:>2$}", widths[0], widths[1], widths[2]);
-    }
+    cells.extend(rows.iter().map(|(name, before, after)| row(name, *before, *after)));
+    let mut table = Writer::default();
+    table.table(0, &[false, true, true], &cells);
+    let mut out = table.text();
     if changed > rows.len() {
         let _ = writeln!(out, "and {} more metrics that change", changed - rows.len());
     }
