@@ -1,11 +1,11 @@
 //! API resources and the URLs and headers of their list and watch requests.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::follow::machine::{ListVersion, State};
 use crate::resources::{Representation, Resource};
+use crate::util::percent::{self, UNRESERVED};
 
 /// A built-in or custom API resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl ApiResource {
         };
         if let Some(namespace) = namespace {
             path.push_str("/namespaces/");
-            percent_encode(&mut path, namespace);
+            path.push_str(&percent::encode(namespace, UNRESERVED));
         }
         path.push('/');
         path.push_str(plural);
@@ -206,22 +206,8 @@ impl Query {
             self.url.push(self.separator);
             self.url.push_str(name);
             self.url.push('=');
-            percent_encode(&mut self.url, value);
+            self.url.push_str(&percent::encode(value, UNRESERVED));
             self.separator = '&';
-        }
-    }
-}
-
-/// Percent-encodes all but the unreserved characters of RFC 3986.
-pub(super) fn percent_encode(out: &mut String, text: &str) {
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                out.push(char::from(byte));
-            }
-            _ => {
-                let _ = write!(out, "%{byte:02X}");
-            }
         }
     }
 }

@@ -4,44 +4,14 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::exposition::ScrapeQuery;
+use crate::util::percent;
 
 /// Decodes `%XX`; `None` when an escape is invalid or the result is not UTF-8.
 pub fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));
     }
-    String::from_utf8(decode_bytes(text)?).ok().map(Cow::Owned)
-}
-
-fn decode_bytes(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        rest = tail;
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let (digits, tail) = rest.split_at_checked(2)?;
-        let digit = |byte: u8| (byte as char).to_digit(16);
-        bytes.push((digit(digits[0])? * 16 + digit(digits[1])?) as u8);
-        rest = tail;
-    }
-    Some(bytes)
-}
-
-/// Encodes a value for a query string.
-pub fn percent_encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for byte in bytes {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => {
-                text.push(char::from(*byte));
-            }
-            byte => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
+    String::from_utf8(percent::decode(text)?).ok().map(Cow::Owned)
 }
 
 /// Decodes a path. `None` when an escape is invalid; invalid UTF-8 becomes U+FFFD, which matches no
@@ -50,7 +20,7 @@ pub fn decode_path(path: &str) -> Option<Cow<'_, str>> {
     if !path.contains('%') {
         return Some(Cow::Borrowed(path));
     }
-    Some(Cow::Owned(String::from_utf8_lossy(&decode_bytes(path)?).into_owned()))
+    Some(Cow::Owned(String::from_utf8_lossy(&percent::decode(path)?).into_owned()))
 }
 
 /// Iterates over the pairs of a query string in order. Like Go's `net/url`, it skips pairs with an
@@ -59,7 +29,7 @@ pub fn pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')).filter_map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let decode = |text: &str| {
-            let bytes = decode_bytes(&text.replace('+', " "))?;
+            let bytes = percent::decode(&text.replace('+', " "))?;
             Some(String::from_utf8_lossy(&bytes).into_owned())
         };
         Some((decode(name)?, decode(value)?))
@@ -84,7 +54,7 @@ pub fn first_bytes(query: &str, name: &str) -> Option<Vec<u8>> {
         if percent_decode(&key.replace('+', " "))? != name {
             return None;
         }
-        decode_bytes(&value.replace('+', " "))
+        percent::decode(&value.replace('+', " "))
     })
 }
 

@@ -6,6 +6,7 @@ use hyper::header::{
 use hyper::{Method, StatusCode};
 
 use super::body::Body;
+use crate::util::percent;
 
 /// A response with this server's body type.
 pub type Response = hyper::Response<Body>;
@@ -106,14 +107,5 @@ pub fn escape_html(text: &str) -> String {
 
 /// Encodes a decoded path for a `Location` header.
 pub fn escape_path(path: &str) -> String {
-    let mut escaped = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => escaped.push(byte as char),
-            b'-' | b'_' | b'.' | b'~' | b'$' | b'&' | b'+' | b',' | b'/' | b':' | b';' | b'='
-            | b'@' | b'!' | b'(' | b')' | b'*' => escaped.push(byte as char),
-            byte => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
+    percent::encode(path, b"-_.~$&+,/:;=@!()*")
 }

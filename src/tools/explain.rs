@@ -10,8 +10,8 @@ use super::process_client::ProcessClient;
 use crate::server::cardinality::KSTATD_PREFIX;
 use crate::server::explain::PATH;
 use crate::server::explain_object::OBJECT_PATH;
-use crate::server::query::percent_encode;
 use crate::status::words::printable;
+use crate::util::percent::{self, UNRESERVED};
 
 /// The explanation of an object by a process.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -65,7 +65,7 @@ pub(crate) async fn ask(
     all: bool,
     sender: Option<IpAddr>,
 ) -> Result<Explained, String> {
-    let mut target = format!("{PATH}?format=json&line={}", percent_encode(line));
+    let mut target = format!("{PATH}?format=json&line={}", percent::encode(line, UNRESERVED));
     if all {
         target.push_str("&all=1");
     }
@@ -88,7 +88,7 @@ pub(crate) async fn ask_about_object(
 ) -> Result<ExplainedObject, String> {
     let (namespace, name) = object.split_once('/').unwrap_or(("", object));
     let [resource, namespace, name] =
-        [resource, namespace, name].map(|text| percent_encode(text.as_bytes()));
+        [resource, namespace, name].map(|text| percent::encode(text, UNRESERVED));
     let query = format!("format=json&resource={resource}&namespace={namespace}&name={name}");
     let asked = process.data(&format!("{OBJECT_PATH}?{query}")).await;
     let mut explained: ExplainedObject = match asked {

@@ -11,11 +11,11 @@ use super::process_client::ProcessClient;
 use super::status::ProcessState;
 use crate::exposition::budget;
 use crate::server::cardinality::{CARDINALITY_PATH, KSTATD_PREFIX};
-use crate::server::query::percent_encode;
 use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::status::Writer;
 use crate::status::words::{bytes, clock, count, json_line, rate};
 use crate::telemetry::cardinality::{Label, Metric, Report};
+use crate::util::percent::{self, UNRESERVED};
 
 /// The minutes of the short interval.
 const SHORT: usize = 5;
@@ -125,7 +125,7 @@ async fn fetch_screen(process: &ProcessClient, view: &View) -> Result<Screen, St
     };
     let mut query = format!("limit={}&sort={sort}", view.rows.max(1));
     if let Some(metric) = &view.metric {
-        query = format!("{query}&metric={}", percent_encode(metric.as_bytes()));
+        query = format!("{query}&metric={}", percent::encode(metric, UNRESERVED));
     }
     let cardinality = report(process, &query).await?;
     if let Some(metric) = &view.metric

@@ -6,6 +6,7 @@
 //! - [`redaction`] removes secrets from text and structured data.
 //! - [`per_minute`] counts events by minute over the last hour.
 //! - [`words`] declares enums with one text for each variant.
+//! - [`percent`] encodes and decodes parts of URLs.
 //! - [`work_counter`] counts the work that input causes, in tests and fuzz targets.
 //! - [`jump_hash`] assigns hashes to buckets.
 //! - [`hyper_log_log`] and [`misra_gries`] estimate distinct values and find frequent ones in bounded memory.
@@ -16,6 +17,7 @@ pub(crate) mod hyper_log_log;
 pub(crate) mod jump_hash;
 pub(crate) mod misra_gries;
 pub(crate) mod per_minute;
+pub(crate) mod percent;
 pub(crate) mod redaction;
 pub(crate) mod serial_blocking;
 pub(crate) mod words;

@@ -17,6 +17,7 @@ use super::identity::Identity;
 use super::proxy::{self, Proxy};
 use super::tls;
 use crate::config_file::{self, reader};
+use crate::util::percent;
 
 /// The directory of a pod's service account.
 pub(crate) const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -410,20 +411,8 @@ fn parse_url(text: &str, scheme: &str) -> Result<(Uri, Option<(String, String)>)
 
 /// Percent-decodes the user or password of a URL.
 fn decode(text: &str) -> Result<String, String> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let mut digit = || char::from(bytes.next()?).to_digit(16);
-            let (Some(high), Some(low)) = (digit(), digit()) else {
-                return Err("its user or password has a bad escape".to_owned());
-            };
-            out.push((high * 16 + low) as u8);
-        } else {
-            out.push(byte);
-        }
-    }
-    String::from_utf8(out).map_err(|_| "its user or password is not UTF-8".to_owned())
+    let bytes = percent::decode(text).ok_or("its user or password has a bad escape")?;
+    String::from_utf8(bytes).map_err(|_| "its user or password is not UTF-8".to_owned())
 }
 
 #[cfg(test)]
