@@ -8,7 +8,7 @@ use crate::cli::config;
 use crate::cli::native::{DemoArgs, LogArgs, RunArgs};
 use crate::cli::shared::LogStyle;
 use crate::server::listen::ListenAddress;
-use crate::tools::demo::{Addresses, Demo, DemoOptions};
+use crate::tools::demo::{Addresses, Demo};
 
 /// Runs the demo until a signal ends it.
 ///
@@ -22,13 +22,8 @@ pub fn main(args: &DemoArgs) -> Result<(), String> {
         telemetry: reachable("--telemetry-listen", &args.telemetry_listen)?,
         statsd: reachable("--statsd-listen", &args.statsd_listen)?,
     };
-    let options = DemoOptions {
-        pods: args.pods,
-        events_per_second: args.churn,
-        lines_per_second: args.statsd_rate,
-    };
     block_on(async |guard| {
-        let demo = Demo::start(options)
+        let demo = Demo::start(args)
             .await
             .map_err(|error| format!("cannot start the simulated cluster: {error}"))?;
         let ordinary = run_args(args, &log, demo.api_server());

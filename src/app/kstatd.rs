@@ -235,9 +235,9 @@ fn explain(args: ExplainArgs) -> Result<(), String> {
         for line in &lines {
             let explained =
                 runtime.block_on(explain::ask(&process, line.as_bytes(), all, sender))?;
-            refused += usize::from(!explained.accepted);
+            refused += usize::from(!explained.is_accepted());
             match output.is_json() {
-                true => answers.push(explained.json()),
+                true => answers.push(explained.fields.into()),
                 false => drop(print(&explained.text)),
             }
         }
@@ -270,12 +270,12 @@ fn explain_object(args: ObjectArgs) -> Result<(), String> {
         let process = access::process(process).await?;
         explain::ask_about_object(&process, &resource, &object).await
     })?;
-    let series = explained.series;
+    let has_series = explained.has_series();
     match output.is_json() {
-        true => print(&json_line(&explained.json())),
+        true => print(&json_line(&explained.fields)),
         false => print(&explained.text),
     };
-    if series > 0 { Ok(()) } else { Err(format!("{resource} {object} has no series")) }
+    if has_series { Ok(()) } else { Err(format!("{resource} {object} has no series")) }
 }
 
 fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
@@ -345,10 +345,7 @@ fn rbac(args: &RbacArgs) -> Result<(), String> {
         namespaces: &namespaces,
         auth_filter: kube.auth_filter,
         sharded_in: sharded.then_some(kube.pod_namespace.as_str()),
-        account: Some(rbac::ServiceAccount {
-            namespace: &args.service_account.namespace,
-            name: &args.service_account.name,
-        }),
+        account: Some(&args.service_account),
         name: Some(&args.name),
     }));
     Ok(())

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use super::access::{self, command_runtime};
 use super::output::{print, print_error};
-use crate::cli::asking::{TopArgs, TopSort};
+use crate::cli::asking::TopArgs;
 use crate::tools::status::ProcessState;
 use crate::tools::terminal;
-use crate::tools::top::{Sort, View, fetch};
+use crate::tools::top::{View, fetch};
 
 /// Rows of a table without a terminal.
 const DEFAULT_ROWS: usize = 20;
@@ -31,12 +31,6 @@ fn top(args: TopArgs) -> Result<ProcessState, String> {
     let TopArgs { metric, sort, output, once, interval, rows, process } = args;
     let (runtime, json) = (command_runtime()?, output.is_json());
     let process = runtime.block_on(access::process(process))?;
-    let sort = match sort {
-        TopSort::Series => Sort::Series,
-        TopSort::Growth => Sort::Growth,
-        TopSort::Bytes => Sort::Bytes,
-        TopSort::Lines => Sort::Lines,
-    };
     let size = || terminal::size().filter(|_| !json && !once && std::io::stdout().is_terminal());
     let view = |size: Option<(usize, usize)>| {
         let fit = size.map_or(DEFAULT_ROWS, |(rows, _)| rows.saturating_sub(HEADER_LINES).max(1));

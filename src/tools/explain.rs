@@ -7,51 +7,30 @@ use std::net::IpAddr;
 use serde_json::{Map, Value};
 
 use super::process_client::ProcessClient;
-use crate::server::cardinality::KSTATD_PREFIX;
 use crate::server::explain::PATH;
 use crate::server::explain_object::OBJECT_PATH;
 use crate::status::words::printable;
 use crate::util::percent::{self, UNRESERVED};
 
-/// The explanation of an object by a process.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-pub(crate) struct ExplainedObject {
-    /// The text for a terminal, ending with a line feed.
-    pub(crate) text: String,
-    /// The number of series of the object.
-    pub(crate) series: u64,
-    /// All other fields.
-    #[serde(flatten)]
-    fields: Map<String, Value>,
-}
-
-impl ExplainedObject {
-    /// Returns the explanation as JSON, without its text.
-    pub(crate) fn json(self) -> Value {
-        let mut fields = self.fields;
-        fields.insert("series".to_owned(), self.series.into());
-        Value::Object(fields)
-    }
-}
-
-/// The explanation of a line by a process.
+/// The explanation of a line or an object by a process.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 pub(crate) struct Explained {
     /// The text for a terminal, ending with a line feed.
     pub(crate) text: String,
-    /// True if all of the line takes effect or is dropped by a rule.
-    pub(crate) accepted: bool,
     /// All other fields.
     #[serde(flatten)]
-    fields: Map<String, Value>,
+    pub(crate) fields: Map<String, Value>,
 }
 
 impl Explained {
-    /// Returns the explanation as JSON, without its text.
-    pub(crate) fn json(self) -> Value {
-        let mut fields = self.fields;
-        fields.insert("accepted".to_owned(), self.accepted.into());
-        Value::Object(fields)
+    /// Returns true if all of the line takes effect or is dropped by a rule.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.fields.get("accepted") == Some(&Value::Bool(true))
+    }
+
+    /// Returns whether the object has series.
+    pub(crate) fn has_series(&self) -> bool {
+        self.fields.get("series").and_then(Value::as_u64).is_some_and(|series| series > 0)
     }
 }
 
@@ -77,7 +56,7 @@ pub(crate) async fn ask(
     Ok(explained)
 }
 
-/// Requests the explanation of an object, `[NAMESPACE/]NAME`. Under the name kube-state-metrics the path has a prefix.
+/// Requests the explanation of an object, `[NAMESPACE/]NAME`.
 ///
 /// # Errors
 /// When there is no explanation; the text contains the reason.
@@ -85,19 +64,13 @@ pub(crate) async fn ask_about_object(
     process: &ProcessClient,
     resource: &str,
     object: &str,
-) -> Result<ExplainedObject, String> {
+) -> Result<Explained, String> {
     let (namespace, name) = object.split_once('/').unwrap_or(("", object));
     let [resource, namespace, name] =
         [resource, namespace, name].map(|text| percent::encode(text, UNRESERVED));
     let query = format!("format=json&resource={resource}&namespace={namespace}&name={name}");
-    let asked = process.data(&format!("{OBJECT_PATH}?{query}")).await;
-    let mut explained: ExplainedObject = match asked {
-        Ok(explained) => explained,
-        Err(error) => {
-            let below = process.data(&format!("{KSTATD_PREFIX}{OBJECT_PATH}?{query}")).await;
-            below.map_err(|_| error)?
-        }
-    };
+    let mut explained: Explained =
+        process.data_of_any_name(&format!("{OBJECT_PATH}?{query}")).await?;
     explained.text = printable_lines(&explained.text);
     Ok(explained)
 }

@@ -10,6 +10,8 @@ use tokio::time::timeout;
 use super::check::pods::{Pod, path};
 use crate::kube::Client;
 use crate::kube::client::endpoint::{Access, Endpoint};
+use crate::server::cardinality::KSTATD_PREFIX;
+use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::status::words::printable;
 
 /// The request timeout.
@@ -165,6 +167,37 @@ impl ProcessClient {
                 Err(format!("no answer from {address}: {refusal}"))
             }
         }
+    }
+
+    /// Requests a path of the API like [`ProcessClient::data`]. Under the name kube-state-metrics the path has a prefix.
+    ///
+    /// # Errors
+    /// As [`ProcessClient::data`].
+    pub(crate) async fn data_of_any_name<T: DeserializeOwned>(
+        &self,
+        target: &str,
+    ) -> Result<T, String> {
+        match self.data(target).await {
+            Ok(data) => Ok(data),
+            Err(error) => self.data(&format!("{KSTATD_PREFIX}{target}")).await.map_err(|_| error),
+        }
+    }
+
+    /// Requests the status as JSON. Under the name statsd_exporter, kstatd's usual path may return any page.
+    ///
+    /// # Errors
+    /// There is no response, or none with a status.
+    pub(crate) async fn status<T: DeserializeOwned>(&self) -> Result<T, String> {
+        for path in [PREFIXED_PATH, PATH] {
+            let target = format!("{path}?format=json&labels=0");
+            let (status, body) = self.get(&target, "application/json").await?;
+            if status == 200
+                && let Ok(status) = serde_json::from_slice(&body)
+            {
+                return Ok(status);
+            }
+        }
+        Err(format!("no status from {}", self.address))
     }
 }
 

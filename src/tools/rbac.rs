@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use crate::cli::native::ServiceAccount;
 use crate::resources::Resource;
 use crate::resources::custom::{Config, Definition};
 
@@ -29,7 +30,7 @@ pub struct Needs<'n> {
     /// The namespace of a pod that determines its own shard.
     pub sharded_in: Option<&'n str>,
     /// The service account to bind; `None` creates no bindings.
-    pub account: Option<ServiceAccount<'n>>,
+    pub account: Option<&'n ServiceAccount>,
     /// Name of the roles and of their bindings; `kstatd` by default.
     pub name: Option<&'n str>,
 }
@@ -154,17 +155,8 @@ fn head(kind: &str, (name, namespace): (&str, Option<&str>)) -> String {
     )
 }
 
-/// A service account.
-#[derive(Clone, Copy, Debug)]
-pub struct ServiceAccount<'n> {
-    /// Its namespace.
-    pub namespace: &'n str,
-    /// Its name.
-    pub name: &'n str,
-}
-
 /// Returns the binding of a role to a service account.
-fn binding(kind: &str, place: (&str, Option<&str>), account: ServiceAccount<'_>) -> String {
+fn binding(kind: &str, place: (&str, Option<&str>), account: &ServiceAccount) -> String {
     let ServiceAccount { namespace, name: account } = account;
     let name = place.0;
     format!(
@@ -209,9 +201,13 @@ mod tests {
 
     #[test]
     fn each_role_is_bound() {
+        let account = |namespace: &str, name: &str| ServiceAccount {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
         let bound = manifests(&Needs {
             resources: defaults(),
-            account: Some(ServiceAccount { namespace: "kstatd", name: "kstatd" }),
+            account: Some(&account("kstatd", "kstatd")),
             ..Needs::default()
         });
         let (_, binding) = bound.split_once("---\n").expect("two documents");
@@ -222,7 +218,7 @@ mod tests {
             resources: vec![resources::find("pods").expect("known")],
             namespaces: &namespaces,
             sharded_in: Some("z"),
-            account: Some(ServiceAccount { namespace: "monitoring", name: "me" }),
+            account: Some(&account("monitoring", "me")),
             ..Needs::default()
         });
         let documents: Vec<&str> = text.split("---\n").collect();

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::process_client::ProcessClient;
 use super::status::ProcessState;
+use crate::cli::asking::TopSort;
 use crate::exposition::budget;
-use crate::server::cardinality::{CARDINALITY_PATH, KSTATD_PREFIX};
-use crate::server::status::{PATH, PREFIXED_PATH};
+use crate::server::cardinality::CARDINALITY_PATH;
 use crate::status::Writer;
 use crate::status::words::{bytes, clock, count, json_line, rate};
 use crate::telemetry::cardinality::{Label, Metric, Report};
@@ -29,20 +29,6 @@ const MAX_EXCEEDED_BUDGETS: usize = 5;
 /// The maximum number of senders shown.
 const MAX_SENDERS: usize = 3;
 
-/// The sort order of the rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Sort {
-    /// By series of a metric.
-    #[default]
-    Series,
-    /// By series of a metric created in the last hour.
-    Growth,
-    /// By memory of a metric.
-    Bytes,
-    /// By events of a mapping rule or an unmapped name.
-    Lines,
-}
-
 /// The kind of a row that is a rule rather than a name.
 const RULE: &str = "rule";
 
@@ -50,7 +36,7 @@ const RULE: &str = "rule";
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     /// The sort order.
-    pub(crate) sort: Sort,
+    pub(crate) sort: TopSort,
     /// The only metric to show, with all its labels.
     pub(crate) metric: Option<String>,
     /// The maximum number of rows.
@@ -119,15 +105,16 @@ pub(crate) async fn fetch(process: &ProcessClient, view: &View) -> Result<Screen
 
 async fn fetch_screen(process: &ProcessClient, view: &View) -> Result<Screen, String> {
     let sort = match view.sort {
-        Sort::Series | Sort::Lines => "series",
-        Sort::Growth => "growth",
-        Sort::Bytes => "bytes",
+        TopSort::Series | TopSort::Lines => "series",
+        TopSort::Growth => "growth",
+        TopSort::Bytes => "bytes",
     };
     let mut query = format!("limit={}&sort={sort}", view.rows.max(1));
     if let Some(metric) = &view.metric {
         query = format!("{query}&metric={}", percent::encode(metric, UNRESERVED));
     }
-    let cardinality = report(process, &query).await?;
+    let target = format!("{CARDINALITY_PATH}?{query}");
+    let cardinality: Report = process.data_of_any_name(&target).await?;
     if let Some(metric) = &view.metric
         && cardinality.metrics.is_empty()
     {
@@ -135,34 +122,9 @@ async fn fetch_screen(process: &ProcessClient, view: &View) -> Result<Screen, St
     }
     Ok(Screen {
         address: process.address().to_owned(),
-        status: status(process).await?,
+        status: process.status().await?,
         cardinality,
     })
-}
-
-/// Fetches the report; under the name kube-state-metrics it is below `/kstatd`.
-async fn report(process: &ProcessClient, query: &str) -> Result<Report, String> {
-    match process.data(&format!("{CARDINALITY_PATH}?{query}")).await {
-        Ok(report) => Ok(report),
-        Err(error) => {
-            let beside = process.data(&format!("{KSTATD_PREFIX}{CARDINALITY_PATH}?{query}")).await;
-            beside.map_err(|_| error)
-        }
-    }
-}
-
-/// Fetches the status; under the name statsd_exporter, kstatd's usual path may return any page.
-async fn status(process: &ProcessClient) -> Result<Status, String> {
-    for path in [PREFIXED_PATH, PATH] {
-        let (status, body) =
-            process.get(&format!("{path}?format=json&labels=0"), "application/json").await?;
-        if status == 200
-            && let Ok(status) = serde_json::from_slice(&body)
-        {
-            return Ok(status);
-        }
-    }
-    Err(format!("no status from {}", process.address()))
 }
 
 impl Screen {
@@ -226,7 +188,7 @@ impl Screen {
         out.line(0, "");
         match (&view.metric, view.sort) {
             (Some(_), _) => self.cardinality.metrics.iter().for_each(|of| metric(&mut out, of)),
-            (None, Sort::Lines) => self.lines(&mut out, before, view.rows),
+            (None, TopSort::Lines) => self.lines(&mut out, before, view.rows),
             (None, _) => metrics(&mut out, &self.cardinality.metrics),
         }
         out.text()

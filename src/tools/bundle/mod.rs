@@ -141,16 +141,9 @@ pub(crate) async fn collect(subject: Subject) -> Vec<Part> {
 
 /// Returns name and start of the process at a listener.
 async fn identity(process: &ProcessClient) -> Option<Value> {
-    for path in [PREFIXED_PATH, PATH] {
-        let answer = process.get(&format!("{path}?format=json&labels=0"), "application/json").await;
-        if let Ok((200, body)) = answer
-            && let Ok(status) = serde_json::from_slice::<Value>(&body)
-        {
-            let program = &status["program"];
-            return Some(json!({"name": program["name"], "started": program["started"]}));
-        }
-    }
-    None
+    let status: Value = process.status().await.ok()?;
+    let program = &status["program"];
+    Some(json!({"name": program["name"], "started": program["started"]}))
 }
 
 /// A complete archive.

@@ -16,25 +16,15 @@ use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kstatd_double::{Double, Options};
 use tokio::time::sleep;
 
+use crate::cli::native::DemoArgs;
 use crate::resources::registry;
 pub use summary::Addresses;
 use summary::Summary;
 
-/// The size of the demonstration.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DemoOptions {
-    /// The number of pods.
-    pub pods: u32,
-    /// Object changes per second.
-    pub events_per_second: f64,
-    /// StatsD lines sent per second.
-    pub lines_per_second: f64,
-}
-
 /// A running simulated cluster.
 pub struct Demo {
     double: Double,
-    options: DemoOptions,
+    size: DemoArgs,
 }
 
 /// The interval of progress checks during the first list.
@@ -53,15 +43,15 @@ impl Demo {
     ///
     /// # Errors
     /// When no port is available.
-    pub async fn start(options: DemoOptions) -> io::Result<Self> {
+    pub async fn start(size: &DemoArgs) -> io::Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let double = Options {
-            pods: options.pods,
-            events_per_second: options.events_per_second,
+            pods: size.pods,
+            events_per_second: size.churn,
             epoch: now.as_secs().cast_signed(),
             ..Options::default()
         };
-        Ok(Self { double: Double::start(&double).await?, options })
+        Ok(Self { double: Double::start(&double).await?, size: size.clone() })
     }
 
     /// Returns the URL of the simulated API server.
@@ -79,7 +69,7 @@ impl Demo {
         screen.say(&format!("status page  http://{}/status\n", addresses.metrics));
         self.load(addresses, &screen).await;
         screen.say(&self.introduction(addresses));
-        let sender = sender::run(addresses.statsd, self.options.lines_per_second);
+        let sender = sender::run(addresses.statsd, self.size.statsd_rate);
         tokio::select! {
             ended = sender => ended,
             () = self.watch(addresses, &screen) => Ok(()),
@@ -121,11 +111,11 @@ impl Demo {
     }
 
     fn introduction(&self, addresses: Addresses) -> String {
-        let DemoOptions { pods, events_per_second, lines_per_second } = self.options;
+        let DemoArgs { pods, churn, statsd_rate, .. } = &self.size;
         let Addresses { metrics, telemetry, statsd } = addresses;
         format!(
-            "{} pods in a cluster of {} objects, {events_per_second} changes/s, \
-             {lines_per_second} StatsD lines/s\n\
+            "{} pods in a cluster of {} objects, {churn} changes/s, \
+             {statsd_rate} StatsD lines/s\n\
              \n\
              \x20 metrics      http://{metrics}/metrics\n\
              \x20 kubernetes   http://{metrics}/metrics/kubernetes\n\
@@ -135,7 +125,7 @@ impl Demo {
              \x20 send lines   echo 'hello.world:1|c' | nc -u -w0 {} {}\n\
              \n\
              Ctrl-C ends it.",
-            HumanCount(pods.into()),
+            HumanCount((*pods).into()),
             HumanCount(self.double.objects() as u64),
             self.double.url(),
             statsd.ip(),
