@@ -154,17 +154,7 @@ pub(crate) fn kstatd(args: &RunArgs) -> Personality {
         named_files: named_files(&args.kube.0),
         options_file: args.kube.0.config.clone(),
         reloads_flags: true,
-        telemetry: |config, readiness| {
-            Telemetry::new(Recorder::new(), |recorder, http, kube| {
-                recorder.extend([ready(readiness)]);
-                http.register_duration(recorder);
-                http.register_incomplete(recorder);
-                // These metrics also count reloads of the options file.
-                if config.kube.is_some() || config.options_file.is_some() {
-                    kube.register(recorder);
-                }
-            })
-        },
+        telemetry: native_telemetry,
         merges_own_metrics: false,
         routers: native_routers,
         announce,
@@ -185,21 +175,25 @@ pub(crate) fn node(args: &NodeArgs) -> Personality {
         }),
         options_file: args.config.iter().map(|file| file.display().to_string()).collect(),
         reloads_flags: true,
-        telemetry: |config, readiness| {
-            Telemetry::new(Recorder::new(), |recorder, http, kube| {
-                recorder.extend([ready(readiness)]);
-                http.register_duration(recorder);
-                http.register_incomplete(recorder);
-                if config.options_file.is_some() {
-                    kube.register(recorder);
-                }
-            })
-        },
+        telemetry: native_telemetry,
         merges_own_metrics: false,
         routers: native_routers,
         announce,
         exit_message: "Ending",
     }
+}
+
+/// Registers the own metrics of `kstatd run` and `kstatd node`.
+fn native_telemetry(config: &Config, readiness: &Readiness) -> Telemetry {
+    Telemetry::new(Recorder::new(), |recorder, http, kube| {
+        recorder.extend([ready(readiness)]);
+        http.register_duration(recorder);
+        http.register_incomplete(recorder);
+        // These metrics also count reloads of the options file.
+        if config.kube.is_some() || config.options_file.is_some() {
+            kube.register(recorder);
+        }
+    })
 }
 
 /// Builds the routers of `kstatd run` and `kstatd node`.

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::explain::refuse;
 use super::query;
 use super::response::{self, Response, json};
 use super::router::{Call, Methods, Router};
@@ -48,7 +49,7 @@ async fn answer(
 ) -> Response {
     let parse_question = match parse_question(call.query()) {
         Ok(parse_question) => parse_question,
-        Err(error) => return bad_data(&error),
+        Err(error) => return refuse(400, &error, true),
     };
     let made = worker.run(move || {
         let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
@@ -85,12 +86,6 @@ fn limit(query: &str) -> Result<usize, String> {
     text.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit)).ok_or_else(|| {
         query::invalid_parameter("limit", &text, &format!("a whole number from 1 to {MAX_LIMIT}"))
     })
-}
-
-/// Returns an error in the format of Prometheus' API.
-fn bad_data(error: &str) -> Response {
-    let refusal = serde_json::json!({"status": "error", "errorType": "bad_data", "error": error});
-    json(400, refusal.to_string())
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::query;
 use super::response::{self, Response, json, nosniff};
 use super::router::{Call, Methods, Router};
@@ -25,12 +27,9 @@ pub(crate) fn routes(board: &Arc<Board>) -> Router {
 }
 
 async fn answer(board: Arc<Board>, call: Call) -> Response {
-    let is_json = match query::first(call.query(), "format").as_deref() {
-        None | Some("" | "text") => false,
-        Some("json") => true,
-        Some(other) => {
-            return refuse(400, &query::invalid_parameter("format", other, "text or json"), false);
-        }
+    let is_json = match wants_json(call.query()) {
+        Ok(is_json) => is_json,
+        Err(error) => return refuse(400, &error, false),
     };
     let line = match line(call.query(), "line") {
         Ok(Some(line)) => line,
@@ -51,10 +50,27 @@ async fn answer(board: Arc<Board>, call: Call) -> Response {
     let Some(explanation) = board.explain(LineQuestion { line, all, sender }).await else {
         return refuse(404, "this process does not receive StatsD lines", is_json);
     };
-    if !is_json {
-        return nosniff(response::text(200, explanation.text()));
+    explained(&explanation, explanation.text(), is_json)
+}
+
+/// Returns whether the answer is JSON instead of text.
+///
+/// # Errors
+///
+/// A message for the client when the format is unknown.
+pub(super) fn wants_json(query: &str) -> Result<bool, String> {
+    match query::first(query, "format").as_deref() {
+        None | Some("" | "text") => Ok(false),
+        Some("json") => Ok(true),
+        Some(other) => Err(query::invalid_parameter("format", other, "text or json")),
     }
-    let text = explanation.text();
+}
+
+/// Returns the response with an explanation, which as JSON also has the text.
+pub(super) fn explained(explanation: &impl Serialize, text: String, is_json: bool) -> Response {
+    if !is_json {
+        return nosniff(response::text(200, text));
+    }
     let mut data = serde_json::to_value(explanation).unwrap_or_default();
     if let Some(data) = data.as_object_mut() {
         data.insert("text".to_owned(), text.into());

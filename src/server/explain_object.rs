@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use super::explain::refuse;
+use super::explain::{explained, refuse, wants_json};
 use super::query;
-use super::response::{self, Response, json, nosniff};
+use super::response::Response;
 use super::router::{Call, Methods, Router};
 use crate::status::{Board, ObjectName};
 
@@ -25,12 +25,9 @@ pub(crate) fn routes(board: &Arc<Board>, below: &str) -> Router {
 }
 
 async fn answer(board: Arc<Board>, call: Call) -> Response {
-    let is_json = match query::first(call.query(), "format").as_deref() {
-        None | Some("" | "text") => false,
-        Some("json") => true,
-        Some(other) => {
-            return refuse(400, &query::invalid_parameter("format", other, "text or json"), false);
-        }
+    let is_json = match wants_json(call.query()) {
+        Ok(is_json) => is_json,
+        Err(error) => return refuse(400, &error, false),
     };
     let object = match object(call.query()) {
         Ok(object) => object,
@@ -39,15 +36,7 @@ async fn answer(board: Arc<Board>, call: Call) -> Response {
     let Some(explanation) = board.explain_object(object).await else {
         return refuse(404, "this process does not watch Kubernetes objects", is_json);
     };
-    let text = explanation.text();
-    if !is_json {
-        return nosniff(response::text(200, text));
-    }
-    let mut data = serde_json::to_value(explanation).unwrap_or_default();
-    if let Some(data) = data.as_object_mut() {
-        data.insert("text".to_owned(), text.into());
-    }
-    json(200, serde_json::json!({"status": "success", "data": data}).to_string())
+    explained(&explanation, explanation.text(), is_json)
 }
 
 /// Reads the object's name from a query.

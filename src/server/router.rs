@@ -168,8 +168,6 @@ impl Router {
         self
     }
 
-    /// Restricts the paths below `prefix`. With an auth filter or users of a web configuration,
-    /// only authenticated clients have access, including those with a verified certificate; without
     /// Restricts the paths below `prefix`. With an auth filter or users of a web configuration, only authenticated
     /// clients have access, including those with a verified certificate. Without them, only connections from this host
     /// have access: `kubectl port-forward`, which needs a separate permission, and any local proxy.
