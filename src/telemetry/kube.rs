@@ -285,7 +285,7 @@ impl KubeMetrics {
     /// Records that a configuration file with this content is in use since `now` (Unix seconds).
     pub fn config_loaded(&self, file: ConfigFile, path: &str, content: &[u8], now: f64) {
         let labels = [path, file.as_str()];
-        self.config_hash.with(labels).set(super::md5::config_hash(content) as f64);
+        self.config_hash.with(labels).set(super::config_hash::config_hash(content) as f64);
         self.reload_ok.with(labels).set(1.0);
         self.reload_time.with(labels).set(now);
     }

@@ -8,12 +8,12 @@
 pub(crate) mod build;
 pub(crate) mod cardinality;
 pub(crate) mod census;
+mod config_hash;
 pub(crate) mod connections;
 pub(crate) mod countable;
 pub(crate) mod http;
 pub(crate) mod kube;
 pub(crate) mod log;
-mod md5;
 pub(crate) mod metric;
 pub(crate) mod process;
 mod registry;
