@@ -341,7 +341,7 @@ fn uid<'v, K: Kind + ?Sized>(object: &'v K::View<'_>) -> &'v str {
 }
 
 /// A resource: its API location, its lean view and its table of families.
-pub trait Kind: 'static {
+pub trait Kind: Send + Sync + 'static {
     /// The API location.
     const API: Api;
     /// The kind in running text, such as `pod`, for HELP texts.
@@ -445,24 +445,7 @@ pub trait Renderer: Send + Sync {
     fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError>;
 }
 
-/// The registry's handle of a [`Kind`].
-pub struct Handle<K>(std::marker::PhantomData<fn() -> K>);
-
-impl<K> Handle<K> {
-    /// Creates a handle.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(std::marker::PhantomData)
-    }
-}
-
-impl<K> Default for Handle<K> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<K: Kind> Resource for Handle<K> {
+impl<K: Kind> Resource for K {
     fn api(&self) -> &'static Api {
         &K::API
     }

@@ -172,33 +172,36 @@ kind! {
             resources(pod, &pod.spec.containers, |c| &c.resources.requests, s);
         stable "kube_pod_container_state_started" ["container"],
             "Unix time at which a container entered its running or terminated state.":
-            state_started(&pod.status.container_statuses, s);
+            each(&pod.status.container_statuses, s, started);
         alpha "kube_pod_container_status_last_terminated_reason" ["container", "reason"],
             "Why a container ended the last time.":
-            last_terminated_reason(&pod.status.container_statuses, s);
+            each_reason(&pod.status.container_statuses, s, |c| Some(&c.last_state.terminated.as_ref()?.reason));
         alpha "kube_pod_container_status_last_terminated_exitcode" ["container"],
             "The exit code with which a container ended the last time.":
-            last_terminated_exitcode(&pod.status.container_statuses, s);
+            each(&pod.status.container_statuses, s, |c| Some(c.last_state.terminated.as_ref()?.exit_code));
         alpha "kube_pod_container_status_last_terminated_timestamp" ["container"],
             "Unix time at which a container ended the last time.":
-            last_terminated_timestamp(&pod.status.container_statuses, s);
+            each(&pod.status.container_statuses, s, |c| Some(c.last_state.terminated.as_ref()?.finished_at));
         stable "kube_pod_container_status_ready" ["container"],
             "Whether a container passes its readiness check.":
-            ready(&pod.status.container_statuses, s);
+            each(&pod.status.container_statuses, s, |c| c.ready);
         counter stable "kube_pod_container_status_restarts_total" ["container"],
-            "How often a container was restarted.": restarts(&pod.status.container_statuses, s);
+            "How often a container was restarted.":
+            each(&pod.status.container_statuses, s, |c| c.restart_count);
         stable "kube_pod_container_status_running" ["container"], "Whether a container is running.":
-            running(&pod.status.container_statuses, s);
+            each(&pod.status.container_statuses, s, |c| c.state.running.is_some());
         stable "kube_pod_container_status_terminated" ["container"],
-            "Whether a container has terminated.": terminated(&pod.status.container_statuses, s);
+            "Whether a container has terminated.":
+            each(&pod.status.container_statuses, s, |c| c.state.terminated.is_some());
         alpha "kube_pod_container_status_terminated_reason" ["container", "reason"],
             "Why a terminated container ended.":
-            terminated_reason(&pod.status.container_statuses, s);
+            each_reason(&pod.status.container_statuses, s, |c| Some(&c.state.terminated.as_ref()?.reason));
         stable "kube_pod_container_status_waiting" ["container"],
-            "Whether a container waits to be started.": waiting(&pod.status.container_statuses, s);
+            "Whether a container waits to be started.":
+            each(&pod.status.container_statuses, s, |c| c.state.waiting.is_some());
         stable "kube_pod_container_status_waiting_reason" ["container", "reason"],
             "Why a waiting container is not started.":
-            waiting_reason(&pod.status.container_statuses, s);
+            each_reason(&pod.status.container_statuses, s, |c| Some(&c.state.waiting.as_ref()?.reason));
         created(Stable, "kube_pod_created");
         deleted(Alpha, "kube_pod_deletion_timestamp");
         stable "kube_pod_info"
@@ -222,36 +225,37 @@ kind! {
             resources(pod, &pod.spec.init_containers, |c| &c.resources.requests, s);
         alpha "kube_pod_init_container_state_started" ["container"],
             "Unix time at which an init container entered its running or terminated state.":
-            state_started(&pod.status.init_container_statuses, s);
+            each(&pod.status.init_container_statuses, s, started);
         alpha "kube_pod_init_container_status_last_terminated_reason" ["container", "reason"],
             "Why an init container ended the last time.":
-            last_terminated_reason(&pod.status.init_container_statuses, s);
+            each_reason(&pod.status.init_container_statuses, s, |c| Some(&c.last_state.terminated.as_ref()?.reason));
         alpha "kube_pod_init_container_status_last_terminated_exitcode" ["container"],
             "The exit code with which an init container ended the last time.":
-            last_terminated_exitcode(&pod.status.init_container_statuses, s);
+            each(&pod.status.init_container_statuses, s, |c| Some(c.last_state.terminated.as_ref()?.exit_code));
         alpha "kube_pod_init_container_status_last_terminated_timestamp" ["container"],
             "Unix time at which an init container ended the last time.":
-            last_terminated_timestamp(&pod.status.init_container_statuses, s);
+            each(&pod.status.init_container_statuses, s, |c| Some(c.last_state.terminated.as_ref()?.finished_at));
         stable "kube_pod_init_container_status_ready" ["container"],
             "Whether an init container passes its readiness check.":
-            ready(&pod.status.init_container_statuses, s);
+            each(&pod.status.init_container_statuses, s, |c| c.ready);
         counter stable "kube_pod_init_container_status_restarts_total" ["container"],
-            "How often an init container was restarted.": restarts(&pod.status.init_container_statuses, s);
+            "How often an init container was restarted.":
+            each(&pod.status.init_container_statuses, s, |c| c.restart_count);
         stable "kube_pod_init_container_status_running" ["container"],
             "Whether an init container is running.":
-            running(&pod.status.init_container_statuses, s);
+            each(&pod.status.init_container_statuses, s, |c| c.state.running.is_some());
         stable "kube_pod_init_container_status_terminated" ["container"],
             "Whether an init container has terminated.":
-            terminated(&pod.status.init_container_statuses, s);
+            each(&pod.status.init_container_statuses, s, |c| c.state.terminated.is_some());
         alpha "kube_pod_init_container_status_terminated_reason" ["container", "reason"],
             "Why a terminated init container ended.":
-            terminated_reason(&pod.status.init_container_statuses, s);
+            each_reason(&pod.status.init_container_statuses, s, |c| Some(&c.state.terminated.as_ref()?.reason));
         stable "kube_pod_init_container_status_waiting" ["container"],
             "Whether an init container waits to be started.":
-            waiting(&pod.status.init_container_statuses, s);
+            each(&pod.status.init_container_statuses, s, |c| c.state.waiting.is_some());
         alpha "kube_pod_init_container_status_waiting_reason" ["container", "reason"],
             "Why a waiting init container is not started.":
-            waiting_reason(&pod.status.init_container_statuses, s);
+            each_reason(&pod.status.init_container_statuses, s, |c| Some(&c.state.waiting.as_ref()?.reason));
         annotations(Alpha, "kube_pod_annotations");
         labels(Stable, "kube_pod_labels");
         alpha "kube_pod_overhead_cpu_cores",
@@ -384,81 +388,36 @@ fn resources<'v, 'a>(
     }
 }
 
-fn state_started(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
+/// Writes the value of each container that has one.
+fn each<V: Value>(
+    statuses: Statuses<'_, '_>,
+    s: &mut Series<'_>,
+    value: fn(&ContainerStatus<'_>) -> V,
+) {
     for status in statuses {
-        let started = match &status.state {
-            ContainerState { running: Some(running), .. } => running.started_at,
-            ContainerState { terminated: Some(terminated), .. } => terminated.started_at,
-            _ => continue,
-        };
-        s.with(&[("container", &status.name)], started.seconds());
-    }
-}
-
-fn last_terminated<'v, 'a>(
-    statuses: Statuses<'v, 'a>,
-) -> impl Iterator<Item = (&'v str, &'v Terminated<'a>)> {
-    statuses.iter().filter_map(|c| Some((&*c.name, c.last_state.terminated.as_ref()?)))
-}
-
-fn last_terminated_reason(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
-    for (name, terminated) in last_terminated(statuses) {
-        s.with(&[("container", name), ("reason", &terminated.reason)], 1.0);
-    }
-}
-
-fn last_terminated_exitcode(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
-    for (name, terminated) in last_terminated(statuses) {
-        s.with(&[("container", name)], f64::from(terminated.exit_code));
-    }
-}
-
-fn last_terminated_timestamp(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
-    for (name, terminated) in last_terminated(statuses) {
-        s.with(&[("container", name)], terminated.finished_at.seconds());
-    }
-}
-
-fn each(statuses: Statuses<'_, '_>, s: &mut Series<'_>, value: fn(&ContainerStatus<'_>) -> f64) {
-    for status in statuses {
-        s.with(&[("container", &status.name)], value(status));
-    }
-}
-
-fn ready(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
-    each(statuses, s, |status| bool_value(status.ready));
-}
-
-fn restarts(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
-    each(statuses, s, |status| f64::from(status.restart_count));
-}
-
-fn running(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
-    each(statuses, s, |status| bool_value(status.state.running.is_some()));
-}
-
-fn terminated(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
-    each(statuses, s, |status| bool_value(status.state.terminated.is_some()));
-}
-
-fn waiting(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
-    each(statuses, s, |status| bool_value(status.state.waiting.is_some()));
-}
-
-fn terminated_reason(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
-    for status in statuses {
-        if let Some(terminated) = &status.state.terminated {
-            s.with(&[("container", &status.name), ("reason", &terminated.reason)], 1.0);
+        if let Some(value) = value(status).number() {
+            s.with(&[("container", &status.name)], value);
         }
     }
 }
 
-fn waiting_reason(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
+/// Writes the reason of each container that has one.
+fn each_reason(
+    statuses: Statuses<'_, '_>,
+    s: &mut Series<'_>,
+    reason: for<'v> fn(&'v ContainerStatus<'_>) -> Option<&'v Str<'v>>,
+) {
     for status in statuses {
-        if let Some(waiting) = &status.state.waiting {
-            s.with(&[("container", &status.name), ("reason", &waiting.reason)], 1.0);
+        if let Some(reason) = reason(status) {
+            s.with(&[("container", &status.name), ("reason", reason)], 1.0);
         }
     }
+}
+
+fn started(status: &ContainerStatus<'_>) -> Option<Time> {
+    let ContainerState { running, terminated, .. } = &status.state;
+    let ended = || terminated.as_ref().map(|terminated| terminated.started_at);
+    running.as_ref().map(|running| running.started_at).or_else(ended)
 }
 
 fn info(pod: &Pod<'_>, s: &mut Series<'_>) {
