@@ -81,6 +81,23 @@ impl<'d> Values<'d> {
         resolved.filter(|(_, resolved)| *resolved != Resolved::Null)
     }
 
+    /// Reads a scalar with `convert`, which gets its text and unquoted type; `None` if it is null or (reported) cannot be
+    /// converted.
+    pub(crate) fn read<T>(
+        &mut self,
+        node: &Node,
+        what: &str,
+        wanted: &str,
+        convert: impl FnOnce(&str, Resolved) -> Option<T>,
+    ) -> Option<T> {
+        let (text, resolved) = self.scalar(node, what, wanted)?;
+        let value = convert(text, resolved);
+        if value.is_none() {
+            self.report_type(node, what, wanted);
+        }
+        value
+    }
+
     /// Reads a string in the notation of the file: `1.50` is the string "1.50".
     pub(crate) fn text(&mut self, node: &Node, what: &str) -> Option<String> {
         self.scalar(node, what, "a text").map(|(text, _)| text.to_owned())
@@ -91,18 +108,12 @@ impl<'d> Values<'d> {
         const WANTED: &str = "true or false, without quotes";
         /// YAML 1.2 booleans: strings when quoted.
         const WORDS: [&str; 2] = ["true", "false"];
-        match self.scalar(node, what, WANTED)? {
-            (_, Resolved::Bool(on)) => return Some(on),
-            (text, Resolved::Text) => match resolve(text) {
-                Resolved::Bool(on) if !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word)) => {
-                    return Some(on);
-                }
-                _ => {}
-            },
-            _ => {}
-        }
-        self.report_type(node, what, WANTED);
-        None
+        let is_word = |text: &str| WORDS.iter().any(|word| text.eq_ignore_ascii_case(word));
+        self.read(node, what, WANTED, |text, resolved| match (resolved, resolve(text)) {
+            (Resolved::Bool(on), _) => Some(on),
+            (Resolved::Text, Resolved::Bool(on)) if !is_word(text) => Some(on),
+            _ => None,
+        })
     }
 
     /// Reports that `what` has another type than `wanted`.

@@ -46,24 +46,20 @@ impl<'d> Reader<'d> {
 
     /// Parses a number.
     pub(super) fn float(&mut self, node: &Node, what: &str) -> Option<f64> {
-        match self.values.scalar(node, what, "a number without quotes")?.1 {
-            Resolved::Int(number) => return Some(number as f64),
-            Resolved::Float(number) => return Some(number),
-            _ => self.values.report_type(node, what, "a number without quotes"),
-        }
-        None
+        self.values.read(node, what, "a number without quotes", |_, resolved| match resolved {
+            Resolved::Int(number) => Some(number as f64),
+            Resolved::Float(number) => Some(number),
+            _ => None,
+        })
     }
 
     /// Parses a duration such as `1m30s` to nanoseconds.
     pub(super) fn duration(&mut self, node: &Node, what: &str) -> Option<i64> {
-        const DURATION_HINT: &str = "a duration with a unit, such as 60s";
-        let (text, resolved) = self.values.scalar(node, what, DURATION_HINT)?;
-        let duration =
-            (resolved == Resolved::Text).then(|| strconv::parse_duration(text).ok()).flatten();
-        if duration.is_none() {
-            self.values.report_type(node, what, DURATION_HINT);
-        }
-        duration
+        const WANTED: &str = "a duration with a unit, such as 60s";
+        self.values.read(node, what, WANTED, |text, resolved| match resolved {
+            Resolved::Text => strconv::parse_duration(text).ok(),
+            _ => None,
+        })
     }
 
     /// Parses a list of strings, skipping null items; null is an empty list.

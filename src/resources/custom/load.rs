@@ -272,15 +272,11 @@ impl<'d> Reader<'d> {
     /// Reads a 32-bit integer; a number's fraction is truncated.
     fn int(&mut self, node: &'d Node, what: &str) -> Option<i32> {
         const WANTED: &str = "an integer of 32 bits, without quotes";
-        let number = match self.values.scalar(node, what, WANTED)?.1 {
+        self.values.read(node, what, WANTED, |_, resolved| match resolved {
             Resolved::Int(number) => i32::try_from(number).ok(),
             Resolved::Float(number) if number.is_finite() => i32::try_from(number as i64).ok(),
             _ => None,
-        };
-        if number.is_none() {
-            self.values.report_type(node, what, WANTED);
-        }
-        number
+        })
     }
 }
 

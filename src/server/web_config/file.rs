@@ -298,31 +298,22 @@ impl<'d> Reader<'d> {
     }
 
     fn int(&mut self, node: &Node, what: &str) -> Option<i64> {
-        const WANTED: &str = "a number without quotes";
-        let number = match self.values.scalar(node, what, WANTED)? {
-            (_, Resolved::Int(number)) => i64::try_from(number).ok(),
-            (_, Resolved::Float(number)) => whole(number),
+        self.values.read(node, what, "a number without quotes", |_, resolved| match resolved {
+            Resolved::Int(number) => i64::try_from(number).ok(),
+            Resolved::Float(number) => whole(number),
             _ => None,
-        };
-        if number.is_none() {
-            self.values.report_type(node, what, WANTED);
-        }
-        number
+        })
     }
 
     /// Parses a duration to nanoseconds, which is also the unit of a bare number.
     fn duration(&mut self, node: &Node, what: &str) -> Option<i64> {
         const WANTED: &str = "a time such as 1s, 500ms or 1m30s";
-        let nanos = match self.values.scalar(node, what, WANTED)? {
-            (_, Resolved::Int(number)) => i64::try_from(number).ok(),
-            (_, Resolved::Float(number)) => whole(number),
-            (text, Resolved::Text) => strconv::parse_duration(text).ok(),
+        self.values.read(node, what, WANTED, |text, resolved| match resolved {
+            Resolved::Int(number) => i64::try_from(number).ok(),
+            Resolved::Float(number) => whole(number),
+            Resolved::Text => strconv::parse_duration(text).ok(),
             _ => None,
-        };
-        if nanos.is_none() {
-            self.values.report_type(node, what, WANTED);
-        }
-        nanos
+        })
     }
 
     fn bad(&mut self, position: Position, message: String, hint: String) {
