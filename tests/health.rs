@@ -117,16 +117,22 @@ fn failing_kind_is_reported_and_can_be_excluded() {
 fn a_kind_that_the_server_lacks_is_no_failure() {
     let cluster = Cluster::new(20);
     cluster.double.refuse("nodes", Some(404));
-    let flags = [&STATSD[..], &["--resources=pods,nodes", NO_LINKS]].concat();
-    let (_program, main, _) = start("kstatd", cluster.double.address(), &flags);
+    let gate = Gate::new(cluster.double.address(), Passage::Open);
+    let flags = [&STATSD[..], &["--resources=pods,services,nodes", NO_LINKS]].concat();
+    let (program, main, _) = start("kstatd", gate.address(), &flags);
     until("pods are listed, and there are no nodes", || {
         let text = get(main, "/status?format=text").text();
-        text.contains("the API server does not serve nodes\n").then_some(())
+        let is_noted = text.contains("the API server does not serve nodes\n");
+        (is_noted && get(main, "/readyz").status == 200).then_some(())
     });
     let (status, text) = status_and_checks(&get(main, "/readyz?verbose"));
     assert!(status == 200 && text.contains("[+]kubernetes/nodes ok\n"), "{text}");
     let text = get(main, "/status?format=text").text();
     assert!(text.starts_with("OK "), "{text}");
+    gate.set(Passage::Cut);
+    program.line(&["The API server fails"]);
+    gate.set(Passage::Open);
+    program.line(&["The API server works again"]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::status::words::some_names;
 use crate::telemetry::kube::Reason;
 
 /// The time for which failures are collected before a line is logged.
@@ -34,6 +35,8 @@ pub(crate) enum Line {
         names: String,
         /// The time since the first failure, if it was logged before.
         since: Option<Duration>,
+        /// Nothing can be listed or watched.
+        is_server: bool,
     },
     /// List/watches that were logged as failing work again.
     Works {
@@ -43,6 +46,8 @@ pub(crate) enum Line {
         names: String,
         /// The time since the first failure.
         after: Duration,
+        /// Nothing could be listed or watched.
+        is_server: bool,
     },
 }
 
@@ -95,6 +100,8 @@ struct JournalState {
     last_lines: BTreeMap<Reason, LastLine>,
     /// A flush is scheduled.
     due: bool,
+    /// It was logged that the server fails, and not that it works again.
+    is_outage: bool,
 }
 
 impl JournalState {
@@ -127,6 +134,9 @@ impl JournalState {
     /// Returns the lines that are due. `total` is the number of all list/watches.
     fn flush(&mut self, total: usize, now: Instant) -> Vec<Line> {
         let mut lines = Vec::new();
+        // Kinds that the server does not have neither fail nor recover with it.
+        let is_absent = |failing: &&Failing| failing.reason == Reason::NotFound;
+        let served = total - self.failing.values().filter(is_absent).count().min(total);
         for reason in Reason::ALL.into_iter().filter(|reason| log_reason(*reason) == *reason) {
             let is_of_it = |failing: &&Failing| log_reason(failing.reason) == reason;
             let all = self.failing.values().filter(is_of_it);
@@ -136,6 +146,7 @@ impl JournalState {
                 continue;
             };
             let last_line = self.last_lines.get(&reason).copied();
+            let total = if reason.is_of_the_server() { served } else { total };
             let due = match last_line {
                 None => true,
                 Some(last_line) if now.duration_since(last_line.at) >= REPEAT_INTERVAL => true,
@@ -154,15 +165,17 @@ impl JournalState {
                 |failing: &&Failing| reason.is_of_the_server() || again || !failing.logged;
             let named = all.filter(is_named).map(|failing| &*failing.name);
             let (count, names) = if reason.is_of_the_server() || again {
-                (count, names(named))
+                (count, some_names(named, MAX_NAMES))
             } else {
-                (named.clone().count(), names(named))
+                (named.clone().count(), some_names(named, MAX_NAMES))
             };
             let latest = self.failing.values().rfind(is_of_it);
             let (cause, error) = latest
                 .map_or((reason, String::new()), |latest| (latest.reason, latest.error.clone()));
             let since = again.then(|| now.duration_since(first));
-            lines.push(Line::Fails { reason: cause, error, count, names, since });
+            let is_server = is_all(count, total);
+            self.is_outage |= is_server && reason.is_of_the_server();
+            lines.push(Line::Fails { reason: cause, error, count, names, since, is_server });
             let all =
                 self.failing.values_mut().filter(|failing| log_reason(failing.reason) == reason);
             all.for_each(|failing| failing.logged = true);
@@ -177,21 +190,18 @@ impl JournalState {
             let works = std::mem::take(&mut self.works);
             let first = works.values().map(|works| works.since).min().unwrap_or(now);
             let (count, after) = (works.len(), now.duration_since(first));
-            let names = names(works.values().map(|works| &*works.name));
-            lines.push(Line::Works { count, names, after });
+            let names = some_names(works.values().map(|works| &*works.name), MAX_NAMES);
+            let is_server = is_all(count, served) || self.is_outage && !server_fails;
+            self.is_outage &= server_fails;
+            lines.push(Line::Works { count, names, after, is_server });
         }
         lines
     }
 }
 
-/// Joins the first few names.
-fn names<'n>(names: impl Iterator<Item = &'n str> + Clone) -> String {
-    let count = names.clone().count();
-    let mut text = names.take(MAX_NAMES).collect::<Vec<_>>().join(", ");
-    if count > MAX_NAMES {
-        text.push_str(&format!(" and {} more", count - MAX_NAMES));
-    }
-    text
+/// Returns whether these are all list/watches, so that it is the server that fails or works.
+fn is_all(count: usize, total: usize) -> bool {
+    count == total && total > 1
 }
 
 /// The failures of all list/watches of one server.
@@ -286,7 +296,7 @@ impl Journal {
             let lines = state.flush(total, Instant::now());
             drop(state);
             for line in lines {
-                line.write(total);
+                line.write();
             }
         });
     }
@@ -297,12 +307,12 @@ impl Journal {
 }
 
 impl Line {
-    fn write(&self, total: usize) {
+    fn write(&self) {
         match self {
-            Self::Fails { reason, error, count, names, since } => {
+            Self::Fails { reason, error, count, names, since, is_server } => {
                 let reason = reason.as_str();
                 let seconds = since.map(|since| since.as_secs());
-                if *count == total && total > 1 {
+                if *is_server {
                     tracing::warn!(
                         reason,
                         error,
@@ -321,9 +331,9 @@ impl Line {
                     );
                 }
             }
-            Self::Works { count, names, after } => {
+            Self::Works { count, names, after, is_server } => {
                 let seconds = after.as_secs();
-                if *count == total && total > 1 {
+                if *is_server {
                     tracing::info!(
                         count,
                         seconds,
@@ -367,13 +377,16 @@ mod tests {
         fn after(&mut self, seconds: u64) -> Vec<String> {
             self.now += Duration::from_secs(seconds);
             let lines = self.state.flush(40, self.now).into_iter().map(|line| match line {
-                Line::Fails { reason, error, count, names, since } => {
+                Line::Fails { reason, error, count, names, since, is_server } => {
                     assert_eq!(error, "because");
                     let since = since.map(|since| format!(" for {}", since.as_secs()));
-                    format!("{} {count} {names}{}", reason.as_str(), since.unwrap_or_default())
+                    let what = if is_server { "server " } else { "" };
+                    let reason = reason.as_str();
+                    format!("{what}{reason} {count} {names}{}", since.unwrap_or_default())
                 }
-                Line::Works { count, names, after } => {
-                    format!("works {count} {names} after {}", after.as_secs())
+                Line::Works { count, names, after, is_server } => {
+                    let what = if is_server { "server works" } else { "works" };
+                    format!("{what} {count} {names} after {}", after.as_secs())
                 }
             });
             lines.collect()
@@ -386,13 +399,13 @@ mod tests {
     fn outage_and_recovery_are_one_line_each() {
         let mut fixture = Fixture::new();
         fixture.fails(0..40, Reason::Broken);
-        assert_eq!(fixture.after(2), [format!("broken 40 {ALL}")]);
+        assert_eq!(fixture.after(2), [format!("server broken 40 {ALL}")]);
         fixture.fails(0..40, Reason::Broken);
         assert!(fixture.after(1000).is_empty());
         fixture.works(0..39);
         assert!(fixture.after(2).is_empty());
         fixture.works(39..40);
-        assert_eq!(fixture.after(2), [format!("works 40 {ALL} after 1006")]);
+        assert_eq!(fixture.after(2), [format!("server works 40 {ALL} after 1006")]);
         assert!(fixture.after(9999).is_empty());
     }
 
@@ -400,14 +413,14 @@ mod tests {
     fn different_reasons_of_one_outage_are_one_line() {
         let mut fixture = Fixture::new();
         fixture.fails(0..40, Reason::Frozen);
-        assert_eq!(fixture.after(2), [format!("frozen 40 {ALL}")]);
+        assert_eq!(fixture.after(2), [format!("server frozen 40 {ALL}")]);
         for reason in [Reason::Timeout, Reason::Broken, Reason::Slow, Reason::Timeout] {
             fixture.fails(0..40, reason);
             assert!(fixture.after(20).is_empty());
         }
-        assert_eq!(fixture.after(3600), [format!("timeout 40 {ALL} for 3682")]);
+        assert_eq!(fixture.after(3600), [format!("server timeout 40 {ALL} for 3682")]);
         fixture.works(0..40);
-        assert_eq!(fixture.after(2), [format!("works 40 {ALL} after 3684")]);
+        assert_eq!(fixture.after(2), [format!("server works 40 {ALL} after 3684")]);
     }
 
     #[test]
@@ -416,7 +429,7 @@ mod tests {
         fixture.fails([7], Reason::ServerError);
         assert_eq!(fixture.after(2), ["server_error 1 kind07"]);
         fixture.fails(0..40, Reason::Broken);
-        assert_eq!(fixture.after(2), [format!("broken 40 {ALL}")]);
+        assert_eq!(fixture.after(2), [format!("server broken 40 {ALL}")]);
         fixture.works((0..40).filter(|id| *id != 7));
         fixture.fails([7], Reason::ServerError);
         assert_eq!(fixture.after(2), ["server_error 1 kind07"]);
@@ -424,6 +437,30 @@ mod tests {
         let names = ALL.replace("kind07 and 32", "kind08 and 31");
         assert_eq!(fixture.after(30), [format!("works 39 {names} after 34")]);
         assert!(fixture.after(2).is_empty());
+    }
+
+    #[test]
+    fn absent_kind_does_not_hide_the_recovery_of_the_server() {
+        let mut fixture = Fixture::new();
+        let others = || (0..40).filter(|id| *id != 7);
+        let names = ALL.replace("kind07 and 32", "kind08 and 31");
+        fixture.fails([7], Reason::NotFound);
+        assert_eq!(fixture.after(2), ["not_found 1 kind07"]);
+        // It is requested seldom, so it may not be requested during an outage.
+        fixture.fails(others(), Reason::Broken);
+        assert_eq!(fixture.after(2), [format!("server broken 39 {names}")]);
+        fixture.works(others());
+        assert_eq!(fixture.after(2), [format!("server works 39 {names} after 4")]);
+        fixture.fails(0..40, Reason::Broken);
+        assert_eq!(fixture.after(2), [format!("server broken 40 {ALL}")]);
+        fixture.works(others());
+        fixture.fails([7], Reason::NotFound);
+        let lines = ["not_found 1 kind07".to_owned(), format!("server works 39 {names} after 4")];
+        assert_eq!(fixture.after(2), lines);
+        fixture.fails([3], Reason::Broken);
+        assert_eq!(fixture.after(2), ["broken 1 kind03"]);
+        fixture.works([3]);
+        assert_eq!(fixture.after(2), ["works 1 kind03 after 4"]);
     }
 
     #[test]
@@ -442,11 +479,11 @@ mod tests {
         fixture.fails(3..20, Reason::ServerError);
         assert!(fixture.after(2).is_empty());
         fixture.fails(0..40, Reason::ServerError);
-        assert_eq!(fixture.after(2), [format!("server_error 40 {ALL}")]);
+        assert_eq!(fixture.after(2), [format!("server server_error 40 {ALL}")]);
         fixture.fails(0..40, Reason::Throttled);
-        assert_eq!(fixture.after(2), [format!("throttled 40 {ALL}")]);
+        assert_eq!(fixture.after(2), [format!("server throttled 40 {ALL}")]);
         fixture.works(0..40);
-        assert_eq!(fixture.after(2), [format!("works 40 {ALL} after 10")]);
+        assert_eq!(fixture.after(2), [format!("server works 40 {ALL} after 10")]);
     }
 
     #[test]
