@@ -15,7 +15,7 @@ pub(crate) use problem::Position;
 pub use problem::{Problem, ProblemClass, Severity};
 pub(crate) use scalar::{Resolved, resolve};
 pub(crate) use values::{Entry, Values};
-pub(crate) use yaml::{Document, Node, NodeId, Notation, Scalar, Value};
+pub(crate) use yaml::{Document, Node, Notation, Scalar, Value};
 
 /// Reads a text file.
 ///

@@ -5,7 +5,7 @@
 
 use super::problem::{Position, Problem};
 use super::scalar::{Resolved, resolve};
-use super::yaml::{Document, Node, NodeId, Notation, Value};
+use super::yaml::{Document, Node, Notation, Value};
 
 /// A key with its position, and its value.
 pub(crate) type Entry<'d> = ((&'d str, Position), &'d Node);
@@ -31,30 +31,25 @@ impl<'d> Values<'d> {
         what: &str,
         wanted: &str,
     ) -> Option<Vec<Entry<'d>>> {
-        let Value::Mapping(entries) = &node.value else {
-            if !node.is_null() {
-                self.report_type(node, what, wanted);
-            }
-            return None;
-        };
-        let entry = |&(key, value): &(NodeId, NodeId)| {
-            let (key, value) = (self.document.node(key)?, self.document.node(value)?);
+        let pairs = self.document.pairs(node);
+        if pairs.is_none() && !node.is_null() {
+            self.report_type(node, what, wanted);
+        }
+        let entry = |(key, value): (&'d Node, _)| match &key.value {
+            Value::Scalar(scalar) => Some(((scalar.text.as_str(), key.position), value)),
             // The tree has only scalar keys.
-            let Value::Scalar(scalar) = &key.value else { return None };
-            Some(((scalar.text.as_str(), key.position), value))
+            _ => None,
         };
-        Some(entries.iter().filter_map(entry).collect())
+        Some(pairs?.into_iter().filter_map(entry).collect())
     }
 
     /// Returns the items of a list; `None` if it is null or (reported) not a list.
     pub(crate) fn items(&mut self, node: &Node, what: &str) -> Option<Vec<&'d Node>> {
-        let Value::Sequence(items) = &node.value else {
-            if !node.is_null() {
-                self.report_type(node, what, "a list, such as [a, b]");
-            }
-            return None;
-        };
-        Some(items.iter().filter_map(|&id| self.document.node(id)).collect())
+        let items = self.document.items(node);
+        if items.is_none() && !node.is_null() {
+            self.report_type(node, what, "a list, such as [a, b]");
+        }
+        items
     }
 
     /// Returns the text of a scalar and its unquoted type ([`Resolved::Text`] if quoted); `None` if it is null or

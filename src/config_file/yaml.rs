@@ -16,7 +16,7 @@ const ALIAS_ALLOWANCE: usize = 1_000_000;
 const GROWTH: usize = 20;
 
 /// The index of a node.
-pub(crate) type NodeId = usize;
+type NodeId = usize;
 
 /// A node of the tree.
 #[derive(Clone, Debug)]
@@ -105,8 +105,21 @@ impl Document {
         self.root.and_then(|root| self.nodes.get(root))
     }
 
+    /// Returns the keys and values of a map; `None` if the node is not a map.
+    pub(crate) fn pairs(&self, node: &Node) -> Option<Vec<(&Node, &Node)>> {
+        let Value::Mapping(pairs) = &node.value else { return None };
+        let pair = |&(key, value): &(NodeId, NodeId)| Some((self.node(key)?, self.node(value)?));
+        Some(pairs.iter().filter_map(pair).collect())
+    }
+
+    /// Returns the items of a list; `None` if the node is not a list.
+    pub(crate) fn items(&self, node: &Node) -> Option<Vec<&Node>> {
+        let Value::Sequence(items) = &node.value else { return None };
+        Some(items.iter().filter_map(|&id| self.node(id)).collect())
+    }
+
     /// Returns a node by id. Ids come from this document, so the node always exists.
-    pub(crate) fn node(&self, id: NodeId) -> Option<&Node> {
+    fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id)
     }
 }

@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use crate::config_file::{
-    Document, Node, NodeId, Notation, Problem, ProblemClass, Resolved, Scalar, Value, nearest,
-    resolve,
+    Document, Node, Notation, Problem, ProblemClass, Resolved, Scalar, Value, nearest, resolve,
 };
 use crate::exposition::budget::RuleBudget;
 use crate::exposition::normalise::{Normaliser, Step};
@@ -181,22 +180,18 @@ impl<'d> Reader<'d> {
     }
 
     fn unknown_keys(&self, node: &'d Node, known: &[&str]) -> Vec<&'d str> {
-        let Value::Mapping(entries) = &node.value else { return Vec::new() };
-        let key = |&(key, _): &(NodeId, NodeId)| match &self.document.node(key)?.value {
+        let key = |(key, _): (&'d Node, _)| match &key.value {
             Value::Scalar(scalar) => Some(scalar.text.as_str()),
             _ => None,
         };
-        entries.iter().filter_map(key).filter(|key| !known.contains(key)).collect()
+        let keys = self.document.pairs(node).into_iter().flatten().filter_map(key);
+        keys.filter(|key| !known.contains(key)).collect()
     }
 
     fn labels(&mut self, node: &'d Node) -> Vec<RawLabel> {
         let Some(entries) = self.mapping(node, "labels") else { return Vec::new() };
         let mut labels = Vec::with_capacity(entries.len());
-        for &(key, value) in entries {
-            let (Some(key), Some(value)) = (self.document.node(key), self.document.node(value))
-            else {
-                continue;
-            };
+        for (key, value) in entries {
             let name = self.text(key, "a label name").unwrap_or_default();
             let text = self.text(value, "a label value").unwrap_or_default();
             labels.push(RawLabel {
@@ -225,11 +220,7 @@ impl<'d> Reader<'d> {
     /// Reads the normalisation steps per label.
     fn normaliser(&mut self, node: &'d Node) -> Normaliser {
         let mut normaliser = Normaliser::default();
-        for &(label, steps) in self.mapping(node, "normalise").unwrap_or_default() {
-            let (Some(label), Some(steps)) = (self.document.node(label), self.document.node(steps))
-            else {
-                continue;
-            };
+        for (label, steps) in self.mapping(node, "normalise").unwrap_or_default() {
             let Some(name) = self.text(label, "a label name") else { continue };
             let steps = match &steps.value {
                 Value::Sequence(_) => self.items(steps, "normalise"),
@@ -456,11 +447,7 @@ impl<'d> Reader<'d> {
         known: &[&'static str],
     ) -> Vec<(&'static str, &'d Node)> {
         let mut result = Vec::new();
-        for &(key, value) in self.mapping(node, what).unwrap_or_default() {
-            let (Some(key), Some(value)) = (self.document.node(key), self.document.node(value))
-            else {
-                continue;
-            };
+        for (key, value) in self.mapping(node, what).unwrap_or_default() {
             let Value::Scalar(Scalar { text, .. }) = &key.value else { continue };
             if let Some(&name) = known.iter().find(|&&name| name == text) {
                 result.push((name, value));
@@ -473,24 +460,20 @@ impl<'d> Reader<'d> {
         result
     }
 
-    fn mapping(&mut self, node: &'d Node, what: &str) -> Option<&'d [(NodeId, NodeId)]> {
-        match &node.value {
-            Value::Mapping(entries) => return Some(entries),
-            _ if node.is_null() => {}
-            _ => self.wrong_type(node, what, "a map of keys and values"),
+    fn mapping(&mut self, node: &'d Node, what: &str) -> Option<Vec<(&'d Node, &'d Node)>> {
+        let pairs = self.document.pairs(node);
+        if pairs.is_none() && !node.is_null() {
+            self.wrong_type(node, what, "a map of keys and values");
         }
-        None
+        pairs
     }
 
     fn items(&mut self, node: &'d Node, what: &str) -> Vec<&'d Node> {
-        match &node.value {
-            Value::Sequence(items) => {
-                return items.iter().filter_map(|&id| self.document.node(id)).collect();
-            }
-            _ if node.is_null() => {}
-            _ => self.wrong_type(node, what, "a list"),
+        let items = self.document.items(node);
+        if items.is_none() && !node.is_null() {
+            self.wrong_type(node, what, "a list");
         }
-        Vec::new()
+        items.unwrap_or_default()
     }
 
     /// Returns the scalar; `None` if it is null or (with an error) not a scalar.
@@ -521,37 +504,45 @@ impl<'d> Reader<'d> {
     }
 
     fn boolean(&mut self, node: &'d Node, what: &str) -> Option<bool> {
-        match self.scalar(node, what, "true or false")? {
-            (_, Resolved::Bool(value)) => Some(value),
-            _ => {
-                self.wrong_type(node, what, "true or false, without quotes");
-                None
-            }
-        }
+        let precisely = "true or false, without quotes";
+        self.read(node, what, "true or false", precisely, |resolved| match resolved {
+            Resolved::Bool(value) => Some(value),
+            _ => None,
+        })
     }
 
     fn float(&mut self, node: &'d Node, what: &str) -> Option<f64> {
-        match self.scalar(node, what, "a number")? {
-            (_, Resolved::Int(value)) => Some(value as f64),
-            (_, Resolved::Float(value)) => Some(value),
-            _ => {
-                self.wrong_type(node, what, "a number, without quotes");
-                None
-            }
-        }
+        let precisely = "a number, without quotes";
+        self.read(node, what, "a number", precisely, |resolved| match resolved {
+            Resolved::Int(value) => Some(value as f64),
+            Resolved::Float(value) => Some(value),
+            _ => None,
+        })
     }
 
     fn unsigned(&mut self, node: &'d Node, what: &str) -> Option<u32> {
-        let value = match self.scalar(node, what, "a whole number")? {
-            (_, Resolved::Int(value)) => u32::try_from(value).ok(),
+        let precisely = "a whole number from 0 to 4294967295, without quotes";
+        self.read(node, what, "a whole number", precisely, |resolved| match resolved {
+            Resolved::Int(value) => u32::try_from(value).ok(),
             // Truncates toward zero, as statsd_exporter does.
-            (_, Resolved::Float(value)) if value > -1.0 && value < 4_294_967_296.0 => {
-                Some(value as u32)
-            }
+            Resolved::Float(value) if value > -1.0 && value < 4_294_967_296.0 => Some(value as u32),
             _ => None,
-        };
+        })
+    }
+
+    /// Reads a scalar with `convert`. `precisely` describes what a scalar of another type should be.
+    fn read<T>(
+        &mut self,
+        node: &'d Node,
+        what: &str,
+        wanted: &str,
+        precisely: &str,
+        convert: impl FnOnce(Resolved) -> Option<T>,
+    ) -> Option<T> {
+        let (_, resolved) = self.scalar(node, what, wanted)?;
+        let value = convert(resolved);
         if value.is_none() {
-            self.wrong_type(node, what, "a whole number from 0 to 4294967295, without quotes");
+            self.wrong_type(node, what, precisely);
         }
         value
     }
