@@ -136,11 +136,7 @@ pub fn merge(text: &str, args: &KubeArgs, load: Load<'_>) -> MergedOptions {
         }
     }
     let mut problems = reader.values.problems;
-    problems.extend(combination_problems(&merged.args, &given));
-    // On a reload, referenced files are read once, by the caller.
-    if let Load::First = load {
-        problems.extend(named_files(&merged.args, &given));
-    }
+    problems.extend(combination_problems(&merged.args, &given, load));
     problems.sort_by_key(|problem| (problem.line, problem.column));
     merged.problems = problems;
     merged
@@ -264,8 +260,8 @@ fn replace(target: &mut BTreeSet<String>, set: Option<Vec<(String, Position)>>) 
     }
 }
 
-/// Returns the problems of combinations of values. `given` contains the keys of the file.
-fn combination_problems(args: &KubeArgs, given: &[(Key, &Node)]) -> Vec<Problem> {
+/// Returns the problems of combinations of values and of referenced files. `given` contains the keys of the file.
+fn combination_problems(args: &KubeArgs, given: &[(Key, &Node)], load: Load<'_>) -> Vec<Problem> {
     let position = |wanted: &dyn Fn(&Key) -> bool| {
         given.iter().rev().find(|(key, _)| wanted(key)).map(|(_, node)| node.position)
     };
@@ -282,16 +278,8 @@ fn combination_problems(args: &KubeArgs, given: &[(Key, &Node)]) -> Vec<Problem>
             "give only one of them, as a flag or here",
         ));
     }
-    problems
-}
-
-/// Returns the problems of files referenced by the options file. `given` contains the keys of the
-/// file.
-fn named_files(args: &KubeArgs, given: &[(Key, &Node)]) -> Vec<Problem> {
-    let position = |wanted: &dyn Fn(&Key) -> bool| {
-        given.iter().rev().find(|(key, _)| wanted(key)).map(|(_, node)| node.position)
-    };
-    let mut problems = Vec::new();
+    // On a reload, referenced files are read once, by the caller.
+    let Load::First = load else { return problems };
     // An inline configuration takes precedence over a file.
     let inline = !args.custom_resource_config.is_empty();
     let custom_flag =

@@ -30,17 +30,12 @@ pub(crate) struct Translated {
 }
 
 /// The reason why Go rejects a pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message} at character {at} of the pattern")]
 pub(crate) struct DialectError {
     /// Position in the pattern, in characters from 1.
     pub(crate) at: usize,
     pub(crate) message: String,
-}
-
-impl std::fmt::Display for DialectError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} at character {} of the pattern", self.message, self.at)
-    }
 }
 
 /// Translates a pattern.
