@@ -149,12 +149,6 @@ impl PodIndex {
         let _ = self.on_end.set(Box::new(call));
     }
 
-    /// Returns the selected labels.
-    #[must_use]
-    pub fn selection(&self) -> &Selection {
-        &self.selection
-    }
-
     /// Returns a number that differs whenever a look-up may have another result.
     #[must_use]
     pub fn generation(&self) -> u64 {

@@ -406,11 +406,6 @@ impl<'a, V: Clone> Map<'a, V> {
         self.entries.iter().rev().find(|(k, _)| **k == *key).map(|(_, value)| value)
     }
 
-    /// True if there are no entries.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     fn push(&mut self, key: Str<'a>, value: V) {
         self.sorted &= self.entries.last().is_none_or(|(last, _)| *last < key);
         self.entries.push((key, value));

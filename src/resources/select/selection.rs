@@ -167,12 +167,6 @@ impl AllowLists {
         self.0.get(resource).map(Vec::as_slice)
     }
 
-    /// True if there are no lists.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Returns the lists that apply to the `enabled` resources. A list for `*` replaces all others and applies to each
     /// of them; otherwise a list may be for a resource that exists and is not enabled.
     ///
