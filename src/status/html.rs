@@ -22,7 +22,7 @@ use crate::telemetry::cardinality::Report;
 use crate::telemetry::countable::Sender;
 use crate::telemetry::scrapes::Scrape;
 
-pub(crate) const STYLE: &str = include_str!("style.css");
+const STYLE: &str = include_str!("style.css");
 
 /// The location of the page.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +48,35 @@ pub(crate) fn policy() -> &'static str {
 /// Renders the page; with `refresh` the browser reloads it periodically.
 pub(crate) fn page(facts: &Facts, place: PageContext, refresh: bool) -> String {
     let program = &facts.program;
+    let body = html! {
+        header {
+            h1 { (program.name) }
+            span.dim {
+                "kstatd " (program.version) ", up " (duration(facts.at - program.started)) ", "
+                (clock(facts.at, facts.at))
+            }
+            nav {
+                @if refresh { a href=(place.path) { "stop refreshing" } }
+                @else { a href={ (place.path) "?refresh=1" } { "refresh every 15 s" } }
+                " · " a href={ (place.path) "?format=json" } { "JSON" }
+                " · " a href={ (place.path) "?format=text" } { "text" }
+            }
+        }
+        (banner(facts))
+        (tiles(facts))
+        (plots(facts))
+        @if let Some(kubernetes) = &facts.kubernetes { (kinds(kubernetes, facts.at)) }
+        @if let Some(statsd) = &facts.statsd { (listeners(statsd, facts, place)) }
+        @if let Some(of) = &facts.node { (node(of, facts.at)) }
+        (scrapes(&facts.scrapes, facts.at))
+        @if !facts.files.is_empty() { (files(&facts.files, facts.at)) }
+        (profiles(place))
+    };
+    document(&format!("{} · {}", facts.state.as_str(), program.name), refresh, &body)
+}
+
+/// Renders a page with our style.
+pub(crate) fn document(title: &str, refresh: bool, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -55,33 +84,10 @@ pub(crate) fn page(facts: &Facts, place: PageContext, refresh: bool) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width,initial-scale=1";
                 @if refresh { meta http-equiv="refresh" content="15"; }
-                title { (facts.state.as_str()) " · " (program.name) }
+                title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
-            body {
-                header {
-                    h1 { (program.name) }
-                    span.dim {
-                        "kstatd " (program.version) ", up " (duration(facts.at - program.started)) ", "
-                        (clock(facts.at, facts.at))
-                    }
-                    nav {
-                        @if refresh { a href=(place.path) { "stop refreshing" } }
-                        @else { a href={ (place.path) "?refresh=1" } { "refresh every 15 s" } }
-                        " · " a href={ (place.path) "?format=json" } { "JSON" }
-                        " · " a href={ (place.path) "?format=text" } { "text" }
-                    }
-                }
-                (banner(facts))
-                (tiles(facts))
-                (plots(facts))
-                @if let Some(kubernetes) = &facts.kubernetes { (kinds(kubernetes, facts.at)) }
-                @if let Some(statsd) = &facts.statsd { (listeners(statsd, facts, place)) }
-                @if let Some(of) = &facts.node { (node(of, facts.at)) }
-                (scrapes(&facts.scrapes, facts.at))
-                @if !facts.files.is_empty() { (files(&facts.files, facts.at)) }
-                (profiles(place))
-            }
+            body { (body) }
         }
     };
     let lines = page.into_string();
@@ -254,6 +260,15 @@ fn or_dash(value: Option<u64>, show: impl Fn(u64) -> String) -> String {
     value.map_or("–".to_owned(), show)
 }
 
+/// Renders a table.
+pub(crate) fn table<T>(
+    heads: Markup,
+    rows: impl IntoIterator<Item = T>,
+    cells: impl Fn(T) -> Markup,
+) -> Markup {
+    html! { div.scroll { table { tr { (heads) } @for row in rows { tr { (cells(row)) } } } } }
+}
+
 fn kinds(kubernetes: &Kubernetes, now: f64) -> Markup {
     html! {
         h2 { "Kubernetes" }
@@ -281,19 +296,13 @@ fn node(node: &Node, now: f64) -> Markup {
         h2 { "This node" }
         section {
             small { "last complete kubelet summary: " (ago(node.summary, now)) }
-            div.scroll {
-                table {
-                    tr { th { "pod" } th.n { "used" } th.n { "of limit" } th.n { "full in" } }
-                    @for of in &node.fullest {
-                        tr {
-                            td.t { (of.pod) }
-                            td.n { (bytes(of.used_bytes)) }
-                            td.n { (of.limit_ratio.map_or("–".to_owned(), |of| format!("{:.0}%", 100.0 * of))) }
-                            td.n { (of.until_full.map_or("–".to_owned(), duration)) }
-                        }
-                    }
-                }
-            }
+            @let heads = html! { th { "pod" } th.n { "used" } th.n { "of limit" } th.n { "full in" } };
+            (table(heads, &node.fullest, |of| html! {
+                td.t { (of.pod) }
+                td.n { (bytes(of.used_bytes)) }
+                td.n { (of.limit_ratio.map_or("–".to_owned(), |of| format!("{:.0}%", 100.0 * of))) }
+                td.n { (of.until_full.map_or("–".to_owned(), duration)) }
+            }))
         }
     }
 }
@@ -333,22 +342,15 @@ fn listeners(statsd: &Statsd, facts: &Facts, place: PageContext) -> Markup {
     html! {
         h2 { "StatsD" }
         section {
-            div.scroll {
-                table {
-                    tr {
-                        th { "listener" } th { "address" } th.n { "lines" } th.n { "receive buffer" } th.n { "dropped" }
-                    }
-                    @for listener in &statsd.listeners {
-                        tr {
-                            td { (listener.protocol) }
-                            td.t { (listener.address) }
-                            td.n { (count(listener.lines)) }
-                            td.n { (or_dash(listener.receive_buffer_bytes, |size| bytes(size as f64))) }
-                            td.n { (or_dash(listener.dropped, count)) }
-                        }
-                    }
-                }
-            }
+            @let heads =
+                html! { th { "listener" } th { "address" } th.n { "lines" } th.n { "receive buffer" } th.n { "dropped" } };
+            (table(heads, &statsd.listeners, |listener| html! {
+                td { (listener.protocol) }
+                td.t { (listener.address) }
+                td.n { (count(listener.lines)) }
+                td.n { (or_dash(listener.receive_buffer_bytes, |size| bytes(size as f64))) }
+                td.n { (or_dash(listener.dropped, count)) }
+            }))
             @if let Some(hint) = buffer_hint(statsd) { p.warn { (hint) } }
             p {
                 (count(statsd.series)) " series in " (count(statsd.families)) " families. Events: "
@@ -369,27 +371,20 @@ fn listeners(statsd: &Statsd, facts: &Facts, place: PageContext) -> Markup {
             @if !statsd.unmapped_names.is_empty() {
                 details open[statsd.rule_count > 0] {
                     summary { "Unmapped names" }
-                    div.scroll { table {
-                        tr { th { "name" } th.n { "events (estimated)" } }
-                        @for name in &statsd.unmapped_names {
-                            tr { td.t { code { (name.name) } } td.n { (count(name.events)) } }
-                        }
-                    } }
+                    (table(html! { th { "name" } th.n { "events (estimated)" } }, &statsd.unmapped_names, |name| html! {
+                        td.t { code { (name.name) } } td.n { (count(name.events)) }
+                    }))
                 }
             }
             @if !statsd.refused.is_empty() {
                 h3 { "Rejected samples" }
-                div.scroll { table {
-                    tr { th { "reason" } th.n { "samples" } th.n { "last" } th { "last line" } }
-                    @for refused in &statsd.refused {
-                        tr {
-                            td { (refused.reason) }
-                            td.n { (count(refused.count)) }
-                            td.n { (duration(now - refused.at)) }
-                            td.t { code { (refused.line) } }
-                        }
-                    }
-                } }
+                @let heads = html! { th { "reason" } th.n { "samples" } th.n { "last" } th { "last line" } };
+                (table(heads, &statsd.refused, |refused| html! {
+                    td { (refused.reason) }
+                    td.n { (count(refused.count)) }
+                    td.n { (duration(now - refused.at)) }
+                    td.t { code { (refused.line) } }
+                }))
             }
         }
     }
@@ -401,17 +396,13 @@ fn batching(statsd: &Statsd) -> Markup {
         @if statsd.senders.iter().any(DatagramSender::gains) {
             details open {
                 summary { "Senders that should batch their lines" }
-                div.scroll { table {
-                    tr { th { "sender" } th.n { "lines per datagram" } th.n { "datagrams" } th.n { "saves of datagram CPU" } }
-                    @for sender in statsd.senders.iter().filter(|sender| sender.gains()) {
-                        tr {
-                            td.t { (sender.who()) }
-                            td.n { (format!("{:.1}", sender.lines_per_datagram)) }
-                            td.n { (rate(sender.datagrams_per_second)) }
-                            td.n { (format!("{:.0}%", 100.0 * sender.saving)) }
-                        }
-                    }
-                } }
+                @let heads = html! { th { "sender" } th.n { "lines per datagram" } th.n { "datagrams" } th.n { "saves of datagram CPU" } };
+                (table(heads, statsd.senders.iter().filter(|sender| sender.gains()), |sender| html! {
+                    td.t { (sender.who()) }
+                    td.n { (format!("{:.1}", sender.lines_per_datagram)) }
+                    td.n { (rate(sender.datagrams_per_second)) }
+                    td.n { (format!("{:.0}%", 100.0 * sender.saving)) }
+                }))
             }
         }
     }
@@ -469,17 +460,13 @@ fn counted(report: &Report) -> Markup {
         @if report.senders.iter().any(Sender::brings) {
             details open {
                 summary { "Senders of new series" }
-                div.scroll { table {
-                    tr { th { "sender" } th.n { "new in 1 h" } th.n { "over budget" } th { "latest metric" } }
-                    @for sender in report.senders.iter().filter(|sender| sender.brings()) {
-                        tr {
-                            td.t { (sender.display_name()) }
-                            td.n { (count(sender.in_an_hour())) }
-                            td.n { (count(sender.beyond_budget)) }
-                            td.t { code { (sender.last_metric) } }
-                        }
-                    }
-                } }
+                @let heads = html! { th { "sender" } th.n { "new in 1 h" } th.n { "over budget" } th { "latest metric" } };
+                (table(heads, report.senders.iter().filter(|sender| sender.brings()), |sender| html! {
+                    td.t { (sender.display_name()) }
+                    td.n { (count(sender.in_an_hour())) }
+                    td.n { (count(sender.beyond_budget)) }
+                    td.t { code { (sender.last_metric) } }
+                }))
             }
         }
     }
@@ -492,17 +479,13 @@ fn largest(statsd: &Statsd, place: PageContext) -> Markup {
             details {
                 summary { "Largest metrics; " (count(statsd.new_in_an_hour)) " new series in the last hour" }
                 a href={ (place.path) "?labels=1" } { "Count label values" }
-                div.scroll { table {
-                    tr { th { "metric" } th { "type" } th.n { "label sets" } th { "labels" } }
-                    @for metric in &statsd.largest {
-                        tr {
-                            td.t { code { (metric.name) } }
-                            td { (metric.kind) }
-                            td.n { (count(metric.label_sets)) }
-                            td.t { code { (metric.labels) } }
-                        }
-                    }
-                } }
+                @let heads = html! { th { "metric" } th { "type" } th.n { "label sets" } th { "labels" } };
+                (table(heads, &statsd.largest, |metric| html! {
+                    td.t { code { (metric.name) } }
+                    td { (metric.kind) }
+                    td.n { (count(metric.label_sets)) }
+                    td.t { code { (metric.labels) } }
+                }))
             }
         }
     }
@@ -513,19 +496,15 @@ fn beyond(statsd: &Statsd, now: f64) -> Markup {
     html! {
         @if !statsd.over_budget.is_empty() {
             h3 { "Over budget" }
-            div.scroll { table {
-                tr { th { "metric" } th { "label" } th { "budget" } th { "action" } th.n { "label sets" } th.n { "last" } }
-                @for over in &statsd.over_budget {
-                    tr {
-                        td.t { code { (over.metric) } }
-                        td.t { code { (over.label) } }
-                        td { (budget::displayed(over.limit)) }
-                        td { (over.action) }
-                        td.n { (count(over.label_sets)) }
-                        td.n { (duration(now - over.at)) }
-                    }
-                }
-            } }
+            @let heads = html! { th { "metric" } th { "label" } th { "budget" } th { "action" } th.n { "label sets" } th.n { "last" } };
+            (table(heads, &statsd.over_budget, |over| html! {
+                td.t { code { (over.metric) } }
+                td.t { code { (over.label) } }
+                td { (budget::displayed(over.limit)) }
+                td { (over.action) }
+                td.n { (count(over.label_sets)) }
+                td.n { (duration(now - over.at)) }
+            }))
         }
     }
 }
@@ -535,12 +514,9 @@ fn rules(statsd: &Statsd) -> Markup {
         @if !statsd.rules.is_empty() {
             details {
                 summary { "Matching rules (" (count(statsd.rule_count - statsd.never_hit_count)) ")" }
-                div.scroll { table {
-                    tr { th { "rule" } th.n { "events" } }
-                    @for rule in &statsd.rules {
-                        tr { td.t { code { (rule.pattern) } } td.n { (count(rule.hits)) } }
-                    }
-                } }
+                (table(html! { th { "rule" } th.n { "events" } }, &statsd.rules, |rule| html! {
+                    td.t { code { (rule.pattern) } } td.n { (count(rule.hits)) }
+                }))
             }
         }
         @if !statsd.never_hit.is_empty() {
@@ -558,24 +534,20 @@ fn scrapes(scrapes: &[Scrape], now: f64) -> Markup {
         section {
             @if scrapes.is_empty() { "No scrapes yet." }
             @else {
-                div.scroll { table {
-                    tr {
-                        th { "client" } th.w { "user agent" } th { "path" } th.w { "format" } th.n { "status" } th.n { "duration" }
-                        th.n.w { "size" } th.n { "ago" }
-                    }
-                    @for scrape in scrapes {
-                        tr {
-                            td.t { (scrape.client) }
-                            td.w.t { (scrape.agent) }
-                            td.t { (scrape.path) }
-                            td.w { (scrape.form) @if scrape.gzip { ", gzip" } }
-                            td.n { (scrape.status) @if !scrape.complete { span.warn { " cut" } } }
-                            td.n { (duration(scrape.seconds)) }
-                            td.n.w { (bytes(scrape.bytes as f64)) }
-                            td.n { (duration(now - scrape.at)) }
-                        }
-                    }
-                } }
+                @let heads = html! {
+                    th { "client" } th.w { "user agent" } th { "path" } th.w { "format" } th.n { "status" } th.n { "duration" }
+                    th.n.w { "size" } th.n { "ago" }
+                };
+                (table(heads, scrapes, |scrape| html! {
+                    td.t { (scrape.client) }
+                    td.w.t { (scrape.agent) }
+                    td.t { (scrape.path) }
+                    td.w { (scrape.form) @if scrape.gzip { ", gzip" } }
+                    td.n { (scrape.status) @if !scrape.complete { span.warn { " cut" } } }
+                    td.n { (duration(scrape.seconds)) }
+                    td.n.w { (bytes(scrape.bytes as f64)) }
+                    td.n { (duration(now - scrape.at)) }
+                }))
             }
         }
     }
@@ -585,20 +557,16 @@ fn files(files: &[ConfigFile], now: f64) -> Markup {
     html! {
         h2 { "Configuration" }
         section {
-            div.scroll { table {
-                tr { th { "file" } th { "purpose" } th { "state" } th.n { "loaded" } }
-                @for file in files {
-                    tr {
-                        td.t { code { (file.path) } }
-                        td { (file.what) }
-                        td.t {
-                            @if file.is_applied() { span.ok { (file.state()) } } @else { span.bad { (file.state()) } }
-                            @if let Some(error) = &file.error { " " code { (error) } }
-                        }
-                        td.n { (file.loaded.map_or("never".to_owned(), |at| clock(at, now))) }
-                    }
+            @let heads = html! { th { "file" } th { "purpose" } th { "state" } th.n { "loaded" } };
+            (table(heads, files, |file| html! {
+                td.t { code { (file.path) } }
+                td { (file.what) }
+                td.t {
+                    @if file.is_applied() { span.ok { (file.state()) } } @else { span.bad { (file.state()) } }
+                    @if let Some(error) = &file.error { " " code { (error) } }
                 }
-            } }
+                td.n { (file.loaded.map_or("never".to_owned(), |at| clock(at, now))) }
+            }))
         }
     }
 }

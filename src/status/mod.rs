@@ -28,7 +28,7 @@ pub(crate) use facts::{
     SHOWN, StandbyPeer, StandbyStatus, Statsd, Unmapped,
 };
 pub(crate) use history::{Sample, Track};
-pub(crate) use html::{PageContext, STYLE, drawing, page, policy};
+pub(crate) use html::{PageContext, document, drawing, page, policy, table};
 pub(crate) use object_explanation::{FAMILIES, FamilySeries, ObjectExplanation, ObjectName};
 pub(crate) use text::text;
 pub(crate) use writer::Writer;

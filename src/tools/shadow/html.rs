@@ -1,10 +1,10 @@
 //! The report as a page in one file, which has no scripts and loads nothing.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::report::{ShadowReport, Verdict};
-use crate::status::words::{clock, count, duration, printable};
-use crate::status::{STYLE, drawing};
+use crate::status::words::{clock, count, duration};
+use crate::status::{document, drawing, table};
 use crate::telemetry::VERSION;
 use crate::tools::diff::{Difference, DifferingFamily};
 
@@ -13,51 +13,42 @@ impl ShadowReport {
     pub(crate) fn html(&self) -> String {
         let now = jiff::Timestamp::now().as_second() as f64;
         let step = self.seconds / f64::from(self.comparisons.max(1));
-        let page = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width,initial-scale=1";
-                    title { "kstatd shadow: " (self.word()) }
-                    style { (PreEscaped(STYLE)) }
-                }
-                body {
-                    header {
-                        h1 { "kstatd next to " (self.program) }
-                        span.dim { "kstatd " (VERSION) ", " (clock(now, f64::INFINITY)) }
-                    }
-                    div class=(self.class()) role="status" {
-                        strong { (self.word()) } " "
-                        @for line in self.sentence().split('\n') { div { (line) } }
-                    }
-                    h2 { "Costs" }
-                    section { (self.cost_table()) }
-                    div.grid.wide {
-                        @for plot in &self.plots {
-                            (drawing(plot.title, &[&plot.tracks[0], &plot.tracks[1]], step, ["before the end", "end"], |value| plot.unit.show(value)))
-                        }
-                    }
-                    h2 { "Differences" }
-                    section { (self.difference_tables()) }
-                    @if !self.events.is_empty() {
-                        h2 { "Events" }
-                        section { div.scroll { table {
-                            tr { th { "after" } th { "event" } }
-                            @for event in &self.events {
-                                tr { td { (duration(event.seconds as f64)) } td.t { (event.text) } }
-                            }
-                        } } }
-                    }
-                    h2 { "Swap" }
-                    section { @for command in &self.commands.swap { pre { (command) } } }
-                    h2 { "Roll back" }
-                    section { @for command in &self.commands.roll_back { pre { (command) } } }
+        let body = html! {
+            header {
+                h1 { "kstatd next to " (self.program) }
+                span.dim { "kstatd " (VERSION) ", " (clock(now, f64::INFINITY)) }
+            }
+            div class=(self.class()) role="status" {
+                strong { (self.word()) } " "
+                @for line in self.sentence().split('\n') { div { (line) } }
+            }
+            h2 { "Costs" }
+            section {
+                (table(html! { th {} th.n { "original" } th.n { "kstatd" } }, &self.costs, |cost| html! {
+                    td { (cost.name) } @for value in cost.shown() { td.n { (value) } }
+                }))
+            }
+            div.grid.wide {
+                @for plot in &self.plots {
+                    (drawing(plot.title, &[&plot.tracks[0], &plot.tracks[1]], step, ["before the end", "end"], |value| plot.unit.show(value)))
                 }
             }
+            h2 { "Differences" }
+            section { (self.difference_tables()) }
+            @if !self.events.is_empty() {
+                h2 { "Events" }
+                section {
+                    (table(html! { th { "after" } th { "event" } }, &self.events, |event| html! {
+                        td { (duration(event.seconds as f64)) } td.t { (event.text) }
+                    }))
+                }
+            }
+            h2 { "Swap" }
+            section { @for command in &self.commands.swap { pre { (command) } } }
+            h2 { "Roll back" }
+            section { @for command in &self.commands.roll_back { pre { (command) } } }
         };
-        let lines = page.into_string();
-        lines.split('\n').map(printable).collect::<Vec<_>>().join("\n") + "\n"
+        document(&format!("kstatd shadow: {}", self.word()), false, &body) + "\n"
     }
 
     fn word(&self) -> &'static str {
@@ -70,17 +61,6 @@ impl ShadowReport {
 
     fn class(&self) -> &'static str {
         if self.verdict == Verdict::Equal { "banner" } else { "banner degraded" }
-    }
-
-    fn cost_table(&self) -> Markup {
-        html! {
-            div.scroll { table {
-                tr { th {} th.n { "original" } th.n { "kstatd" } }
-                @for cost in &self.costs {
-                    tr { td { (cost.name) } @for value in cost.shown() { td.n { (value) } } }
-                }
-            } }
-        }
     }
 
     fn difference_tables(&self) -> Markup {
@@ -101,18 +81,20 @@ impl ShadowReport {
                 }
             }
             @if rows(false).next().is_none() { p.ok { "No undocumented difference." } }
-            @else { (table(rows(false))) }
+            @else { (difference_table(rows(false))) }
             @if rows(true).next().is_some() {
                 details {
                     summary { "Documented differences (" (count(rows(true).count() as u64)) ")" }
-                    (table(rows(true)))
+                    (difference_table(rows(true)))
                 }
             }
         }
     }
 }
 
-fn table<'r>(rows: impl Iterator<Item = (&'r DifferingFamily, &'r Difference)>) -> Markup {
+fn difference_table<'r>(
+    rows: impl Iterator<Item = (&'r DifferingFamily, &'r Difference)>,
+) -> Markup {
     html! {
         div.scroll { table {
             tr { th { "family" } th { "difference" } th.n { "series" } th.n.w { "first seen" } th.n.w { "last seen" } th { "documented" } }
