@@ -114,3 +114,15 @@ pub struct RuleBudget {
     /// Bytes of one of its label values.
     pub value_bytes: Option<u64>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_a_budget_by_its_flag() {
+        let names = [Limit::SeriesPerKind, Limit::ValueBytes, Limit::NameBytes];
+        let shown = names.map(|limit| displayed(limit.as_str()));
+        assert_eq!(shown, ["--limit.series-per-kind", "value-bytes", "name-bytes"]);
+    }
+}

@@ -107,3 +107,47 @@ pub(crate) fn affordable(kind: Kind, bytes: u64) -> u64 {
 pub(crate) fn family_cost(name: &str) -> u64 {
     (size_of::<Family>() + 4 * size_of::<usize>() + name.len()) as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_costs_its_text_its_entries_and_its_cell() {
+        let entries = (size_of::<Entry>() + size_of::<u32>()) as u64;
+        let observer = (size_of::<ObserverCell>() + size_of::<Observer>()) as u64;
+        for (kind, cell) in [
+            (Kind::Counter, size_of::<Scalar>() as u64),
+            (Kind::Gauge, size_of::<Scalar>() as u64),
+            (Kind::Histogram, observer + 4_096),
+            (Kind::Summary, observer + 16_384),
+            (Kind::Set, observer + 20_480),
+        ] {
+            assert_eq!(cost(0, kind, 0), entries + cell, "{kind:?}");
+            assert_eq!(cost(30, kind, 2), entries + cell + 30 + 2 * 8, "{kind:?}");
+        }
+        assert_eq!(family_cost("abc") - family_cost(""), 3);
+        assert_eq!(family_cost(""), (size_of::<Family>() + 4 * size_of::<usize>()) as u64);
+    }
+
+    #[test]
+    fn an_overflow_series_gets_all_samples_that_fit() {
+        for kind in [Kind::Counter, Kind::Summary, Kind::Histogram] {
+            let first = kept_bytes(kind, 1);
+            for bytes in [first, first + 7, first + 8, first + 1_000] {
+                let samples = affordable(kind, bytes);
+                assert!(kept_bytes(kind, samples) <= bytes, "{kind:?}, {bytes}");
+                assert!(kept_bytes(kind, samples + 1) > bytes, "{kind:?}, {bytes}");
+            }
+            assert_eq!((affordable(kind, first - 1), affordable(kind, 0)), (0, 0));
+            assert_eq!(kept_bytes(kind, 0), 0);
+        }
+    }
+
+    #[test]
+    fn gauges_and_sets_do_not_fold() {
+        let folding: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| folds(*kind)).collect();
+        assert_eq!(folding.len(), 3);
+        assert!(!folds(Kind::Gauge) && !folds(Kind::Set));
+    }
+}

@@ -1,0 +1,191 @@
+//! Runs tests with one mutant switched on.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::list::Outcome;
+
+/// Simulated histories take longer than all other tests together, and those of cost need an idle host.
+const SLOW: [&str; 2] = ["history::", "cost_tests"];
+
+/// A test of the library.
+#[derive(Clone, Debug)]
+pub struct Test {
+    pub name: String,
+    pub takes: Duration,
+    /// The mutants whose place it reaches.
+    pub reaches: Vec<usize>,
+}
+
+impl Test {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let (name, millis) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+        let reaches = words.filter_map(|id| id.parse().ok()).collect();
+        Some(Self { name, takes: Duration::from_millis(millis), reaches })
+    }
+
+    fn render(&self) -> String {
+        let reaches: String = self.reaches.iter().map(|id| format!(" {id}")).collect();
+        format!("{} {}{reaches}\n", self.name, self.takes.as_millis())
+    }
+}
+
+/// Runs tests in one process, which is killed after `limit` of processor time, or when it waits for long.
+fn run(binary: &Path, tests: &[&str], limit: Duration, environment: &[(&str, String)]) -> Output {
+    // More memory than any test needs, and less than the host has.
+    let script = "ulimit -v 12000000; ulimit -t \"$0\"; exec timeout -k 1 \"$@\"";
+    let seconds = limit.as_secs().max(1);
+    Command::new("sh")
+        .args(["-c", script, &seconds.to_string(), &(4 * seconds + 20).to_string()])
+        .arg(binary)
+        .args(["--test-threads", "1", "--exact"])
+        .args(tests)
+        .envs(environment.iter().map(|(name, value)| (*name, value.as_str())))
+        .output()
+        .expect("sh")
+}
+
+/// Calls a function for each item, in as many threads as there are cores.
+pub fn in_parallel<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
+    let next = Mutex::new(items.iter());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(item) = { next.lock().expect("no panics").next() } {
+                    work(item);
+                }
+            });
+        }
+    });
+}
+
+/// Runs each test alone, without a mutant, to learn what it reaches. Returns those that pass, the fastest first. The
+/// result for a binary is kept in `folder`.
+pub fn trace(binary: &Path, folder: &Path) -> Vec<Test> {
+    let kept = folder.join("mutation-reached");
+    let built = fs::metadata(binary).and_then(|data| data.modified()).ok();
+    if fs::metadata(&kept).and_then(|data| data.modified()).ok() > built {
+        let text = fs::read_to_string(&kept).unwrap_or_default();
+        return text.lines().filter_map(Test::parse).collect();
+    }
+    let listed = Command::new(binary)
+        .args(["--list", "--format", "terse"])
+        .output()
+        .expect("the test binary");
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let names: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .filter(|name| !SLOW.iter().any(|slow| name.contains(slow)))
+        .collect();
+    let tests = Mutex::new(Vec::new());
+    in_parallel(&names, |name| {
+        let reached = folder.join(format!("reached-{name}"));
+        let begun = Instant::now();
+        let environment = [("KSTATD_REACHED", reached.to_string_lossy().into_owned())];
+        let output = run(binary, &[name], Duration::from_secs(60), &environment);
+        let takes = begun.elapsed();
+        let text = fs::read_to_string(&reached).unwrap_or_default();
+        let _ = fs::remove_file(&reached);
+        if output.status.success() {
+            let reaches = text.lines().filter_map(|line| line.parse().ok()).collect();
+            tests.lock().expect("no panics").push(Test {
+                name: (*name).to_owned(),
+                takes,
+                reaches,
+            });
+        } else {
+            eprintln!("{name} fails without a mutant");
+        }
+    });
+    let mut tests = tests.into_inner().expect("no panics");
+    tests.sort_by(|a, b| (a.takes, &a.name).cmp(&(b.takes, &b.name)));
+    let lines: String = tests.iter().map(Test::render).collect();
+    fs::write(&kept, lines).expect("a file for what tests reach");
+    tests
+}
+
+/// Runs the tests that reach a mutant, the fastest first, until one fails.
+pub fn attempt(binary: &Path, id: usize, tests: &[Test]) -> Outcome {
+    let reaching: Vec<&Test> = tests.iter().filter(|test| test.reaches.contains(&id)).collect();
+    if reaching.is_empty() {
+        return Outcome { result: "survived".to_owned(), by: "not reached".to_owned() };
+    }
+    let mut rest = reaching.as_slice();
+    for size in [6, 40, usize::MAX] {
+        let (some, others) = rest.split_at(size.min(rest.len()));
+        rest = others;
+        if some.is_empty() {
+            break;
+        }
+        let names: Vec<&str> = some.iter().map(|test| test.name.as_str()).collect();
+        let takes: Duration = some.iter().map(|test| test.takes).sum();
+        if let Some(outcome) = fails(binary, id, &names, Duration::from_secs(3) + 3 * takes, &[]) {
+            return outcome;
+        }
+    }
+    Outcome { result: "survived".to_owned(), by: format!("{} tests", reaching.len()) }
+}
+
+/// Runs these tests with a mutant. Returns what fails.
+pub fn fails(
+    binary: &Path,
+    id: usize,
+    tests: &[&str],
+    limit: Duration,
+    environment: &[(&str, String)],
+) -> Option<Outcome> {
+    let mut environment = environment.to_vec();
+    environment.push(("KSTATD_MUTANT", id.to_string()));
+    let output = run(binary, tests, limit, &environment);
+    if output.status.success() {
+        return None;
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let failed =
+        text.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+    Some(match (failed, output.status.code()) {
+        (Some(name), _) => Outcome { result: "caught".to_owned(), by: name.to_owned() },
+        (None, Some(124 | 137 | 152) | None) => Outcome { result: "timeout".to_owned(), by: String::new() },
+        // The process ended, for example because it had no memory left.
+        (None, _) => Outcome { result: "caught".to_owned(), by: "crash".to_owned() },
+    })
+}
+
+/// Returns the number of mutants by result for each room, a folder of `src` or a file of it.
+pub fn score<'o>(
+    outcomes: impl Iterator<Item = (&'o str, &'o Outcome)>,
+) -> BTreeMap<String, BTreeMap<String, usize>> {
+    let mut rooms: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+    for (file, outcome) in outcomes {
+        *rooms
+            .entry(room(file).to_owned())
+            .or_default()
+            .entry(outcome.result.clone())
+            .or_default() += 1;
+    }
+    rooms
+}
+
+/// The rooms of the list, by the beginning of the path.
+const ROOMS: [(&str, &str); 9] = [
+    ("src/kube/follow/budget.rs", "budgets"),
+    ("src/kube/follow/labels.rs", "budgets"),
+    ("src/kube/follow/rejected_set.rs", "budgets"),
+    ("src/statsd/series/registry/budget.rs", "budgets"),
+    ("src/exposition/budget.rs", "budgets"),
+    ("src/kube/follow/", "kube/follow"),
+    ("src/statsd/line/", "statsd/line"),
+    ("src/mapper/", "mapper"),
+    ("src/statsd/series/registry", "registry"),
+];
+
+/// Returns the room of a file.
+pub fn room(file: &str) -> &'static str {
+    ROOMS.iter().find(|(prefix, _)| file.starts_with(prefix)).map_or("budgets", |(_, room)| room)
+}
