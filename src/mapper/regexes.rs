@@ -98,7 +98,7 @@ impl Regexes {
     /// Creates the groups from rules in file order.
     pub(super) fn new(rules: Vec<IndexedPattern>) -> Self {
         let mut groups = Vec::new();
-        build_groups(rules, &mut groups);
+        build_groups(rules, SIZE_LIMIT, &mut groups);
         Self { groups }
     }
 
@@ -145,12 +145,13 @@ impl Regexes {
     }
 }
 
-fn build_groups(mut rules: Vec<IndexedPattern>, groups: &mut Vec<Group>) {
+/// Adds groups whose sets have at most `size_limit` bytes. A single rule that exceeds it has no set.
+fn build_groups(mut rules: Vec<IndexedPattern>, size_limit: usize, groups: &mut Vec<Group>) {
     if rules.is_empty() {
         return;
     }
     let set = RegexSetBuilder::new(rules.iter().map(|rule| rule.pattern.translated.as_str()))
-        .size_limit(SIZE_LIMIT)
+        .size_limit(size_limit)
         .dfa_size_limit(CACHE_LIMIT)
         .build();
     match set {
@@ -164,8 +165,8 @@ fn build_groups(mut rules: Vec<IndexedPattern>, groups: &mut Vec<Group>) {
         }
         Err(_) => {
             let second = rules.split_off(rules.len() / 2);
-            build_groups(rules, groups);
-            build_groups(second, groups);
+            build_groups(rules, size_limit, groups);
+            build_groups(second, size_limit, groups);
         }
     }
 }
@@ -173,5 +174,47 @@ fn build_groups(mut rules: Vec<IndexedPattern>, groups: &mut Vec<Group>) {
 impl From<IndexedPattern> for RegexRule {
     fn from(IndexedPattern { index, kind, pattern }: IndexedPattern) -> Self {
         Self { index, kind, regex: pattern.regex }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the rules as groups of at most `size_limit` bytes.
+    fn regexes(rules: &[(&str, Option<MetricType>)], size_limit: usize) -> Regexes {
+        let rules = rules.iter().enumerate().map(|(index, (text, kind))| IndexedPattern {
+            index: index as u32,
+            kind: *kind,
+            pattern: Pattern::compile(text).expect("a pattern"),
+        });
+        let mut groups = Vec::new();
+        build_groups(rules.collect(), size_limit, &mut groups);
+        Regexes { groups }
+    }
+
+    #[test]
+    fn the_first_rule_in_file_order_wins_in_any_groups() {
+        let gauge = Some(MetricType::Gauge);
+        let rules = [("^a", gauge), ("b$", None), ("^a", None), ("c", None), ("", gauge)];
+        for (size_limit, groups) in [(SIZE_LIMIT, 1), (1, 5)] {
+            let regexes = regexes(&rules, size_limit);
+            assert_eq!(regexes.groups.len(), groups);
+            assert_eq!(
+                regexes.groups.iter().filter(|group| group.set.is_none()).count(),
+                if groups == 1 { 0 } else { 5 }
+            );
+            for (name, kind, expected) in [
+                ("ax", MetricType::Gauge, Some(0)),
+                ("ax", MetricType::Counter, Some(2)),
+                ("ab", MetricType::Counter, Some(1)),
+                ("xc", MetricType::Observer, Some(3)),
+                ("x", MetricType::Observer, None),
+                ("x", MetricType::Gauge, Some(4)),
+            ] {
+                let found = regexes.find(name, kind).map(|hit| hit.index);
+                assert_eq!(found, expected, "{name}, {kind:?}, {groups} groups");
+            }
+        }
     }
 }

@@ -178,3 +178,20 @@ fn the_cost_of_branching_rules_is_linear() {
     let hit = "a.".repeat(10) + "z";
     assert_eq!(look_up(&mapper, &hit, MetricType::Counter).map(|found| found.0), Some(0));
 }
+
+#[test]
+fn limits_of_a_rule_replace_each_budget() {
+    let limits = |text: &str| load(&format!("{R}  limits: {text}\n")).rules()[0].limits;
+    let all = limits("{series: 5, values_per_label: 6, value_bytes: 7}");
+    assert_eq!((all.series, all.values_per_label, all.value_bytes), (Some(5), Some(6), Some(7)));
+    let none = limits("{series: 0}");
+    assert_eq!((none.series, none.values_per_label, none.value_bytes), (Some(0), None, None));
+}
+
+#[test]
+fn binary_values_are_no_text() {
+    let text = |tag: &str| format!("mappings:\n- match: a.*\n  name: n\n  help: {tag} aGVscA==\n");
+    let problem = &refused(&text("!!binary"))[0];
+    assert_eq!((problem.class, problem.line), (ProblemClass::YamlType, 4));
+    assert_eq!(load(&text("!!str")).rules()[0].help, "aGVscA==");
+}

@@ -176,4 +176,24 @@ mod tests {
             [Verdict::Overridden { rule: 1, reason: Precedence::MoreSpecific }, Verdict::Wins];
         assert_eq!(verdicts(&mapper, "a.b", MetricType::Counter), expected);
     }
+
+    #[test]
+    fn closeness_is_the_number_of_matching_segments() {
+        let closeness = |verdict| RuleResult { index: 0, verdict }.closeness();
+        let reason = Precedence::Earlier;
+        for verdict in [
+            Verdict::Wins,
+            Verdict::Overridden { rule: 1, reason },
+            Verdict::OtherType { only: MetricType::Gauge },
+        ] {
+            assert_eq!(closeness(verdict), usize::MAX);
+        }
+        for (position, expected) in [(1, 0), (3, 2)] {
+            assert_eq!(closeness(Verdict::Segment { position, wanted: "a", found: "b" }), expected);
+        }
+        for (rule, name, expected) in [(2, 5, 2), (5, 2, 2), (1, 3, 1)] {
+            assert_eq!(closeness(Verdict::SegmentCount { rule, name }), expected);
+        }
+        assert_eq!(closeness(Verdict::NoMatch), 0);
+    }
 }

@@ -119,3 +119,48 @@ impl RejectedSet {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespaces(set: &RejectedSet) -> Vec<(String, u64)> {
+        let all = set.namespaces().into_iter();
+        all.map(|(name, count)| (String::from_utf8(name).expect("text"), count)).collect()
+    }
+
+    fn counted(name: &str, count: u64) -> (String, u64) {
+        (name.to_owned(), count)
+    }
+
+    #[test]
+    fn objects_are_counted_by_namespace() {
+        let set = RejectedSet::default();
+        for (key, namespace) in [(1, "a"), (2, "b"), (3, "a"), (1, "a")] {
+            set.insert(key, namespace.as_bytes());
+        }
+        assert_eq!((set.len(), namespaces(&set)), (3, vec![counted("a", 2), counted("b", 1)]));
+        set.remove(2);
+        set.remove(2);
+        assert_eq!((set.len(), namespaces(&set)), (2, vec![counted("a", 2)]));
+        assert!(set.contains(1) && set.contains(3) && !set.contains(2));
+        set.clear();
+        assert_eq!((set.len(), namespaces(&set), set.contains(1)), (0, vec![], false));
+    }
+
+    #[test]
+    fn a_list_replaces_the_objects_when_it_is_committed() {
+        let set = RejectedSet::default();
+        set.insert(1, b"a");
+        for commits in [false, true] {
+            set.collect();
+            set.insert(2, b"b");
+            set.insert(3, b"b");
+            set.remove(3);
+            assert!(set.contains(1) && !set.contains(2), "the served state is as before");
+            set.settle(commits);
+        }
+        assert!(!set.contains(1) && set.contains(2));
+        assert_eq!(namespaces(&set), [counted("b", 1)]);
+    }
+}

@@ -12,6 +12,9 @@ const FEW_REFUSED: usize = 8;
 /// The largest factor of that growth.
 const MANY_REFUSED: f64 = 7.5;
 
+/// The number of consecutive streams that are cut before the heartbeat timeout grows, if bookmarks had arrived before.
+const KNOWN_HEARTBEAT_CUTS: u32 = 2;
+
 /// Timeouts, intervals and limits of list/watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -78,6 +81,19 @@ pub(super) fn span(since: Duration, cycle: Duration) -> Duration {
     if left < cycle / 8 { left + cycle } else { left }
 }
 
+/// Returns the longest silence of the next stream, which doubles with each of the consecutive `cuts`. `jitter` (0 to 1)
+/// reduces it by up to 10%.
+pub(super) fn longest_silence(
+    heartbeat: Duration,
+    cuts: u32,
+    has_heartbeat: bool,
+    jitter: f64,
+) -> Duration {
+    let futile = if has_heartbeat { KNOWN_HEARTBEAT_CUTS } else { 0 };
+    let longest = heartbeat * (1 << cuts.saturating_sub(futile).min(8));
+    longest.mul_f64(1.0 - jitter / 10.0)
+}
+
 /// Returns the retry delay after a failure. Long-lasting refusals are retried together, at common times after the origin.
 /// The delay of a denied list/watch grows with the number of `refused` ones, so that many of them do not cause many
 /// requests.
@@ -115,7 +131,36 @@ mod tests {
         assert_eq!(span(10_000, 40_000), 30_000);
         assert_eq!(span(399_000, 40_000), 41_000);
         assert_eq!(span(400_010, 40_000), 39_990);
+        assert_eq!(span(35_000, 40_000), 5_000);
+        assert_eq!(span(35_001, 40_000), 44_999);
         assert_eq!(span(7, 0), 0);
+    }
+
+    #[test]
+    fn longest_silence_doubles_with_each_cut() {
+        let seconds = |cuts, has_heartbeat, jitter| {
+            longest_silence(Duration::from_secs(100), cuts, has_heartbeat, jitter).as_secs()
+        };
+        let without: Vec<u64> = (0..10).map(|cuts| seconds(cuts, false, 0.0)).collect();
+        assert_eq!(without, [1, 2, 4, 8, 16, 32, 64, 128, 256, 256].map(|times| 100 * times));
+        let with: Vec<u64> = (0..5).map(|cuts| seconds(cuts, true, 0.0)).collect();
+        assert_eq!(with, [100, 100, 100, 200, 400]);
+        assert_eq!((seconds(0, false, 0.5), seconds(1, false, 1.0)), (95, 180));
+    }
+
+    #[test]
+    fn delay_of_a_denied_kind_grows_with_the_number_of_refused_ones() {
+        let (config, now) = (BackoffConfig::default(), Instant::now());
+        let delay = |failure, refused| {
+            fastrand::seed(7);
+            let mut backoff = Backoff::new(config);
+            pause(&mut backoff, &config, now, failure, Duration::ZERO, refused)
+        };
+        let own = delay(Failure::Transient, 3000);
+        for (refused, factor) in [(0, 1.0), (8, 1.0), (12, 1.5), (60, 7.5), (3000, 7.5)] {
+            assert_eq!(delay(Failure::Denied, refused), own.mul_f64(factor), "{refused} refused");
+            assert_eq!(delay(Failure::Absent, refused), own, "{refused} refused");
+        }
     }
 
     /// Returning permissions are noticed within 8 s, even after weeks, and all long-refused kinds are retried with one

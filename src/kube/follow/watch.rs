@@ -18,7 +18,7 @@ use super::machine::{Machine, Outcome, State};
 use super::progress::Phase;
 use super::reflector::Reflector;
 use super::request_result::{DEAD, RequestResult};
-use super::timing::{Timing, span};
+use super::timing::{Timing, longest_silence, span};
 use crate::kube::frame::{Bookmark, Encoding, Event, EventKind, Status, WatchReader};
 use crate::telemetry::kube::Reason;
 use crate::wire::view::decode;
@@ -29,8 +29,6 @@ const EARLY_END: Duration = Duration::from_secs(1);
 const STABLE: Duration = DEAD;
 /// The duration from which reopening a watch takes no token.
 const LASTING: Duration = Duration::from_secs(30);
-/// The number of consecutive streams that are cut before the heartbeat timeout grows, if bookmarks had arrived before.
-const KNOWN_HEARTBEAT_CUTS: u32 = 2;
 /// The time before the end of a watch in which the server sends a bookmark anyway.
 const LAST_BOOKMARK: Duration = Duration::from_secs(10);
 
@@ -147,14 +145,10 @@ impl Reflector {
         }
         let lasts = Duration::from_secs(request.seconds) + self.timing.watch_slack;
         let end = request.opened.checked_add(lasts);
-        Bounds { end, heartbeat: request.is_shared.then(|| self.heartbeat()) }
-    }
-
-    /// Returns the longest silence of the next stream, which doubles with each consecutive cut.
-    fn heartbeat(&self) -> Duration {
-        let futile = if self.health.has_heartbeat { KNOWN_HEARTBEAT_CUTS } else { 0 };
-        let longest = self.timing.heartbeat * (1 << self.health.cuts.saturating_sub(futile).min(8));
-        longest.mul_f64(1.0 - fastrand::f64() / 10.0)
+        let (cuts, has_heartbeat) = (self.health.cuts, self.health.has_heartbeat);
+        let silence =
+            || longest_silence(self.timing.heartbeat, cuts, has_heartbeat, fastrand::f64());
+        Bounds { end, heartbeat: request.is_shared.then(silence) }
     }
 
     /// Returns the duration of a short watch that begins now.

@@ -56,7 +56,7 @@ impl DogstatsdMessage {
     }
 }
 
-/// A sink that forwards all calls and records whether there was an event.
+/// A sink that forwards what samples report and records whether there was an event.
 struct EventDetector<'s> {
     sink: &'s mut dyn Sink,
     has_event: bool,
@@ -86,14 +86,6 @@ impl Sink for EventDetector<'_> {
 
     fn tags(&mut self) {
         self.sink.tags();
-    }
-
-    fn dogstatsd_event(&mut self) {
-        self.sink.dogstatsd_event();
-    }
-
-    fn dogstatsd_service_check(&mut self) {
-        self.sink.dogstatsd_service_check();
     }
 }
 

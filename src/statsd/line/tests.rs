@@ -14,6 +14,7 @@ struct Recorder {
     tags: u64,
     dogstatsd_events: u64,
     service_checks: u64,
+    origins: Vec<String>,
     event_count: u64,
 }
 
@@ -66,6 +67,10 @@ impl Sink for Recorder {
 
     fn tags(&mut self) {
         self.tags += 1;
+    }
+
+    fn origin(&mut self, section: &str) {
+        self.origins.push(section.to_owned());
     }
 
     fn dogstatsd_event(&mut self) {
@@ -481,5 +486,23 @@ mod properties {
             let got = record(&line, flags);
             prop_assert!(line.is_empty() || got.samples > 0 || !got.sample_errors.is_empty());
         }
+    }
+}
+
+/// What looks like an event or a service check is one only if no sample of its line is valid.
+#[test]
+fn samples_that_look_like_dogstatsd_messages_are_samples() {
+    let flags = ParserFlags { origins: true, ..ParserFlags::default() };
+    for (name, events, service_checks) in [("_e{1}", 1, 0), ("_sc|a", 0, 1), ("x{1}", 0, 0)] {
+        let sample = format!("{name}:1|c|#k:v,bad|c:id|e:data");
+        let plain = record(sample.replacen(name, "n", 1).as_bytes(), flags);
+        let mut recorded = record(sample.as_bytes(), flags);
+        assert_eq!(recorded.events[0].0["name"], name);
+        recorded.events[0].0["name"] = json!("n");
+        assert_eq!(recorded, plain, "{sample}");
+        assert_eq!((plain.tags, plain.tag_errors, plain.origins.len()), (1, 1, 2));
+        let message = record(format!("{name}:text|x").as_bytes(), flags);
+        assert_eq!((message.dogstatsd_events, message.service_checks), (events, service_checks));
+        assert!(message.events.is_empty() && message.sample_errors.len() == 1);
     }
 }

@@ -35,6 +35,8 @@ mod admission;
 mod budget;
 mod expiry;
 mod preview;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use super::rejection::Rejection;
 
@@ -678,25 +680,4 @@ fn names_hash(text: &[u8]) -> u64 {
         hasher.write_u8(0xff);
     }
     hasher.finish()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::statsd::series::cell::SlotId;
-
-    #[test]
-    fn times_to_live_are_numbered_and_found_again() {
-        let mut members = Members::default();
-        let handle = Handle { slot: SlotId::scalar(0), generation: 0 };
-        let most = u32::from(u16::MAX);
-        let numbers: Vec<u16> = (0..most + 10).map(|ttl| members.ttl_number(ttl * 3)).collect();
-        for (ttl, number) in (0..most + 10).zip(numbers) {
-            assert_eq!(members.ttl_number(ttl * 3), number);
-            let found = members.resolved(SeriesRef { handle, ttl: number }, 7).ttl;
-            // Beyond the numbered ones, the time to live of the current rule applies.
-            assert_eq!(found, if ttl < most { ttl * 3 } else { 7 });
-        }
-        assert_eq!(members.ttls.len(), usize::from(u16::MAX));
-    }
 }

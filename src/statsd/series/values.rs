@@ -72,6 +72,7 @@ mod tests {
         values.add(&set("200", "a"), b"other");
         values.add(&set("404", "a"), b"other");
         values.add(&set("200", "other"), b"other");
+        assert_eq!((values.count(b"code"), values.count(b"url"), values.count(b"x")), (2, 1, 0));
         assert!(!values.exceeds(b"url", b"b", 2));
         assert!(values.exceeds(b"code", b"500", 2));
         assert!(!values.exceeds(b"code", b"404", 2));

@@ -36,26 +36,30 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Copies the files that git knows, and keeps the times of those that have not changed.
+    /// Names the copy of a repository, in its folder `target`.
     pub fn new(repository: &Path) -> Self {
-        let tree =
-            Self { repository: repository.to_owned(), copy: repository.join("target/mutation") };
-        let listed = Command::new("git")
-            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-            .current_dir(repository)
-            .output()
-            .expect("git");
-        for path in
-            String::from_utf8_lossy(&listed.stdout).split('\0').filter(|path| !path.is_empty())
-        {
-            // Deleted ones are listed as well.
-            if let Ok(content) = fs::read(repository.join(path)) {
-                tree.write(path, &content);
-            }
-        }
-        tree
+        Self { repository: repository.to_owned(), copy: repository.join("target/mutation") }
     }
 
+    /// Copies the files that git knows, except those of `changed`, which have mutants.
+    fn copy_all_but(&self, changed: &BTreeSet<&str>) {
+        let listed = Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(&self.repository)
+            .output()
+            .expect("git");
+        for path in String::from_utf8_lossy(&listed.stdout).split('\0') {
+            if path.is_empty() || changed.contains(path) {
+                continue;
+            }
+            // Deleted ones are listed as well.
+            if let Ok(content) = fs::read(self.repository.join(path)) {
+                self.write(path, &content);
+            }
+        }
+    }
+
+    /// Writes a file of the copy, and keeps the time of one that has not changed.
     fn write(&self, path: &str, content: &[u8]) {
         let to = self.copy.join(path);
         if fs::read(&to).is_ok_and(|old| old == content) {
@@ -82,6 +86,10 @@ impl Tree {
         switches: &[Switch<'_>],
         unviable: &mut BTreeSet<usize>,
     ) -> Result<PathBuf, String> {
+        let mut changed: BTreeSet<&str> =
+            switches.iter().map(|switch| switch.site.key.file.as_str()).collect();
+        changed.insert("src/lib.rs");
+        self.copy_all_but(&changed);
         let count = switches.iter().map(|switch| switch.id + 1).max().unwrap_or(1);
         let library =
             self.read("src/lib.rs")?.replacen("#![warn(missing_docs)]", "#![allow(warnings)]", 1);

@@ -20,7 +20,7 @@ pub struct Outcome {
 pub type Name = (Key, String);
 
 /// All tried mutants.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct List(pub BTreeMap<Name, Outcome>);
 
 impl List {

@@ -21,12 +21,13 @@ use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use build::Tree;
 use instrument::Switch;
 use list::{List, Outcome};
-use sites::{Site, sites};
+use sites::{Key, Site, sites};
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
@@ -111,26 +112,25 @@ fn switches(mutants: &[(Site, String)]) -> Vec<Switch<'_>> {
 fn try_list(path: &str, all: bool) -> Result<(), String> {
     let tree = Tree::new(&repository());
     let list = read_list()?;
-    let is_open =
-        |name: &Name| all || list.0.get(name).is_none_or(|known| known.result == "survived");
-    let mut mutants = listed(&tree, path)?;
-    mutants.retain(|(site, replacement)| is_open(&(site.key.clone(), replacement.clone())));
-    let switches = switches(&mutants);
+    let mutants = listed(&tree, path)?;
+    let known = |id: usize| {
+        let (site, replacement) = mutants.get(id)?;
+        list.0.get(&(site.key.clone(), replacement.clone())).map(|known| known.result.as_str())
+    };
+    let mut switches = switches(&mutants);
+    switches.retain(|switch| known(switch.id) != Some("unviable"));
+    let mut wanted: Vec<usize> = switches.iter().map(|switch| switch.id).collect();
+    wanted.retain(|&id| all || known(id).is_none_or(|result| result == "survived"));
     let fixed = mutants.iter().filter(|(site, _)| site.is_fixed).count();
     println!("{} mutants, {fixed} of them in places where a condition cannot be", mutants.len());
     let mut unviable = BTreeSet::new();
     let built = tree.build(&switches, &mut unviable);
     println!("built: {} do not compile", unviable.len());
-    let list = Mutex::new(list);
+    let list = Mutex::new(list.clone());
     let note = |id: usize, outcome: Outcome| {
         let Some((site, replacement)) = mutants.get(id) else { return };
         if outcome.result == "survived" {
-            let (line, column) = site.position;
-            let key = &site.key;
-            println!(
-                "{}:{line}:{column}: {} {} -> {replacement} in {}: {}",
-                key.file, key.genre, key.original, key.function, outcome.by
-            );
+            println!("{}: {}", described(site, replacement), outcome.by);
         }
         let mut list = list.lock().expect("no panics");
         list.0.insert((site.key.clone(), replacement.clone()), outcome);
@@ -147,9 +147,9 @@ fn try_list(path: &str, all: bool) -> Result<(), String> {
     let begun = Instant::now();
     wanted.retain(|id| !unviable.contains(id));
     let wanted = shuffled(&wanted, &mutants);
-    let time = std::env::var("TIME").ok().and_then(|time| time.parse().ok()).unwrap_or(u64::MAX);
+    let time = time_limit();
     run::in_parallel(&wanted, |&id| {
-        if begun.elapsed().as_secs() < time {
+        if begun.elapsed() < time {
             note(id, run::attempt(&binary, id, &tests));
         }
     });
@@ -173,28 +173,25 @@ fn shuffled(ids: &[usize], mutants: &[(Site, String)]) -> Vec<usize> {
     turns.map(|(_, id)| *id).collect()
 }
 
-/// Tries mutants again that were caught: the tests have to catch them still.
+/// Tries mutants again that were caught: the tests have to catch them still. Stops after `TIME` seconds of tests.
 fn repeat(count: usize, day: usize) -> Result<(), String> {
     let tree = Tree::new(&repository());
     let list = read_list()?;
-    let mut files: HashMap<String, Vec<Site>> = HashMap::new();
+    let mut files: HashMap<&str, Vec<Site>> = HashMap::new();
     let mut mutants = Vec::new();
     let mut by = Vec::new();
-    let caught: Vec<_> = list
-        .0
-        .iter()
-        .filter(|(_, known)| known.result == "caught" && known.by != "crash")
-        .collect();
-    // Neighbours of the list are in the same file, so each day takes one in every so many.
+    let is_certain = |known: &Outcome| known.result == "caught" && known.by != "crash";
+    let caught: Vec<_> = list.0.iter().filter(|(_, known)| is_certain(known)).collect();
+    // Neighbours in the list are in the same file, so each day takes one in every so many.
     let step = (caught.len() / count.max(1)).max(1);
     for ((key, replacement), known) in caught.iter().skip(day % step).step_by(step) {
-        let Ok(text) = tree.read(&key.file) else { continue };
-        if !files.contains_key(&key.file) {
-            files.insert(key.file.clone(), sites(&key.file, &text)?);
-        }
         // What is no longer in the source is left out.
-        if let Some(site) = files.get(&key.file).into_iter().flatten().find(|site| site.key == *key)
-        {
+        let Ok(text) = tree.read(&key.file) else { continue };
+        if !files.contains_key(key.file.as_str()) {
+            files.insert(&key.file, sites(&key.file, &text)?);
+        }
+        let sites = files.get(key.file.as_str()).map_or(&[][..], Vec::as_slice);
+        if let Some(site) = sites.iter().find(|site| site.key == *key) {
             mutants.push((site.clone(), replacement.clone()));
             by.push(known.by.as_str());
         }
@@ -202,12 +199,15 @@ fn repeat(count: usize, day: usize) -> Result<(), String> {
     let switches = switches(&mutants);
     let mut unviable = BTreeSet::new();
     let binary = tree.build(&switches, &mut unviable)?;
-    let missed = Mutex::new(Vec::new());
+    let (begun, time) = (Instant::now(), time_limit());
+    let (missed, tried) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
     run::in_parallel(&switches, |switch| {
-        let Some(test) = by.get(switch.id).filter(|_| !unviable.contains(&switch.id)) else {
+        let Some(test) = by.get(switch.id) else { return };
+        if unviable.contains(&switch.id) || begun.elapsed() >= time {
             return;
-        };
-        if run::fails(&binary, switch.id, &[test], Duration::from_secs(60), &[]).is_none() {
+        }
+        tried.fetch_add(1, Ordering::Relaxed);
+        if run::fails(&binary, switch.id, &[test], Duration::from_secs(60)).is_none() {
             missed.lock().expect("no panics").push(switch.id);
         }
     });
@@ -218,20 +218,28 @@ fn repeat(count: usize, day: usize) -> Result<(), String> {
         missed.retain(|&id| run::attempt(&binary, id, &tests).result == "survived");
     }
     println!(
-        "{} mutants of {} that were caught: {} survive",
-        switches.len(),
+        "{} of {} caught mutants tried: {} survive",
+        tried.into_inner(),
         caught.len(),
         missed.len()
     );
     for id in &missed {
         let Some((site, replacement)) = mutants.get(*id) else { continue };
-        let (line, column) = site.position;
-        println!(
-            "{}:{line}:{column}: {} {} -> {replacement}",
-            site.key.file, site.key.genre, site.key.original
-        );
+        println!("{}", described(site, replacement));
     }
     if missed.is_empty() { Ok(()) } else { Err("mutants survive that were caught".to_owned()) }
+}
+
+/// Returns the time after which no further mutant is tried.
+fn time_limit() -> Duration {
+    let seconds = std::env::var("TIME").ok().and_then(|time| time.parse().ok());
+    seconds.map_or(Duration::MAX, Duration::from_secs)
+}
+
+fn described(site: &Site, replacement: &str) -> String {
+    let (key, (line, column)) = (&site.key, site.position);
+    let Key { file, function, genre, original, .. } = key;
+    format!("{file}:{line}:{column}: {genre} {original} -> {replacement} in {function}")
 }
 
 fn score() -> Result<(), String> {

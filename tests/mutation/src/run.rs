@@ -125,7 +125,7 @@ pub fn attempt(binary: &Path, id: usize, tests: &[Test]) -> Outcome {
         }
         let names: Vec<&str> = some.iter().map(|test| test.name.as_str()).collect();
         let takes: Duration = some.iter().map(|test| test.takes).sum();
-        if let Some(outcome) = fails(binary, id, &names, Duration::from_secs(3) + 3 * takes, &[]) {
+        if let Some(outcome) = fails(binary, id, &names, Duration::from_secs(3) + 3 * takes) {
             return outcome;
         }
     }
@@ -133,16 +133,8 @@ pub fn attempt(binary: &Path, id: usize, tests: &[Test]) -> Outcome {
 }
 
 /// Runs these tests with a mutant. Returns what fails.
-pub fn fails(
-    binary: &Path,
-    id: usize,
-    tests: &[&str],
-    limit: Duration,
-    environment: &[(&str, String)],
-) -> Option<Outcome> {
-    let mut environment = environment.to_vec();
-    environment.push(("KSTATD_MUTANT", id.to_string()));
-    let output = run(binary, tests, limit, &environment);
+pub fn fails(binary: &Path, id: usize, tests: &[&str], limit: Duration) -> Option<Outcome> {
+    let output = run(binary, tests, limit, &[("KSTATD_MUTANT", id.to_string())]);
     if output.status.success() {
         return None;
     }
@@ -151,13 +143,15 @@ pub fn fails(
         text.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
     Some(match (failed, output.status.code()) {
         (Some(name), _) => Outcome { result: "caught".to_owned(), by: name.to_owned() },
-        (None, Some(124 | 137 | 152) | None) => Outcome { result: "timeout".to_owned(), by: String::new() },
+        (None, Some(124 | 137 | 152) | None) => {
+            Outcome { result: "timeout".to_owned(), by: String::new() }
+        }
         // The process ended, for example because it had no memory left.
         (None, _) => Outcome { result: "caught".to_owned(), by: "crash".to_owned() },
     })
 }
 
-/// Returns the number of mutants by result for each room, a folder of `src` or a file of it.
+/// Returns the number of mutants by result for each room, see [`room`].
 pub fn score<'o>(
     outcomes: impl Iterator<Item = (&'o str, &'o Outcome)>,
 ) -> BTreeMap<String, BTreeMap<String, usize>> {
