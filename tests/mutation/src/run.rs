@@ -40,11 +40,14 @@ fn run(binary: &Path, tests: &[&str], limit: Duration, environment: &[(&str, Str
     // More memory than any test needs, and less than the host has.
     let script = "ulimit -v 12000000; ulimit -t \"$0\"; exec timeout -k 1 \"$@\"";
     let seconds = limit.as_secs().max(1);
+    // Failing property tests write their seeds into the folder: into the copy, not the repository.
+    let folder = binary.ancestors().nth(3).map(|target| target.join("mutation"));
     Command::new("sh")
         .args(["-c", script, &seconds.to_string(), &(4 * seconds + 20).to_string()])
         .arg(binary)
         .args(["--test-threads", "1", "--exact"])
         .args(tests)
+        .current_dir(folder.expect("a binary in target/debug/deps"))
         .envs(environment.iter().map(|(name, value)| (*name, value.as_str())))
         .output()
         .expect("sh")
