@@ -1,11 +1,14 @@
 //! Structural rules of the source: an import goes to a lower level or stays in its room, files of a room do not
-//! import each other in a cycle, every file is compiled, every flag is read, and `unsafe` is only in listed files.
+//! import each other in a cycle, every file is compiled, every flag is read, `unsafe` is only in listed files, and the
+//! defects of `tests/mutants` still fit the source.
 //! The levels are those in `docs/design.md`.
 
 #[path = "house/flags.rs"]
 mod flags;
 #[path = "house/imports.rs"]
 mod imports;
+#[path = "house/mutants.rs"]
+mod mutants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -175,6 +178,24 @@ fn unsafe_is_only_in_listed_files() {
         let text = std::fs::read_to_string(root().join(other)).unwrap();
         assert!(text.contains("#![forbid(unsafe_code)]"), "{other}");
     }
+}
+
+/// A patch that fits only roughly may change another place than the one it was written for.
+#[test]
+fn defects_fit_the_source() {
+    let mut misfits = Vec::new();
+    for entry in std::fs::read_dir(root().join("tests/mutants")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "patch") {
+            let patch = std::fs::read_to_string(&path).unwrap();
+            assert!(patch.contains("\n@@ "), "{} changes nothing", path.display());
+            let found = mutants::misfits(&patch, root());
+            misfits.extend(found.into_iter().map(|why| format!("{}: {why}", path.display())));
+        }
+    }
+    assert_eq!(misfits, Vec::<String>::new());
+    let wrong = "--- a/Cargo.toml\n+++ b/Cargo.toml\n@@ -1 +1 @@\n-[pakkage]\n+[package]\n";
+    assert_eq!(mutants::misfits(wrong, root()), ["Cargo.toml does not contain\n[pakkage]\n"]);
 }
 
 #[test]
