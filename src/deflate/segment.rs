@@ -70,6 +70,27 @@ impl Segment {
         Some(Self(Arc::from(&bytes[..])))
     }
 
+    /// Overwrites the piece of `slot` with another one of the same length. Returns false if the layout would change, or if
+    /// the segment is shared.
+    fn overwrite(&mut self, slot: usize, piece: &[u8]) -> bool {
+        let (count, repeats) = (self.pieces(), self.repeats());
+        // The piece of this slot is stored for this slot alone, and differs from its neighbours.
+        if slot >= count
+            || repeats >> slot & 1 == 1
+            || slot > 0 && self.piece(slot - 1) == piece
+            || slot + 1 < count && (repeats >> (slot + 1) & 1 == 1 || self.piece(slot + 1) == piece)
+        {
+            return false;
+        }
+        let stored = self.stored(slot);
+        let (start, len) = (self.start(stored), self.len(stored));
+        let bytes = Arc::get_mut(&mut self.0).filter(|_| len == piece.len());
+        bytes.is_some_and(|bytes| {
+            bytes[start..start + len].copy_from_slice(piece);
+            true
+        })
+    }
+
     /// Returns the segment with another piece in `slot`, copying the bytes before and after it. Returns `None` if the
     /// piece does not fit into the layout.
     fn replaced(&self, slot: usize, piece: &[u8], scratch: &mut Scratch) -> Option<Option<Self>> {
@@ -245,8 +266,12 @@ pub(crate) fn set(
         *segment = Segment::new(pieces.into_iter().take(len), scratch);
         return true;
     };
-    if old.piece(slot) == piece {
+    let before = old.piece(slot);
+    if before == piece {
         return false;
+    }
+    if before.len() == piece.len() && old.overwrite(slot, piece) {
+        return true;
     }
     if let Some(replaced) = old.replaced(slot, piece, scratch) {
         *segment = replaced;
