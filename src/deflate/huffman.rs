@@ -246,23 +246,29 @@ fn code_lengths(counts: &[u32]) -> Vec<u8> {
     }
 }
 
+/// Joins the two rarest nodes until one is left. The counts of inner nodes never decrease, so the rarest node is the first
+/// of the sorted symbols or of the inner nodes (J. van Leeuwen, "On the construction of Huffman trees", 1976).
 fn unlimited_lengths(counts: &[u64]) -> Vec<u8> {
-    use std::cmp::Reverse;
-    use std::collections::BinaryHeap;
-
     // Nodes 0..n are symbols, later ones are inner nodes; a parent always follows its children.
     let mut parents = vec![0usize; counts.len() * 2 - 1];
-    let mut heap: BinaryHeap<_> =
-        counts.iter().enumerate().map(|(node, &count)| Reverse((count, node))).collect();
+    let mut symbols: Vec<(u64, usize)> = counts.iter().copied().zip(0..).collect();
+    symbols.sort_unstable();
+    let mut inner: Vec<(u64, usize)> = Vec::with_capacity(counts.len());
+    let (mut next_symbol, mut next_inner) = (0, 0);
     for join in counts.len()..parents.len() {
         let mut sum = 0;
         for _ in 0..2 {
-            if let Some(Reverse((count, node))) = heap.pop() {
+            let (symbol, node) = (symbols.get(next_symbol), inner.get(next_inner));
+            // Of equal counts, that of a symbol is first.
+            let is_symbol = symbol.is_some_and(|symbol| node.is_none_or(|node| symbol < node));
+            next_symbol += usize::from(is_symbol);
+            next_inner += usize::from(!is_symbol);
+            if let Some(&(count, node)) = if is_symbol { symbol } else { node } {
                 parents[node] = join;
                 sum += count;
             }
         }
-        heap.push(Reverse((sum, join)));
+        inner.push((sum, join));
     }
     let mut depths = vec![0u8; parents.len()];
     for node in (0..parents.len() - 1).rev() {
