@@ -56,7 +56,8 @@ impl<'a> Iterator for Labels<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let equals = memchr::memchr(b'=', self.0)?;
+        // Most names are too short for a faster search.
+        let equals = self.0.iter().position(|byte| *byte == b'=')?;
         let name = self.0.get(..equals)?;
         let rest = self.0.get(equals + 2..)?;
         let mut end = 0;
@@ -142,16 +143,55 @@ impl SplitLabels<'_> {
     }
 }
 
+/// A rendered set with the places of its first values, for several uses.
+#[derive(Debug, Default)]
+pub(crate) struct ParsedLabels<'a> {
+    text: &'a [u8],
+    /// The start of each label, of its value, and the end of that.
+    places: [(usize, usize, usize); 8],
+    len: usize,
+    /// The labels after these.
+    rest: &'a [u8],
+}
+
+impl<'a> ParsedLabels<'a> {
+    /// Parses a rendered set.
+    pub(crate) fn new(text: &'a [u8]) -> Self {
+        let mut parsed = Self { text, ..Self::default() };
+        let (mut labels, mut start) = (iter(text), 0);
+        for (place, (name, value)) in parsed.places.iter_mut().zip(&mut labels) {
+            let at = start + name.len() + 2;
+            *place = (start, at, at + value.len());
+            start = at + value.len() + 2;
+            parsed.len += 1;
+        }
+        parsed.rest = labels.0;
+        parsed
+    }
+
+    fn places(&self) -> &[(usize, usize, usize)] {
+        self.places.get(..self.len).unwrap_or_default()
+    }
+
+    /// Returns the names of the labels.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'a [u8]> {
+        let (text, rest) = (self.text, iter(self.rest).map(|(name, _)| name));
+        let places = self.places().iter();
+        places.map(|&(start, at, _)| text.get(start..at - 2).unwrap_or_default()).chain(rest)
+    }
+}
+
 /// Compares two sets with the same number of labels: by values in name order, then by names.
 pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    compare_split(a, SplitLabels { prefix: b"", rest: b })
+    compare_split(&ParsedLabels::new(a), SplitLabels { prefix: b"", rest: b })
 }
 
 /// Compares like [`compare`], with one set in two pieces.
 ///
-/// Neighbours in this order share most of their text, so the first difference is located before anything is parsed, and
-/// only one of the two is parsed label by label up to there.
-pub(crate) fn compare_split(a: &[u8], b: SplitLabels<'_>) -> Ordering {
+/// Neighbours in this order share most of their text, so the first difference is located before anything of the second
+/// set is parsed.
+pub(crate) fn compare_split(parsed: &ParsedLabels<'_>, b: SplitLabels<'_>) -> Ordering {
+    let a = parsed.text;
     let (head, tail) = a.split_at_checked(b.prefix.len()).unwrap_or((a, b""));
     let mut differs = first_difference(head, b.prefix);
     if differs == b.prefix.len() {
@@ -160,27 +200,25 @@ pub(crate) fn compare_split(a: &[u8], b: SplitLabels<'_>) -> Ordering {
     if differs == a.len() || differs == b.len() {
         return a.len().cmp(&b.len());
     }
-    let mut start = 0;
-    for (name, value) in iter(a) {
-        let from = start + name.len() + 2;
-        let to = from + value.len();
-        if differs < from {
+    let by_labels = |start: usize| {
+        let whole = [b.prefix, b.rest].concat();
+        let rest = |text| -> &[u8] { <[u8]>::get(text, start..).unwrap_or_default() };
+        compare_all(rest(a), rest(&whole))
+    };
+    for &(start, value, end) in parsed.places() {
+        if differs < value {
             // The names differ from here on, but the values after them count first.
-            let whole = [b.prefix, b.rest].concat();
-            let rest = |text| -> &[u8] { <[u8]>::get(text, start..).unwrap_or_default() };
-            return compare_all(rest(a), rest(&whole));
+            return by_labels(start);
         }
-        if differs <= to {
-            let backslashes = |end| a.get(from..end).map_or(0, |text| trailing(text, b'\\'));
+        if differs <= end {
+            let backslashes = |end| a.get(value..end).map_or(0, |text| trailing(text, b'\\'));
             // An escape has two bytes; the difference may be in the second one.
             let at = differs - backslashes(differs) % 2;
             return plain_at(|index| a.get(index).copied(), at)
                 .cmp(&plain_at(|index| b.get(index), at));
         }
-        start = to + 2;
     }
-    // The first difference is inside one of the labels.
-    Ordering::Equal
+    by_labels(a.len() - parsed.rest.len())
 }
 
 fn trailing(text: &[u8], byte: u8) -> usize {
@@ -199,9 +237,15 @@ fn plain_at(text: impl Fn(usize) -> Option<u8>, at: usize) -> Option<u8> {
 
 /// Returns the length of the common prefix of two texts, in bytes.
 pub(crate) fn first_difference(a: &[u8], b: &[u8]) -> usize {
-    const STEP: usize = 16;
-    let steps = a.chunks_exact(STEP).zip(b.chunks_exact(STEP));
-    let equal = STEP * steps.take_while(|(a, b)| a == b).count();
+    let ((a_words, _), (b_words, _)) = (a.as_chunks(), b.as_chunks());
+    let mut equal = 0;
+    for (a, b) in a_words.iter().zip(b_words) {
+        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differing != 0 {
+            return equal + differing.trailing_zeros() as usize / 8;
+        }
+        equal += a.len();
+    }
     let rest = a.iter().skip(equal).zip(b.iter().skip(equal));
     equal + rest.take_while(|(a, b)| a == b).count()
 }
@@ -266,7 +310,7 @@ mod tests {
             prop_assert_eq!(compare(&text(a), &text(b)), key(a).cmp(&key(b)));
             let whole = text(b);
             let (prefix, rest) = whole.split_at(cut.min(whole.len()));
-            prop_assert_eq!(compare_split(&text(a), SplitLabels { prefix, rest }), key(a).cmp(&key(b)));
+            prop_assert_eq!(compare_split(&ParsedLabels::new(&text(a)), SplitLabels { prefix, rest }), key(a).cmp(&key(b)));
         }
     }
 

@@ -20,7 +20,9 @@ pub fn escape(name: &str) -> Cow<'_, str> {
     if is_escaped(name) {
         return Cow::Borrowed(name);
     }
-    let mut out = String::with_capacity(name.len() + 1);
+    // The exact length in most cases, so that callers can box it without a reallocation.
+    let prefix = name.as_bytes().first().is_some_and(u8::is_ascii_digit);
+    let mut out = String::with_capacity(name.len() + usize::from(prefix));
     escape_into(&mut out, name);
     Cow::Owned(out)
 }
@@ -30,16 +32,18 @@ pub fn escape_into(out: &mut String, name: &str) {
     if name.as_bytes().first().is_some_and(u8::is_ascii_digit) {
         out.push('_');
     }
-    let mut after_dash = false;
-    for character in name.chars() {
-        let dash = character == '-';
-        if character.is_ascii_alphanumeric() {
-            out.push(character);
-        } else if !(dash && after_dash) {
+    let (mut rest, mut after_dash) = (name, false);
+    while let Some(other) = rest.bytes().position(|byte| !is_plain(byte)) {
+        let (plain, others) = rest.split_at(other);
+        out.push_str(plain);
+        let mut characters = others.chars();
+        let dash = characters.next() == Some('-');
+        if !(dash && after_dash && plain.is_empty()) {
             out.push('_');
         }
-        after_dash = dash;
+        (rest, after_dash) = (characters.as_str(), dash);
     }
+    out.push_str(rest);
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::line::{self, Event, SampleError, SimpleKind, SimpleLine, split_simple};
+use super::line::{self, Event, SampleError, SimpleKind, SimpleLine, split_simple_with};
 use super::line_log;
 use super::metrics::{Count, EventType, LineOutcome, Listener, SampleOutcome};
 use super::mirror;
@@ -37,11 +37,10 @@ use shared::{Op, UpdatePlan};
 pub(crate) struct Worker {
     applier: Applier,
     key_cache: KeyCache,
-    /// True if the number of cached keys may have changed since the last batch.
-    cache_changed: bool,
+    /// The number of cached keys at the end of the last batch.
     reported_keys: i64,
     plans: Vec<UpdatePlan>,
-    plan_indexes: HashMap<UpdatePlan, u16>,
+    plan_indexes: HashMap<UpdatePlan, u16, foldhash::fast::RandomState>,
     /// The sections of the current line that state its origin, as far as the parser has reported them.
     origin_sections: Vec<u8>,
 }
@@ -51,10 +50,9 @@ impl Worker {
         Self {
             applier: Applier::new(shared, listener),
             key_cache: KeyCache::new(shared.key_cache_size),
-            cache_changed: false,
             reported_keys: 0,
             plans: Vec::new(),
-            plan_indexes: HashMap::new(),
+            plan_indexes: HashMap::default(),
             origin_sections: Vec::new(),
         }
     }
@@ -76,7 +74,6 @@ impl Worker {
     }
 
     fn clear_cache(&mut self) {
-        self.cache_changed = true;
         self.key_cache.clear();
         self.plans.clear();
         self.plan_indexes.clear();
@@ -87,8 +84,8 @@ impl Worker {
         let applier = &mut self.applier;
         applier.pass_copies();
         let metrics = &applier.shared.metrics;
-        if std::mem::take(&mut self.cache_changed) {
-            let known = self.key_cache.len() as i64;
+        let known = self.key_cache.len() as i64;
+        if known != self.reported_keys {
             metrics.cached_keys.fetch_add(known - self.reported_keys, Ordering::Relaxed);
             self.reported_keys = known;
         }
@@ -186,10 +183,11 @@ impl Worker {
             self.applier.copy(line);
         }
         work_counter::add(line.len());
-        let Some(mut simple) = split_simple(line) else {
-            return self.parse_line(line, None);
+        let Some(mut simple) = split_simple_with(line, self.key_cache.last_origin()) else {
+            return self.parse_line(line, line, None);
         };
-        let mut salt = 0;
+        let origin = simple.origin;
+        let mut salt = self.key_cache.salt_of(origin);
         if let Some(senders) = &mut self.applier.senders {
             // The origin is part of the sender.
             senders.set_origin(std::mem::take(&mut simple.origin));
@@ -201,7 +199,7 @@ impl Worker {
         {
             return self.applier.end_line(line);
         }
-        self.parse_line(line, Some((simple, fingerprint)));
+        self.parse_line(line, origin, Some((simple, fingerprint)));
     }
 
     /// Applies a line with a cached key. Returns false if the entry is stale or the value needs the full
@@ -261,14 +259,16 @@ impl Worker {
         true
     }
 
-    /// Parses, maps and resolves a line, and caches its key if the fast path can handle such lines.
+    /// Parses, maps and resolves a line, and caches its key if the fast path can handle such lines. `origin` is the part
+    /// of the line that may state its container.
     fn parse_line(
         &mut self,
         line: &[u8],
+        origin: &[u8],
         simple: Option<(SimpleLine<'_>, super::series::key_cache::Fingerprint)>,
     ) {
         let flags = self.applier.shared.flags;
-        self.applier.origin.read_container(line);
+        self.applier.origin.read_container(origin);
         self.origin_sections.clear();
         if let Some(senders) = &mut self.applier.senders {
             senders.set_origin(b"");
@@ -347,7 +347,6 @@ impl Worker {
         });
         let known = CachedLine { handle: line.handle, plan: number };
         let applier = &self.applier;
-        self.cache_changed = true;
         let evicted = self.key_cache.insert(fingerprint, known, |known| applier.is_alive(known));
         if evicted > 0 {
             applier.shared.metrics.key_evictions.fetch_add(evicted as u64, Ordering::Relaxed);

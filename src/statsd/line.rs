@@ -12,10 +12,11 @@ mod event;
 mod labels;
 mod parser;
 mod simple;
+mod split;
 
 pub use event::{Event, EventKind, Label, MAX_TAGS, MAX_WEIGHT, ParserFlags, SampleError, Sink};
 pub use parser::parse;
-pub use simple::{SimpleKind, SimpleLine, split_simple};
+pub use simple::{SimpleKind, SimpleLine, split_simple, split_simple_with};
 
 #[cfg(test)]
 mod tests;

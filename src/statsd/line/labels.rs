@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::event::{Label, MAX_TAGS, ParserFlags};
+use super::split::{split, split_once};
 use crate::mapper::name;
 use crate::util::work_counter;
 
@@ -61,7 +62,7 @@ impl<'a> Labels<'a> {
 
     /// Parses `key:value,key:value`; each key may start with `#`.
     pub(super) fn push_dogstatsd(&mut self, list: &'a str) {
-        self.push_list(list, ':', |tag| tag.strip_prefix('#').unwrap_or(tag));
+        self.push_list(list, b':', |tag| tag.strip_prefix('#').unwrap_or(tag));
     }
 
     /// Removes the tag list from a name: SignalFX brackets first, otherwise from the first `#` or `,`.
@@ -80,7 +81,7 @@ impl<'a> Labels<'a> {
                     if let Some((list, _)) =
                         opened.split_once(']').filter(|_| before.len() < closing.len())
                     {
-                        self.push_list(list, '=', |tag| tag);
+                        self.push_list(list, b'=', |tag| tag);
                         return join(before, after);
                     }
                     // statsd_exporter crashes if `]` comes before `[`.
@@ -98,26 +99,26 @@ impl<'a> Labels<'a> {
             |character| (character == '#' && flags.librato) || (character == ',' && flags.influxdb);
         match name.split_once(separator) {
             Some((before, list)) => {
-                self.push_list(list, '=', |tag| tag);
+                self.push_list(list, b'=', |tag| tag);
                 Cow::Borrowed(before)
             }
             None => Cow::Borrowed(name),
         }
     }
 
-    fn push_list(&mut self, list: &'a str, separator: char, trim: impl Fn(&'a str) -> &'a str) {
+    fn push_list(&mut self, list: &'a str, separator: u8, trim: impl Fn(&'a str) -> &'a str) {
         if list.is_empty() {
             return;
         }
         // A single trailing comma is not an empty tag, but a comma on its own is.
         let list = list.strip_suffix(',').unwrap_or(list);
-        for tag in list.split(',') {
+        for tag in split(list, b',') {
             self.tags += 1;
             if self.is_full() {
                 return;
             }
             work_counter::add(tag.len());
-            match trim(tag).split_once(separator) {
+            match split_once(trim(tag), separator) {
                 Some((key, value)) if !key.is_empty() && !value.is_empty() => {
                     self.items.push(Label { name: name::escape(key), value });
                 }

@@ -3,10 +3,11 @@
 //! The work is linear in the length of the line: the sections of an extended aggregation, which apply to each
 //! of its values, are evaluated once. [`work_counter`] counts the work; a test and a fuzz target check it.
 
-use memchr::memchr_iter;
+use memchr::{memchr, memchr_iter};
 
 use super::event::{Event, EventKind, MAX_WEIGHT, ParserFlags, SampleError, Sink};
 use super::labels::Labels;
+use super::split::{split, split_once};
 use crate::go;
 use crate::go::float::GoFloatError;
 use crate::util::work_counter;
@@ -92,7 +93,7 @@ impl Sink for EventDetector<'_> {
 /// Parses the samples of a line.
 fn samples(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
     work_counter::add(line.len());
-    let parts = str::from_utf8(line).ok().and_then(|line| line.split_once(':'));
+    let parts = str::from_utf8(line).ok().and_then(|line| split_once(line, b':'));
     let Some((name, rest)) = parts.filter(|(name, _)| !name.is_empty()) else {
         return sink.sample_error(SampleError::MalformedLine, 1);
     };
@@ -107,24 +108,24 @@ fn samples(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
     if tagged && !labels.is_empty() {
         return sink.sample_error(SampleError::MixedTaggingStyles, 1);
     }
-    let Some((first, tail)) = rest.split_once('|') else {
+    let Some((first, tail)) = split_once(rest, b'|') else {
         return sink.sample_error(SampleError::NotEnoughPartsAfterColon, 1);
     };
     let mut line = Line { name: &name, flags, labels, sink };
     let mut tail = Tail::of(tail, flags);
-    let colon = rest.find(':').unwrap_or(usize::MAX);
+    let colon = memchr(b':', bytes).unwrap_or(usize::MAX);
     if colon < first.len() {
         if !matches!(tail.kind, "ms" | "h" | "d") {
             return line.sink.sample_error(SampleError::InvalidExtendedAggregateType, 1);
         }
-        for value in first.split(':') {
+        for value in split(first, b':') {
             line.sample(value, &mut tail);
         }
     } else if colon == usize::MAX || tagged || has_container_id(rest, flags) {
         line.sample(first, &mut tail);
     } else {
-        for sample in rest.split(':') {
-            match sample.split_once('|') {
+        for sample in split(rest, b':') {
+            match split_once(sample, b'|') {
                 Some((value, tail)) => line.sample(value, &mut Tail::of(tail, flags)),
                 None => {
                     line.sink.sample();
@@ -149,7 +150,7 @@ impl<'a> Tail<'a> {
     fn of(text: &'a str, flags: ParserFlags) -> Self {
         work_counter::add(text.len());
         let most = if flags.origins { MAX_SECTIONS_WITH_ORIGIN } else { MAX_SECTIONS };
-        let (kind, sections) = match text.split_once('|') {
+        let (kind, sections) = match split_once(text, b'|') {
             Some((kind, sections)) => (kind, Some(sections)),
             None => (text, None),
         };
@@ -262,11 +263,11 @@ impl<'a, S: Sink> Line<'a, '_, S> {
             return result;
         };
         work_counter::add(sections.len());
-        if sections.split('|').any(str::is_empty) {
+        if split(sections, b'|').any(str::is_empty) {
             result.failure = Some(SampleError::MalformedComponent);
             return result;
         }
-        for section in sections.split('|') {
+        for section in split(sections, b'|') {
             if let Some(rate) = section.strip_prefix('@') {
                 result.push_rate(rate, kind);
             } else if let Some(tags) = section.strip_prefix('#') {

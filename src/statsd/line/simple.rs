@@ -3,7 +3,7 @@
 //! A caller that caches the result for each key and its tags hashes `key`, `tags` and `kind`, and parses only
 //! the numbers on a hit. On a miss, or if this returns `None`, it calls [`super::parse`].
 
-use memchr::memchr;
+use memchr::{memchr, memrchr};
 
 /// The metric type of a simple line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +38,26 @@ pub struct SimpleLine<'a> {
     pub origin: &'a [u8],
     /// True if the origin precedes the tags: of two labels with one name, the last is kept.
     pub origin_is_first: bool,
+}
+
+/// Splits a line like [`split_simple`], faster if it ends with `origin`, the origin of an earlier line.
+#[must_use]
+pub fn split_simple_with<'a>(line: &'a [u8], origin: &[u8]) -> Option<SimpleLine<'a>> {
+    if !origin.is_empty()
+        && let Some(rest) = line.strip_suffix(origin)
+        && let Some(simple) = split_simple(rest)
+        && simple.origin.is_empty()
+        // External data without tags could be a classic multi-value line.
+        && (simple.tags.is_some() || is_container(origin))
+    {
+        return Some(SimpleLine { origin: line.get(rest.len()..)?, ..simple });
+    }
+    split_simple(line)
+}
+
+/// Returns true if the origin is a container ID alone.
+fn is_container(origin: &[u8]) -> bool {
+    origin.starts_with(b"|c:") && memrchr(b'|', origin) == Some(0)
 }
 
 /// Splits a line of the most common form. Returns `None` for any other line, valid or not.

@@ -328,6 +328,19 @@ fn simple_lines() {
         }
     );
     assert_eq!(split_simple(b"a:1|c|T1|c:i|e:x|#t|@1"), split_simple(b"a:1|c|@1|c:i|e:x|T|#t"));
+    for (line, origin) in [
+        ("a:1|c|#x:y|c:id", "|c:id"),
+        ("a:1|c|c:id", "|c:id"),
+        ("a:1|c|e:x", "|e:x"),
+        ("a:1|c|c:id|e:x", "|c:id|e:x"),
+        ("a:1|c|#|c:id|e:x", "|c:id|e:x"),
+        ("a:1|c|c:id|#|c:id", "|c:id"),
+        ("a:1|c|e:x|c:id", "|c:id"),
+        ("a:1|c:id", "|c:id"),
+    ] {
+        let known = split_simple_with(line.as_bytes(), origin.as_bytes());
+        assert_eq!(known, split_simple(line.as_bytes()), "{line:?}");
+    }
     assert_eq!(split_simple(b"a:1|c|#").and_then(|line| line.tags), Some(&b""[..]));
     assert_eq!(
         split_simple(b"a:1|g").map(|line| (line.kind, line.tags)),
@@ -447,6 +460,14 @@ mod properties {
                 let labels = |got: &Recorder| got.events.first().map(|(event, _)| event["labels"].clone());
                 prop_assert_eq!(labels(&a), labels(&b));
             }
+        }
+
+        /// The origin of an earlier line changes nothing.
+        #[test]
+        fn a_known_origin_has_no_effect(line in pieces(), origin in pieces(), ends in any::<bool>()) {
+            let line = if ends { [line, origin.clone()].concat() } else { line };
+            let known = split_simple_with(line.as_bytes(), origin.as_bytes());
+            prop_assert_eq!(known, split_simple(line.as_bytes()));
         }
 
         /// A timestamp and the order of the sections, except of origin and tags, change nothing. The key cache relies on this.

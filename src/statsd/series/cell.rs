@@ -142,19 +142,21 @@ impl<T: Default> Slab<T> {
         View(self.view.load_full())
     }
 
-    /// Grows the slab until slot `index` exists. Must not be called concurrently; only the registry's writer
-    /// calls it.
-    pub(crate) fn grow_to(&self, index: usize) {
-        let view = self.view.load_full();
+    /// Grows the slab until slot `index` exists, and returns the current chunks. Must not be called concurrently;
+    /// only the registry's writer calls it.
+    pub(crate) fn grow_to(&self, index: usize) -> View<T> {
+        let View(view) = self.view();
         if index / CHUNK < view.len() {
-            return;
+            return View(view);
         }
         let mut chunks = Vec::with_capacity(index / CHUNK + 1);
         chunks.extend(view.iter().cloned());
         while chunks.len() <= index / CHUNK {
             chunks.push((0..CHUNK).map(|_| T::default()).collect());
         }
-        self.view.store(Arc::new(chunks));
+        let view = Arc::new(chunks);
+        self.view.store(Arc::clone(&view));
+        View(view)
     }
 }
 

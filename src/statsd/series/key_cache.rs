@@ -155,6 +155,11 @@ pub(crate) struct KeyCache {
     check: RandomState,
     /// The maximum number of entries per shard.
     limit: usize,
+    /// The number of entries.
+    len: usize,
+    /// The origin of the last line that stated one, and its salt.
+    last_origin: Vec<u8>,
+    last_salt: u64,
 }
 
 impl KeyCache {
@@ -165,15 +170,38 @@ impl KeyCache {
             place: RandomState::default(),
             check: RandomState::default(),
             limit: limit.div_ceil(SHARDS),
+            len: 0,
+            last_origin: Vec::new(),
+            last_salt: 0,
         }
     }
 
     /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.used).sum()
+        self.len
     }
 
-    /// Hashes a line without its value.
+    /// Returns the origin of the last line that stated one.
+    #[inline]
+    pub(crate) fn last_origin(&self) -> &[u8] {
+        &self.last_origin
+    }
+
+    /// Returns a number that distinguishes the keys of lines with this origin from others.
+    #[inline]
+    pub(crate) fn salt_of(&mut self, origin: &[u8]) -> u64 {
+        if origin.is_empty() {
+            return 0;
+        }
+        if self.last_origin != origin {
+            self.last_salt = self.place.hash_one(origin);
+            self.last_origin.clear();
+            self.last_origin.extend_from_slice(origin);
+        }
+        self.last_salt
+    }
+
+    /// Hashes a line without its value. The salt stands for its origin or its sender.
     #[inline]
     pub(crate) fn fingerprint(&self, line: &SimpleLine<'_>, salt: u64) -> Fingerprint {
         let hash = |state: &RandomState| {
@@ -193,9 +221,6 @@ impl KeyCache {
             }
             if let Some(tags) = line.tags {
                 hasher.write(tags);
-            }
-            if !line.origin.is_empty() {
-                hasher.write(line.origin);
             }
             hasher.finish()
         };
@@ -229,6 +254,7 @@ impl KeyCache {
             return 0;
         }
         let mut evicted = 0;
+        let before = shard.used;
         let at_limit = shard.used >= limit;
         if shard.is_full() || at_limit {
             let mut living = shard.drain_live(alive);
@@ -241,6 +267,7 @@ impl KeyCache {
             shard.refill(&living);
         }
         shard.store(Entry::new(fingerprint, known));
+        self.len = self.len + shard.used - before;
         evicted
     }
 
@@ -249,6 +276,7 @@ impl KeyCache {
         for shard in &mut self.shards {
             *shard = Shard::default();
         }
+        self.len = 0;
     }
 }
 
@@ -334,6 +362,7 @@ mod tests {
         }
         let entries: usize = table.shards.iter().map(|shard| shard.used).sum();
         assert!(entries <= 64, "{entries}");
+        assert_eq!(table.len(), entries);
         assert_eq!(evicted + entries, 10_000);
 
         let mut table = KeyCache::new(64);

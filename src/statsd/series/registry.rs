@@ -25,7 +25,8 @@ use super::placement::RejectedSeries;
 use super::senders::{Origin, Outcome, Senders};
 use super::tree::{Key, Position, SeriesRef, Snapshot, Tree};
 use crate::exposition::budget::{Budget, RuleBudget};
-use crate::exposition::{escape, labels};
+use crate::exposition::escape;
+use crate::exposition::labels::ParsedLabels;
 use crate::mapper::SummaryOptions;
 use crate::statsd::clock::{Clock, Moment};
 use crate::statsd::timer_wheel::{DueBucket, TimerWheel};
@@ -203,9 +204,9 @@ struct Members {
     /// The sets of label names of a family, by the hash of the names, for families with observers or with
     /// several sets. A sender may give a metric a different set for each series.
     sets: HashMap<u32, HashMap<u64, LabelSet, foldhash::fast::FixedState>>,
-    expired_pairs: HashSet<u64>,
+    expired_pairs: HashSet<u64, foldhash::fast::FixedState>,
     helps: Arc<Vec<Arc<str>>>,
-    help_numbers: HashMap<Arc<str>, u32>,
+    help_numbers: HashMap<Arc<str>, u32, foldhash::fast::RandomState>,
     /// The distinct times to live, and their indexes in this list.
     ttls: Vec<u32>,
     ttl_numbers: HashMap<u32, u16>,
@@ -479,7 +480,7 @@ impl Registry {
         if let Some(folded) = self.folded(&members, &series.key) {
             return Ok(folded);
         }
-        self.admit(&members, series, absent.family.is_some())?;
+        self.admit(&members, series, &absent)?;
         self.create_within_budget(&mut members, series, absent)
     }
 
@@ -489,7 +490,9 @@ impl Registry {
         if family.is_some_and(|family| family.kind != series.aggregation.kind()) {
             return Err(Rejection::OtherKind);
         }
-        let position = match members.tree.find(&series.key) {
+        let labels = ParsedLabels::new(series.key.labels);
+        let own = family.map(|family| &**family);
+        let position = match members.tree.find(&series.key, &labels, own) {
             Ok(at) => match members.tree.series_ref(at) {
                 Some(series_ref)
                     if series_ref.handle.is_alive(&self.scalars.view(), &self.observers.view()) =>
@@ -501,12 +504,13 @@ impl Registry {
             },
             Err(at) => Some(at),
         };
-        Ok(Found::Absent(Absent { family: family.cloned(), position, room: u64::MAX }))
+        let names = self.names_hash(&labels);
+        Ok(Found::Absent(Absent { family: family.cloned(), position, names, room: u64::MAX }))
     }
 
     fn create(&self, members: &mut Members, series: &NewSeries<'_>, absent: Absent) -> Handle {
         let kind = series.aggregation.kind();
-        let names = names_hash(series.key.labels);
+        let names = absent.names;
         let family = match absent.family {
             Some(family) => {
                 let other = members
@@ -601,9 +605,9 @@ impl Registry {
     }
 
     fn count_pair(&self, members: &mut Members, family: &Family, names: u64) {
-        if !members.expired_pairs.remove(&self.pair_hash(family, names))
-            && let Some(pairs) = count(&self.counts.pairs, family.kind)
-        {
+        let is_known = !members.expired_pairs.is_empty()
+            && members.expired_pairs.remove(&self.pair_hash(family, names));
+        if !is_known && let Some(pairs) = count(&self.counts.pairs, family.kind) {
             pairs.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -616,14 +620,23 @@ impl Registry {
         hasher.finish()
     }
 
+    /// Hashes the label names of a rendered set. The seed is random, so that no sender can find two sets with one hash.
+    fn names_hash(&self, labels: &ParsedLabels<'_>) -> u64 {
+        let mut hasher = self.set_hasher.build_hasher();
+        for name in labels.names() {
+            hasher.write(name);
+            hasher.write_u8(0xff);
+        }
+        hasher.finish()
+    }
+
     /// Takes a free slot and initialises its cell.
     fn allocate(&self, members: &mut Members, spec: &Spec, now: Moment) -> Handle {
         let observer = match spec {
             Spec::Scalar => {
                 let index = members.scalars.allocate();
-                self.scalars.grow_to(index as usize);
+                let view = self.scalars.grow_to(index as usize);
                 let slot = SlotId::scalar(index);
-                let view = self.scalars.view();
                 let generation = view.get(slot).map_or(0, |cell| {
                     cell.reset(now.tick());
                     cell.generation()
@@ -635,9 +648,8 @@ impl Registry {
             Spec::Set(spec) => Observer::Distinct(Distinct::new(Arc::clone(spec), now)),
         };
         let index = members.observers.allocate();
-        self.observers.grow_to(index as usize);
+        let view = self.observers.grow_to(index as usize);
         let slot = SlotId::observer(index);
-        let view = self.observers.view();
         let generation = view.get(slot).map_or(0, |cell| {
             let mut cell = cell.lock_any();
             cell.created = now.tick();
@@ -660,6 +672,8 @@ struct Absent {
     family: Option<Arc<Family>>,
     /// The position to insert it at; `None` if an ended series with its name and labels is still there.
     position: Option<Position>,
+    /// The [hash](Registry::names_hash) of its label names.
+    names: u64,
     /// The maximum number of samples.
     room: u64,
 }
@@ -669,15 +683,4 @@ fn place(scalars: &mut Slots, observers: &mut Slots, slot: SlotId, page: u32) {
     if let Some(place) = slots.pages.get_mut(slot.index()) {
         *place = page;
     }
-}
-
-/// Hashes the label names of a rendered set. The seed is fixed because sets are only compared within one
-/// family.
-fn names_hash(text: &[u8]) -> u64 {
-    let mut hasher = foldhash::quality::FixedState::default().build_hasher();
-    for (name, _) in labels::iter(text) {
-        hasher.write(name);
-        hasher.write_u8(0xff);
-    }
-    hasher.finish()
 }

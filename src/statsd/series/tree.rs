@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::cell::{Handle, SlotId};
 use super::family::Family;
-use crate::exposition::labels::{self, SplitLabels};
+use crate::exposition::labels::{self, ParsedLabels, SplitLabels};
 
 /// The maximum number of series per page. An insertion moves half a page of text; a look-up compares with a
 /// few entries.
@@ -77,6 +77,14 @@ pub(crate) struct Key<'a> {
     /// The rendered labels.
     pub(crate) labels: &'a [u8],
     pub(crate) label_count: u16,
+}
+
+/// A key that is searched for.
+struct Target<'a> {
+    key: &'a Key<'a>,
+    labels: &'a ParsedLabels<'a>,
+    /// Its family, if it exists.
+    family: Option<&'a Family>,
 }
 
 /// The series at a position.
@@ -163,29 +171,27 @@ impl Page {
         self.set_prefix((self.prefix + common).min(MAX_PREFIX));
     }
 
-    /// Compares the series at `index` with `key`.
-    fn compare(&self, index: usize, key: &Key<'_>) -> Ordering {
+    /// Compares the series at `index` with the one that is searched for.
+    fn compare(&self, index: usize, Target { key, labels, family }: &Target<'_>) -> Ordering {
         let Some(entry) = self.entries.get(index) else {
             return Ordering::Greater;
         };
-        entry
-            .family
-            .name
-            .as_bytes()
-            .cmp(key.name.as_bytes())
-            .then_with(|| entry.label_count.cmp(&key.label_count))
-            .then_with(|| {
-                let rest = self.text.get(self.start_of(index)..entry.end as usize);
-                let text = SplitLabels { prefix: self.prefix(), rest: rest.unwrap_or_default() };
-                labels::compare_split(key.labels, text).reverse()
-            })
+        let names = match family {
+            Some(family) if family.id == entry.family.id => Ordering::Equal,
+            _ => entry.family.name.as_bytes().cmp(key.name.as_bytes()),
+        };
+        names.then_with(|| entry.label_count.cmp(&key.label_count)).then_with(|| {
+            let rest = self.text.get(self.start_of(index)..entry.end as usize);
+            let text = SplitLabels { prefix: self.prefix(), rest: rest.unwrap_or_default() };
+            labels::compare_split(labels, text).reverse()
+        })
     }
 
-    fn search(&self, key: &Key<'_>) -> Result<usize, usize> {
+    fn search(&self, target: &Target<'_>) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
-            match self.compare(middle, key) {
+            match self.compare(middle, target) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return Ok(middle),
@@ -215,7 +221,11 @@ impl Page {
             let room = MAX_TEXT.saturating_sub(length);
             self.text.reserve_exact((length / 8).min(room).max(rest.len()));
         }
-        self.text.splice(start..start, rest.iter().copied());
+        self.text.resize(length + rest.len(), 0);
+        self.text.copy_within(start..length, start + rest.len());
+        if let Some(place) = self.text.get_mut(start..start + rest.len()) {
+            place.copy_from_slice(rest);
+        }
         for entry in self.entries.iter_mut().skip(index) {
             entry.end += rest.len() as u32;
         }
@@ -306,7 +316,8 @@ impl Snapshot {
     /// Returns the index of the page where the series of family `name` begin.
     pub(crate) fn page_of(&self, name: &str) -> usize {
         let key = Key { name, labels: b"", label_count: 0 };
-        page_before(&self.0, &key)
+        let labels = &ParsedLabels::default();
+        page_before(&self.0, &Target { key: &key, labels, family: None })
     }
 
     /// Returns the label text of the first series of a family.
@@ -327,7 +338,9 @@ impl Snapshot {
     /// Returns the family called `name`; faster if its series begin on page `near`.
     pub(crate) fn family_near(&self, name: &str, near: usize) -> Option<&Arc<Family>> {
         let key = Key { name, labels: b"", label_count: 0 };
-        let begins_before = |page: &&Page| page.compare(0, &key).is_le();
+        let labels = &ParsedLabels::default();
+        let target = Target { key: &key, labels, family: None };
+        let begins_before = |page: &&Page| page.compare(0, &target).is_le();
         let (index, page) = match self.page(near).filter(begins_before) {
             Some(page) => (near, page),
             None => {
@@ -335,14 +348,14 @@ impl Snapshot {
                 (index, self.page(index)?)
             }
         };
-        let (Ok(at) | Err(at)) = page.search(&key);
+        let (Ok(at) | Err(at)) = page.search(&target);
         let entry = match page.entries.get(at) {
             Some(entry) => entry,
             // The family may begin on a later page, and `near` may be far before the right one.
             None => {
                 let next = self.page_of(name).max(index);
                 let page = self.page(next)?;
-                let (Ok(at) | Err(at)) = page.search(&key);
+                let (Ok(at) | Err(at)) = page.search(&target);
                 let first_of_next = || self.page(next + 1)?.entries.first();
                 page.entries.get(at).or_else(first_of_next)?
             }
@@ -351,9 +364,9 @@ impl Snapshot {
     }
 }
 
-/// Returns the index of the last page that begins at or before `key`, or 0.
-fn page_before(pages: &[NumberedPage], key: &Key<'_>) -> usize {
-    pages.partition_point(|numbered| numbered.page.compare(0, key).is_le()).saturating_sub(1)
+/// Returns the index of the last page that begins at or before `target`, or 0.
+fn page_before(pages: &[NumberedPage], target: &Target<'_>) -> usize {
+    pages.partition_point(|numbered| numbered.page.compare(0, target).is_le()).saturating_sub(1)
 }
 
 /// The sorted sequence of pages. There is one writer; readers take a [`Snapshot`].
@@ -371,10 +384,17 @@ impl Tree {
         self.pages.clone()
     }
 
-    /// Returns the position of `key`; as an error, the position to insert it at.
-    pub(crate) fn find(&self, key: &Key<'_>) -> Result<Position, Position> {
-        let page = page_before(&self.pages.0, key);
-        match self.pages.page(page).map(|page| page.search(key)) {
+    /// Returns the position of `key`; as an error, the position to insert it at. `labels` are its parsed labels, and
+    /// `family` is its family, if it exists.
+    pub(crate) fn find(
+        &self,
+        key: &Key<'_>,
+        labels: &ParsedLabels<'_>,
+        family: Option<&Family>,
+    ) -> Result<Position, Position> {
+        let target = Target { key, labels, family };
+        let page = page_before(&self.pages.0, &target);
+        match self.pages.page(page).map(|page| page.search(&target)) {
             Some(Ok(entry)) => Ok(Position { page, entry }),
             Some(Err(entry)) => Err(Position { page, entry }),
             None => Err(Position { page: 0, entry: 0 }),
@@ -543,7 +563,7 @@ mod tests {
             labels::push(&mut text, "k", value);
         }
         let key = Key { name, labels: &text, label_count: u16::from(value.is_some()) };
-        if let Err(at) = tree.find(&key) {
+        if let Err(at) = tree.find(&key, &ParsedLabels::new(key.labels), None) {
             let family = Arc::new(Family::new(name, slot, Kind::Counter, 0, 0));
             let series_ref = SeriesRef { handle: handle(slot), ttl: 0 };
             tree.insert(at, &family, series_ref, &key, |slot, page| {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Members, NameChanges, NewSeries, Registry, Reserved};
+use super::{Absent, Members, NameChanges, NewSeries, Registry, Reserved};
 use crate::exposition::labels;
 use crate::statsd::series::family::Kind;
 use crate::statsd::series::rejection::Rejection;
@@ -41,8 +41,12 @@ impl Registry {
         &self,
         members: &Members,
         series: &NewSeries<'_>,
-        known_family: bool,
+        absent: &Absent,
     ) -> Result<(), Rejection> {
+        if absent.family.as_ref().is_some_and(|family| family.first_set == absent.names) {
+            // Its first series, with the same label names, was admitted.
+            return Ok(());
+        }
         let kind = series.aggregation.kind();
         let own_label: &[u8] = match kind {
             Kind::Summary => b"quantile",
@@ -57,7 +61,7 @@ impl Registry {
                 return Err(Rejection::InvalidLabel);
             }
         }
-        if !known_family {
+        if absent.family.is_none() {
             if !is_metric_name(series.key.name) {
                 return Err(Rejection::InvalidName);
             }

@@ -9,9 +9,9 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use super::{Absent, Found, Members, NewSeries, Registry, Rejection, Resolved, Spec, names_hash};
+use super::{Absent, Found, Members, NewSeries, Registry, Rejection, Resolved, Spec};
 use crate::exposition::budget::{Action, BudgetMode, Limit, RuleBudget};
-use crate::exposition::labels;
+use crate::exposition::labels::{self, ParsedLabels};
 use crate::pods::PodLabel;
 use crate::statsd::series::account::{
     Account, MAX_FOLDED, OVERFLOW, RemovedSeries, affordable, cost, family_cost, folds, kept_bytes,
@@ -386,8 +386,9 @@ impl Registry {
     /// Returns the number of samples that the series will have.
     fn samples(&self, members: &Members, series: &NewSeries<'_>, family: Option<&Family>) -> u64 {
         let sets = family.and_then(|family| members.sets.get(&family.id));
+        let names = || self.names_hash(&ParsedLabels::new(series.key.labels));
         let set = sets
-            .and_then(|sets| sets.get(&names_hash(series.key.labels)))
+            .and_then(|sets| sets.get(&names()))
             .filter(|set| set.generation == series.generation);
         set.map_or_else(|| series.aggregation.samples(), |set| set.spec.samples())
     }

@@ -5,7 +5,8 @@ use std::hash::BuildHasher;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::{Members, Registry, count, names_hash, place};
+use super::{Members, Registry, count, place};
+use crate::exposition::labels::ParsedLabels;
 use crate::statsd::clock::{TICK_NANOS, TICKS_PER_SECOND};
 use crate::statsd::series::account::RemovedSeries;
 use crate::statsd::series::cell::{Handle, Lifetime, ObserverCell, Scalar, View};
@@ -160,7 +161,7 @@ impl Registry {
             &ids,
             alive,
             |entry, text| {
-                let (slot, names) = (entry.handle.slot, names_hash(text));
+                let (slot, names) = (entry.handle.slot, self.names_hash(&ParsedLabels::new(text)));
                 removed.push(account.remove(&entry.family, slot, (text, names), &self.fold));
             },
             |slot, page| place(scalars, observers, slot, page),

@@ -71,7 +71,7 @@ impl Registry {
         if let Some(folded) = self.folded(members, &series.key) {
             return Ok(Prediction::Folded(folded.handle));
         }
-        self.admit(members, series, absent.family.is_some())?;
+        self.admit(members, series, &absent)?;
         if !self.has_budget() {
             return Ok(Prediction::Placement(Placement::New(own())));
         }
