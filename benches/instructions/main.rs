@@ -5,15 +5,16 @@
 //! --renew` writes a new baseline, which becomes part of the commit. `--profiler KSTATD` compares that program with and
 //! without the heap profiler instead. Requires valgrind (Debian: `apt-get install valgrind`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hint::black_box;
 use std::io::Write;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
-use kstatd::cache::Rendered;
+use kstatd::cache::{Rendered, Store};
 use kstatd::exposition::budget::{Budget, BudgetMode};
 use kstatd::exposition::{Format, ScrapeQuery, Source};
+use kstatd::kube::frame::{Encoding, ListReader, WatchReader};
 use kstatd::mapper::{Buffer, Mapper, MetricType};
 use kstatd::pods::{Pod, PodIndex, PodWorkload, Selection};
 use kstatd::server::gzip::Member;
@@ -28,13 +29,19 @@ use bounds::Bounds;
 use fixture::{Pods, updates};
 
 /// The stages that are compared within one run: stage and reference stage. The former need no baseline.
-const OVERHEADS: [(&str, &str); 6] = [
+const OVERHEADS: [(&str, &str); 12] = [
+    ("list a pod", "decode and render a pod, protobuf"),
+    ("handle an event, 1,000 pods", "decode and render a pod, protobuf"),
+    ("handle an event, 10,000 pods", "handle an event, 1,000 pods"),
+    ("update a pod of 1,000", "decode and render a pod, protobuf"),
+    ("scrape a pod as gzip for the first time", "scrape a pod as text"),
+    ("ingest a new label set", "ingest a new series"),
     ("the same line with budgets", "ingest a known line"),
     ("the same line in a datagram", "ingest a known line"),
     ("the same line of a pod", "the same line in a datagram"),
     ("a line with a container ID", "the same line in a datagram"),
     ("a line with sections in another order", "the same line in a datagram"),
-    ("a line with a pod's container ID", "a line with a container ID"),
+    ("a line with a pod's container ID", "the same line in a datagram"),
 ];
 /// The file with the baselines and the maximum ratios.
 const BOUNDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/bounds.csv");
@@ -50,10 +57,19 @@ const STAGES: &[Stage] = &[
     Stage { name: "decode and render a pod, protobuf", operations: 500, set_up: || render(false) },
     Stage { name: "decode and render a pod, JSON", operations: 500, set_up: || render(true) },
     Stage { name: "update a pod of 1,000", operations: 500, set_up: update },
+    Stage { name: "list a pod", operations: 1_000, set_up: list },
+    Stage { name: "handle an event, 1,000 pods", operations: 500, set_up: || events(1_000) },
+    Stage { name: "handle an event, 10,000 pods", operations: 500, set_up: || events(10_000) },
     Stage { name: "scrape a pod as text", operations: 1_000, set_up: scrape },
     Stage { name: "scrape a pod as gzip", operations: 1_000, set_up: gzip },
+    Stage {
+        name: "scrape a pod as gzip for the first time",
+        operations: 1_000,
+        set_up: first_gzip,
+    },
     Stage { name: "ingest a known line", operations: 20_000, set_up: || ingest_known(no_budget()) },
     Stage { name: "ingest a new series", operations: 2_000, set_up: || ingest_new(no_budget()) },
+    Stage { name: "ingest a new label set", operations: 2_000, set_up: ingest_new_labels },
     Stage {
         name: "the same line with budgets",
         operations: 20_000,
@@ -115,6 +131,78 @@ fn update() -> Box<dyn FnMut()> {
     })
 }
 
+/// Encodes a length-delimited protobuf field.
+fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
+    let (mut out, mut rest) = (vec![tag << 3 | 2], bytes.len());
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+    out.extend_from_slice(bytes);
+    out
+}
+
+/// Puts a protobuf message into the API server's envelope.
+fn envelope(message: &[u8]) -> Vec<u8> {
+    [&b"k8s\0"[..], &field(2, message)].concat()
+}
+
+/// Everything from the body of a list to the store.
+fn list() -> Box<dyn FnMut()> {
+    let pods = Pods::new(1_000, false, 0);
+    let mut items = field(1, &field(2, b"1"));
+    pods.objects.iter().for_each(|object| items.extend(field(2, object)));
+    let body = envelope(&items);
+    let store = Arc::new(Store::new(pods.renderer.schema()));
+    let mut out = Rendered::default();
+    Box::new(move || {
+        let (mut reader, mut list) = (ListReader::new(Encoding::Protobuf), store.replace());
+        for chunk in body.chunks(64 << 10) {
+            reader.feed(chunk.to_vec().into());
+            while let Some(object) = reader.next().expect("a list") {
+                pods.renderer.render(object, &mut out).expect("a well-formed pod");
+                list.push(&out);
+            }
+        }
+        reader.finish().expect("a complete list");
+        list.commit();
+        black_box(store.len());
+    })
+}
+
+/// Everything from the body of a watch to the store: status reports of kubelets for pods of a store of this size.
+fn events(pods: u32) -> Box<dyn FnMut()> {
+    let before = Pods::new(pods, false, 0);
+    let (_, store) = before.catalog();
+    let uid = |pods: &Pods, at: usize| {
+        let mut out = Rendered::default();
+        pods.render(at, &mut out);
+        out.uid
+    };
+    let places: HashMap<Vec<u8>, usize> =
+        (0..before.objects.len()).map(|at| (uid(&before, at), at)).collect();
+    let old: HashSet<&Vec<u8>> = before.objects.iter().collect();
+    let after = Pods::new(pods, false, 1_000);
+    let mut frames = Vec::new();
+    for (at, object) in after.objects.iter().enumerate().filter(|(_, new)| !old.contains(new)) {
+        let Some(place) = places.get(&uid(&after, at)) else { continue };
+        for object in [object, &before.objects[*place]] {
+            let event = [field(1, b"MODIFIED"), field(2, &field(1, &envelope(object)))].concat();
+            frames.push([&(event.len() as u32).to_be_bytes()[..], &event].concat());
+        }
+    }
+    let (mut reader, mut out) = (WatchReader::new(Encoding::Protobuf), Rendered::default());
+    Box::new(move || {
+        for frame in frames.iter().cycle().take(500) {
+            reader.feed(frame.clone().into());
+            let event = reader.next().expect("a watch").expect("a complete event");
+            before.renderer.render(event.object, &mut out).expect("a well-formed pod");
+            store.apply(&out);
+        }
+    })
+}
+
 fn scrape() -> Box<dyn FnMut()> {
     let (catalog, _) = Pods::new(1_000, false, 0).catalog();
     Box::new(move || {
@@ -123,15 +211,19 @@ fn scrape() -> Box<dyn FnMut()> {
     })
 }
 
-fn gzip() -> Box<dyn FnMut()> {
+fn first_gzip() -> Box<dyn FnMut()> {
     let (catalog, _) = Pods::new(1_000, false, 0).catalog();
-    let body = move || {
+    Box::new(move || {
         let pieces = catalog.deflated(Format::Text, &ScrapeQuery::default());
         black_box(Member::new(pieces).map(|frame| frame.len()).sum::<usize>());
-    };
+    })
+}
+
+fn gzip() -> Box<dyn FnMut()> {
+    let mut body = first_gzip();
     // The first run fills caches that later runs use.
     body();
-    Box::new(body)
+    body
 }
 
 /// Lines of 200 series in datagrams of 20: counters, gauges and timers, some with tags.
@@ -240,6 +332,20 @@ fn ingest_new(budget: Budget) -> Box<dyn FnMut()> {
     let mut registry = empty_registry(budget);
     let lines: Vec<String> = (0..2_000).map(|at| format!("job.run{at}:1|c|#team:core")).collect();
     Box::new(move || lines.iter().for_each(|line| registry.lines(line.as_bytes())))
+}
+
+/// Label sets of one metric, none of which occurs twice: a URL as a label.
+fn ingest_new_labels() -> Box<dyn FnMut()> {
+    let mut registry = empty_registry(no_budget());
+    let line = |at: u32| {
+        let appliance = at.wrapping_mul(2_654_435_761);
+        format!("http.requests:1|c|#code:200,url:/websocket?appliance={appliance:08x}")
+    };
+    let lines: Vec<String> = (0..10_000).map(line).collect();
+    let (known, new) = lines.split_at(8_000);
+    known.iter().for_each(|line| registry.lines(line.as_bytes()));
+    let new = new.to_vec();
+    Box::new(move || new.iter().for_each(|line| registry.lines(line.as_bytes())))
 }
 
 fn lookup(name: &'static str) -> Box<dyn FnMut()> {
