@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::exposition::budget::BudgetMode;
-use crate::exposition::labels::rendered;
+use crate::exposition::labels::{iter, rendered};
 use crate::mapper::Quantile;
 use crate::statsd::series::account::{MAX_FOLDED, OVERFLOW, cost, family_cost, kept_bytes};
 use crate::statsd::series::placement::Placement;
@@ -35,7 +35,7 @@ fn wanted<'a>(
     origin: &'a Origin,
 ) -> NewSeries<'a> {
     NewSeries {
-        key: Key { name, labels, label_count: labels::iter(labels).count() as _ },
+        key: Key { name, labels, label_count: iter(labels).count() as _ },
         aggregation,
         help: "",
         ttl: 10,
