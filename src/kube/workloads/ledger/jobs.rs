@@ -36,7 +36,7 @@ impl JobRecord {
                 totals.leave(&old, now);
             }
         }
-        totals.add(&owner, USUAL_ENDS.map(|reason| (JOBS, vec![reason], 0)));
+        self.declare(totals);
         let ended = |kind: &str| {
             let mut conditions = job.status.conditions.iter();
             conditions.find(|condition| &*condition.kind == kind && &*condition.status == "True")
@@ -49,6 +49,13 @@ impl JobRecord {
         };
         if !std::mem::replace(&mut self.is_finished, true) && is_news {
             totals.add(&owner, [(JOBS, vec![reason], 1)]);
+        }
+    }
+
+    /// Lets the usual counters of its workload begin to exist.
+    pub(super) fn declare(&self, totals: &mut Totals) {
+        if let Some(workload) = &self.workload {
+            totals.add(workload, USUAL_ENDS.map(|reason| (JOBS, vec![reason], 0)));
         }
     }
 

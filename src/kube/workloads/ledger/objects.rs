@@ -74,6 +74,8 @@ struct Scope {
     newest: i64,
     /// The same of the list in progress.
     newest_listed: i64,
+    /// The same when its objects were forgotten, so that those created until then may have been counted.
+    forgotten: Option<i64>,
 }
 
 /// The records of the objects of one kind.
@@ -138,6 +140,9 @@ impl<T: Default> Objects<T> {
     /// Forgets the objects of a list/watch: they may still exist, but are no longer watched. Calls `gone` with each
     /// of them.
     pub(super) fn forget(&mut self, id: ScopeId, now: Instant, mut gone: impl FnMut(&mut T)) {
+        if let Some(scope) = self.scopes.get_mut(&id) {
+            scope.forgotten = Some(scope.newest);
+        }
         self.end(|record| record.scope.0 == id, now, &mut gone);
     }
 
@@ -163,7 +168,8 @@ impl<T: Default> Objects<T> {
         let scope = self.scopes.entry(id).or_default();
         let (list, is_served) = (scope.list, scope.is_served);
         let is_new = scope.is_synced
-            && (!scope.is_listing || created.saturating_add(CREATION_SKEW) >= scope.newest);
+            && (!scope.is_listing || created.saturating_add(CREATION_SKEW) >= scope.newest)
+            && scope.forgotten.is_none_or(|newest| created > newest);
         let newest = if scope.is_listing { &mut scope.newest_listed } else { &mut scope.newest };
         *newest = created.max(*newest);
         let (namespace, name) = (&*object.namespace, &*object.name);

@@ -285,7 +285,8 @@ impl Ledger {
     /// at 0.
     pub(super) fn set_shard(&mut self, shard: Shard) {
         if self.totals.set_shard(shard) {
-            let Self { pods, nodes, of_pods, of_nodes, totals, .. } = self;
+            let Self { pods, jobs, nodes, of_pods, of_nodes, totals, .. } = self;
+            jobs.each(|job| job.declare(totals));
             nodes.each(|node| node.show(of_nodes, shard));
             pods.each(|pod| {
                 pod.settle(totals, of_pods);

@@ -503,6 +503,42 @@ fn shards_serve_their_workloads() {
     }
 }
 
+/// Counters of jobs exist from the beginning of a shard, not only from the first end.
+#[test]
+fn a_gained_workload_has_counters_of_jobs() {
+    let mut world = World::new();
+    let job = r#"{"metadata":{"name":"j","namespace":"n","uid":"j"},"status":{}}"#;
+    world.ledger.put_job(5, &decoded(job), &workload("web"), world.now);
+    let jobs = |world: &World| {
+        world.series().keys().filter(|name| name.starts_with("kstatd_jobs_finished")).count()
+    };
+    assert_eq!(jobs(&world), 3);
+    world.ledger.set_shard(Shard::NONE);
+    assert_eq!(jobs(&world), 0);
+    world.ledger.set_shard(Shard::ALL);
+    assert_eq!(jobs(&world), 3);
+}
+
+/// A new workload with the name of an old one may belong to another shard, which serves the counters from then on.
+#[test]
+fn a_new_uid_decides_about_the_shard() {
+    let mut world = World::new();
+    let shard = Shard::new(0, 2);
+    let of = |uid: &str| Workload { uid: uid.as_bytes().into(), ..workload("web") };
+    let uids: Vec<String> = (0..20).map(|number| format!("u{number}")).collect();
+    let own = uids.iter().find(|uid| shard.keeps(uid.as_bytes())).expect("one");
+    let other = uids.iter().find(|uid| !shard.keeps(uid.as_bytes())).expect("one");
+    world.ledger.set_shard(shard);
+    let mut see = |name: &str, uid: &str| {
+        world.put(1, &pod(name, 0, &status(0, &ended(0, "Error"), "")));
+        world.ledger.assign_pod(name.as_bytes(), &of(uid), world.now);
+        world.terminations()
+    };
+    assert_eq!(see("p", own), counted(&[("Error", 1.0)]));
+    assert_eq!(see("q", other), []);
+    assert_eq!(see("r", own), counted(&[("Error", 1.0)]));
+}
+
 /// A reload changes the families. What stays keeps its counts.
 #[test]
 fn families_can_change() {

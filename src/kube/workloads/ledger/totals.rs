@@ -77,9 +77,24 @@ impl Totals {
 
     fn life(&mut self, owner: &Owner, workload: &Workload) -> &mut Life {
         let life = self.lives.entry(owner.clone()).or_default();
-        // A new workload may have the name of an old one.
-        life.uid = Some(Arc::clone(&workload.uid));
-        life
+        let old = life.uid.replace(Arc::clone(&workload.uid));
+        // A new workload may have the name of an old one, and belong to another shard.
+        if old.is_some_and(|old| old != workload.uid) {
+            self.show(owner);
+        }
+        self.lives.entry(owner.clone()).or_default()
+    }
+
+    /// Shows, hides or drops the counters of a workload, as the shard says.
+    fn show(&mut self, owner: &Owner) {
+        let served = self.serves(owner);
+        for counters in [&mut self.counters, &mut self.events] {
+            match served {
+                (false, _) => counters.remove(owner),
+                (true, false) => counters.hide(owner),
+                (true, true) => counters.publish(owner),
+            }
+        }
     }
 
     /// Notes an event about a workload: if that is gone, its counters are kept from now on as long as if it had just gone.
@@ -157,16 +172,7 @@ impl Totals {
         self.shard = shard;
         self.shard_changes += 1;
         let owners: Vec<Owner> = self.lives.keys().cloned().collect();
-        for owner in &owners {
-            let served = self.serves(owner);
-            for counters in [&mut self.counters, &mut self.events] {
-                match served {
-                    (false, _) => counters.remove(owner),
-                    (true, false) => counters.hide(owner),
-                    (true, true) => counters.publish(owner),
-                }
-            }
-        }
+        owners.iter().for_each(|owner| self.show(owner));
         true
     }
 

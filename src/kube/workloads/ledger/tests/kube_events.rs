@@ -114,6 +114,20 @@ fn events_of_the_first_list_are_old() {
     assert_eq!(world.kube_events(), counts(&[(" Node Rebooted", 4.0)]));
 }
 
+/// The right to list events was missing for so long that they were dropped and forgotten.
+#[test]
+fn forgotten_events_are_old() {
+    let mut world = World::with_events();
+    let text = event("e", NODE, "Rebooted", r#","count":3"#);
+    world.put_event(EVENTS, &text, None);
+    world.ledger.forget(LedgerKind::Event, EVENTS, world.now);
+    world.now += RECORD_RETENTION.max(EXPIRY_INTERVAL);
+    world.ledger.expire(world.now);
+    let later = event("f", NODE, "Rebooted", "").replace("T01:", "T02:");
+    world.list_events(EVENTS, &[&text, &later]);
+    assert_eq!(world.kube_events(), counts(&[(" Node Rebooted", 4.0)]));
+}
+
 /// The clock of the API server was an hour fast for a while.
 #[test]
 fn events_count_whatever_the_clock_says() {
