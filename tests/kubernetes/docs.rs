@@ -235,8 +235,9 @@ list/watch of `events` and no other requests; about 150 bytes are kept for each 
 
 **Exactness.** Each termination that the API reports counts once: over lost events, relists, reloads and restored backups. `restartCount`
 proves terminations that were not seen; they count with `reason=\"unknown\"` and an empty `exit_code`. Terminations of a pod that was
-created and deleted while events were lost are not counted, because the API does not report them. All containers count: init containers,
-sidecars and ephemeral ones.
+created and deleted while events were lost are not counted, because the API does not report them. The same applies to ends of pods and jobs
+that were deleted after they had been dropped because their kind was refused for longer than `--staleness-limit`. All containers count: init
+containers, sidecars and ephemeral ones.
 
 **Start.** What the first list of a kind reports is old and does not count, nor does what happens while no process runs. A pod that
 appears later, and was created later, starts with what its status proves. A reload keeps the counters; a restart resets them.

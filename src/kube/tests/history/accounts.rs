@@ -1,24 +1,28 @@
-//! The world's own account of what has happened to each pod and node.
+//! The world's own account of what has happened to each pod, job, node and Kubernetes Event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::cluster::{Kind, Object};
 use super::status::Status;
 
+/// The time after its deletion for which the ledger remembers an Event.
+const EVENT_RETENTION: Duration = Duration::from_secs(300);
+
 /// The account of one object.
 #[derive(Debug)]
 pub struct Account {
     /// The object as it was created.
     pub object: Object,
-    /// The workload of a pod, or `None` if only a list/watch of its owners would tell.
+    /// The workload of a pod or job, or `None` if only a list/watch of its owners would tell.
     pub workload: Option<String>,
     pub created_at: Instant,
     /// The status when histories begin, if it existed then.
     pub initial: Option<Arc<Status>>,
-    /// The last status that its kubelet has reported. It survives the object and restores from a backup.
+    /// The last status that its kubelet or controller has reported. It survives the object and restores from a backup.
     pub status: Arc<Status>,
     /// How often it has ceased to exist: it was deleted, or is missing in a backup.
     pub removals: u32,
@@ -31,14 +35,25 @@ pub struct Account {
     pub is_set_back: bool,
     /// The time of the first report after that.
     pub reported_at: Option<Instant>,
-    /// The reasons with which the pod has ended since histories began, as far as its states prove them.
+    /// The reasons with which the pod or job has ended since histories began, as far as its states prove them.
     pub ends: BTreeSet<&'static str>,
+    /// The number of occurrences of an Event, by the time from which on it has had them.
+    occurrences: Vec<(Instant, u32)>,
+    /// An Event has come back after the ledger had forgotten its number of occurrences.
+    pub is_forgotten: bool,
 }
 
 impl Account {
     /// Returns the number of the state that it was created with.
     pub fn created(&self) -> u64 {
         self.object.state
+    }
+
+    /// Returns the number of occurrences that an Event had at a time.
+    pub fn occurrences_before(&self, time: Instant) -> i64 {
+        let until = self.occurrences.iter().take_while(|(at, _)| *at <= time);
+        let initial = self.initial.as_ref().map_or(0, |initial| initial.occurrences);
+        until.last().map_or(initial, |(_, number)| *number).into()
     }
 
     fn note_removal(&mut self) {
@@ -55,10 +70,37 @@ impl Account {
     }
 }
 
-/// The accounts of all pods and nodes there have ever been.
+/// The account of a workload.
+#[derive(Debug, Default)]
+pub struct WorkloadAccount {
+    /// The UIDs that it has had.
+    pub uids: BTreeSet<String>,
+    /// The number of its pods and jobs.
+    members: usize,
+    /// The time since which it has had none.
+    pub absent_since: Option<Instant>,
+    /// The beginning and the end of each earlier time without any.
+    pub absences: Vec<(Instant, Instant)>,
+}
+
+impl WorkloadAccount {
+    fn enter(&mut self) {
+        self.members += 1;
+        let absence = self.absent_since.take().map(|since| (since, Instant::now()));
+        self.absences.extend(absence);
+    }
+
+    fn leave(&mut self) {
+        self.members -= 1;
+        self.absent_since = (self.members == 0).then(Instant::now);
+    }
+}
+
+/// The accounts of all such objects there have ever been.
 #[derive(Default)]
 pub struct Accounts {
     accounts: BTreeMap<String, Account>,
+    workloads: BTreeMap<String, WorkloadAccount>,
     /// The UID and the status of each state.
     states: BTreeMap<u64, (String, Arc<Status>)>,
     /// The number of the last state.
@@ -77,13 +119,22 @@ impl Accounts {
     /// Notes a new state of an object.
     pub fn put(&mut self, object: &Object) {
         self.last_state = object.state;
-        if !matches!(object.scope.kind, Kind::Pod | Kind::Node) {
+        if !object.scope.kind.has_account() {
             return;
         }
-        let status = &object.status;
+        let (status, workloads) = (&object.status, &mut self.workloads);
+        let mut enter = || {
+            let workload = workload_of(object);
+            if let Some(workload) = &workload {
+                let workload = workloads.entry(workload.clone()).or_default();
+                workload.uids.insert(object.owner_uid().unwrap_or_else(|| object.uid.clone()));
+                workload.enter();
+            }
+            workload
+        };
         let account = self.accounts.entry(object.uid.clone()).or_insert_with(|| Account {
             object: object.clone(),
-            workload: workload_of(object),
+            workload: enter(),
             created_at: Instant::now(),
             initial: None,
             status: Arc::clone(status),
@@ -94,12 +145,17 @@ impl Accounts {
             is_set_back: false,
             reported_at: None,
             ends: BTreeSet::new(),
+            occurrences: Vec::new(),
+            is_forgotten: false,
         });
         account.status = Arc::clone(status);
         if std::mem::take(&mut account.is_set_back) {
             account.reported_at = Some(Instant::now());
         }
         account.note_end(status, false);
+        if status.occurrences > 0 {
+            account.occurrences.push((Instant::now(), status.occurrences));
+        }
         self.states.insert(object.state, (object.uid.clone(), Arc::clone(status)));
     }
 
@@ -110,6 +166,9 @@ impl Accounts {
             // A backup has set the status back.
             account.note_end(&Arc::clone(&account.status), true);
             account.note_removal();
+            let workload = account.workload.as_ref();
+            let workload = workload.and_then(|workload| self.workloads.get_mut(workload));
+            workload.into_iter().for_each(WorkloadAccount::leave);
         }
     }
 
@@ -122,6 +181,17 @@ impl Accounts {
             let was_present = std::mem::replace(&mut account.is_present, status.is_some());
             account.is_restored |= account.is_present;
             account.is_set_back = status.is_some_and(|status| **status != account.status);
+            account.is_forgotten |= !was_present
+                && account.is_present
+                && account.removed_at.is_some_and(|at| at.elapsed() >= EVENT_RETENTION);
+            let workload = account.workload.as_ref();
+            if let Some(workload) = workload.and_then(|name| self.workloads.get_mut(name)) {
+                match (was_present, account.is_present) {
+                    (false, true) => workload.enter(),
+                    (true, false) => workload.leave(),
+                    _ => {}
+                }
+            }
             if was_present && !account.is_present {
                 let status = Arc::clone(&account.status);
                 account.note_end(&status, status.is_disrupted());
@@ -132,6 +202,16 @@ impl Accounts {
 
     pub fn get(&self, uid: &str) -> Option<&Account> {
         self.accounts.get(uid)
+    }
+
+    /// Returns the account of a workload.
+    pub fn workload(&self, name: &str) -> Option<&WorkloadAccount> {
+        self.workloads.get(name)
+    }
+
+    /// Returns the accounts of all workloads with their names.
+    pub fn workloads(&self) -> impl Iterator<Item = (&String, &WorkloadAccount)> {
+        self.workloads.iter()
     }
 
     /// Returns the accounts of a kind with their UIDs.
@@ -145,11 +225,16 @@ impl Accounts {
     }
 }
 
-/// Returns the workload of a pod, or `None` if only a list/watch of its owners would tell.
-fn workload_of(pod: &Object) -> Option<String> {
-    let namespace = pod.scope.namespace;
-    match pod.owner() {
-        None => Some(format!("{namespace}/barepod/{}", pod.name)),
+/// Returns the workload of a pod or job, or `None` if only a list/watch of its owners would tell.
+fn workload_of(object: &Object) -> Option<String> {
+    let by_itself = match object.scope.kind {
+        Kind::Pod => "barepod",
+        Kind::Job => "job",
+        _ => return None,
+    };
+    let namespace = object.scope.namespace;
+    match object.owner() {
+        None => Some(format!("{namespace}/{by_itself}/{}", object.name)),
         Some(("Job", _)) => None,
         Some((kind, name)) => Some(format!("{namespace}/{}/{name}", kind.to_lowercase())),
     }

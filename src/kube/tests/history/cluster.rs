@@ -11,7 +11,7 @@ use fastrand::Rng;
 
 use tokio::time::Instant;
 
-use super::accounts::Accounts;
+use super::accounts::{Account, Accounts};
 use super::signal::{Observer, Signal};
 use super::status::Status;
 
@@ -20,6 +20,10 @@ use super::status::Status;
 pub enum Kind {
     /// Received as `PartialObjectMetadata`.
     ConfigMap,
+    /// A Kubernetes Event, received as a complete object, which has no series of its own.
+    Event,
+    /// Received as a complete object.
+    Job,
     /// Cluster-scoped, received as a complete object.
     Node,
     /// Received as a complete object.
@@ -30,7 +34,12 @@ pub enum Kind {
     Widget,
 }
 
-pub const KINDS: [Kind; 5] = [Kind::ConfigMap, Kind::Node, Kind::Pod, Kind::Secret, Kind::Widget];
+/// The kinds with series of their own.
+pub const KINDS: [Kind; 6] =
+    [Kind::ConfigMap, Kind::Node, Kind::Pod, Kind::Secret, Kind::Widget, Kind::Job];
+/// All kinds.
+pub const ALL_KINDS: [Kind; 7] =
+    [Kind::ConfigMap, Kind::Node, Kind::Pod, Kind::Secret, Kind::Widget, Kind::Job, Kind::Event];
 /// The minimum number of versions lost in a restore.
 const MIN_LOST_VERSIONS: u64 = 400;
 /// The number of versions that a server uses when it starts.
@@ -41,6 +50,8 @@ impl Kind {
     pub fn plural(self) -> &'static str {
         match self {
             Self::ConfigMap => "configmaps",
+            Self::Event => "events",
+            Self::Job => "jobs",
             Self::Node => "nodes",
             Self::Pod => "pods",
             Self::Secret => "secrets",
@@ -51,6 +62,8 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Self::ConfigMap => "ConfigMap",
+            Self::Event => "Event",
+            Self::Job => "Job",
             Self::Node => "Node",
             Self::Pod => "Pod",
             Self::Secret => "Secret",
@@ -58,14 +71,29 @@ impl Kind {
         }
     }
 
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::Job => "batch/v1",
+            Self::Widget => "example.com/v1",
+            _ => "v1",
+        }
+    }
+
     pub fn namespaced(self) -> bool {
         self != Self::Node
+    }
+
+    /// Returns true if the ledger counts what happens to objects of this kind.
+    pub fn has_account(self) -> bool {
+        matches!(self, Self::Event | Self::Job | Self::Node | Self::Pod)
     }
 
     /// Returns the prefix of its series.
     fn prefix(self) -> &'static str {
         match self {
             Self::ConfigMap => "kube_configmap_",
+            Self::Event => "kube_event_",
+            Self::Job => "kube_job_",
             Self::Node => "kube_node_",
             Self::Pod => "kube_pod_",
             Self::Secret => "kube_secret_",
@@ -94,6 +122,14 @@ pub fn scopes(kinds: &[Kind]) -> Vec<Scope> {
     kinds.iter().copied().flat_map(of).collect()
 }
 
+/// The object that a Kubernetes Event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    pub kind: &'static str,
+    pub name: String,
+    pub uid: String,
+}
+
 /// An object at one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
@@ -103,8 +139,10 @@ pub struct Object {
     /// A number that is unique to this state.
     pub state: u64,
     pub version: u64,
-    /// The status that its kubelet has reported.
+    /// The status that its kubelet or controller has reported.
     pub status: Arc<Status>,
+    /// The object that it is about, if it is an Event.
+    pub subject: Option<Arc<Subject>>,
 }
 
 pub const PHASES: [&str; 5] = ["Pending", "Succeeded", "Failed", "Running", "Unknown"];
@@ -148,15 +186,31 @@ impl Object {
         [10, 1, namespace.unwrap_or_default() as u8, self.number() % 12].into()
     }
 
-    /// Returns kind and name of a pod's controller, if it has one.
+    /// Returns kind and name of the controller of a pod or job, if it has one.
     pub fn owner(&self) -> Option<(&'static str, String)> {
         let name = self.number() % 3;
-        match self.number() % 4 {
-            0 => None,
-            1 => Some(("StatefulSet", format!("db{name}"))),
-            2 => Some(("Rollout", format!("web{name}"))),
-            _ => Some(("Job", format!("nightly{name}-29500000"))),
+        match (self.scope.kind, self.number() % 4) {
+            (Kind::Pod, 1) => Some(("StatefulSet", format!("db{name}"))),
+            (Kind::Pod, 2) => Some(("Rollout", format!("web{name}"))),
+            (Kind::Pod, 3) => Some(("Job", format!("nightly{name}-29500000"))),
+            (Kind::Job, 1..) => Some(("CronJob", format!("nightly{name}"))),
+            _ => None,
         }
+    }
+
+    /// Returns the UID of the controller of a pod or job, if it has one.
+    pub fn owner_uid(&self) -> Option<String> {
+        self.owner().map(|(_, name)| format!("owner-{name}"))
+    }
+
+    /// Returns reason and type of an Event.
+    pub fn reason_and_type(&self) -> (&'static str, &'static str) {
+        [("BackOff", "Warning"), ("Scheduled", "Normal")][usize::from(self.number() % 2)]
+    }
+
+    /// Returns true if an Event counts its occurrences as a series, like those of `events.k8s.io`.
+    pub fn has_series(&self) -> bool {
+        self.number() % 4 < 2
     }
 
     /// Returns the names of a pod's containers. The second one is an init container.
@@ -187,6 +241,12 @@ impl Object {
                 let who = format!("namespace=\"{namespace}\",configmap=\"{name}\"");
                 out.push(format!("kube_configmap_labels{{{who},label_state=\"{state}\"}} 1"));
                 out.push(format!("kube_configmap_metadata_resource_version{{{who}}} {version}"));
+            }
+            Kind::Event => {}
+            Kind::Job => {
+                let who = format!("namespace=\"{namespace}\",job_name=\"{name}\"");
+                out.push(format!("kube_job_info{{{who}}} 1"));
+                out.push(format!("kube_job_labels{{{who},label_state=\"{state}\"}} 1"));
             }
             Kind::Node => {
                 let cordoned = u8::from(self.is_cordoned());
@@ -390,7 +450,7 @@ impl Cluster {
                 self.delete(key);
                 if rng.bool() {
                     // A new object with the name of the deleted one.
-                    self.add(scope, key.name.clone());
+                    self.add(scope, key.name.clone(), rng);
                 }
             }
         }
@@ -417,24 +477,49 @@ impl Cluster {
         let name = format!("o{}", rng.u32(0..40));
         let known = self.objects.contains_key(&key(scope, &name));
         if !known {
-            self.add(scope, name);
+            self.add(scope, name, rng);
         }
     }
 
-    /// Changes an object. A kubelet reports what it knows, whatever the server has forgotten.
+    /// Returns an object that an Event of a namespace is about: one of the cluster, or a custom one that only its pods
+    /// name. It may be gone.
+    fn subject(&self, namespace: &str, rng: &mut Rng) -> Arc<Subject> {
+        let is_gone = rng.u32(0..6) == 0;
+        let kind = [Kind::Pod, Kind::Pod, Kind::Job, Kind::Node][rng.usize(..4)];
+        let of_namespace = |account: &Account| {
+            let scope = account.object.scope;
+            account.is_present != is_gone && (scope.namespace == namespace || kind == Kind::Node)
+        };
+        let all = self.accounts.of_kind(kind).map(|(_, account)| account);
+        let known: Vec<&Account> = all.filter(|account| of_namespace(account)).collect();
+        let chosen = (!known.is_empty() && rng.u32(0..6) > 0).then(|| rng.usize(..known.len()));
+        let subject = match chosen.map(|at| &known[at].object) {
+            Some(Object { name, uid, scope, .. }) => {
+                Subject { kind: scope.kind.name(), name: name.clone(), uid: uid.clone() }
+            }
+            None => {
+                let name = format!("web{}", rng.u32(0..3));
+                Subject { kind: "Rollout", uid: format!("owner-{name}"), name }
+            }
+        };
+        Arc::new(subject)
+    }
+
+    /// Changes an object. A kubelet or controller reports what it knows, whatever the server has forgotten.
     fn update(&mut self, key: &ObjectKey, rng: &mut Rng) {
         let Some(object) = self.objects.get(key).cloned() else { return };
         let known = self.accounts.get(&object.uid).map(|account| &account.status);
         let mut status = Status::clone(known.unwrap_or(&object.status));
-        status.evolve(self.last_state + 1, rng);
+        status.evolve(key.kind, self.last_state + 1, rng);
         status.report_over(&object.status, self.last_state + 1);
         self.put(Object { status: status.into(), ..object }, EventType::Modified);
     }
 
     /// Adds an object with a new UID.
-    fn add(&mut self, scope: Scope, name: String) {
+    fn add(&mut self, scope: Scope, name: String, rng: &mut Rng) {
         let (uid, status) = (format!("uid-{}", self.last_state + 1), Arc::default());
-        let object = Object { scope, name, uid, state: 0, version: 0, status };
+        let subject = (scope.kind == Kind::Event).then(|| self.subject(scope.namespace, rng));
+        let object = Object { scope, name, uid, state: 0, version: 0, status, subject };
         let status = Status::new(scope.kind, object.containers().len(), self.last_state + 1);
         self.put(Object { status: status.into(), ..object }, EventType::Added);
     }

@@ -2,18 +2,41 @@
 
 use std::collections::BTreeMap;
 
+use super::cluster::Kind;
 use super::status::{UNKNOWN, exit_code};
 
 /// Counts by container and reason.
 pub(super) type Counts<'b> = BTreeMap<(&'b str, &'b str), i64>;
+
+/// Returns the number of the family that counts the ends of pods or jobs.
+pub(super) fn family(kind: Kind) -> usize {
+    if kind == Kind::Pod { 1 } else { 2 }
+}
+
+/// The number of the family of Kubernetes Events, after the three of workloads.
+pub(super) const EVENTS: usize = 3;
+
+/// What the occurrences of Kubernetes Events are counted by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct EventKey<'b> {
+    pub(super) workload: String,
+    pub(super) kind: &'b str,
+    pub(super) reason: &'b str,
+    pub(super) event_type: &'b str,
+}
+
+/// A workload, the number of a family, and two labels.
+pub(super) type WorkloadKey = (String, usize, String, String);
 
 /// The counters of a scrape.
 #[derive(Default)]
 pub(super) struct Counters<'b> {
     /// The terminations of pods, by UID.
     pub(super) pods: BTreeMap<&'b str, Counts<'b>>,
-    /// The terminations of workloads, and the ends of their pods, which have no container.
-    pub(super) workloads: BTreeMap<String, [Counts<'b>; 2]>,
+    /// The terminations of workloads, and the ends of their pods and jobs, which have no container.
+    pub(super) workloads: BTreeMap<String, [Counts<'b>; 3]>,
+    /// The occurrences of Kubernetes Events.
+    pub(super) events: BTreeMap<EventKey<'b>, i64>,
     pub(super) nodes: BTreeMap<&'b str, Counts<'b>>,
 }
 
@@ -53,6 +76,17 @@ impl<'b> Counters<'b> {
                     let workload = counters.workloads.entry(format!("{namespace}/{kind}/{name}"));
                     workload.or_default()[1].insert(("", reason), count)
                 }
+                ("kstatd_jobs_finished_total", &[namespace, name, kind, reason]) => {
+                    let workload = counters.workloads.entry(format!("{namespace}/{kind}/{name}"));
+                    workload.or_default()[2].insert(("", reason), count)
+                }
+                (
+                    "kstatd_kube_events_total",
+                    &[namespace, name, workload_type, kind, reason, event_type],
+                ) => {
+                    let workload = format!("{namespace}/{workload_type}/{name}");
+                    counters.events.insert(EventKey { workload, kind, reason, event_type }, count)
+                }
                 ("kstatd_kube_node_condition_transitions_total", &[node, condition, status]) => {
                     counters.nodes.entry(node).or_default().insert((condition, status), count)
                 }
@@ -63,5 +97,24 @@ impl<'b> Counters<'b> {
             }
         }
         Ok(counters)
+    }
+
+    /// Returns all counters of workloads, by workload, family and labels.
+    pub(super) fn of_workloads(&self) -> BTreeMap<WorkloadKey, i64> {
+        let owned = |workload: &str, family, one: &str, other: &str| {
+            (workload.to_owned(), family, one.to_owned(), other.to_owned())
+        };
+        let mut all = BTreeMap::new();
+        for (workload, families) in &self.workloads {
+            for (family, counts) in families.iter().enumerate() {
+                for ((container, reason), count) in counts {
+                    all.insert(owned(workload, family, container, reason), *count);
+                }
+            }
+        }
+        for (EventKey { workload, kind, reason, event_type }, count) in &self.events {
+            all.insert(owned(workload, EVENTS, kind, &format!("{reason} {event_type}")), *count);
+        }
+        all
     }
 }

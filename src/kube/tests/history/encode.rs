@@ -5,7 +5,9 @@
 //! with those.
 
 use super::cluster::{EventType, Kind, Object};
-use super::encode_status::{node, node_json, pod, pod_json, time, time_text};
+use super::encode_status::{
+    event_fields, event_json, job, job_json, node, node_json, pod, pod_json, time, time_text,
+};
 use crate::wire::varint::varint;
 
 /// The start of 2026 in Unix seconds.
@@ -42,6 +44,13 @@ impl ResponseFormat {
             ObjectForm::Table => "Table",
         }
     }
+
+    fn api_version(self, kind: Kind) -> &'static str {
+        match self.form {
+            ObjectForm::Complete => kind.api_version(),
+            ObjectForm::Metadata | ObjectForm::Table => "meta.k8s.io/v1",
+        }
+    }
 }
 
 pub(super) fn field(tag: u8, payload: &[u8]) -> Vec<u8> {
@@ -63,22 +72,22 @@ fn entry(tag: u8, key: &str, value: &str) -> Vec<u8> {
     field(tag, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat())
 }
 
-fn envelope(kind: &str, raw: &[u8]) -> Vec<u8> {
-    let kind = field(1, &[field(1, b"v1"), field(2, kind.as_bytes())].concat());
+fn envelope(version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+    let kind = field(1, &[field(1, version.as_bytes()), field(2, kind.as_bytes())].concat());
     [b"k8s\0".to_vec(), kind, field(2, raw), field(3, b""), field(4, b"")].concat()
 }
 
 /// Encodes the fields of `ObjectMeta`.
 fn metadata(object: &Object) -> Vec<u8> {
-    let Object { scope, name, uid, state, version, status } = object;
-    let is_pod = scope.kind == Kind::Pod;
+    let Object { scope, name, uid, state, version, status, .. } = object;
+    let has_time = has_time(scope.kind);
     let time = |tag, is_set: bool| if is_set { time(tag, object.started()) } else { Vec::new() };
     [
         field(1, name.as_bytes()),
         field(3, scope.namespace.as_bytes()),
         field(5, uid.as_bytes()),
         field(6, version.to_string().as_bytes()),
-        time(8, is_pod),
+        time(8, has_time),
         time(9, status.is_being_deleted),
         entry(11, "state", &state.to_string()),
         owner(object),
@@ -86,17 +95,21 @@ fn metadata(object: &Object) -> Vec<u8> {
     .concat()
 }
 
-/// Returns the API version of an owner.
-fn group(kind: &str) -> &'static str {
-    if kind == "Job" { "batch/v1" } else { "apps/v1" }
+/// Returns true if objects of a kind have a creation time, by which the ledger recognises new ones.
+fn has_time(kind: Kind) -> bool {
+    matches!(kind, Kind::Event | Kind::Job | Kind::Pod)
 }
 
-/// Encodes the owner of a pod, if it has one.
+/// Returns the API version of an owner.
+fn group(kind: &str) -> &'static str {
+    if matches!(kind, "CronJob" | "Job") { "batch/v1" } else { "apps/v1" }
+}
+
+/// Encodes the owner of a pod or job, if it has one.
 fn owner(object: &Object) -> Vec<u8> {
-    let Some((kind, name)) = object.owner().filter(|_| object.scope.kind == Kind::Pod) else {
+    let (Some((kind, name)), Some(uid)) = (object.owner(), object.owner_uid()) else {
         return Vec::new();
     };
-    let uid = format!("owner-{name}");
     let reference = [
         field(1, kind.as_bytes()),
         field(3, name.as_bytes()),
@@ -111,6 +124,8 @@ fn protobuf(object: &Object, form: ObjectForm) -> Vec<u8> {
     let metadata = field(1, &metadata(object));
     let rest = match (form, object.scope.kind) {
         (ObjectForm::Metadata, _) | (_, Kind::ConfigMap) => Vec::new(),
+        (_, Kind::Event) => event_fields(object),
+        (_, Kind::Job) => job(object),
         (_, Kind::Node) => node(object),
         (_, Kind::Pod) => pod(object),
         (_, Kind::Secret) => field(3, object.secret_type().as_bytes()),
@@ -120,11 +135,13 @@ fn protobuf(object: &Object, form: ObjectForm) -> Vec<u8> {
 }
 
 fn json(object: &Object, form: ObjectForm) -> String {
-    let Object { scope, name, uid, state, version, status } = object;
+    let Object { scope, name, uid, state, version, status, .. } = object;
     let namespace = scope.namespace;
-    let kind =
-        if form == ObjectForm::Complete { scope.kind.name() } else { "PartialObjectMetadata" };
-    let owner = object.owner().filter(|_| scope.kind == Kind::Pod).map_or(String::new(), |owner| {
+    let (api, kind) = match form {
+        ObjectForm::Complete => (scope.kind.api_version(), scope.kind.name()),
+        ObjectForm::Metadata | ObjectForm::Table => ("meta.k8s.io/v1", "PartialObjectMetadata"),
+    };
+    let owner = object.owner().map_or(String::new(), |owner| {
         let (kind, name) = owner;
         format!(
             r#","ownerReferences":[{{"kind":"{kind}","name":"{name}","uid":"owner-{name}","apiVersion":"{}","controller":true}}]"#,
@@ -138,19 +155,21 @@ fn json(object: &Object, form: ObjectForm) -> String {
             String::new()
         }
     };
-    let times = time("creationTimestamp", scope.kind == Kind::Pod)
+    let times = time("creationTimestamp", has_time(scope.kind))
         + &time("deletionTimestamp", status.is_being_deleted);
     let metadata = format!(
         r#""metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}","labels":{{"state":"{state}"}}{times}{owner}}}"#
     );
     let rest = match (form, scope.kind) {
         (ObjectForm::Metadata | ObjectForm::Table, _) | (_, Kind::ConfigMap) => String::new(),
+        (_, Kind::Event) => event_json(object),
+        (_, Kind::Job) => job_json(object),
         (_, Kind::Node) => node_json(object),
         (_, Kind::Pod) => pod_json(object),
         (_, Kind::Secret) => format!(r#","type":"{}","data":{{"k":"dg=="}}"#, object.secret_type()),
         (_, Kind::Widget) => format!(r#","spec":{{"state":"{state}"}}"#),
     };
-    format!(r#"{{"kind":"{kind}","apiVersion":"v1",{metadata}{rest}}}"#)
+    format!(r#"{{"kind":"{kind}","apiVersion":"{api}",{metadata}{rest}}}"#)
 }
 
 const COLUMNS: &str = r#"[{"name":"Name","type":"string"},{"name":"Type","type":"string"}]"#;
@@ -173,7 +192,8 @@ pub fn list(
         let meta = [field(2, version.to_string().as_bytes()), field(3, token.as_bytes())].concat();
         let items = objects.iter().map(|object| field(2, &protobuf(object, format.form)));
         let raw = [field(1, &meta)].into_iter().chain(items).collect::<Vec<_>>().concat();
-        return envelope(&format!("{}List", format.kind(kind)), &raw);
+        let list = format!("{}List", format.kind(kind));
+        return envelope(format.api_version(kind), &list, &raw);
     }
     let meta = format!(r#""metadata":{{"resourceVersion":"{version}","continue":"{token}"}}"#);
     let joined = |each: fn(&Object, ObjectForm) -> String| {
@@ -186,8 +206,9 @@ pub fn list(
             joined(|object, _| row(object))
         ),
         _ => format!(
-            r#"{{"kind":"{}List","apiVersion":"v1",{meta},"items":[{}]}}"#,
+            r#"{{"kind":"{}List","apiVersion":"{}",{meta},"items":[{}]}}"#,
             format.kind(kind),
+            format.api_version(kind),
             joined(json)
         ),
     };
@@ -217,8 +238,8 @@ pub fn event(
         EventType::Deleted => "DELETED",
     };
     if format.protobuf {
-        let kind = format.kind(object.scope.kind);
-        return frame(event_type, &envelope(kind, &protobuf(object, format.form)));
+        let (kind, api) = (format.kind(object.scope.kind), format.api_version(object.scope.kind));
+        return frame(event_type, &envelope(api, kind, &protobuf(object, format.form)));
     }
     match format.form {
         ObjectForm::Table => {
@@ -251,7 +272,8 @@ pub fn bookmark(format: ResponseFormat, kind: Kind, bookmark: &Bookmark) -> Vec<
         if ends_initial_events {
             metadata.extend(entry(12, END, "true"));
         }
-        return frame("BOOKMARK", &envelope(format.kind(kind), &field(1, &metadata)));
+        let (api, kind) = (format.api_version(kind), format.kind(kind));
+        return frame("BOOKMARK", &envelope(api, kind, &field(1, &metadata)));
     }
     let annotations = if ends_initial_events {
         format!(r#","annotations":{{"{END}":"true"}}"#)
@@ -269,7 +291,11 @@ pub fn bookmark(format: ResponseFormat, kind: Kind, bookmark: &Bookmark) -> Vec<
                 r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{{"resourceVersion":"{version}"}},"columnDefinitions":{columns},"rows":[{row}]}}"#
             )
         }
-        _ => format!(r#"{{"kind":"{}","apiVersion":"v1",{metadata}}}"#, kind.name()),
+        _ => format!(
+            r#"{{"kind":"{}","apiVersion":"{}",{metadata}}}"#,
+            kind.name(),
+            kind.api_version()
+        ),
     };
     line("BOOKMARK", &object)
 }
@@ -277,7 +303,7 @@ pub fn bookmark(format: ResponseFormat, kind: Kind, bookmark: &Bookmark) -> Vec<
 /// Encodes a `Status` as a response body.
 pub fn status(protobuf: bool, code: u16, reason: &str) -> Vec<u8> {
     if protobuf {
-        envelope("Status", &status_message(code, reason))
+        envelope("v1", "Status", &status_message(code, reason))
     } else {
         status_text(code, reason).into_bytes()
     }
@@ -306,7 +332,7 @@ pub fn unrelated_body(number: usize, kind: Kind) -> (&'static str, Vec<u8>) {
 /// Encodes a `Status` as an event that ends a watch.
 pub fn error(format: ResponseFormat, code: u16, reason: &str) -> Vec<u8> {
     if format.protobuf {
-        frame("ERROR", &envelope("Status", &status_message(code, reason)))
+        frame("ERROR", &envelope("v1", "Status", &status_message(code, reason)))
     } else {
         line("ERROR", &status_text(code, reason))
     }
@@ -364,6 +390,7 @@ mod tests {
             state: 301,
             version: 1234,
             status: Arc::default(),
+            subject: None,
         };
         let check = |kind, form, bytes: Vec<u8>| {
             let namespace = if kind == Kind::Node { "" } else { "east" };

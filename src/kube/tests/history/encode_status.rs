@@ -1,8 +1,8 @@
-//! Encodes `spec` and `status` of pods and nodes, as protobuf and JSON.
+//! Encodes `spec` and `status` of pods, jobs and nodes, and the fields of Kubernetes Events, as protobuf and JSON.
 
-use super::cluster::Object;
+use super::cluster::{Object, Subject};
 use super::encode::{YEAR, field, number};
-use super::status::{CONDITIONS, Container, Phase, Termination};
+use super::status::{CONDITIONS, Container, End, Phase, Termination};
 
 /// Encodes a time as seconds of 2026.
 pub(super) fn time(tag: u8, second: u64) -> Vec<u8> {
@@ -165,23 +165,85 @@ pub(super) fn node_json(object: &Object) -> String {
     )
 }
 
+/// Encodes the status of a job.
+pub(super) fn job(object: &Object) -> Vec<u8> {
+    let conditions = object.status.end.map(|End { phase, reason }| {
+        let reason = if reason.is_empty() { Vec::new() } else { field(5, reason.as_bytes()) };
+        field(1, &[field(1, phase.as_bytes()), field(2, b"True"), reason].concat())
+    });
+    field(3, &conditions.unwrap_or_default())
+}
+
+/// Returns the status of a job as JSON.
+pub(super) fn job_json(object: &Object) -> String {
+    let conditions = object.status.end.map(|End { phase, reason }| {
+        format!(r#"{{"type":"{phase}","status":"True","reason":"{reason}"}}"#)
+    });
+    format!(r#","status":{{"conditions":[{}]}}"#, conditions.unwrap_or_default())
+}
+
+/// Returns `count` of an Event, and the number of occurrences in its series, if it has one.
+fn occurrences(object: &Object) -> (u32, Option<u32>) {
+    let total = object.status.occurrences;
+    match object.has_series() {
+        true => (0, Some(total).filter(|total| *total > 1)),
+        false => (total, None),
+    }
+}
+
+/// Encodes the fields of an Event.
+pub(super) fn event_fields(object: &Object) -> Vec<u8> {
+    let subject = object.subject.as_ref().map(|subject| {
+        let Subject { kind, name, uid } = &**subject;
+        [field(1, kind.as_bytes()), field(3, name.as_bytes()), field(4, uid.as_bytes())].concat()
+    });
+    let (reason, event_type) = object.reason_and_type();
+    let (count, series) = occurrences(object);
+    [
+        field(2, &subject.unwrap_or_default()),
+        field(3, reason.as_bytes()),
+        number(8, count as usize),
+        field(9, event_type.as_bytes()),
+        series.map_or(Vec::new(), |count| field(11, &number(1, count as usize))),
+    ]
+    .concat()
+}
+
+/// Returns the fields of an Event as JSON.
+pub(super) fn event_json(object: &Object) -> String {
+    let subject = object.subject.as_ref().map(|subject| {
+        let Subject { kind, name, uid } = &**subject;
+        format!(r#""kind":"{kind}","name":"{name}","uid":"{uid}""#)
+    });
+    let subject = subject.unwrap_or_default();
+    let (reason, event_type) = object.reason_and_type();
+    let (count, series) = occurrences(object);
+    let series = series.map_or(String::new(), |count| format!(r#","series":{{"count":{count}}}"#));
+    format!(
+        r#","involvedObject":{{{subject}}},"reason":"{reason}","count":{count},"type":"{event_type}"{series}"#
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use k8s_pb::api::batch::v1::{Job, JobCondition, JobStatus};
     use k8s_pb::api::core::v1::{
         ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-        ContainerStatus, Node, NodeCondition, NodeStatus, Pod, PodCondition, PodStatus,
+        ContainerStatus, Event, EventSeries, Node, NodeCondition, NodeStatus, ObjectReference, Pod,
+        PodCondition, PodStatus,
     };
     use k8s_pb::apimachinery::pkg::apis::meta::v1::Time;
     use prost::Message as _;
 
     use super::super::cluster::{Kind, Scope};
-    use super::super::status::{End, Status, Transition};
+    use super::super::status::{Status, Transition};
     use super::*;
 
     fn object(kind: Kind, status: Status) -> Object {
         let scope = Scope { kind, namespace: "east" };
         let (name, uid) = ("o9".to_owned(), "uid-1".to_owned());
-        Object { scope, name, uid, state: 301, version: 1234, status: status.into() }
+        let (status, subject) = (status.into(), None);
+        Object { scope, name, uid, state: 301, version: 1234, status, subject }
     }
 
     fn at(second: i64) -> Option<Time> {
@@ -269,6 +331,46 @@ mod tests {
             ..PodStatus::default()
         };
         assert_eq!(have, want);
+    }
+
+    /// The same for the end of a job, and for an Event with and without a series.
+    #[test]
+    fn jobs_and_events() {
+        let end = Some(End { phase: "Failed", reason: "BackoffLimitExceeded" });
+        let bytes = job(&object(Kind::Job, Status { end, ..Status::default() }));
+        let condition = JobCondition {
+            r#type: text("Failed"),
+            status: text("True"),
+            reason: text("BackoffLimitExceeded"),
+            ..JobCondition::default()
+        };
+        let want = JobStatus { conditions: vec![condition], ..JobStatus::default() };
+        assert_eq!(Job::decode(&*bytes).expect("a job").status, Some(want));
+        let subject = Subject { kind: "Pod", name: "o1".to_owned(), uid: "uid-7".to_owned() };
+        for (name, count, series) in [("o4", 0, Some(3)), ("o6", 3, None)] {
+            let event = object(Kind::Event, Status { occurrences: 3, ..Status::default() });
+            let event =
+                Object { name: name.to_owned(), subject: Some(subject.clone().into()), ..event };
+            let bytes = event_fields(&event);
+            let involved_object = ObjectReference {
+                kind: text("Pod"),
+                name: text("o1"),
+                uid: text("uid-7"),
+                ..ObjectReference::default()
+            };
+            let (reason, event_type) = event.reason_and_type();
+            let series =
+                series.map(|count| EventSeries { count: Some(count), ..EventSeries::default() });
+            let want = Event {
+                involved_object: Some(involved_object),
+                reason: text(reason),
+                count: Some(count),
+                r#type: text(event_type),
+                series,
+                ..Event::default()
+            };
+            assert_eq!(Event::decode(&*bytes).expect("an event"), want);
+        }
     }
 
     /// A running container has the state that the Kubernetes types have, too, and so have the conditions of a node.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::cluster::{KINDS, Kind};
+use super::cluster::{ALL_KINDS, Kind};
 
 /// The time after the end of a fault within which scrapes may be stale.
 pub const RECOVERY: Duration = Duration::from_secs(10);
@@ -195,7 +195,7 @@ impl Fault {
                 share,
             },
             22 => Self::TokenReplaced,
-            23 => Self::Denied(KINDS[rng.usize(..KINDS.len())]),
+            23 => Self::Denied(ALL_KINDS[rng.usize(..ALL_KINDS.len())]),
             24 | 25 => Self::NotAList(rng.usize(..9)),
             26 => Self::Truncated { clean: rng.bool() },
             27 => Self::Garbage,

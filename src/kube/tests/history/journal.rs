@@ -14,7 +14,7 @@ pub enum Topic {
     Request,
     /// A piece of a response body, such as a watch event.
     Response,
-    /// Lines of a history that has StatsD senders, too.
+    /// Lines of a history that has StatsD senders, too, and changes of the shard.
     Line,
     Scrape,
     Violation,

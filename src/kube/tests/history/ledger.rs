@@ -1,6 +1,6 @@
 //! Compares the counters of events with the world's own account in every scrape.
 //!
-//! A scrape names the state of each pod and node that it shows, and the account tells what had happened by then. The
+//! A scrape names the state of each pod, job and node that it shows, and the account tells what had happened by then. The
 //! ledger may be ahead of that state while a list is in progress, but never ahead of the world. Hence:
 //!
 //! - **Terminations of a pod.** Their sum over reasons is the number of terminations between the first state that was
@@ -10,11 +10,16 @@
 //!   of terminations that no status describes only after faults. Thus each equals the world's number without faults.
 //! - **Workloads.** Their terminations are those of their pods in the same scrape plus those of former pods. The latter
 //!   change only when a pod ceases to exist, by what the pod had; they never decrease or vanish.
-//! - **Ends of pods.** Each pod ends once, with a reason that its states prove, or `unknown` after faults.
+//! - **Ends of pods and jobs.** Each ends once, with a reason that its states prove, or `unknown` after faults.
+//! - **Kubernetes Events.** Each occurrence counts once, for the workload of its object or for none. Those that certainly
+//!   arrive are counted.
 //! - **Transitions of nodes.** Their number is that of the transitions since the first state. Each transition that a fault
 //!   has hidden may be missing, but not all of those between two states that were shown.
 //! - Counters do not decrease, except those of pods and nodes that have ceased to exist, or were refused for long.
-//!   Those of the usual reasons exist from the first pod of a workload, and from the beginning of a node.
+//!   Those of the usual reasons exist from the first pod or job of a workload, and from the beginning of a node.
+//! - **Retention.** Counters of a workload that is gone are removed in time and not earlier. They begin again at 0.
+//! - **Shards.** A workload or node that the process does not serve has no counters. Those of a workload begin at 0 when the
+//!   process begins to count it, which is before it shows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,17 +28,24 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::accounts::{Account, Accounts};
-use super::cluster::Kind;
-use super::counters::{Counters, Counts};
+use super::cluster::{Kind, Scope};
+use super::counters::{Counters, Counts, EVENTS, WorkloadKey, family};
+use super::ends::EndChecker;
+use super::kube_events::EventChecker;
+use super::lives::Lives;
 use super::nodes::NodeChecker;
 use super::status::{Status, UNKNOWN};
+use crate::kube::shard::{Ownership, Shard};
 
 /// The time after which an event has certainly arrived, without faults.
 pub(super) const ARRIVAL: Duration = Duration::from_secs(2);
 
-/// The reasons whose counters exist from the first pod of a workload: of terminations and of ends.
-const USUAL: [[&str; 3]; 2] =
-    [["Completed", "Error", "OOMKilled"], ["Evicted", "Failed", "Succeeded"]];
+/// The reasons whose counters exist from the first pod or job of a workload: of terminations, and of ends of pods and jobs.
+const USUAL: [[&str; 3]; 3] = [
+    ["Completed", "Error", "OOMKilled"],
+    ["Evicted", "Failed", "Succeeded"],
+    ["BackoffLimitExceeded", "Complete", "DeadlineExceeded"],
+];
 
 /// The conditions of a scrape, or of the time since another one.
 #[derive(Clone, Copy, Debug)]
@@ -85,47 +97,206 @@ struct PodTrack {
     /// Its removals by the time of the last scrape.
     removals: u32,
     is_shown: bool,
-    /// It had not ended when it was first seen.
-    had_not_ended: bool,
-    /// The ledger knows it, so that it notices its end.
-    is_known: bool,
     /// It was created after its namespace was first shown, and there has been no fault since.
     is_undisturbed: bool,
 }
 
 /// Compares the ledger with the world.
-#[derive(Default)]
 pub struct LedgerChecker {
     before: Option<Conditions>,
     /// Removals until then had arrived at the time of the last scrape.
     arrived: Option<Instant>,
     quiet_since: Option<Instant>,
-    /// The last state of the world when pods of a namespace were first shown.
-    first_shown: BTreeMap<&'static str, u64>,
+    since: Since,
+    shard: Shard,
+    /// The workloads that were not shown in the last scrape, because of the shard.
+    hidden: BTreeSet<String>,
     pods: BTreeMap<String, PodTrack>,
-    /// The counters of the last scrape: terminations by pod and by former pods of a workload, and ends.
+    /// The counters of the last scrape: terminations by pod and by former pods of a workload, and all of workloads.
     of_pods: BTreeMap<String, OldCounts>,
     of_former_pods: BTreeMap<(String, String, String), i64>,
-    of_workloads: BTreeMap<(String, usize, String, String), i64>,
-    /// The number of ends of each pod, and whether that is final.
-    ends: BTreeMap<String, (Range, bool)>,
-    /// The number of ends of pods that are final.
-    final_ends: BTreeMap<String, Range>,
+    of_workloads: BTreeMap<WorkloadKey, i64>,
+    ends: [EndChecker; 2],
+    events: EventChecker,
+    lives: Lives,
     nodes: NodeChecker,
 }
 
+/// The last states of the world at times since which everything counts.
+#[derive(Clone, Default)]
+struct Since {
+    /// When objects of a scope were first shown.
+    first_shown: BTreeMap<Scope, u64>,
+    /// When the counters of a workload began again at 0.
+    restarted: BTreeMap<String, u64>,
+}
+
+/// Whether a process serves a workload, if that is certain.
+struct Serving {
+    is_counted: Option<bool>,
+    is_shown: Option<bool>,
+}
+
+impl Serving {
+    fn new(accounts: &Accounts, shard: Shard, workload: &str) -> Self {
+        if shard == Shard::ALL {
+            return Self { is_counted: Some(true), is_shown: Some(true) };
+        }
+        let uids = accounts.workload(workload).map(|life| &life.uids);
+        let all = |wanted: &[Ownership]| {
+            let mut uids = uids.into_iter().flatten();
+            let is = |uid: &String| wanted.contains(&shard.ownership(uid.as_bytes()));
+            let first = uids.next().is_none_or(is);
+            // Pods or jobs of one name may belong to several shards, one after the other.
+            uids.next().is_none().then_some(first)
+        };
+        let (is_counted, is_shown) = (
+            all(&[Ownership::Kept, Ownership::Lost, Ownership::Gained]),
+            all(&[Ownership::Kept, Ownership::Lost]),
+        );
+        Self { is_counted, is_shown }
+    }
+}
+
 /// A scrape in comparison.
-struct Comparison<'c> {
-    accounts: &'c Accounts,
-    counters: Counters<'c>,
-    /// The pods that are shown, by UID, with the statuses that are shown.
-    shown: BTreeMap<&'c str, &'c Arc<Status>>,
+pub(super) struct Comparison<'c> {
+    pub(super) accounts: &'c Accounts,
+    pub(super) counters: Counters<'c>,
+    of_workloads: BTreeMap<WorkloadKey, i64>,
+    /// The pods and jobs that are shown, by UID, with the statuses that are shown.
+    pub(super) shown: BTreeMap<&'c str, &'c Arc<Status>>,
     /// The time since the last scrape.
-    conditions: Conditions,
-    now: Instant,
+    pub(super) conditions: Conditions,
+    /// The time since which there has been no fault.
+    pub(super) quiet_since: Option<Instant>,
+    pub(super) shard: Shard,
+    pub(super) now: Instant,
+    since: Since,
+    hidden: BTreeSet<String>,
+}
+
+impl Comparison<'_> {
+    /// Returns whether an object was created after its namespace was first shown, so that everything that happens to it
+    /// counts.
+    pub(super) fn is_new(&self, account: &Account) -> bool {
+        let first = self.since.first_shown.get(&account.object.scope);
+        let restarted = account.workload.as_ref().and_then(|name| self.since.restarted.get(name));
+        !account.is_restored
+            && first.is_some_and(|first| account.created() > *first)
+            && restarted.is_none_or(|restarted| account.created() > *restarted)
+    }
+
+    fn serving(&self, workload: &str) -> Serving {
+        Serving::new(self.accounts, self.shard, workload)
+    }
+
+    /// Returns whether the shard certainly shows a workload.
+    pub(super) fn shows(&self, workload: &str) -> bool {
+        self.serving(workload).is_shown == Some(true)
+    }
+
+    /// Returns whether the shard did not show a workload at the time of the last scrape.
+    pub(super) fn was_shown(&self, workload: &str) -> bool {
+        !self.hidden.contains(workload)
+    }
+
+    /// Returns whether the shard may count a workload.
+    pub(super) fn may_count(&self, workload: &str) -> bool {
+        self.serving(workload).is_counted != Some(false)
+    }
 }
 
 impl LedgerChecker {
+    /// Creates the checker of a ledger that keeps the counters of a workload for this time after its end.
+    pub fn new(retention: Duration) -> Self {
+        Self {
+            before: None,
+            arrived: None,
+            quiet_since: None,
+            since: Since::default(),
+            shard: Shard::ALL,
+            hidden: BTreeSet::new(),
+            pods: BTreeMap::new(),
+            of_pods: BTreeMap::new(),
+            of_former_pods: BTreeMap::new(),
+            of_workloads: BTreeMap::new(),
+            ends: [Kind::Pod, Kind::Job].map(EndChecker::new),
+            events: EventChecker::default(),
+            lives: Lives::new(retention),
+            nodes: NodeChecker::default(),
+        }
+    }
+
+    /// Notes a change of the shard.
+    pub fn reshard(&mut self, accounts: &Accounts, shard: Shard) {
+        let before = std::mem::replace(&mut self.shard, shard);
+        for (workload, _) in accounts.workloads() {
+            let counts =
+                [before, shard].map(|shard| Serving::new(accounts, shard, workload).is_counted);
+            if counts[0] != counts[1] || counts[0].is_none() {
+                let is_certain = counts.iter().all(Option::is_some);
+                self.restart(accounts, workload, is_certain);
+            }
+        }
+        self.events.reshard(accounts, before);
+        self.lives.reshard();
+    }
+
+    /// Notes that the counters of a workload have begun again at 0, or may have.
+    fn restart(&mut self, accounts: &Accounts, workload: &str, is_certain: bool) {
+        self.since.restarted.insert(workload.to_owned(), accounts.last_state);
+        self.of_workloads.retain(|(name, ..), _| name != workload);
+        self.of_former_pods.retain(|(name, ..), _| name != workload);
+        for (uid, account) in accounts.of_kind(Kind::Pod) {
+            if account.workload.as_deref() != Some(workload) {
+                continue;
+            }
+            self.of_pods.remove(uid);
+            for (number, track) in self
+                .pods
+                .get_mut(uid)
+                .into_iter()
+                .flat_map(|pod| pod.containers.iter_mut().enumerate())
+            {
+                let ended = account.status.containers[number].ended.len() as i64;
+                let least = if is_certain { track.seen } else { track.base.least };
+                track.base = Range { least, most: ended };
+            }
+        }
+        self.ends.iter_mut().for_each(|ends| ends.restart(accounts, workload, is_certain));
+        self.events.restart(accounts, workload);
+    }
+
+    /// Notes which counters have begun again at 0, and checks that none is left that should have been removed.
+    fn note_restarts(&mut self, scrape: &Comparison<'_>) -> Result<(), String> {
+        let counts = &scrape.of_workloads;
+        let present = counts.keys().map(|key| &*key.0).collect();
+        let is_less = |(key, before): &(&WorkloadKey, &i64)| {
+            counts.get(*key).is_none_or(|count| count < *before)
+        };
+        let decreased = self.of_workloads.iter().filter(is_less).map(|(key, _)| &*key.0).collect();
+        let is_more = |(key, count): &(&WorkloadKey, &i64)| {
+            key.1 == EVENTS && self.of_workloads.get(*key).is_none_or(|before| before < *count)
+        };
+        let touched = counts.iter().filter(is_more).map(|(key, _)| &*key.0).collect();
+        let restarted = self.lives.check(scrape, &present, &touched, &decreased)?;
+        restarted.iter().for_each(|workload| self.restart(scrape.accounts, workload, true));
+        if self.shard != Shard::ALL {
+            let is_uncertain = |name: &&String| {
+                let Serving { is_counted, is_shown } = scrape.serving(name);
+                is_counted.is_none() || is_shown.is_none()
+            };
+            let names = scrape.accounts.workloads().map(|(name, _)| name);
+            names.filter(is_uncertain).for_each(|name| self.restart(scrape.accounts, name, false));
+        }
+        if let Some(workload) =
+            present.iter().find(|workload| scrape.serving(workload).is_shown == Some(false))
+        {
+            return Err(format!("{workload} has counters, but belongs to another shard"));
+        }
+        Ok(())
+    }
+
     /// Checks the counters of a scrape, with the other lines of it.
     ///
     /// # Errors
@@ -152,31 +323,43 @@ impl LedgerChecker {
             numbers.filter_map(|number| accounts.state(number)).collect()
         };
         let now = Instant::now();
-        let (counters, shown) =
-            (Counters::parse(counters)?, states("kube_pod_labels{").into_iter().collect());
+        let counters = Counters::parse(counters)?;
+        let pods_and_jobs = ["kube_pod_labels{", "kube_job_labels{"].into_iter();
+        let shown = pods_and_jobs.flat_map(states).collect();
         let nodes = states("kube_node_labels{");
-        let comparison = Comparison { accounts, counters, shown, conditions, now };
+        let (shard, hidden) = (self.shard, std::mem::take(&mut self.hidden));
         self.quiet_since = (!conditions.may_be_stale).then(|| self.quiet_since.unwrap_or(now));
-        self.nodes.check(accounts, &comparison.counters.nodes, &nodes, conditions)?;
+        let (quiet_since, since) = (self.quiet_since, self.since.clone());
+        let of_workloads = counters.of_workloads();
+        let mut comparison = Comparison {
+            accounts,
+            counters,
+            of_workloads,
+            shown,
+            conditions,
+            quiet_since,
+            shard,
+            now,
+            since,
+            hidden,
+        };
+        self.nodes.check(accounts, shard, &comparison.counters.nodes, &nodes, conditions)?;
+        self.note_restarts(&comparison)?;
+        comparison.since = self.since.clone();
         self.check_workloads(&comparison)?;
         self.check_pods(&comparison)?;
-        self.check_ends(&comparison)?;
+        self.ends.iter_mut().try_for_each(|ends| ends.check(&comparison))?;
+        self.events.check(&comparison)?;
         self.check_usual_series(&comparison)?;
         self.remember(&comparison);
         Ok(())
-    }
-
-    /// Returns whether a pod was created after its namespace was first shown, so that everything that happens to it counts.
-    fn is_new(&self, account: &Account) -> bool {
-        let first = self.first_shown.get(account.object.scope.namespace);
-        !account.is_restored && first.is_some_and(|first| account.created() > *first)
     }
 
     /// Compares the counters of workloads with those of their pods.
     fn check_workloads(&self, scrape: &Comparison<'_>) -> Result<(), String> {
         let Comparison { accounts, counters, conditions, .. } = scrape;
         let mut sums: BTreeMap<(&str, &str, &str), i64> = BTreeMap::new();
-        for (workload, [terminations, _]) in &counters.workloads {
+        for (workload, [terminations, ..]) in &counters.workloads {
             for ((container, reason), count) in terminations {
                 sums.insert((workload.as_str(), container, reason), *count);
             }
@@ -187,6 +370,9 @@ impl LedgerChecker {
         let mut most: BTreeMap<(&str, &str, &str), i64> = BTreeMap::new();
         for (uid, account) in accounts.of_kind(Kind::Pod) {
             let Some(workload) = account.workload.as_deref() else { continue };
+            if !scrape.shows(workload) {
+                continue;
+            }
             let (none, names) = (Counts::new(), account.object.containers());
             let counts = counters.pods.get(&**uid).unwrap_or(&none);
             for ((container, reason), count) in counts {
@@ -230,7 +416,7 @@ impl LedgerChecker {
             }
         }
         let mut gains: BTreeMap<(&str, &str), i64> = BTreeMap::new();
-        for (key, count) in &sums {
+        for (key, count) in sums.iter().filter(|((workload, ..), _)| scrape.shows(workload)) {
             let (workload, container, reason) = key;
             let before = ((*workload).to_owned(), (*container).to_owned(), (*reason).to_owned());
             let before = self.of_former_pods.get(&before).copied().unwrap_or(0);
@@ -247,7 +433,8 @@ impl LedgerChecker {
                 return Err(format!("{key:?}: {total} terminations, but at most {most}"));
             }
         }
-        for (key, gain) in gains {
+        let was_shown = |((workload, _), _): &((&str, &str), i64)| scrape.was_shown(workload);
+        for (key, gain) in gains.into_iter().filter(was_shown) {
             let Range { least, most } = gained.get(&key).copied().unwrap_or_default();
             if gain < least || gain > most {
                 return Err(format!(
@@ -255,13 +442,11 @@ impl LedgerChecker {
                 ));
             }
         }
-        for ((workload, family, container, reason), before) in &self.of_workloads {
-            let counts = counters.workloads.get(workload);
-            let count = counts.and_then(|counts| counts[*family].get(&(&**container, &**reason)));
+        let counts = &scrape.of_workloads;
+        for (key, before) in &self.of_workloads {
+            let count = counts.get(key);
             if count.is_none_or(|count| count < before) {
-                return Err(format!(
-                    "{workload} {container} {reason}: a total of {before} has become {count:?}"
-                ));
+                return Err(format!("{key:?}: a total of {before} has become {count:?}"));
             }
         }
         Ok(())
@@ -278,14 +463,21 @@ impl LedgerChecker {
         }
         for (uid, status) in shown {
             let Some(account) = accounts.get(uid) else { continue };
+            if account.object.scope.kind != Kind::Pod {
+                continue;
+            }
             let counts = counters.pods.get(uid);
-            if account.workload.is_none() {
-                if counts.is_some() {
-                    return Err(format!("{uid} has counters, but no workload"));
+            let is_served = match &account.workload {
+                None => Some(false),
+                Some(workload) => scrape.serving(workload).is_shown,
+            };
+            if is_served != Some(true) {
+                if is_served == Some(false) && counts.is_some() {
+                    return Err(format!("{uid} has counters, but no workload of this shard"));
                 }
                 continue;
             }
-            let is_new = self.is_new(account);
+            let is_new = scrape.is_new(account);
             let track = self
                 .pods
                 .entry((*uid).to_owned())
@@ -297,97 +489,27 @@ impl LedgerChecker {
         }
         for (uid, track) in &mut self.pods {
             track.is_shown = shown.contains_key(&**uid);
-            track.is_known &= track.is_shown || !conditions.may_be_dropped;
         }
         Ok(())
     }
 
-    /// Compares the ends of pods with their accounts.
-    fn check_ends(&mut self, scrape: &Comparison<'_>) -> Result<(), String> {
-        let Comparison { accounts, counters, shown, conditions, now } = scrape;
-        let mut sums: BTreeMap<&str, Range> = BTreeMap::new();
-        let mut reasons: BTreeMap<(&str, &str), i64> = BTreeMap::new();
-        for (uid, account) in accounts.of_kind(Kind::Pod) {
-            let Some(workload) = account.workload.as_deref() else { continue };
-            for reason in &account.ends {
-                *reasons.entry((workload, *reason)).or_default() += 1;
-            }
-            let had_ended = account.initial.as_ref().is_some_and(|initial| initial.end.is_some());
-            let may_end = !had_ended && (account.status.end.is_some() || account.removals > 0);
-            let track = self.pods.get(uid);
-            let status = shown.get(&**uid);
-            let has_ended = match (track, status) {
-                (Some(track), Some(status)) => track.had_not_ended && status.end.is_some(),
-                (Some(track), None) => {
-                    track.had_not_ended && track.is_known && account.removals > 0
-                }
-                (None, _) => false,
-            };
-            let has_arrived =
-                !account.is_present && account.removed_at.is_some_and(|at| at + ARRIVAL < *now);
-            let is_new = self.is_new(account);
-            let (end, is_final) = self.ends.entry(uid.clone()).or_default();
-            let was_certain = end.least == end.most;
-            end.least = end.least.max(has_ended.into());
-            end.most = end.most.max(may_end.into());
-            if *is_final {
-                if account.is_present && !was_certain {
-                    // It is back, and may end although it was not seen to end before.
-                    self.final_ends.entry(workload.to_owned()).or_default().most += 1;
-                    *end = Range { least: 1, most: 1 };
-                }
-            } else if has_arrived && status.is_none() && !conditions.may_be_stale {
-                let was_quiet = self.quiet_since.is_some_and(|since| since <= account.created_at);
-                if track.is_none() && is_new && was_quiet {
-                    end.least = 1;
-                }
-                *is_final = true;
-                self.final_ends.entry(workload.to_owned()).or_default().add(*end);
-            }
-            if !*is_final {
-                sums.entry(workload).or_default().add(*end);
-            }
-        }
-        for (workload, [_, ends]) in &counters.workloads {
-            let count: i64 = ends.values().sum();
-            let Range { least, most } = sums.get(&**workload).copied().unwrap_or_default();
-            let finals = self.final_ends.entry(workload.clone()).or_default();
-            let before = *finals;
-            if !finals.restrict(count - most, count - least) {
-                return Err(format!(
-                    "{workload}: {count} pods have ended, not {before:?} and {least} to {most}"
-                ));
-            }
-            for ((_, reason), count) in ends {
-                let key = (workload.clone(), 1, String::new(), (*reason).to_owned());
-                let before = self.of_workloads.get(&key).copied().unwrap_or(0);
-                let most = reasons.get(&(workload.as_str(), *reason)).copied().unwrap_or(0);
-                if *reason != UNKNOWN && *count > most {
-                    return Err(format!(
-                        "{workload}: {count} pods have ended with {reason}, but at most {most}"
-                    ));
-                }
-                if *reason == UNKNOWN && *count > before && !conditions.may_be_stale {
-                    return Err(format!("{workload}: the end of a pod is unknown without a fault"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Compares the counters that exist with the pods that are shown.
+    /// Compares the counters that exist with the pods and jobs that are shown.
     fn check_usual_series(&self, scrape: &Comparison<'_>) -> Result<(), String> {
-        let empty = <[Counts<'_>; 2]>::default();
+        let empty = <[Counts<'_>; 3]>::default();
         for uid in scrape.shown.keys() {
             let Some(account) = scrape.accounts.get(uid) else { continue };
-            let Some(workload) = account.workload.as_deref() else { continue };
-            let [terminations, ends] = scrape.counters.workloads.get(workload).unwrap_or(&empty);
-            let [of_containers, of_pods] = USUAL;
-            let have = |container| {
-                of_containers.iter().all(|r| terminations.contains_key(&(container, *r)))
+            let workload = account.workload.as_deref().filter(|workload| scrape.shows(workload));
+            let Some(workload) = workload else { continue };
+            let counts = scrape.counters.workloads.get(workload).unwrap_or(&empty);
+            let have = |family: usize, container| {
+                USUAL[family]
+                    .iter()
+                    .all(|reason| counts[family].contains_key(&(container, *reason)))
             };
-            let all = account.object.containers().iter().all(|container| have(container))
-                && of_pods.iter().all(|reason| ends.contains_key(&("", *reason)));
+            let (object, kind) = (&account.object, account.object.scope.kind);
+            let containers = if kind == Kind::Pod { object.containers() } else { &[] };
+            let all =
+                containers.iter().all(|container| have(0, container)) && have(family(kind), "");
             if !all {
                 return Err(format!("{workload}: the usual counters are missing"));
             }
@@ -397,24 +519,22 @@ impl LedgerChecker {
 
     /// Keeps what the next scrape is compared with.
     fn remember(&mut self, scrape: &Comparison<'_>) {
-        let Comparison { accounts, counters, shown, conditions, now } = scrape;
+        let Comparison { accounts, counters, shown, conditions, now, .. } = scrape;
         for uid in shown.keys() {
             let Some(account) = accounts.get(uid) else { continue };
-            let namespace = account.object.scope.namespace;
-            self.first_shown.entry(namespace).or_insert(accounts.last_state);
+            self.since.first_shown.entry(account.object.scope).or_insert(accounts.last_state);
+        }
+        if self.shard != Shard::ALL {
+            let names = accounts.workloads().map(|(name, _)| name);
+            self.hidden.extend(names.filter(|name| !scrape.shows(name)).cloned());
         }
         let owned = |text: &&str| (*text).to_owned();
-        (self.of_pods, self.of_former_pods, self.of_workloads) = Default::default();
-        for (workload, families) in &counters.workloads {
-            for (family, counts) in families.iter().enumerate() {
-                for ((container, reason), count) in counts {
-                    let (container, reason) = (owned(container), owned(reason));
-                    if family == 0 {
-                        let key = (workload.clone(), container.clone(), reason.clone());
-                        self.of_former_pods.insert(key, *count);
-                    }
-                    self.of_workloads.insert((workload.clone(), family, container, reason), *count);
-                }
+        (self.of_pods, self.of_former_pods) = Default::default();
+        self.of_workloads.clone_from(&scrape.of_workloads);
+        for (workload, [terminations, ..]) in &counters.workloads {
+            for ((container, reason), count) in terminations {
+                let key = (workload.clone(), owned(container), owned(reason));
+                self.of_former_pods.insert(key, *count);
             }
         }
         for (uid, counts) in &counters.pods {
@@ -454,8 +574,6 @@ impl PodTrack {
             containers: containers.collect(),
             removals: account.removals,
             is_shown: true,
-            had_not_ended: is_new || status.end.is_none() && !account.is_restored,
-            is_known: true,
             is_undisturbed: is_new,
         }
     }
@@ -470,7 +588,7 @@ impl PodTrack {
     ) -> Result<(), String> {
         let may_be_reset =
             !self.is_shown || self.removals != account.removals || conditions.may_be_dropped;
-        (self.removals, self.is_known) = (account.removals, true);
+        self.removals = account.removals;
         self.is_undisturbed &= !conditions.may_be_stale;
         let has_ids = account.object.has_container_ids();
         let names: BTreeSet<&str> = account.object.containers().iter().copied().collect();

@@ -8,6 +8,7 @@ use super::accounts::Accounts;
 use super::cluster::Kind;
 use super::ledger::{ARRIVAL, Conditions, Range};
 use super::status::{CONDITIONS, Status, Transition};
+use crate::kube::shard::{Ownership, Shard};
 
 /// The counts of a node, by condition and status.
 type Counts<'b> = BTreeMap<(&'b str, &'b str), i64>;
@@ -38,10 +39,12 @@ pub(super) struct NodeChecker {
 }
 
 impl NodeChecker {
-    /// Compares the counters with the nodes that are shown, which have these statuses and UIDs.
+    /// Compares the counters with the nodes that are shown, which have these statuses and UIDs. Those of nodes of other
+    /// shards are not shown.
     pub(super) fn check(
         &mut self,
         accounts: &Accounts,
+        shard: Shard,
         counters: &BTreeMap<&str, Counts<'_>>,
         shown: &[(&str, &Arc<Status>)],
         conditions: Conditions,
@@ -74,6 +77,12 @@ impl NodeChecker {
             }
             let Some(track) = self.nodes.get_mut(name) else { continue };
             let counts = counters.get(name);
+            if !matches!(shard.ownership(uid.as_bytes()), Ownership::Kept | Ownership::Lost) {
+                if counts.is_some() {
+                    return Err(format!("node {name} has counters, but belongs to another shard"));
+                }
+                continue;
+            }
             // A status that has come back while it was set back is not reported at all.
             let is_set_back =
                 account.is_set_back || account.reported_at.is_some_and(|at| at.elapsed() < ARRIVAL);

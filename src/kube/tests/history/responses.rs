@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::body::{ChannelBody, ChunkSender, build_response, complete_response};
-use super::cluster::{EventType, KINDS, Kind, Object};
+use super::cluster::{ALL_KINDS, EventType, Kind, Object};
 use super::encode::{self, ObjectForm, ResponseFormat};
 use super::faults::{Fault, Flap};
 use super::journal::Topic;
@@ -99,16 +99,17 @@ impl Server {
     }
 
     fn parse_request(&self, request: &Request<Incoming>) -> Option<ApiRequest> {
-        let parts: Vec<&str> = request.uri().path().split('/').skip(1).collect();
-        let (namespace, plural) = match parts[..] {
-            ["api", "v1", plural] | ["apis", "example.com", "v1", plural] => (None, plural),
-            ["api", "v1", "namespaces", namespace, plural]
-            | ["apis", "example.com", "v1", "namespaces", namespace, plural] => {
-                (Some(namespace.to_owned()), plural)
-            }
+        let path = request.uri().path();
+        let path = path.strip_prefix("/api/").or_else(|| path.strip_prefix("/apis/"))?;
+        let (kind, rest) = ALL_KINDS.into_iter().find_map(|kind| {
+            let path = path.strip_prefix(kind.api_version())?.strip_suffix(kind.plural())?;
+            Some((kind, path))
+        })?;
+        let namespace = match rest.split('/').collect::<Vec<_>>()[..] {
+            ["", ""] => None,
+            ["", "namespaces", namespace, ""] => Some(namespace.to_owned()),
             _ => return None,
         };
-        let kind = KINDS.into_iter().find(|kind| kind.plural() == plural)?;
         let accept = request.headers().get(ACCEPT)?.to_str().ok()?;
         let form = match accept {
             _ if self.has_fault(|fault| matches!(fault, Fault::NoRepresentations { .. })) => {

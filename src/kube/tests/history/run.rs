@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::checker::{Checker, Expectation, RequestLimit, Violation};
@@ -26,6 +27,7 @@ use crate::cache::Catalog;
 use crate::exposition::{Format, ScrapeQuery};
 use crate::kube::shard::Shard;
 use crate::kube::workloads::Workloads;
+use crate::kube::workloads::ledger::SharedLedger;
 use crate::kube::{Client, Pipeline, PipelineConfig};
 use crate::pods::PodIndex;
 use crate::telemetry::KubeMetrics;
@@ -71,6 +73,7 @@ enum Action {
     Scrape(bool),
     Begin(usize),
     End(usize),
+    Reshard(Shard),
 }
 
 /// The scheduled actions in the order of their times.
@@ -118,10 +121,13 @@ pub struct World {
     queue: Queue,
     checker: Checker,
     ledger: LedgerChecker,
+    /// The ledger, and the task that removes its counters in time.
+    counts: Arc<SharedLedger>,
+    _timer: JoinSet<()>,
     /// The last reload of the options.
     reloaded: Option<Instant>,
-    /// A reload came together with a fault: pods that its first list shows count as older than the process, even those
-    /// that were created since.
+    /// A reload came together with a fault: objects that its first list shows count as older than the process, even those
+    /// that were created since, and the ends of those that it does not show are not counted.
     may_miss_events: bool,
     request_limit: RequestLimit,
     /// The number of lists after the time of the first ones.
@@ -152,8 +158,12 @@ impl World {
         let mut config = pipeline_config(kinds, namespaces);
         let plain = config.clone();
         let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
-        let workloads = namespace_totals(&catalog, &metrics, senders.as_ref());
-        totals::attach(&workloads, &mut config.resources);
+        let retention = scenario.retention;
+        let (workloads, counts) = namespace_totals(&catalog, &metrics, senders.as_ref(), retention);
+        totals::attach(&workloads, &mut config.resources, kinds);
+        let mut timer = JoinSet::new();
+        let expired = Arc::clone(&counts);
+        timer.spawn(async move { expired.expire_in_time().await });
         let pipeline = Pipeline::start_on_this_thread(&client, &config, &catalog, &metrics)
             .expect("a pipeline");
 
@@ -161,6 +171,12 @@ impl World {
         let mut queue = Queue::default();
         for (id, event) in scenario.events.iter().enumerate() {
             queue.add(start + event.begin, Action::Begin(id));
+        }
+        // A reload of the options, which only both sides have, would set the shard of the totals, too.
+        if senders.is_none() {
+            for (at, shard) in &scenario.shards {
+                queue.add(start + *at, Action::Reshard(*shard));
+            }
         }
         match scenario.schedule.take() {
             None => {
@@ -192,7 +208,9 @@ impl World {
             start,
             queue,
             checker: Checker::default(),
-            ledger: LedgerChecker::default(),
+            ledger: LedgerChecker::new(retention),
+            counts,
+            _timer: timer,
             reloaded: None,
             may_miss_events: false,
             request_limit: RequestLimit::new(list_watches),
@@ -222,6 +240,11 @@ impl World {
             Action::Change(seed) => self.change(seed),
             Action::Begin(id) => self.begin(id),
             Action::End(id) => self.end(id),
+            Action::Reshard(shard) => {
+                self.server.note(Topic::Line, format!("{shard:?}"));
+                self.counts.set_shard(shard);
+                self.ledger.reshard(&self.server.cluster().accounts, shard);
+            }
             Action::Scrape(again) => {
                 let format = if self.rng.bool() { Format::Text } else { Format::OpenMetrics };
                 let body = self.scrape(format);
@@ -248,7 +271,7 @@ impl World {
         let options = self.workloads.options();
         self.workloads = self.workloads.renewed(options, &self.metrics, Shard::ALL);
         let mut config = self.config.clone();
-        totals::attach(&self.workloads, &mut config.resources);
+        totals::attach(&self.workloads, &mut config.resources, &self.scenario.kinds);
         self.pipeline.reconfigure(&self.client, &config);
         self.request_limit.changed(Instant::now());
         self.may_miss_events |= !self.is_current();
@@ -356,7 +379,7 @@ impl World {
         let conditions = Conditions {
             may_be_stale: now < self.may_be_stale_until,
             may_be_dropped: self.refusals.iter().any(|(scope, refusal)| {
-                matches!(scope.kind, Kind::Pod | Kind::Node)
+                scope.kind.has_account()
                     && refusal.last == now
                     && now - refusal.since > STALENESS_LIMIT
             }),

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::cluster::{KINDS, Kind};
+use super::cluster::{ALL_KINDS, KINDS, Kind};
 use super::faults::Fault;
+use crate::kube::shard::{Shard, Stage};
 
 /// No fault starts this close to the end, so each has time to recover.
 const MIN_TAIL: Duration = Duration::from_secs(75);
@@ -13,6 +14,11 @@ const MIN_TAIL: Duration = Duration::from_secs(75);
 /// The time that a history from bytes continues after its last event, so that the first lists and the last changes are
 /// certainly exposed.
 const TAIL: Duration = Duration::from_secs(12);
+
+/// The usual retention of counters, which is longer than a history.
+const RETENTION: Duration = Duration::from_secs(3600);
+/// A retention after which the ledger forgets objects so early that a restored backup would show them as new ones.
+const SHORT_RETENTION: Duration = Duration::from_secs(40);
 
 /// A fault in a history.
 pub struct ScheduledFault {
@@ -29,9 +35,13 @@ pub struct Scenario {
     pub length: Duration,
     pub http2: bool,
     pub each_namespace: bool,
-    /// All kinds in the cluster, which are also the watched ones.
+    /// All kinds in the cluster, which are also the watched ones, except that Events are only counted.
     pub kinds: Vec<Kind>,
     pub events: Vec<ScheduledFault>,
+    /// The times of changes of the shard whose workloads are counted. Objects of all shards are shown.
+    pub shards: Vec<(Duration, Shard)>,
+    /// The time for which the counters of a workload outlive it.
+    pub retention: Duration,
     /// The times of changes and scrapes; random if `None`.
     pub schedule: Option<Schedule>,
     /// Prints requests and faults.
@@ -45,15 +55,49 @@ pub struct Schedule {
     pub scrapes: Vec<Duration>,
 }
 
+/// Returns the kinds of a cluster. With a list/watch for each namespace they are fewer, so that all are up to date again
+/// within the usual time although requests are limited.
+fn kinds_of(each_namespace: bool) -> Vec<Kind> {
+    let is_extra = |kind: &Kind| matches!(kind, Kind::ConfigMap | Kind::Secret);
+    ALL_KINDS.into_iter().filter(|kind| !(each_namespace && is_extra(kind))).collect()
+}
+
+/// Returns random changes of the shard, each of them in its stages.
+fn random_shards(rng: &mut Rng, length: Duration) -> Vec<(Duration, Shard)> {
+    let seconds = |rng: &mut Rng, range: std::ops::Range<u64>| Duration::from_secs(rng.u64(range));
+    let (mut shards, mut shard, mut at) = (Vec::new(), Shard::ALL, seconds(rng, 20..60));
+    while at < length {
+        let total = rng.u8(1..4);
+        shard = shard.retargeted(Shard::new(rng.u8(..total).into(), total.into()));
+        shards.push((at, shard));
+        for stage in [Stage::Overlap, Stage::Done] {
+            at += seconds(rng, 1..15);
+            shard = shard.at(stage);
+            shards.push((at, shard));
+        }
+        at += seconds(rng, 0..80);
+    }
+    shards
+}
+
 impl Scenario {
     /// Random faults at random times.
     pub fn random(seed: u64, length: Duration) -> Self {
         let mut rng = Rng::with_seed(seed);
         let (http2, each_namespace) = (rng.bool(), rng.u32(0..4) == 0);
+        let (retention, shards) = match rng.u32(0..4) {
+            0 => (SHORT_RETENTION, Vec::new()),
+            1 => (RETENTION, random_shards(&mut rng, length)),
+            2 => (SHORT_RETENTION, random_shards(&mut rng, length)),
+            _ => (RETENTION, Vec::new()),
+        };
         let mut events = Vec::new();
         let (mut at, mut end) = (Duration::from_millis(rng.u64(0..20_000)), length);
         while at < length.saturating_sub(MIN_TAIL) {
             let (fault, duration) = Fault::random(&mut rng);
+            if retention == SHORT_RETENTION && matches!(fault, Fault::Restored { .. }) {
+                continue;
+            }
             if rng.bool() && duration > Duration::ZERO {
                 let fault =
                     [Fault::Reset, Fault::Compacted, Fault::Closed][rng.usize(0..3)].clone();
@@ -73,8 +117,19 @@ impl Scenario {
                 _ => rng.u64(15_000..60_000),
             });
         }
-        let (kinds, schedule, length) = (KINDS.to_vec(), None, end);
-        Self { seed, length, http2, each_namespace, kinds, events, schedule, trace: false }
+        let (kinds, schedule, length) = (kinds_of(each_namespace), None, end);
+        Self {
+            seed,
+            length,
+            http2,
+            each_namespace,
+            kinds,
+            events,
+            shards,
+            retention,
+            schedule,
+            trace: false,
+        }
     }
 
     /// Decodes a history from bytes. The first byte selects transport and kinds. Then follow steps of three bytes: the
@@ -91,7 +146,7 @@ impl Scenario {
         let kinds = KINDS.into_iter().enumerate().filter(wanted);
         let mut kinds: Vec<Kind> = kinds.map(|(_, kind)| kind).collect();
         if kinds.is_empty() {
-            kinds = KINDS.to_vec();
+            kinds = kinds_of(each_namespace);
         }
         let (mut schedule, mut events) = (Schedule::default(), Vec::new());
         // By then the first lists are complete, unless a fault starts immediately.
@@ -125,7 +180,18 @@ impl Scenario {
         // The last scrape must be current.
         schedule.scrapes.push(length);
         let schedule = Some(schedule);
-        Self { seed, length, http2, each_namespace, kinds, events, schedule, trace: false }
+        Self {
+            seed,
+            length,
+            http2,
+            each_namespace,
+            kinds,
+            events,
+            shards: Vec::new(),
+            retention: RETENTION,
+            schedule,
+            trace: false,
+        }
     }
 
     /// A history with a single fault.
@@ -133,8 +199,20 @@ impl Scenario {
         let begin = Duration::from_secs(20);
         let length = begin + fault.grace(duration) + Duration::from_secs(15);
         let events = vec![ScheduledFault { fault, begin, duration, is_secondary: false }];
-        let (kinds, each_namespace) = (KINDS.to_vec(), seed.is_multiple_of(4));
-        Self { seed, length, http2, each_namespace, kinds, events, schedule: None, trace: false }
+        let each_namespace = seed.is_multiple_of(4);
+        let kinds = kinds_of(each_namespace);
+        Self {
+            seed,
+            length,
+            http2,
+            each_namespace,
+            kinds,
+            events,
+            shards: Vec::new(),
+            retention: RETENTION,
+            schedule: None,
+            trace: false,
+        }
     }
 
     /// Two faults at once, of these choices: the second one begins while the first one lasts, or shortly after it.
@@ -152,8 +230,19 @@ impl Scenario {
             begin += (duration / 2).max(Duration::from_millis(rng.u64(0..2_000)));
         }
         let (http2, each_namespace) = (rng.bool(), rng.u32(0..4) == 0);
-        let (kinds, schedule) = (KINDS.to_vec(), None);
-        Self { seed, length, http2, each_namespace, kinds, events, schedule, trace: false }
+        let (kinds, schedule) = (kinds_of(each_namespace), None);
+        Self {
+            seed,
+            length,
+            http2,
+            each_namespace,
+            kinds,
+            events,
+            shards: Vec::new(),
+            retention: RETENTION,
+            schedule,
+            trace: false,
+        }
     }
 
     /// A kind is missing until the server is replaced, without an outage.
@@ -170,9 +259,20 @@ impl Scenario {
                 is_secondary: true,
             },
         ];
-        let (kinds, length) = (KINDS.to_vec(), duration + Duration::from_secs(15));
         let (seed, each_namespace) = (1, false);
-        Self { seed, length, http2, each_namespace, kinds, events, schedule: None, trace: false }
+        let (kinds, length) = (kinds_of(each_namespace), duration + Duration::from_secs(15));
+        Self {
+            seed,
+            length,
+            http2,
+            each_namespace,
+            kinds,
+            events,
+            shards: Vec::new(),
+            retention: RETENTION,
+            schedule: None,
+            trace: false,
+        }
     }
 
     /// Disconnects and overloads of a healthy server with 40 changes per second.
@@ -215,9 +315,20 @@ impl Scenario {
             }
             time += millis(25);
         }
-        let (kinds, schedule) = (KINDS.to_vec(), Some(schedule));
         let each_namespace = rng.bool();
-        Self { seed, length, http2, each_namespace, kinds, events, schedule, trace: false }
+        let (kinds, schedule) = (kinds_of(each_namespace), Some(schedule));
+        Self {
+            seed,
+            length,
+            http2,
+            each_namespace,
+            kinds,
+            events,
+            shards: Vec::new(),
+            retention: RETENTION,
+            schedule,
+            trace: false,
+        }
     }
 
     /// One fault, combined with a reset of all connections and a compaction in the middle.
@@ -240,7 +351,18 @@ impl Scenario {
         }
         let (http2, each_namespace) = (seed.is_multiple_of(2), seed.is_multiple_of(5));
         let length = begin + fault.grace(duration) + Duration::from_secs(5);
-        let (kinds, schedule) = (KINDS.to_vec(), None);
-        Self { seed, length, http2, each_namespace, kinds, events, schedule, trace: false }
+        let (kinds, schedule) = (kinds_of(each_namespace), None);
+        Self {
+            seed,
+            length,
+            http2,
+            each_namespace,
+            kinds,
+            events,
+            shards: Vec::new(),
+            retention: RETENTION,
+            schedule,
+            trace: false,
+        }
     }
 }

@@ -83,6 +83,7 @@ fn watched(kind: Kind) -> WatchedResource {
         };
     }
     let families = match kind {
+        Kind::Job => &["kube_job_info", "kube_job_labels"],
         Kind::ConfigMap => &["kube_configmap_labels", "kube_configmap_metadata_resource_version"],
         Kind::Node => &["kube_node_labels", "kube_node_spec_unschedulable"],
         Kind::Secret => &["kube_secret_labels", "kube_secret_type"],
@@ -145,10 +146,10 @@ pub(super) fn connect(server: &Arc<Server>, folder: &Path, http2: bool) -> Clien
     Client::over(&options, Arc::new(SimulatedNetwork(Arc::clone(server)))).expect("a client")
 }
 
-/// Returns the configuration of a pipeline that watches these kinds in these namespaces.
+/// Returns the configuration of a pipeline that watches these kinds in these namespaces. The ledger adds Events.
 pub(super) fn pipeline_config(kinds: &[Kind], namespaces: &[&str]) -> PipelineConfig {
     PipelineConfig {
-        resources: kinds.iter().copied().map(watched).collect(),
+        resources: kinds.iter().copied().filter(|kind| *kind != Kind::Event).map(watched).collect(),
         namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
         timing: Timing { staleness_limit: Some(STALENESS_LIMIT), ..Timing::default() },
         ..PipelineConfig::default()

@@ -1,4 +1,4 @@
-//! The statuses of pods and nodes as their kubelets know them, with everything that has happened before.
+//! The statuses of objects as their kubelets and controllers know them, with everything that has happened before.
 
 use fastrand::Rng;
 
@@ -97,11 +97,12 @@ impl Container {
     }
 }
 
-/// The end of a pod.
+/// The end of a pod or job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
+    /// The phase of a pod, or the condition of a job.
     pub phase: &'static str,
-    /// `status.reason`.
+    /// `status.reason` of a pod, or the reason of the condition; may be empty.
     pub reason: &'static str,
 }
 
@@ -113,7 +114,7 @@ pub struct Transition {
     pub at: u64,
 }
 
-/// The status of a pod or node. That of other kinds is empty.
+/// The status of an object whose events are counted. That of other kinds is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     pub containers: Vec<Container>,
@@ -123,6 +124,8 @@ pub struct Status {
     pub is_being_deleted: bool,
     /// The statuses that each of a node's [`CONDITIONS`] has had; the first one is that of its creation.
     pub conditions: Vec<Vec<Transition>>,
+    /// The number of occurrences that an Event stands for.
+    pub occurrences: u32,
 }
 
 impl Status {
@@ -135,12 +138,27 @@ impl Status {
                 let first = ["True", "False"].map(|status| vec![Transition { status, at }]);
                 Self { conditions: first.to_vec(), ..Self::default() }
             }
+            Kind::Event => Self { occurrences: 1, ..Self::default() },
             _ => Self::default(),
         }
     }
 
     /// Takes a random step, which the state with the number `at` reports.
-    pub fn evolve(&mut self, at: u64, rng: &mut Rng) {
+    pub fn evolve(&mut self, kind: Kind, at: u64, rng: &mut Rng) {
+        match kind {
+            Kind::Event => self.occurrences += rng.u32(1..4),
+            Kind::Job if self.end.is_none() && rng.bool() => {
+                let ends = [
+                    ("Complete", ""),
+                    ("Failed", "BackoffLimitExceeded"),
+                    ("Failed", "PodFailurePolicy"),
+                    ("Failed", ""),
+                ];
+                let (phase, reason) = ends[rng.usize(..4)];
+                self.end = Some(End { phase, reason });
+            }
+            _ => {}
+        }
         for condition in &mut self.conditions {
             if rng.u32(0..3) == 0 {
                 let others = ["True", "False", "Unknown"].into_iter();
@@ -195,10 +213,10 @@ impl Status {
         self.disruption.is_some() || self.is_being_deleted
     }
 
-    /// Returns the reason with which the pod has ended, or would end if it were deleted now.
+    /// Returns the reason with which the pod or job has ended, or would end if it were deleted now.
     pub fn reason(&self) -> &'static str {
         match (self.end, self.disruption) {
-            (Some(End { reason: "Evicted", .. }), _) => "Evicted",
+            (Some(End { reason, .. }), _) if !reason.is_empty() => reason,
             (_, Some("PreemptionByScheduler")) => "Preempted",
             (_, Some(disruption)) => disruption,
             (Some(end), None) if !self.is_being_deleted => end.phase,

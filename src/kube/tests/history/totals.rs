@@ -4,43 +4,38 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cluster::Kind;
 use crate::cache::Catalog;
 use crate::kube::WatchedResource;
 use crate::kube::shard::Shard;
-use crate::kube::workloads::ledger::{KUBE_EVENTS, LedgerOptions, RESOURCES, SharedLedger};
+use crate::kube::workloads::ledger::{LedgerOptions, RESOURCES, SharedLedger};
 use crate::kube::workloads::{FAMILIES, Subject, WorkloadOptions, Workloads};
 use crate::pods::PodIndex;
 use crate::telemetry::KubeMetrics;
 
-/// The counters of kinds that the simulated cluster does not have.
-const UNOBSERVED: [&str; 2] = [KUBE_EVENTS, "kstatd_jobs_finished_total"];
-
-/// Returns totals over the pods of namespaces, and counters of events. Pods are also entered into
-/// `senders`, with the workload that the names of their owners imply.
+/// Returns totals over the pods of namespaces, and counters of events, which are kept for `retention` after the end of a
+/// workload. Pods are also entered into `senders`, with the workload that the names of their owners imply.
 pub fn namespace_totals(
     catalog: &Catalog,
     metrics: &KubeMetrics,
     senders: Option<&Arc<PodIndex>>,
-) -> Workloads {
+    retention: Duration,
+) -> (Workloads, Arc<SharedLedger>) {
     let families = FAMILIES.iter().filter(|family| family.subject == Subject::Namespace);
     let counted = RESOURCES.iter().flat_map(|resource| resource.families).map(|family| family.name);
-    let ledger = LedgerOptions {
-        families: counted.filter(|name| !UNOBSERVED.contains(name)).collect(),
-        retention: Duration::from_secs(3600),
-        ..LedgerOptions::default()
-    };
+    let ledger =
+        LedgerOptions { families: counted.collect(), retention, ..LedgerOptions::default() };
     let families = families.collect();
     let is_partial = senders.is_some();
     let options = WorkloadOptions { families, ledger, is_partial, ..WorkloadOptions::default() };
     let ledger = SharedLedger::new(&options.ledger, catalog, metrics);
-    Workloads::new(&options, catalog, metrics, &ledger, senders, Shard::ALL)
+    (Workloads::new(&options, catalog, metrics, &ledger, senders, Shard::ALL), ledger)
 }
 
-/// Observes resources, and no others: owners of pods are none of the kinds of the cluster.
-pub fn attach(workloads: &Workloads, resources: &mut Vec<WatchedResource>) {
-    let watched = resources.len();
+/// Observes the resources of these kinds, and no others: the cluster does not have all owners of pods.
+pub fn attach(workloads: &Workloads, resources: &mut Vec<WatchedResource>, kinds: &[Kind]) {
     workloads.attach(resources);
-    resources.truncate(watched);
+    resources.retain(|resource| kinds.iter().any(|kind| kind.plural() == resource.api.plural));
 }
 
 /// The lines of a scrape by subject, without comments.
