@@ -58,7 +58,7 @@ pub struct Schedule {
 /// Returns the kinds of a cluster. With a list/watch for each namespace they are fewer, so that all are up to date again
 /// within the usual time although requests are limited.
 fn kinds_of(each_namespace: bool) -> Vec<Kind> {
-    let is_extra = |kind: &Kind| matches!(kind, Kind::ConfigMap | Kind::Secret);
+    let is_extra = |kind: &Kind| matches!(kind, Kind::ConfigMap | Kind::Secret | Kind::Widget);
     ALL_KINDS.into_iter().filter(|kind| !(each_namespace && is_extra(kind))).collect()
 }
 
