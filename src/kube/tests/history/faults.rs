@@ -9,7 +9,7 @@ use super::cluster::{ALL_KINDS, Kind};
 /// The time after the end of a fault within which scrapes may be stale.
 pub const RECOVERY: Duration = Duration::from_secs(10);
 /// The time within which scrapes may be stale after a peer has fallen silent.
-const SILENCE: Duration = Duration::from_secs(60);
+pub(super) const SILENCE: Duration = Duration::from_secs(60);
 /// The same for a silent watch whose connection works.
 const STREAM_SILENCE: Duration = Duration::from_secs(150);
 
@@ -260,6 +260,11 @@ impl Fault {
                 | Self::ConnectTimeout
                 | Self::Restored { held: true }
         )
+    }
+
+    /// Returns true if bytes that were sent before arrive late.
+    pub fn is_slow(&self) -> bool {
+        matches!(self, Self::Slow | Self::Suspended)
     }
 
     /// Returns true if the fault is a silence without an observable end.

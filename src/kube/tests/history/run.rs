@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::checker::{Checker, Expectation, RequestLimit, Violation};
 use super::cluster::{Kind, NAMESPACES, Scope, scopes};
-use super::faults::{Fault, RECOVERY};
+use super::faults::{Fault, RECOVERY, SILENCE};
 use super::forms;
 use super::journal::{Entry, Topic};
 use super::ledger::{Conditions, LedgerChecker};
@@ -102,6 +102,8 @@ struct RecoveringFault {
     result: FaultResult,
     from: Instant,
     until: Instant,
+    /// The fault is a silence without an observable end.
+    is_silence: bool,
 }
 
 /// A simulated server, a pipeline that follows it, and the checkers of its scrapes.
@@ -332,7 +334,15 @@ impl World {
         let now = Instant::now();
         let ScheduledFault { fault, duration, is_secondary, .. } = &self.scenario.events[id];
         self.server.begin_fault(id, fault);
-        let grace = fault.grace(*duration);
+        let mut grace = fault.grace(*duration);
+        // Bytes that arrive late let a connection look alive whose server is gone.
+        if fault.is_silence() || self.pending.iter().any(|other| other.is_silence) {
+            let lasting = self.lasting.iter().copied().chain([(id, now)]);
+            let faults = lasting.map(|(id, since)| (&self.scenario.events[id], since));
+            let slow = faults.filter(|(event, _)| event.fault.is_slow());
+            let last = slow.map(|(event, since)| since + event.duration).max();
+            grace = last.map_or(grace, |last| grace.max(last + SILENCE - now));
+        }
         let unnoticed = if fault.is_noticed_late() { grace + RECOVERY } else { Duration::ZERO };
         self.request_limit.changed(now + unnoticed);
         self.may_miss_events |= self.reloaded.is_some_and(|at| now - at < RELOAD);
@@ -343,7 +353,8 @@ impl World {
             let (name, zero) = (fault.name(), Duration::ZERO);
             let result = FaultResult { name, recovered: zero, oldest: zero, isolated };
             let from = if fault.is_silence() { now } else { now + *duration };
-            self.pending.push(RecoveringFault { result, from, until: now + grace });
+            let is_silence = fault.is_silence();
+            self.pending.push(RecoveringFault { result, from, until: now + grace, is_silence });
         }
         if *duration > Duration::ZERO {
             self.lasting.push((id, now));
