@@ -94,6 +94,8 @@ impl Queue {
 /// The time for which a scope has been refused, possibly by several faults in a row.
 struct Refusal {
     since: Instant,
+    /// The same, with other faults in between that also kept the scope from being listed.
+    unlisted_since: Instant,
     last: Instant,
 }
 
@@ -392,18 +394,18 @@ impl World {
             may_be_dropped: self.refusals.iter().any(|(scope, refusal)| {
                 scope.kind.has_account()
                     && refusal.last == now
-                    && now - refusal.since > STALENESS_LIMIT
+                    && now - refusal.unlisted_since > STALENESS_LIMIT
             }),
         };
         let Self { server, checker, ledger, pending, refusals, may_be_stale_until, .. } = self;
         let (isolated, may_miss_events) = (pending.len() == 1, self.may_miss_events);
         let expectation = |scope| {
             let refusal = refusals.get(&scope).filter(|refusal| refusal.last == now);
-            match refusal.map(|refusal| now - refusal.since) {
-                Some(since) if isolated && since > STALENESS_LIMIT + DENIAL_NOTICED => {
+            match refusal.map(|refusal| (now - refusal.since, now - refusal.unlisted_since)) {
+                Some((since, _)) if isolated && since > STALENESS_LIMIT + DENIAL_NOTICED => {
                     Expectation::Empty
                 }
-                Some(since) if since > STALENESS_LIMIT => Expectation::PastOrEmpty,
+                Some((_, since)) if since > STALENESS_LIMIT => Expectation::PastOrEmpty,
                 _ if now < *may_be_stale_until => Expectation::Past,
                 _ => Expectation::Present,
             }
@@ -451,9 +453,17 @@ impl World {
 
     /// Notes the scopes that an active fault refuses.
     fn note_refusals(&mut self, now: Instant) {
+        // Everything has been listed since.
+        if now >= self.may_be_stale_until {
+            self.refusals.retain(|_, refusal| now - refusal.last <= RECOVERY);
+        }
         for scope in scopes(&self.scenario.kinds) {
             let Some(since) = self.refused_since(scope) else { continue };
-            let refusal = self.refusals.entry(scope).or_insert(Refusal { since, last: now });
+            let refusal = self.refusals.entry(scope).or_insert(Refusal {
+                since,
+                unlisted_since: since,
+                last: now,
+            });
             // A shorter gap may fall between two of its requests, so that it is not noticed.
             if now - refusal.last > RECOVERY {
                 refusal.since = since;
