@@ -66,12 +66,15 @@ fn main() -> ExitCode {
     }
 }
 
+/// The line, the column and the genre of a mutant.
+type Place<'a> = (usize, usize, &'a str);
+
 /// Returns the mutants of cargo-mutants' list as places of the source.
 fn listed(tree: &Tree, path: &str) -> Result<Vec<(Site, String)>, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
     let all: Vec<serde_json::Value> =
         serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
-    let mut files: BTreeMap<&str, HashMap<(usize, usize, &str), Vec<&str>>> = BTreeMap::new();
+    let mut files: BTreeMap<&str, HashMap<Place<'_>, Vec<&str>>> = BTreeMap::new();
     for mutant in &all {
         let text = |name: &str| mutant[name].as_str().unwrap_or_default();
         let start = &mutant["span"]["start"];
