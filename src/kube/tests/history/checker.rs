@@ -293,7 +293,7 @@ mod tests {
             let snapshots = &history[&NODES];
             (&snapshots[snapshots.len() - 1].lines, &snapshots[snapshots.len() - 30].lines)
         };
-        assert_eq!(scopes(&KINDS).len(), 9);
+        assert_eq!(scopes(&KINDS).len(), 11);
         let mut mixed: Vec<&str> = last.iter().chain(before.iter()).map(String::as_str).collect();
         mixed.sort_unstable();
         mixed.dedup();
