@@ -160,8 +160,7 @@ fn families_are_hidden_while_their_names_are_reserved() {
         (&[][..], &[][..], &["b"][..], 2),
         (&["b_other"][..], &[][..], &[][..], 2),
     ] {
-        let changes =
-            registry.reserve(Arc::new(move |name| reserved.contains(&name)));
+        let changes = registry.reserve(Arc::new(move |name| reserved.contains(&name)));
         assert_eq!((changes.hidden, changes.shown), (set(now_hidden), set(now_shown)));
         assert_eq!(registry.counts.hidden.load(Ordering::Relaxed), times);
         let reserved: BTreeSet<_> = [("a", "a"), ("b", "b_sum"), ("b", "b_bucket")]
