@@ -81,6 +81,27 @@ fn random_shards(rng: &mut Rng, length: Duration) -> Vec<(Duration, Shard)> {
 }
 
 impl Scenario {
+    /// These faults with random changes and scrapes, one shard and the usual retention.
+    fn with_faults(
+        seed: u64,
+        length: Duration,
+        (http2, each_namespace): (bool, bool),
+        events: Vec<ScheduledFault>,
+    ) -> Self {
+        Self {
+            seed,
+            length,
+            http2,
+            each_namespace,
+            kinds: kinds_of(each_namespace),
+            events,
+            shards: Vec::new(),
+            retention: RETENTION,
+            schedule: None,
+            trace: false,
+        }
+    }
+
     /// Random faults at random times.
     pub fn random(seed: u64, length: Duration) -> Self {
         let mut rng = Rng::with_seed(seed);
@@ -117,19 +138,7 @@ impl Scenario {
                 _ => rng.u64(15_000..60_000),
             });
         }
-        let (kinds, schedule, length) = (kinds_of(each_namespace), None, end);
-        Self {
-            seed,
-            length,
-            http2,
-            each_namespace,
-            kinds,
-            events,
-            shards,
-            retention,
-            schedule,
-            trace: false,
-        }
+        Self { shards, retention, ..Self::with_faults(seed, end, (http2, each_namespace), events) }
     }
 
     /// Decodes a history from bytes. The first byte selects transport and kinds. Then follow steps of three bytes: the
@@ -180,18 +189,7 @@ impl Scenario {
         // The last scrape must be current.
         schedule.scrapes.push(length);
         let schedule = Some(schedule);
-        Self {
-            seed,
-            length,
-            http2,
-            each_namespace,
-            kinds,
-            events,
-            shards: Vec::new(),
-            retention: RETENTION,
-            schedule,
-            trace: false,
-        }
+        Self { kinds, schedule, ..Self::with_faults(seed, length, (http2, each_namespace), events) }
     }
 
     /// A history with a single fault.
@@ -200,19 +198,7 @@ impl Scenario {
         let length = begin + fault.grace(duration) + Duration::from_secs(15);
         let events = vec![ScheduledFault { fault, begin, duration, is_secondary: false }];
         let each_namespace = seed.is_multiple_of(4);
-        let kinds = kinds_of(each_namespace);
-        Self {
-            seed,
-            length,
-            http2,
-            each_namespace,
-            kinds,
-            events,
-            shards: Vec::new(),
-            retention: RETENTION,
-            schedule: None,
-            trace: false,
-        }
+        Self::with_faults(seed, length, (http2, each_namespace), events)
     }
 
     /// Two faults at once, of these choices: the second one begins while the first one lasts, or shortly after it.
@@ -230,19 +216,7 @@ impl Scenario {
             begin += (duration / 2).max(Duration::from_millis(rng.u64(0..2_000)));
         }
         let (http2, each_namespace) = (rng.bool(), rng.u32(0..4) == 0);
-        let (kinds, schedule) = (kinds_of(each_namespace), None);
-        Self {
-            seed,
-            length,
-            http2,
-            each_namespace,
-            kinds,
-            events,
-            shards: Vec::new(),
-            retention: RETENTION,
-            schedule,
-            trace: false,
-        }
+        Self::with_faults(seed, length, (http2, each_namespace), events)
     }
 
     /// A kind is missing until the server is replaced, without an outage.
@@ -260,19 +234,8 @@ impl Scenario {
             },
         ];
         let (seed, each_namespace) = (1, false);
-        let (kinds, length) = (kinds_of(each_namespace), duration + Duration::from_secs(15));
-        Self {
-            seed,
-            length,
-            http2,
-            each_namespace,
-            kinds,
-            events,
-            shards: Vec::new(),
-            retention: RETENTION,
-            schedule: None,
-            trace: false,
-        }
+        let length = duration + Duration::from_secs(15);
+        Self::with_faults(seed, length, (http2, each_namespace), events)
     }
 
     /// Disconnects and overloads of a healthy server with 40 changes per second.
@@ -316,19 +279,8 @@ impl Scenario {
             time += millis(25);
         }
         let each_namespace = rng.bool();
-        let (kinds, schedule) = (kinds_of(each_namespace), Some(schedule));
-        Self {
-            seed,
-            length,
-            http2,
-            each_namespace,
-            kinds,
-            events,
-            shards: Vec::new(),
-            retention: RETENTION,
-            schedule,
-            trace: false,
-        }
+        let schedule = Some(schedule);
+        Self { schedule, ..Self::with_faults(seed, length, (http2, each_namespace), events) }
     }
 
     /// One fault, combined with a reset of all connections and a compaction in the middle.
@@ -351,18 +303,6 @@ impl Scenario {
         }
         let (http2, each_namespace) = (seed.is_multiple_of(2), seed.is_multiple_of(5));
         let length = begin + fault.grace(duration) + Duration::from_secs(5);
-        let (kinds, schedule) = (kinds_of(each_namespace), None);
-        Self {
-            seed,
-            length,
-            http2,
-            each_namespace,
-            kinds,
-            events,
-            shards: Vec::new(),
-            retention: RETENTION,
-            schedule,
-            trace: false,
-        }
+        Self::with_faults(seed, length, (http2, each_namespace), events)
     }
 }
