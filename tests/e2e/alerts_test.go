@@ -336,6 +336,7 @@ func (r *alertRun) keepSending(lines ...string) func() {
 // TestAlertsOnDeployments deploys kstatd in each documented way with a real Prometheus, and causes the fault of each
 // alert. No alert fires without a fault.
 func TestAlertsOnDeployments(t *testing.T) {
+	t.Parallel() // it waits most of its time
 	harness.NotInSelfCheck(t)
 	rules := fastRules(t)
 	for _, d := range deployments {
