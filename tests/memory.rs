@@ -54,3 +54,31 @@ fn memory_of_scrapes_is_returned() {
         });
     }
 }
+
+/// A second after a scrape, only the pages of the program that an idle process uses are mapped.
+#[test]
+fn pages_of_the_program_are_unmapped_after_a_scrape() {
+    let program = Program::start(
+        "statsd_exporter",
+        [
+            "--web.listen-address=127.0.0.1:0",
+            "--statsd.listen-udp=127.0.0.1:0",
+            "--statsd.listen-tcp=",
+        ],
+    );
+    let address = program.address(&["Accepting Prometheus Requests"], "addr");
+    let mapped = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", program.id()));
+        let status = status.expect("a status");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssFile:"));
+        line.expect("a number").trim().trim_end_matches(" kB").parse::<usize>().expect("a number")
+    };
+    let mut highest = 0;
+    until("pages of scrapes are unmapped", || {
+        let now = mapped();
+        highest = highest.max(now);
+        // It maps the pages again.
+        assert_eq!(request(address, "GET", "/metrics", &[]).expect("answer").status, 200);
+        (now < highest * 3 / 4).then_some(())
+    });
+}

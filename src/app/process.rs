@@ -3,7 +3,6 @@
 pub(crate) mod file_watch;
 pub(crate) mod forced_exit;
 pub(crate) mod lifetime;
-pub(crate) mod startup_code;
 
 use std::io;
 use std::pin::Pin;

@@ -8,7 +8,7 @@ use super::config_reloader::{ConfigReloader, InitialConfig};
 use super::listeners::{self, Listeners};
 use super::personality::{Personality, RouterContext, RunningSide, no_sides_error};
 use super::process::lifetime::{block_on, or_exit_on_signal, signals};
-use super::process::{Request, StartupGuard, dump_threads_and_exit, startup_code};
+use super::process::{Request, StartupGuard, dump_threads_and_exit};
 use super::sides::kubernetes::own_identity;
 use super::sides::{FamilyNames, ReloadTrigger, StartContext, Task};
 use super::standby::Standby;
@@ -19,6 +19,7 @@ use crate::exposition::family::Collect;
 use crate::pods::PodIndex;
 use crate::server::readiness::{Latch, Readiness};
 use crate::status::{Board, Reporter};
+use crate::util::allocator;
 
 /// Runs a personality on a new runtime until a signal or a quit request ends it.
 ///
@@ -198,7 +199,7 @@ async fn release_latches(pending: Vec<PendingLatch>) {
         });
     }
     while tasks.join_next().await.is_some() {}
-    startup_code::release();
+    allocator::schedule_purge();
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Returns freed memory to the system when the process goes idle.
+//! Returns freed memory, and pages of the program, to the system when the process goes idle.
 //!
 //! jemalloc keeps freed pages for a second and purges them only during later allocations. A process that goes idle makes
 //! none, so the memory of its last scrapes would stay resident. Memory-intensive work holds a [`PurgeGuard`], and code that
-//! frees a lot of memory calls [`schedule_purge`]. One second after the last of them all unused pages are purged. An idle
-//! process has neither a timer nor a thread for this.
+//! frees a lot of memory calls [`schedule_purge`]. One second after the last of them all unused pages are purged, and those
+//! of the program are unmapped ([`program_pages`]). An idle process has neither a timer nor a thread for this.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::sleep;
+
+use super::program_pages;
 
 const FLUSH_THREAD: &CStr = c"thread.tcache.flush";
 /// Purges the unused pages of all arenas: 4096 is `MALLCTL_ARENAS_ALL`.
@@ -55,6 +57,7 @@ pub(crate) fn schedule_purge() {
             // Otherwise the last guard schedules another one.
             if GUARDS.load(Ordering::SeqCst) == 0 {
                 purge();
+                program_pages::unmap();
             }
         });
     }

@@ -1,6 +1,7 @@
 //! Utilities that know nothing of Kubernetes, StatsD or HTTP.
 //!
 //! - [`allocator`] returns freed memory to the system when the process goes idle.
+//! - [`program_pages`] unmaps the pages of the program that are not in use.
 //! - [`descriptors`] divides the limit on open files between the users of connections.
 //! - [`serial_blocking`] runs one blocking job at a time outside the async workers.
 //! - [`redaction`] removes secrets from text and structured data.
@@ -18,6 +19,7 @@ pub(crate) mod jump_hash;
 pub(crate) mod misra_gries;
 pub(crate) mod per_minute;
 pub(crate) mod percent;
+pub(crate) mod program_pages;
 pub(crate) mod redaction;
 pub(crate) mod serial_blocking;
 pub(crate) mod words;
