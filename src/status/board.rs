@@ -16,6 +16,7 @@ use crate::telemetry::census::Question;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::scrapes::ScrapeLog;
 use crate::telemetry::{VERSION, process};
+use crate::util::program_pages;
 use crate::util::serial_blocking::SerialBlocking;
 
 /// The number of resource kinds drawn in a chart.
@@ -188,13 +189,14 @@ impl Board {
         made.await.inspect_err(|error| tracing::error!(%error, "Counting the series failed")).ok()
     }
 
-    /// Takes samples forever.
+    /// Takes samples forever. Each runs through code that an idle process does not need until the next one.
     pub(crate) async fn keep(&self) {
         let mut steps = interval(STEP);
         steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             steps.tick().await;
             self.take();
+            program_pages::unmap();
         }
     }
 

@@ -1,8 +1,8 @@
 //! Unmaps the pages of the program's code and constants that are not in use.
 //!
 //! Startup, lists and scrapes run through much of the program, and the kernel maps 64 kB around each page that is touched.
-//! What an idle process executes is a tenth of it. When it goes idle, all of these pages are unmapped; those that are
-//! still in use come back from the page cache, with one minor fault for each 64 kB.
+//! What an idle process executes is a tenth of it. When it goes idle, and every 15 s, all of these pages are unmapped; those
+//! that are still in use come back from the page cache, with one minor fault for each 64 kB.
 //!
 //! A mapping is left alone if one of its pages is a copy of its own (a relocated page, a breakpoint), in memory or on
 //! the swap device. See `proc_pid_maps(5)`, `MADV_DONTNEED` in `madvise(2)`, and
