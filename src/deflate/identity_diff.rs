@@ -7,9 +7,9 @@
 use std::cell::RefCell;
 
 use super::huffman::HuffmanCode;
-use super::match_finder::common;
 use super::segment::PAGE;
 use super::symbols::{LiteralRun, RUN_BITS};
+use crate::util::short_search::common_prefix;
 
 /// Minimum length of a copy, which costs about as much as four literals.
 const SHORTEST: usize = 4;
@@ -228,9 +228,9 @@ impl DiffBuilder<'_> {
         positions: &mut PositionTable,
     ) -> Option<()> {
         // Prefers the previous identity, unless another one has a longer common prefix: objects may be in any order.
-        let (mut back, mut i) = (1, known.last().map_or(0, |old| common(new, old)));
+        let (mut back, mut i) = (1, known.last().map_or(0, |old| common_prefix(new, old)));
         for (at, old) in known.iter().rev().enumerate().skip(1) {
-            let same = common(new, old);
+            let same = common_prefix(new, old);
             if same > i + SHORTEST {
                 (back, i) = (at + 1, same);
             }
@@ -266,7 +266,7 @@ impl DiffBuilder<'_> {
                 continue;
             }
             j = skip(old, j, passed).unwrap_or(old.len());
-            let again = common(&new[i..], &old[j..]);
+            let again = common_prefix(&new[i..], &old[j..]);
             if again < SHORTEST {
                 let end = (i + again.max(1)).min(new.len());
                 self.piece(&new[written..end], (0, 0), 0)?;
@@ -347,7 +347,7 @@ impl PositionTable {
     fn find(&self, text: &[u8], known: &[&[u8]]) -> Option<(usize, usize, usize)> {
         let (slot, at) = self.0[Self::hash(text)?]?;
         let (slot, at) = (usize::from(slot), usize::from(at));
-        let len = common(text, known.get(slot)?.get(at..)?);
+        let len = common_prefix(text, known.get(slot)?.get(at..)?);
         (len >= SHORTEST_FOUND).then_some((slot, at, len))
     }
 }

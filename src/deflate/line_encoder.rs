@@ -6,8 +6,9 @@ use super::identity_diff::IdentityDiffs;
 use super::line_matcher::{
     Head, LineMatcher, ObjectOffsets, Reference, Rows, SHORTEST, SMALL, SavedObject,
 };
-use super::match_finder::{MatchFinder, common, first};
+use super::match_finder::MatchFinder;
 use super::symbols::{SymbolSink, SymbolStream};
+use crate::util::short_search::{common_prefix, first};
 
 /// The positions of an object's lines in the text.
 #[derive(Debug, Default)]
@@ -331,14 +332,14 @@ impl LineEncoder {
             let old = previous.rests.get(line).map(|&(at, old_end)| {
                 (at, &reference.lines[std::mem::replace(&mut old_start, old_end)..old_end])
             });
-            let like_old = old.map_or(0, |old| common(rest, old.1));
+            let like_old = old.map_or(0, |old| common_prefix(rest, old.1));
             match (old, last) {
                 // Equal to the line of the previous object.
                 (Some(old), _) if like_old == rest.len() && search.is_none() => {
                     text.copy(old.0, b"", rest, out);
                 }
                 (Some(old), Some(last)) => {
-                    let like_last = common(rest, last.1);
+                    let like_last = common_prefix(rest, last.1);
                     if like_old == rest.len() || like_old >= like_last {
                         let other = Some((last, like_last));
                         text.align((b"", rest), (old, like_old), other, search, out);
@@ -348,7 +349,7 @@ impl LineEncoder {
                     }
                 }
                 (None, Some(last)) => {
-                    let like_last = common(rest, last.1);
+                    let like_last = common_prefix(rest, last.1);
                     text.align((b"", rest), (last, like_last), None, search, out);
                 }
                 (Some(old), None) => {

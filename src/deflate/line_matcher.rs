@@ -1,9 +1,10 @@
 //! Finds the copies within a line by comparing it with reference lines.
 
 use super::identity_diff::{DiffParts, IdentityDiffs, SimpleDiff};
-use super::match_finder::{Match, MatchFinder, WINDOW, common, first, nth};
+use super::match_finder::{Match, MatchFinder, WINDOW};
 use super::segment::{PAGE, Segment};
 use super::symbols::{LiteralRun, PendingCopy, SymbolSink, SymbolStream};
+use crate::util::short_search::{common_prefix, first, nth};
 
 /// Minimum length of a copy, which costs about as much as four literals.
 pub(super) const SHORTEST: usize = 4;
@@ -262,7 +263,7 @@ impl LineMatcher {
             Some(parts) if near => self.identity(head, parts, starts, out),
             _ => {
                 let (own, old) = (head.identity(), reference.identity());
-                let old = ((start + head.rows.name.len() as u64, old), common(own, old));
+                let old = ((start + head.rows.name.len() as u64, old), common_prefix(own, old));
                 self.align((head.rows.name, own), old, None, None, out);
                 own.len()
             }
@@ -336,7 +337,7 @@ impl LineMatcher {
             if let Some((other, alike)) = other.take()
                 && let Some(k) = counterpart(new, i, (other.1, alike))
             {
-                let again = common(&new[i..], &other.1[k..]);
+                let again = common_prefix(&new[i..], &other.1[k..]);
                 if again >= SHORTEST {
                     (old, j, same) = (other, k, again);
                     continue;
@@ -353,7 +354,7 @@ impl LineMatcher {
                 }
                 let quote = memchr::memchr_iter(b'"', &old.1[j..]).nth(passed);
                 j = quote.map_or(old.1.len(), |at| j + at);
-                same = common(&new[i..], &old.1[j..]);
+                same = common_prefix(&new[i..], &old.1[j..]);
                 continue;
             }
             let literals = first(b'"', &new[i..]);
@@ -364,7 +365,7 @@ impl LineMatcher {
             self.literals(&new[i..i + literals], out);
             i += literals;
             j += skipped;
-            same = common(&new[i..], &old.1[j..]);
+            same = common_prefix(&new[i..], &old.1[j..]);
         }
     }
 

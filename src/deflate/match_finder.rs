@@ -3,6 +3,8 @@
 //! Most of a line is predicted by the page layout. The rest, such as optional labels or values shared with other
 //! objects, is found by a hash table of recent positions, as in a general-purpose compressor.
 
+use crate::util::short_search::common_prefix;
+
 /// Size of the deflate window in bytes.
 pub(super) const WINDOW: u64 = 32 * 1024;
 /// Minimum length of a match; shorter ones cost as much as literals.
@@ -125,7 +127,7 @@ impl MatchFinder {
             if distance == 0 || distance > here || distance as u64 > WINDOW {
                 continue;
             }
-            let len = common(&self.text[here..], &self.text[here - distance..]);
+            let len = common_prefix(&self.text[here..], &self.text[here - distance..]);
             if best.is_none_or(|(longest, _)| len > longest) {
                 best = Some((len, distance));
                 if len >= LONG {
@@ -149,49 +151,6 @@ fn hash_label(bytes: &[u8; LABEL]) -> usize {
     hash(half(0).rotate_left(29).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ half(LABEL - 8))
 }
 
-/// Returns the length of the common prefix.
-#[inline]
-pub(super) fn common(a: &[u8], b: &[u8]) -> usize {
-    let mut len = 0;
-    for (x, y) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
-        let difference = word(x) ^ word(y);
-        if difference != 0 {
-            return len + (difference.trailing_zeros() / 8) as usize;
-        }
-        len += 8;
-    }
-    len + a[len..].iter().zip(&b[len..]).take_while(|(x, y)| x == y).count()
-}
-
-/// Returns the index of the first `byte` in a mostly short text, eight bytes at a time ("haszero", Bit Twiddling Hacks
-/// by S. E. Anderson). It is inlined, unlike `memchr`.
-#[inline]
-pub(super) fn first(byte: u8, text: &[u8]) -> Option<usize> {
-    const LOW: u64 = u64::from_le_bytes([1; 8]);
-    const HIGH: u64 = LOW << 7;
-    let mut at = 0;
-    while let Some(eight) = text[at..].first_chunk() {
-        let zero = u64::from_le_bytes(*eight) ^ (LOW * u64::from(byte));
-        // The lowest bit is exact, higher ones may be false positives.
-        let found = zero.wrapping_sub(LOW) & !zero & HIGH;
-        if found != 0 {
-            return Some(at + (found.trailing_zeros() / 8) as usize);
-        }
-        at += 8;
-    }
-    text[at..].iter().position(|&other| other == byte).map(|behind| at + behind)
-}
-
-/// Returns the index of occurrence number `passed` (from 0) of `byte`.
-#[inline]
-pub(super) fn nth(byte: u8, text: &[u8], passed: usize) -> Option<usize> {
-    let mut at = first(byte, text)?;
-    for _ in 0..passed {
-        at += 1 + first(byte, &text[at + 1..])?;
-    }
-    Some(at)
-}
-
 #[inline]
 fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
@@ -200,27 +159,6 @@ fn word(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_found_where_they_are_first_and_nth() {
-        let mut random = 1u32;
-        for len in 0..70 {
-            for _ in 0..50 {
-                // Includes bytes next to the wanted one, and its value with the high bit set.
-                let text: Vec<u8> = std::iter::repeat_with(|| {
-                    random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    b"!\"#\xa2\xa3\x00\xff"[(random >> 24) as usize % 7]
-                })
-                .take(len)
-                .collect();
-                let places: Vec<_> = memchr::memchr_iter(b'"', &text).collect();
-                assert_eq!(first(b'"', &text), places.first().copied());
-                for passed in 0..=places.len() {
-                    assert_eq!(nth(b'"', &text, passed), places.get(passed).copied());
-                }
-            }
-        }
-    }
 
     /// Every match is equal text within the window, before the queried position.
     #[test]

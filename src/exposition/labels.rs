@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 
 use super::escape;
+use crate::util::short_search::common_prefix;
 
 /// Appends one label to a rendered set.
 pub(crate) fn push(out: &mut Vec<u8>, name: &str, value: &str) {
@@ -127,6 +128,8 @@ pub(crate) fn is_long(escaped: &[u8], most: u64) -> bool {
 pub(crate) struct SplitLabels<'a> {
     pub(crate) prefix: &'a [u8],
     pub(crate) rest: &'a [u8],
+    /// The length of the common prefix of the first piece and the text that it is compared with, if it is known.
+    pub(crate) common: Option<usize>,
 }
 
 impl SplitLabels<'_> {
@@ -169,6 +172,11 @@ impl<'a> ParsedLabels<'a> {
         parsed
     }
 
+    /// Returns the whole set.
+    pub(crate) fn text(&self) -> &'a [u8] {
+        self.text
+    }
+
     fn places(&self) -> &[(usize, usize, usize)] {
         self.places.get(..self.len).unwrap_or_default()
     }
@@ -183,7 +191,7 @@ impl<'a> ParsedLabels<'a> {
 
 /// Compares two sets with the same number of labels: by values in name order, then by names.
 pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    compare_split(&ParsedLabels::new(a), SplitLabels { prefix: b"", rest: b })
+    compare_split(&ParsedLabels::new(a), SplitLabels { prefix: b"", rest: b, common: None })
 }
 
 /// Compares like [`compare`], with one set in two pieces.
@@ -192,10 +200,9 @@ pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
 /// set is parsed.
 pub(crate) fn compare_split(parsed: &ParsedLabels<'_>, b: SplitLabels<'_>) -> Ordering {
     let a = parsed.text;
-    let (head, tail) = a.split_at_checked(b.prefix.len()).unwrap_or((a, b""));
-    let mut differs = first_difference(head, b.prefix);
+    let mut differs = b.common.unwrap_or_else(|| common_prefix(a, b.prefix));
     if differs == b.prefix.len() {
-        differs += first_difference(tail, b.rest);
+        differs += common_prefix(a.get(differs..).unwrap_or_default(), b.rest);
     }
     if differs == a.len() || differs == b.len() {
         return a.len().cmp(&b.len());
@@ -233,21 +240,6 @@ fn plain_at(text: impl Fn(usize) -> Option<u8>, at: usize) -> Option<u8> {
         (b'\\', Some(escaped)) => Some(escaped),
         (byte, _) => Some(byte),
     }
-}
-
-/// Returns the length of the common prefix of two texts, in bytes.
-pub(crate) fn first_difference(a: &[u8], b: &[u8]) -> usize {
-    let ((a_words, _), (b_words, _)) = (a.as_chunks(), b.as_chunks());
-    let mut equal = 0;
-    for (a, b) in a_words.iter().zip(b_words) {
-        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-        if differing != 0 {
-            return equal + differing.trailing_zeros() as usize / 8;
-        }
-        equal += a.len();
-    }
-    let rest = a.iter().skip(equal).zip(b.iter().skip(equal));
-    equal + rest.take_while(|(a, b)| a == b).count()
 }
 
 fn compare_all(a: &[u8], b: &[u8]) -> Ordering {
@@ -314,7 +306,11 @@ mod tests {
             let whole = text(b);
             prop_assert!(ParsedLabels::new(&whole).names().eq(iter(&whole).map(|(name, _)| name)));
             let (prefix, rest) = whole.split_at(cut.min(whole.len()));
-            prop_assert_eq!(compare_split(&ParsedLabels::new(&text(a)), SplitLabels { prefix, rest }), key(a).cmp(&key(b)));
+            let (set, known) = (text(a), common_prefix(&text(a), prefix));
+            for common in [None, Some(known)] {
+                let split = SplitLabels { prefix, rest, common };
+                prop_assert_eq!(compare_split(&ParsedLabels::new(&set), split), key(a).cmp(&key(b)));
+            }
         }
     }
 

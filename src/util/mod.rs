@@ -7,6 +7,7 @@
 //! - [`redaction`] removes secrets from text and structured data.
 //! - [`per_minute`] counts events by minute over the last hour.
 //! - [`words`] declares enums with one text for each variant.
+//! - [`short_search`] searches and compares short texts.
 //! - [`percent`] encodes and decodes parts of URLs.
 //! - [`work_counter`] counts the work that input causes, in tests and fuzz targets.
 //! - [`jump_hash`] assigns hashes to buckets.
@@ -22,5 +23,6 @@ pub(crate) mod percent;
 pub(crate) mod program_pages;
 pub(crate) mod redaction;
 pub(crate) mod serial_blocking;
+pub(crate) mod short_search;
 pub(crate) mod words;
 pub(crate) mod work_counter;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::cell::{Handle, SlotId};
 use super::family::Family;
 use crate::exposition::labels::{self, ParsedLabels, SplitLabels};
+use crate::util::short_search::common_prefix;
 
 /// The maximum number of series per page. An insertion moves half a page of text; a look-up compares with a
 /// few entries.
@@ -166,32 +167,44 @@ impl Page {
     fn extend_prefix(&mut self) {
         let first = self.iter().next().map(|(_, rest)| rest).unwrap_or_default();
         let common = self.iter().fold(first.len(), |common, (_, rest)| {
-            labels::first_difference(first.get(..common).unwrap_or_default(), rest)
+            common_prefix(first.get(..common).unwrap_or_default(), rest)
         });
         self.set_prefix((self.prefix + common).min(MAX_PREFIX));
     }
 
-    /// Compares the series at `index` with the one that is searched for.
-    fn compare(&self, index: usize, Target { key, labels, family }: &Target<'_>) -> Ordering {
+    /// Compares the series at `index` with the one that is searched for. `common` is the length of the text that the latter
+    /// shares with the prefix, if it is known.
+    fn compare(
+        &self,
+        index: usize,
+        Target { key, labels, family }: &Target<'_>,
+        common: Option<usize>,
+    ) -> Ordering {
         let Some(entry) = self.entries.get(index) else {
             return Ordering::Greater;
         };
         let names = match family {
             Some(family) if family.id == entry.family.id => Ordering::Equal,
-            _ => entry.family.name.as_bytes().cmp(key.name.as_bytes()),
+            _ => {
+                let (own, other) = (entry.family.name.as_bytes(), key.name.as_bytes());
+                let equal = common_prefix(own, other);
+                own.get(equal).cmp(&other.get(equal))
+            }
         };
         names.then_with(|| entry.label_count.cmp(&key.label_count)).then_with(|| {
             let rest = self.text.get(self.start_of(index)..entry.end as usize);
-            let text = SplitLabels { prefix: self.prefix(), rest: rest.unwrap_or_default() };
+            let (prefix, rest) = (self.prefix(), rest.unwrap_or_default());
+            let text = SplitLabels { prefix, rest, common };
             labels::compare_split(labels, text).reverse()
         })
     }
 
     fn search(&self, target: &Target<'_>) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
+        let common = Some(common_prefix(target.labels.text(), self.prefix()));
         while low < high {
             let middle = low.midpoint(high);
-            match self.compare(middle, target) {
+            match self.compare(middle, target, common) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return Ok(middle),
@@ -206,7 +219,7 @@ impl Page {
             self.text.extend(key.labels.iter().take(MAX_PREFIX));
             self.prefix = self.text.len();
         } else {
-            self.set_prefix(labels::first_difference(self.prefix(), key.labels));
+            self.set_prefix(common_prefix(self.prefix(), key.labels));
         }
         let rest = key.labels.get(self.prefix..).unwrap_or_default();
         let start = self.start_of(index);
@@ -264,7 +277,7 @@ impl Page {
 
     /// Appends the entries of `next`.
     fn append(&mut self, next: &Page) {
-        let common = labels::first_difference(self.prefix(), next.prefix());
+        let common = common_prefix(self.prefix(), next.prefix());
         self.set_prefix(common);
         for (entry, rest) in next.iter() {
             self.text.extend_from_slice(next.prefix().get(common..).unwrap_or_default());
@@ -340,7 +353,7 @@ impl Snapshot {
         let key = Key { name, labels: b"", label_count: 0 };
         let labels = &ParsedLabels::default();
         let target = Target { key: &key, labels, family: None };
-        let begins_before = |page: &&Page| page.compare(0, &target).is_le();
+        let begins_before = |page: &&Page| page.compare(0, &target, None).is_le();
         let (index, page) = match self.page(near).filter(begins_before) {
             Some(page) => (near, page),
             None => {
@@ -366,7 +379,9 @@ impl Snapshot {
 
 /// Returns the index of the last page that begins at or before `target`, or 0.
 fn page_before(pages: &[NumberedPage], target: &Target<'_>) -> usize {
-    pages.partition_point(|numbered| numbered.page.compare(0, target).is_le()).saturating_sub(1)
+    pages
+        .partition_point(|numbered| numbered.page.compare(0, target, None).is_le())
+        .saturating_sub(1)
 }
 
 /// The sorted sequence of pages. There is one writer; readers take a [`Snapshot`].
