@@ -14,8 +14,13 @@ use super::line_encoder::{EncodingParams, LineEncoder};
 use super::line_matcher::Rows;
 use super::segment::{PAGE, Segment};
 
-/// Number of pages to sample.
+/// Number of pages to sample of a large resource.
 const SAMPLE: usize = 8;
+/// Maximum sampling interval for a resource with fewer pages than [`SAMPLE`] times as many: sampling a page takes several
+/// times as long as encoding it.
+const SMALL_STEP: usize = 4;
+/// Minimum number of pages to sample.
+const FEWEST: usize = 3;
 /// Number of pages from which segments are matched page by page and memoized. This costs 2% of size, which smaller
 /// resources would notice more than the saved time.
 const MEMOIZE_FROM: usize = 12;
@@ -229,7 +234,7 @@ pub(crate) struct CodeBuilder {
 impl CodeBuilder {
     /// Returns the sampling interval for a resource with `pages` pages.
     pub(crate) fn sampling_step(pages: usize) -> usize {
-        (pages / SAMPLE).max(1)
+        (pages / SAMPLE).max((pages / FEWEST).min(SMALL_STEP)).max(1)
     }
 
     /// Starts with samples taken from every [`CodeBuilder::sampling_step`]-th page. `names` are the names of the
@@ -310,8 +315,7 @@ impl CodeBuilder {
             return (histogram.text() - before).max(64);
         }
         self.lines.flush(histogram);
-        self.sample.sizes[usize::from(self.search)] =
-            histogram.size_in(&HuffmanCode::optimal(histogram));
+        self.sample.sizes[usize::from(self.search)] = histogram.optimal_size();
         (self.page, self.from) = (0, 0);
         if self.search {
             self.samples.push(std::mem::replace(&mut self.sample, Sample::new()));

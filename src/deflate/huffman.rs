@@ -48,6 +48,15 @@ impl Histogram {
         size(&self.literals, &code.literals[..]) + size(&self.distances, &code.distances[..])
     }
 
+    /// Returns the size in bits of the counted symbols in their optimal code, without extra bits.
+    pub(super) fn optimal_size(&self) -> u64 {
+        let size = |counts: &[u32]| -> u64 {
+            let lengths = code_lengths(counts);
+            counts.iter().zip(lengths).map(|(&n, len)| u64::from(n - 1) * u64::from(len)).sum()
+        };
+        size(&self.literals) + size(&self.distances)
+    }
+
     /// Returns the number of extra bits of the counted symbols.
     pub(super) fn extra_bits(&self) -> u64 {
         // The number of extra bits increases with every second distance symbol and every fourth length symbol.
@@ -251,19 +260,22 @@ fn code_lengths(counts: &[u32]) -> Vec<u8> {
 fn unlimited_lengths(counts: &[u64]) -> Vec<u8> {
     // Nodes 0..n are symbols, later ones are inner nodes; a parent always follows its children.
     let mut parents = vec![0usize; counts.len() * 2 - 1];
-    let mut symbols: Vec<(u64, usize)> = counts.iter().copied().zip(0..).collect();
+    // In one number each, count before symbol, which sorts faster.
+    let mut symbols: Vec<u64> = (0..).zip(counts).map(|(at, count)| count << 16 | at).collect();
     symbols.sort_unstable();
     let mut inner: Vec<(u64, usize)> = Vec::with_capacity(counts.len());
     let (mut next_symbol, mut next_inner) = (0, 0);
     for join in counts.len()..parents.len() {
         let mut sum = 0;
         for _ in 0..2 {
-            let (symbol, node) = (symbols.get(next_symbol), inner.get(next_inner));
+            let symbol = symbols.get(next_symbol).map(|symbol| (symbol >> 16, *symbol as u16));
+            let symbol = symbol.map(|(count, symbol)| (count, usize::from(symbol)));
+            let node = inner.get(next_inner).copied();
             // Of equal counts, that of a symbol is first.
             let is_symbol = symbol.is_some_and(|symbol| node.is_none_or(|node| symbol < node));
             next_symbol += usize::from(is_symbol);
             next_inner += usize::from(!is_symbol);
-            if let Some(&(count, node)) = if is_symbol { symbol } else { node } {
+            if let Some((count, node)) = if is_symbol { symbol } else { node } {
                 parents[node] = join;
                 sum += count;
             }

@@ -1,5 +1,6 @@
 //! Encodes series lines as deflate symbols: text shared with earlier lines becomes copies.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 
 use super::identity_diff::IdentityDiffs;
@@ -150,7 +151,7 @@ impl LineEncoder {
                 }
                 behind |= slot > slots.start;
                 let diffs = behind.then_some(params.diffs);
-                let head = Head { rows, slot, diffs, known };
+                let head = Head { rows, slot, diffs, known, identity: OnceCell::new() };
                 let search = search.as_deref_mut().filter(|_| params.search);
                 slot += if slot == slots.start {
                     self.object(head, lines, &reference, search, out);

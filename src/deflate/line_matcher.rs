@@ -1,5 +1,7 @@
 //! Finds the copies within a line by comparing it with reference lines.
 
+use std::cell::OnceCell;
+
 use super::identity_diff::{DiffParts, IdentityDiffs, SimpleDiff};
 use super::match_finder::{Match, MatchFinder, WINDOW};
 use super::segment::{PAGE, Segment};
@@ -118,6 +120,8 @@ pub(super) struct Head<'a> {
     pub(super) diffs: Option<&'a IdentityDiffs>,
     /// True if their literal bits are valid in the current code.
     pub(super) known: bool,
+    /// The identity, once it has been looked up.
+    pub(super) identity: OnceCell<&'a [u8]>,
 }
 
 impl<'a> Head<'a> {
@@ -127,9 +131,9 @@ impl<'a> Head<'a> {
         self.diffs.filter(|_| self.known && self.rows.name.len() >= SHORTEST)
     }
 
-    /// Returns the identity. This is slow; the diff mostly suffices.
+    /// Returns the identity. The first call is slow; the diff mostly suffices.
     pub(super) fn identity(&self) -> &'a [u8] {
-        self.rows.identity(self.slot)
+        self.identity.get_or_init(|| self.rows.identity(self.slot))
     }
 }
 
