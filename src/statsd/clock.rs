@@ -55,7 +55,8 @@ impl Moment {
 /// Converts a time to live to ticks, rounded up. Returns 0, which means forever, for zero and for values
 /// beyond the range of ticks.
 pub(crate) fn ticks(life: Duration) -> u32 {
-    let ticks = life.as_nanos().div_ceil(u128::from(TICK_NANOS));
+    let parts = u64::from(life.subsec_nanos()).div_ceil(TICK_NANOS);
+    let ticks = life.as_secs().saturating_mul(TICKS_PER_SECOND.into()).saturating_add(parts);
     u32::try_from(ticks).unwrap_or(0)
 }
 

@@ -264,8 +264,12 @@ pub(crate) fn bump(counter: &AtomicU64) {
 }
 
 pub(crate) fn drain<const N: usize>(from: &mut [u64; N], into: &Counters<N>) {
-    for (count, counter) in from.iter_mut().zip(into) {
-        if *count > 0 {
+    for (counts, counters) in from.chunks_mut(8).zip(into.chunks(8)) {
+        // Most counts are 0.
+        if counts.iter().fold(0, |all, count| all | count) == 0 {
+            continue;
+        }
+        for (count, counter) in counts.iter_mut().zip(counters).filter(|(count, _)| **count > 0) {
             counter.fetch_add(std::mem::take(count), Ordering::Relaxed);
         }
     }
