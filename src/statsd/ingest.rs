@@ -5,6 +5,7 @@
 //! its key is cached if possible. Each line and each sample is counted with exactly one outcome.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,6 +21,7 @@ use crate::util::work_counter;
 
 mod apply;
 mod enriched;
+mod last_origin;
 mod sender_cache;
 mod shared;
 #[cfg(test)]
@@ -28,6 +30,7 @@ mod tests;
 use apply::{Applier, Change, Route, Target};
 pub(crate) use apply::{new_series, render_labels};
 pub(crate) use enriched::enriched;
+use last_origin::LastOrigin;
 pub(crate) use sender_cache::{Peer, Sender};
 pub(crate) use shared::{LoadedMapping, Mapping, Shared};
 use shared::{Op, UpdatePlan};
@@ -43,6 +46,11 @@ pub(crate) struct Worker {
     plan_indexes: HashMap<UpdatePlan, u16, foldhash::fast::RandomState>,
     /// The sections of the current line that state its origin, as far as the parser has reported them.
     origin_sections: Vec<u8>,
+    /// The origin of the last line that stated one; `None` while a line is applied, and before the first one.
+    last_origin: Option<Box<LastOrigin>>,
+    /// The origin of the current line if it is another one.
+    next_origin: Option<Box<LastOrigin>>,
+    origin_hasher: foldhash::quality::RandomState,
 }
 
 impl Worker {
@@ -54,6 +62,9 @@ impl Worker {
             plans: Vec::new(),
             plan_indexes: HashMap::default(),
             origin_sections: Vec::new(),
+            last_origin: None,
+            next_origin: None,
+            origin_hasher: foldhash::quality::RandomState::default(),
         }
     }
 
@@ -183,23 +194,52 @@ impl Worker {
             self.applier.copy(line);
         }
         work_counter::add(line.len());
-        let Some(mut simple) = split_simple_with(line, self.key_cache.last_origin()) else {
-            return self.parse_line(line, line, None);
+        // Taken out, because the parts of the line borrow it.
+        let mut last = self.last_origin.take();
+        if self.line_after(line, last.as_deref()) {
+            std::mem::swap(&mut last, &mut self.next_origin);
+        }
+        self.last_origin = last;
+    }
+
+    /// Applies a line. Returns true if it has another origin than the last one.
+    #[inline]
+    fn line_after(&mut self, line: &[u8], last: Option<&LastOrigin>) -> bool {
+        let known = last.map(LastOrigin::known).unwrap_or_default();
+        let mut split = split_simple_with(line, known);
+        // By reference, because a copy would take longer than all that follows reads.
+        let Some(simple) = &mut split else {
+            self.parse_line(line, line, None);
+            return false;
         };
         let origin = simple.origin;
-        let mut salt = self.key_cache.salt_of(origin);
+        let (mut salt, is_new) = match last {
+            _ if origin.is_empty() => (0, false),
+            Some(last) if last.is_of(origin) => (last.hash, false),
+            _ => (self.set_next_origin(origin), true),
+        };
         if let Some(senders) = &mut self.applier.senders {
             // The origin is part of the sender.
-            senders.set_origin(std::mem::take(&mut simple.origin));
+            simple.origin = &[];
+            senders.set_hashed_origin(origin, salt);
             salt = senders.current().salt;
         }
-        let fingerprint = self.key_cache.fingerprint(&simple, salt);
+        let fingerprint = self.key_cache.fingerprint(simple, salt);
         if let Some(known) = self.key_cache.get(fingerprint)
-            && self.apply_cached(&simple, known)
+            && self.apply_cached(simple, known)
         {
-            return self.applier.end_line(line);
+            self.applier.end_line(line);
+        } else {
+            self.parse_line(line, origin, Some((*simple, fingerprint)));
         }
-        self.parse_line(line, origin, Some((simple, fingerprint)));
+        is_new
+    }
+
+    /// Sets [`Worker::next_origin`], and returns its hash.
+    fn set_next_origin(&mut self, origin: &[u8]) -> u64 {
+        let hash = self.origin_hasher.hash_one(origin).max(1);
+        self.next_origin.get_or_insert_default().set(origin, hash);
+        hash
     }
 
     /// Applies a line with a cached key. Returns false if the entry is stale or the value needs the full

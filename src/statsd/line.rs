@@ -16,7 +16,7 @@ mod split;
 
 pub use event::{Event, EventKind, Label, MAX_TAGS, MAX_WEIGHT, ParserFlags, SampleError, Sink};
 pub use parser::parse;
-pub use simple::{SimpleKind, SimpleLine, split_simple, split_simple_with};
+pub use simple::{KnownOrigin, SimpleKind, SimpleLine, split_simple, split_simple_with};
 
 #[cfg(test)]
 mod tests;

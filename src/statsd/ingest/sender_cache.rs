@@ -176,13 +176,15 @@ struct Slot {
     peer: Option<Peer>,
     sender: Current,
     origin: Vec<u8>,
+    /// The hash of that origin; 0 if it is not known.
+    origin_hash: u64,
     origin_sender: Current,
 }
 
 impl Slot {
     fn free() -> Self {
-        let nobody = Current::NOBODY;
-        Self { ipv4: 0, peer: None, sender: nobody, origin: Vec::new(), origin_sender: nobody }
+        let (sender, origin, origin_hash) = (Current::NOBODY, Vec::new(), 0);
+        Self { ipv4: 0, peer: None, sender, origin, origin_hash, origin_sender: sender }
     }
 }
 
@@ -330,6 +332,19 @@ impl SenderCache {
         };
         (slot.peer, slot.sender, slot.origin_sender) = (Some(peer), sender, sender);
         slot.origin.clear();
+        slot.origin_hash = 0;
+    }
+
+    /// Sets the sections of the current line that state its origin, with their hash; 0 if there are none.
+    #[inline]
+    pub(super) fn set_hashed_origin(&mut self, origin: &[u8], hash: u64) {
+        let slot = &self.slots[usize::from(self.slot)];
+        if hash > 0 && slot.origin_hash == hash {
+            (self.current, self.is_stated) = (slot.origin_sender, true);
+        } else {
+            self.set_origin(origin);
+            self.slots[usize::from(self.slot)].origin_hash = hash;
+        }
     }
 
     /// Sets the sections of the current line that state its origin.
@@ -361,6 +376,7 @@ impl SenderCache {
         let origin = origin.get(..=MAX_ORIGIN).unwrap_or(origin);
         self.current = self.by_origin(peer, sender.sender, origin);
         let slot = &mut self.slots[usize::from(self.slot)];
+        slot.origin_hash = 0;
         slot.origin.clear();
         slot.origin.extend_from_slice(origin);
         slot.origin_sender = self.current;

@@ -5,6 +5,8 @@
 
 use memchr::{memchr, memrchr};
 
+use crate::util::short_search::first;
+
 /// The metric type of a simple line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SimpleKind {
@@ -40,24 +42,52 @@ pub struct SimpleLine<'a> {
     pub origin_is_first: bool,
 }
 
-/// Splits a line like [`split_simple`], faster if it ends with `origin`, the origin of an earlier line.
-#[must_use]
-pub fn split_simple_with<'a>(line: &'a [u8], origin: &[u8]) -> Option<SimpleLine<'a>> {
-    if !origin.is_empty()
-        && let Some(rest) = line.strip_suffix(origin)
-        && let Some(simple) = split_simple(rest)
-        && simple.origin.is_empty()
-        // External data without tags could be a classic multi-value line.
-        && (simple.tags.is_some() || is_container(origin))
-    {
-        return Some(SimpleLine { origin: line.get(rest.len()..)?, ..simple });
-    }
-    split_simple(line)
+/// The origin of an earlier line.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KnownOrigin<'a> {
+    pub(crate) text: &'a [u8],
+    /// True if it is a container ID alone. External data without tags could be a classic multi-value line.
+    pub(crate) is_container: bool,
 }
 
-/// Returns true if the origin is a container ID alone.
-fn is_container(origin: &[u8]) -> bool {
-    origin.starts_with(b"|c:") && memrchr(b'|', origin) == Some(0)
+impl<'a> From<&'a [u8]> for KnownOrigin<'a> {
+    /// Any other text becomes an empty one, with which no line is split faster.
+    fn from(text: &'a [u8]) -> Self {
+        let kind = |section: &[u8]| match section {
+            [b'|', kind @ (b'c' | b'e'), b':', first, ..] if *first != b'|' => Some(*kind),
+            _ => None,
+        };
+        let (before, last) = text.split_at(memrchr(b'|', text).unwrap_or(0));
+        match (kind(before), kind(last)) {
+            (None, Some(kind)) if before.is_empty() => Self { text, is_container: kind == b'c' },
+            (Some(one), Some(other)) if one != other && memrchr(b'|', before) == Some(0) => {
+                Self { text, is_container: false }
+            }
+            _ => Self::default(),
+        }
+    }
+}
+
+/// Splits a line like [`split_simple`], faster if it ends with `origin`, which is then the origin of the result.
+#[inline]
+#[must_use]
+pub fn split_simple_with<'a>(
+    line: &'a [u8],
+    origin: impl Into<KnownOrigin<'a>>,
+) -> Option<SimpleLine<'a>> {
+    let KnownOrigin { text, is_container } = origin.into();
+    let before = if text.is_empty() { None } else { line.strip_suffix(text) };
+    // One call, whose result stays in place.
+    let mut simple = split_simple(before.unwrap_or(line));
+    if before.is_some() {
+        match &mut simple {
+            Some(simple) if simple.origin.is_empty() && (simple.tags.is_some() || is_container) => {
+                simple.origin = text;
+            }
+            _ => return split_simple(line),
+        }
+    }
+    simple
 }
 
 /// Splits a line of the most common form. Returns `None` for any other line, valid or not.
@@ -69,22 +99,21 @@ fn is_container(origin: &[u8]) -> bool {
 /// the error.
 #[must_use]
 pub fn split_simple(line: &[u8]) -> Option<SimpleLine<'_>> {
-    let colon = memchr(b':', line)?;
+    let colon = first(b':', line)?;
     let (key, rest) = (line.get(..colon)?, line.get(colon + 1..)?);
-    let bar = rest.iter().position(|&byte| byte == b'|')?;
-    let (value, rest) = (rest.get(..bar)?, rest.get(bar + 1..)?);
-    if key.is_empty() || value.is_empty() || value.contains(&b':') {
+    let end = rest.iter().position(|&byte| matches!(byte, b'|' | b':'))?;
+    let (value, rest) = (rest.get(..end)?, rest.get(end..)?);
+    if key.is_empty() || value.is_empty() {
         return None;
     }
-    let (kind, rest) = match rest {
-        [b'c', rest @ ..] => (SimpleKind::Counter, rest),
-        [b'g', rest @ ..] => (SimpleKind::Gauge, rest),
-        [b'm', b's', rest @ ..] => (SimpleKind::Timer, rest),
-        [b'h', rest @ ..] => (SimpleKind::Histogram, rest),
-        [b'd', rest @ ..] => (SimpleKind::Distribution, rest),
+    let (kind, sections) = match rest {
+        [b'|', b'c', rest @ ..] => (SimpleKind::Counter, rest),
+        [b'|', b'g', rest @ ..] => (SimpleKind::Gauge, rest),
+        [b'|', b'm', b's', rest @ ..] => (SimpleKind::Timer, rest),
+        [b'|', b'h', rest @ ..] => (SimpleKind::Histogram, rest),
+        [b'|', b'd', rest @ ..] => (SimpleKind::Distribution, rest),
         _ => return None,
     };
-    let sections = rest;
     let mut line = SimpleLine {
         key,
         value,
@@ -94,6 +123,9 @@ pub fn split_simple(line: &[u8]) -> Option<SimpleLine<'_>> {
         origin: &[],
         origin_is_first: false,
     };
+    if sections.is_empty() {
+        return Some(line);
+    }
     let mut rest = sections;
     let (mut container, mut external, mut timestamp) = (false, false, false);
     let mut origin = 0..0;

@@ -6,7 +6,7 @@
 //! two of a million keys collide is about 10^-14. Any entry may be evicted: the next line with that key is
 //! parsed and cached again.
 
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 
 use foldhash::quality::RandomState;
 
@@ -147,32 +147,77 @@ impl Shard {
     }
 }
 
+/// Two hashes of one text with independent keys, by folded multiplication as in foldhash.
+#[derive(Clone, Copy, Debug)]
+struct PairHasher {
+    states: [u64; 2],
+    keys: [u64; 2],
+}
+
+#[inline(always)]
+fn folded_product(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+impl PairHasher {
+    #[inline(always)]
+    fn mix(&mut self, low: u64, high: u64) {
+        for (state, key) in self.states.iter_mut().zip(self.keys) {
+            *state = folded_product(*state ^ low, key ^ high);
+        }
+    }
+
+    #[inline(always)]
+    fn mix_block(&mut self, block: &[u8; 16]) {
+        let block = u128::from_le_bytes(*block);
+        self.mix(block as u64, (block >> 64) as u64);
+    }
+
+    /// Adds a text, whose length must be added separately.
+    #[inline(always)]
+    fn write(&mut self, text: &[u8]) {
+        if let Some(last) = text.last_chunk() {
+            let (blocks, rest) = text.as_chunks::<16>();
+            blocks.iter().for_each(|block| self.mix_block(block));
+            if !rest.is_empty() {
+                self.mix_block(last);
+            }
+        } else if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
+            self.mix(u64::from_le_bytes(*first), u64::from_le_bytes(*last));
+        } else if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
+            self.mix(u32::from_le_bytes(*first).into(), u32::from_le_bytes(*last).into());
+        } else if let [first, .., last] | [first @ last] = text {
+            let middle = text[text.len() / 2];
+            self.mix((*first).into(), u16::from_le_bytes([middle, *last]).into());
+        }
+    }
+}
+
 /// The key cache.
 #[derive(Debug)]
 pub(crate) struct KeyCache {
     shards: Vec<Shard>,
-    place: RandomState,
-    check: RandomState,
+    hasher: PairHasher,
     /// The maximum number of entries per shard.
     limit: usize,
     /// The number of entries.
     len: usize,
-    /// The origin of the last line that stated one, and its salt.
-    last_origin: Vec<u8>,
-    last_salt: u64,
 }
 
 impl KeyCache {
     /// Creates a cache for about `limit` keys. With 0 it stays empty.
     pub(crate) fn new(limit: usize) -> Self {
+        let random = RandomState::default();
+        let hasher = PairHasher {
+            states: [0, 1].map(|number| random.hash_one(number)),
+            keys: [2, 3].map(|number| random.hash_one(number)),
+        };
         Self {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
-            place: RandomState::default(),
-            check: RandomState::default(),
+            hasher,
             limit: limit.div_ceil(SHARDS),
             len: 0,
-            last_origin: Vec::new(),
-            last_salt: 0,
         }
     }
 
@@ -181,54 +226,28 @@ impl KeyCache {
         self.len
     }
 
-    /// Returns the origin of the last line that stated one.
-    #[inline]
-    pub(crate) fn last_origin(&self) -> &[u8] {
-        &self.last_origin
-    }
-
-    /// Returns a number that distinguishes the keys of lines with this origin from others.
-    #[inline]
-    pub(crate) fn salt_of(&mut self, origin: &[u8]) -> u64 {
-        if origin.is_empty() {
-            return 0;
-        }
-        if self.last_origin != origin {
-            self.last_salt = self.place.hash_one(origin);
-            self.last_origin.clear();
-            self.last_origin.extend_from_slice(origin);
-        }
-        self.last_salt
-    }
-
     /// Hashes a line without its value. The salt stands for its origin or its sender.
     #[inline]
     pub(crate) fn fingerprint(&self, line: &SimpleLine<'_>, salt: u64) -> Fingerprint {
-        let hash = |state: &RandomState| {
-            let mut hasher = state.build_hasher();
-            hasher.write(line.key);
-            // Delimits the parts: type, presence and order of sections, length of the key.
-            let shape = (line.key.len() as u64) << 8
-                | u64::from(line.origin_is_first) << 7
-                | u64::from(line.rate.is_some()) << 5
-                | u64::from(!line.origin.is_empty()) << 6
-                | u64::from(line.tags.is_some()) << 4
-                | line.kind as u64;
-            hasher.write_u64(salt ^ shape);
-            if let Some(rate) = line.rate {
-                hasher.write(rate);
-                hasher.write_u32(rate.len() as u32);
-            }
-            if let Some(tags) = line.tags {
-                hasher.write(tags);
-            }
-            hasher.finish()
-        };
-        Fingerprint {
-            // 0 marks a free place.
-            place: hash(&self.place).max(1),
-            check: hash(&self.check),
+        let length = |section: Option<&[u8]>| section.map_or(0, |section| section.len() as u64 + 1);
+        // Delimits the parts: type, presence and order of sections, lengths.
+        let shape = line.kind as u64
+            | u64::from(!line.origin.is_empty()) << 3
+            | u64::from(line.origin_is_first) << 4;
+        let lengths =
+            (line.key.len() as u64) << 5 | length(line.rate) << 24 | length(line.tags) << 44;
+        let mut hasher = self.hasher;
+        hasher.mix(shape ^ lengths, salt);
+        hasher.write(line.key);
+        if let Some(rate) = line.rate {
+            hasher.write(rate);
         }
+        if let Some(tags) = line.tags {
+            hasher.write(tags);
+        }
+        let [place, check] = hasher.states;
+        // 0 marks a free place.
+        Fingerprint { place: place.max(1), check }
     }
 
     /// Returns the cached result for a line.
@@ -332,6 +351,41 @@ mod tests {
             fingerprint(&table, "a:1|c|@0.1|#x:y"),
             fingerprint(&table, "a:-77.5|c|@0.1|#x:y")
         );
+    }
+
+    #[test]
+    fn each_byte_changes_both_hashes() {
+        let table = KeyCache::new(100);
+        let mut seen = [HashSet::new(), HashSet::new()];
+        let mut add = |key: &[u8], tags: &[u8]| {
+            let line = [key, b":1|c|#", tags].concat();
+            let Fingerprint { place, check } =
+                table.fingerprint(&split_simple(&line).expect("simple"), 0);
+            assert!(seen[0].insert(place) && seen[1].insert(check), "{line:?}");
+        };
+        for len in 0..70 {
+            for at in 0..=len {
+                // The last one has no other byte.
+                let mut text = vec![b'a'; len];
+                text.iter_mut().skip(at).take(1).for_each(|byte| *byte = b'b');
+                add(&[b"n", text.as_slice()].concat(), b"");
+                add(b"other", &text);
+            }
+        }
+    }
+
+    #[test]
+    fn similar_keys_are_spread_evenly() {
+        let table = KeyCache::new(100);
+        let (mut shards, mut places) = ([0; SHARDS], [0; SHARDS]);
+        for number in 0..SHARDS * 1_000 {
+            let print = fingerprint(&table, &format!("api.requests.route{number}:1|c"));
+            shards[print.check as usize % SHARDS] += 1;
+            places[(print.place >> 58) as usize] += 1;
+        }
+        // The standard deviation is 31.
+        let counts = shards.iter().chain(&places);
+        assert!(counts.clone().all(|count| (800..1_200).contains(count)), "{shards:?} {places:?}");
     }
 
     #[test]
