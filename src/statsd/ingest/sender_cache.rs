@@ -339,7 +339,9 @@ impl SenderCache {
     #[inline]
     pub(super) fn set_hashed_origin(&mut self, origin: &[u8], hash: u64) {
         let slot = &self.slots[usize::from(self.slot)];
-        if hash > 0 && slot.origin_hash == hash {
+        if hash == 0 {
+            self.set_origin(origin);
+        } else if slot.origin_hash == hash {
             (self.current, self.is_stated) = (slot.origin_sender, true);
         } else {
             self.set_origin(origin);
