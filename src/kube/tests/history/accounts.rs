@@ -19,6 +19,8 @@ pub struct Account {
     pub object: Object,
     /// The workload of a pod or job, or `None` if only a list/watch of its owners would tell.
     pub workload: Option<String>,
+    /// The UID of the workload.
+    pub workload_uid: String,
     pub created_at: Instant,
     /// The status when histories begin, if it existed then.
     pub initial: Option<Arc<Status>>,
@@ -73,8 +75,8 @@ impl Account {
 /// The account of a workload.
 #[derive(Debug, Default)]
 pub struct WorkloadAccount {
-    /// The UIDs that it has had.
-    pub uids: BTreeSet<String>,
+    /// The UIDs that it has had, each with the time since which it has been the latest, in this order.
+    uids: Vec<(Instant, String)>,
     /// The number of its pods and jobs.
     members: usize,
     /// The time since which it has had none.
@@ -84,7 +86,20 @@ pub struct WorkloadAccount {
 }
 
 impl WorkloadAccount {
-    fn enter(&mut self) {
+    /// Returns the UIDs that have been the latest since a time, or at any time.
+    pub fn uids_since(&self, time: Option<Instant>) -> impl Iterator<Item = &str> {
+        let is_former = move |at: usize| {
+            let next = self.uids.get(at + 1);
+            next.zip(time).is_some_and(|((until, _), since)| *until <= since)
+        };
+        let uids = self.uids.iter().enumerate();
+        uids.filter(move |(at, _)| !is_former(*at)).map(|(_, (_, uid))| uid.as_str())
+    }
+
+    fn enter(&mut self, uid: &str) {
+        if self.uids.last().is_none_or(|(_, last)| last != uid) {
+            self.uids.push((Instant::now(), uid.to_owned()));
+        }
         self.members += 1;
         let absence = self.absent_since.take().map(|since| (since, Instant::now()));
         self.absences.extend(absence);
@@ -123,18 +138,18 @@ impl Accounts {
             return;
         }
         let (status, workloads) = (&object.status, &mut self.workloads);
+        let workload_uid = object.owner_uid().unwrap_or_else(|| object.uid.clone());
         let mut enter = || {
             let workload = workload_of(object);
             if let Some(workload) = &workload {
-                let workload = workloads.entry(workload.clone()).or_default();
-                workload.uids.insert(object.owner_uid().unwrap_or_else(|| object.uid.clone()));
-                workload.enter();
+                workloads.entry(workload.clone()).or_default().enter(&workload_uid);
             }
             workload
         };
         let account = self.accounts.entry(object.uid.clone()).or_insert_with(|| Account {
             object: object.clone(),
             workload: enter(),
+            workload_uid: workload_uid.clone(),
             created_at: Instant::now(),
             initial: None,
             status: Arc::clone(status),
@@ -187,7 +202,7 @@ impl Accounts {
             let workload = account.workload.as_ref();
             if let Some(workload) = workload.and_then(|name| self.workloads.get_mut(name)) {
                 match (was_present, account.is_present) {
-                    (false, true) => workload.enter(),
+                    (false, true) => workload.enter(&account.workload_uid),
                     (true, false) => workload.leave(),
                     _ => {}
                 }

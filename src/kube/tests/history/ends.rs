@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::accounts::Accounts;
+use super::accounts::{Account, Accounts};
 use super::cluster::Kind;
 use super::counters::family;
-use super::ledger::{ARRIVAL, Comparison, Range};
+use super::ledger::{ARRIVAL, Comparison, Range, counts_uid};
 use super::status::UNKNOWN;
+use crate::kube::shard::Shard;
 
 /// What is known about a pod or job that has been shown.
 #[derive(Debug)]
@@ -44,14 +45,38 @@ impl EndChecker {
         Self { kind, tracks, ends, finals, unknown }
     }
 
+    /// Notes a change of the shard, after the counters that have begun again at 0.
+    pub(super) fn reshard(&mut self, accounts: &Accounts, before: Shard, after: Shard) {
+        for (uid, account) in accounts.of_kind(self.kind) {
+            let counts = [before, after].map(|shard| counts_uid(shard, &account.workload_uid));
+            if counts[0] != counts[1] && may_end(account) {
+                let end = self.ends.entry(uid.clone()).or_default();
+                if !end.is_old && !end.is_final {
+                    // Nobody knows whether the ledger knew of the end.
+                    (end.number.most, end.is_old) = (1, true);
+                }
+            }
+        }
+    }
+
     /// Notes that the counters of a workload have just begun again at 0, or may have.
-    pub(super) fn restart(&mut self, accounts: &Accounts, workload: &str, is_certain: bool) {
+    pub(super) fn restart(
+        &mut self,
+        accounts: &Accounts,
+        workload: &str,
+        shard: Shard,
+        is_certain: bool,
+    ) {
         for (uid, account) in accounts.of_kind(self.kind) {
             let has_ended = account.status.end.is_some() || account.removals > 0;
             if account.workload.as_deref() == Some(workload) && has_ended {
                 let end = self.ends.entry(uid.clone()).or_default();
                 // The ledger may not know of the end yet.
-                let may_be_counted = !is_certain || end.number.least == 0;
+                let may_be_counted = if counts_uid(shard, &account.workload_uid) {
+                    !is_certain || end.number.least == 0
+                } else {
+                    !is_certain && end.number.most > 0
+                };
                 if !end.is_old {
                     let most = may_be_counted.into();
                     (end.number, end.is_old) = (Range { least: 0, most }, true);
@@ -82,8 +107,6 @@ impl EndChecker {
             for reason in &account.ends {
                 *reasons.entry((workload, *reason)).or_default() += 1;
             }
-            let had_ended = account.initial.as_ref().is_some_and(|initial| initial.end.is_some());
-            let may_end = !had_ended && (account.status.end.is_some() || account.removals > 0);
             let status = shown.get(&**uid);
             let is_new = scrape.is_new(account);
             if let Some(status) = status {
@@ -105,19 +128,20 @@ impl EndChecker {
                 !account.is_present && account.removed_at.is_some_and(|at| at + ARRIVAL < *now);
             let End { number: end, is_final, is_old } = self.ends.entry(uid.clone()).or_default();
             let was_certain = end.least == end.most;
-            if !*is_old {
+            let is_counted = scrape.counts(account);
+            if !*is_old && is_counted {
                 end.least = end.least.max(has_ended.into());
-                end.most = end.most.max(may_end.into());
+                end.most = end.most.max(may_end(account).into());
             }
             if *is_final {
-                if account.is_present && !was_certain {
+                if account.is_present && !was_certain && is_counted {
                     // It is back, and may end although it was not seen to end before.
                     self.finals.entry(workload.to_owned()).or_default().most += 1;
                     *end = Range { least: 1, most: 1 };
                 }
             } else if has_arrived && status.is_none() && !conditions.may_be_stale {
                 let was_quiet = scrape.quiet_since.is_some_and(|since| since <= account.created_at);
-                if track.is_none() && is_new && was_quiet && !*is_old {
+                if track.is_none() && is_new && was_quiet && !*is_old && is_counted {
                     end.least = 1;
                 }
                 *is_final = true;
@@ -166,4 +190,10 @@ impl EndChecker {
         }
         Ok(())
     }
+}
+
+/// Returns whether a pod or job has had an end that the ledger may count.
+fn may_end(account: &Account) -> bool {
+    let had_ended = account.initial.as_ref().is_some_and(|initial| initial.end.is_some());
+    !had_ended && (account.status.end.is_some() || account.removals > 0)
 }

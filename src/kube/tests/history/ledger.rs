@@ -138,24 +138,27 @@ struct Serving {
 }
 
 impl Serving {
-    fn new(accounts: &Accounts, shard: Shard, workload: &str) -> Self {
-        if shard == Shard::ALL {
-            return Self { is_counted: Some(true), is_shown: Some(true) };
-        }
-        let uids = accounts.workload(workload).map(|life| &life.uids);
-        let all = |wanted: &[Ownership]| {
-            let mut uids = uids.into_iter().flatten();
-            let is = |uid: &String| wanted.contains(&shard.ownership(uid.as_bytes()));
-            let first = uids.next().is_none_or(is);
-            // Pods or jobs of one name may belong to several shards, one after the other.
-            uids.next().is_none().then_some(first)
+    /// Pods or jobs of one name may belong to several shards, one after the other. The latest that the process knows decides:
+    /// one of those since the time by which everything had arrived.
+    fn new(accounts: &Accounts, shard: Shard, workload: &str, arrived: Option<Instant>) -> Self {
+        let life = accounts.workload(workload);
+        let uids = || life.into_iter().flat_map(|life| life.uids_since(arrived));
+        let agreed = |serves: fn(Shard, &str) -> bool| {
+            let first = uids().next().is_none_or(|uid| serves(shard, uid));
+            uids().all(|uid| serves(shard, uid) == first).then_some(first)
         };
-        let (is_counted, is_shown) = (
-            all(&[Ownership::Kept, Ownership::Lost, Ownership::Gained]),
-            all(&[Ownership::Kept, Ownership::Lost]),
-        );
-        Self { is_counted, is_shown }
+        Self { is_counted: agreed(counts_uid), is_shown: agreed(shows_uid) }
     }
+}
+
+/// Returns whether a shard counts what happens to the objects of the workload with this UID.
+pub(super) fn counts_uid(shard: Shard, uid: &str) -> bool {
+    shard.ownership(uid.as_bytes()) != Ownership::Foreign
+}
+
+/// Returns whether a shard shows their counters.
+fn shows_uid(shard: Shard, uid: &str) -> bool {
+    matches!(shard.ownership(uid.as_bytes()), Ownership::Kept | Ownership::Lost)
 }
 
 /// A scrape in comparison.
@@ -171,6 +174,8 @@ pub(super) struct Comparison<'c> {
     pub(super) quiet_since: Option<Instant>,
     pub(super) shard: Shard,
     pub(super) now: Instant,
+    /// What happened until then has certainly been seen.
+    arrived: Option<Instant>,
     since: Since,
     hidden: BTreeSet<String>,
 }
@@ -187,7 +192,12 @@ impl Comparison<'_> {
     }
 
     fn serving(&self, workload: &str) -> Serving {
-        Serving::new(self.accounts, self.shard, workload)
+        Serving::new(self.accounts, self.shard, workload, self.arrived)
+    }
+
+    /// Returns whether the shard counts what happens to a pod or job, unless its workload has been replaced.
+    pub(super) fn counts(&self, account: &Account) -> bool {
+        counts_uid(self.shard, &account.workload_uid)
     }
 
     /// Returns whether the shard certainly shows a workload.
@@ -231,40 +241,41 @@ impl LedgerChecker {
     pub fn reshard(&mut self, accounts: &Accounts, shard: Shard) {
         let before = std::mem::replace(&mut self.shard, shard);
         for (workload, _) in accounts.workloads() {
-            let counts =
-                [before, shard].map(|shard| Serving::new(accounts, shard, workload).is_counted);
+            let serving = |shard| Serving::new(accounts, shard, workload, self.arrived);
+            let counts = [before, shard].map(|shard| serving(shard).is_counted);
             if counts[0] != counts[1] || counts[0].is_none() {
+                self.since.restarted.insert(workload.clone(), accounts.last_state);
                 let is_certain = counts.iter().all(Option::is_some);
                 self.restart(accounts, workload, is_certain);
             }
         }
+        for (uid, account) in accounts.of_kind(Kind::Pod) {
+            if counts_uid(before, &account.workload_uid) != counts_uid(shard, &account.workload_uid)
+            {
+                self.restart_pod(uid, account);
+            }
+        }
+        self.ends.iter_mut().for_each(|ends| ends.reshard(accounts, before, shard));
         self.events.reshard(accounts, before);
         self.lives.reshard();
     }
 
     /// Notes that the counters of a workload have begun again at 0, or may have.
     fn restart(&mut self, accounts: &Accounts, workload: &str, is_certain: bool) {
-        self.since.restarted.insert(workload.to_owned(), accounts.last_state);
         self.of_workloads.retain(|(name, ..), _| name != workload);
         self.of_former_pods.retain(|(name, ..), _| name != workload);
-        for (uid, account) in accounts.of_kind(Kind::Pod) {
-            if account.workload.as_deref() != Some(workload) {
-                continue;
-            }
-            self.of_pods.remove(uid);
-            for (number, track) in self
-                .pods
-                .get_mut(uid)
-                .into_iter()
-                .flat_map(|pod| pod.containers.iter_mut().enumerate())
-            {
-                let ended = account.status.containers[number].ended.len() as i64;
-                let least = if is_certain { track.seen } else { track.base.least };
-                track.base = Range { least, most: ended };
-            }
-        }
-        self.ends.iter_mut().for_each(|ends| ends.restart(accounts, workload, is_certain));
+        let shard = self.shard;
+        self.ends.iter_mut().for_each(|ends| ends.restart(accounts, workload, shard, is_certain));
         self.events.restart(accounts, workload);
+    }
+
+    /// Notes that the counters of a pod have begun again at 0.
+    fn restart_pod(&mut self, uid: &str, account: &Account) {
+        self.of_pods.remove(uid);
+        let containers = self.pods.get_mut(uid).into_iter().flat_map(|pod| &mut pod.containers);
+        for (track, status) in containers.zip(&account.status.containers) {
+            track.base = Range { least: track.seen, most: status.ended.len() as i64 };
+        }
     }
 
     /// Notes which counters have begun again at 0, and checks that none is left that should have been removed.
@@ -280,7 +291,15 @@ impl LedgerChecker {
         };
         let touched = counts.iter().filter(is_more).map(|(key, _)| &*key.0).collect();
         let restarted = self.lives.check(scrape, &present, &touched, &decreased)?;
-        restarted.iter().for_each(|workload| self.restart(scrape.accounts, workload, true));
+        for workload in restarted {
+            for (uid, account) in scrape.accounts.of_kind(Kind::Pod) {
+                if account.workload.as_ref() == Some(&workload) {
+                    self.restart_pod(uid, account);
+                }
+            }
+            self.restart(scrape.accounts, &workload, true);
+            self.since.restarted.insert(workload, scrape.accounts.last_state);
+        }
         if self.shard != Shard::ALL {
             let is_uncertain = |name: &&String| {
                 let Serving { is_counted, is_shown } = scrape.serving(name);
@@ -340,6 +359,7 @@ impl LedgerChecker {
             quiet_since,
             shard,
             now,
+            arrived: self.arrived,
             since,
             hidden,
         };
@@ -370,7 +390,7 @@ impl LedgerChecker {
         let mut most: BTreeMap<(&str, &str, &str), i64> = BTreeMap::new();
         for (uid, account) in accounts.of_kind(Kind::Pod) {
             let Some(workload) = account.workload.as_deref() else { continue };
-            if !scrape.shows(workload) {
+            if !scrape.shows(workload) || !scrape.counts(account) {
                 continue;
             }
             let (none, names) = (Counts::new(), account.object.containers());
@@ -467,12 +487,8 @@ impl LedgerChecker {
                 continue;
             }
             let counts = counters.pods.get(uid);
-            let is_served = match &account.workload {
-                None => Some(false),
-                Some(workload) => scrape.serving(workload).is_shown,
-            };
-            if is_served != Some(true) {
-                if is_served == Some(false) && counts.is_some() {
+            if account.workload.is_none() || !shows_uid(scrape.shard, &account.workload_uid) {
+                if counts.is_some() {
                     return Err(format!("{uid} has counters, but no workload of this shard"));
                 }
                 continue;

@@ -2,10 +2,9 @@
 
 use tokio::time::Instant;
 
-use super::counters::Owner;
 use super::families::JOBS;
 use super::pods::{DELETED, UNKNOWN};
-use super::totals::Totals;
+use super::totals::{Totals, WorkloadOwner};
 use super::view::Job;
 use crate::kube::workloads::objects::Workload;
 
@@ -15,7 +14,7 @@ const USUAL_ENDS: [&str; 3] = ["BackoffLimitExceeded", "Complete", "DeadlineExce
 /// The part of a job's past that has been counted.
 #[derive(Debug, Default)]
 pub(super) struct JobRecord {
-    workload: Option<Owner>,
+    workload: Option<WorkloadOwner>,
     is_finished: bool,
 }
 
@@ -31,7 +30,7 @@ impl JobRecord {
     ) {
         let owner = totals.owner(workload);
         if self.workload.as_ref() != Some(&owner) {
-            totals.enter(&owner, workload);
+            totals.enter(&owner);
             if let Some(old) = self.workload.replace(owner.clone()) {
                 totals.leave(&old, now);
             }

@@ -9,9 +9,8 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tokio::time::Instant;
 
-use super::counters::Owner;
 use super::objects::{Objects, ScopeId, Seen, Sighting};
-use super::totals::Totals;
+use super::totals::{Totals, WorkloadOwner};
 use crate::kube::observed::Metadata;
 use crate::kube::shard::Ownership;
 use crate::kube::workloads::objects::{LINKS, OTHERS, Workload};
@@ -90,7 +89,7 @@ impl KubeEvents {
         &mut self,
         scope: ScopeId,
         event: &Event<'_>,
-        (workload, former): (Option<Workload>, Option<&Owner>),
+        (workload, former): (Option<Workload>, Option<&WorkloadOwner>),
         totals: &mut Totals,
         now: Instant,
     ) {
@@ -116,8 +115,7 @@ impl KubeEvents {
         if let Some(workload) = &workload {
             occurrences.count(Some(workload), totals, now);
         } else if let Some(owner) = former {
-            totals.touch(owner, None, now);
-            occurrences.add(owner, totals);
+            occurrences.add(owner, totals, now);
         } else if is_resolved(&involved.kind) && self.queue.len() < MAX_WAITING {
             self.queue.push_back((now + MAX_WAIT, occurrences.uid.clone()));
             self.waiting.entry(occurrences.uid.clone()).or_default().push(occurrences);
@@ -158,24 +156,20 @@ impl Occurrences {
     fn count(&self, workload: Option<&Workload>, totals: &mut Totals, now: Instant) {
         let of_namespace = workload.filter(|workload| *workload.id.namespace == *self.namespace);
         if let Some(workload) = of_namespace {
-            let owner = totals.owner(workload);
-            totals.touch(&owner, Some(&workload.uid), now);
-            self.add(&owner, totals);
+            self.add(&totals.owner(workload), totals, now);
             return;
         }
         // A custom workload is known by its pods.
         let labels = [&*self.namespace, &*self.name, &*self.kind.to_lowercase()];
         if let Some(owner) = totals.known(labels, &self.uid) {
-            totals.touch(&owner, None, now);
-            self.add(&owner, totals);
+            self.add(&owner, totals, now);
         } else if matches!(totals.shard.ownership(&self.uid), Ownership::Kept | Ownership::Gained) {
-            let owner = totals.without_workload(&self.namespace, now);
-            self.add(&owner, totals);
+            self.add(&totals.without_workload(&self.namespace), totals, now);
         }
     }
 
-    fn add(&self, owner: &Owner, totals: &mut Totals) {
+    fn add(&self, owner: &WorkloadOwner, totals: &mut Totals, now: Instant) {
         let values = [&*self.kind, &*self.reason, &*self.event_type];
-        totals.add_event(owner, &values, u64::from(self.count));
+        totals.add_event(owner, &values, u64::from(self.count), now);
     }
 }

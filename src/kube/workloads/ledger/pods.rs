@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::containers::ContainerRecord;
 use super::counters::{Counters, Owner};
 use super::families::{FINISHED, POD_TERMINATIONS, TERMINATIONS};
-use super::totals::Totals;
+use super::totals::{Totals, WorkloadOwner};
 use crate::kube::observed::{ContainerStatus, Pod, Terminated};
 use crate::kube::workloads::objects::Workload;
 
@@ -30,7 +30,7 @@ pub(super) struct PodRecord {
     /// The labels of the pod and of its workload on the pod's own counters, rendered.
     labels: Box<[u8]>,
     /// The counters of its workload, once that is known. They remain known when the pod is gone.
-    workload: Option<Owner>,
+    workload: Option<WorkloadOwner>,
     /// It counts as a pod of the workload.
     is_member: bool,
     names: Box<[Arc<str>]>,
@@ -141,7 +141,7 @@ impl PodRecord {
         if self.is_member && self.workload.as_ref() == Some(&owner) {
             return;
         }
-        totals.enter(&owner, workload);
+        totals.enter(&owner);
         let old = self.workload.replace(owner);
         if let Some(old) = old.filter(|_| std::mem::replace(&mut self.is_member, true)) {
             totals.leave(&old, now);
@@ -163,7 +163,7 @@ impl PodRecord {
     }
 
     /// Returns the counters of its workload, if that is or was known.
-    pub(super) fn workload(&self) -> Option<&Owner> {
+    pub(super) fn workload(&self) -> Option<&WorkloadOwner> {
         self.workload.as_ref()
     }
 

@@ -519,24 +519,61 @@ fn a_gained_workload_has_counters_of_jobs() {
     assert_eq!(jobs(&world), 3);
 }
 
+/// Returns the first of two shards, and `web` with a UID that belongs to it and one with a UID that does not.
+fn own_and_foreign() -> (Shard, Workload, Workload) {
+    let shard = Shard::new(0, 2);
+    let find = |is_own: bool| {
+        let mut uids = (0..20).map(|number| format!("u{number}"));
+        let uid = uids.find(|uid| shard.keeps(uid.as_bytes()) == is_own).expect("one");
+        Workload { uid: uid.as_bytes().into(), ..workload("web") }
+    };
+    (shard, find(true), find(false))
+}
+
 /// A new workload with the name of an old one may belong to another shard, which serves the counters from then on.
 #[test]
 fn a_new_uid_decides_about_the_shard() {
     let mut world = World::new();
-    let shard = Shard::new(0, 2);
-    let of = |uid: &str| Workload { uid: uid.as_bytes().into(), ..workload("web") };
-    let uids: Vec<String> = (0..20).map(|number| format!("u{number}")).collect();
-    let own = uids.iter().find(|uid| shard.keeps(uid.as_bytes())).expect("one");
-    let other = uids.iter().find(|uid| !shard.keeps(uid.as_bytes())).expect("one");
+    let (shard, own, other) = own_and_foreign();
     world.ledger.set_shard(shard);
-    let mut see = |name: &str, uid: &str| {
+    let mut see = |name: &str, workload: &Workload| {
         world.put(1, &pod(name, 0, &status(0, &ended(0, "Error"), "")));
-        world.ledger.assign_pod(name.as_bytes(), &of(uid), world.now);
+        world.ledger.assign_pod(name.as_bytes(), workload, world.now);
         world.terminations()
     };
-    assert_eq!(see("p", own), counted(&[("Error", 1.0)]));
-    assert_eq!(see("q", other), []);
-    assert_eq!(see("r", own), counted(&[("Error", 1.0)]));
+    assert_eq!(see("p", &own), counted(&[("Error", 1.0)]));
+    assert_eq!(see("q", &other), []);
+    assert_eq!(see("r", &own), counted(&[("Error", 1.0)]));
+}
+
+/// A list shows the successor of a workload before it shows that the old one has ended, which its own shard counts.
+#[test]
+fn the_end_of_a_workload_of_another_shard_does_not_count() {
+    let (shard, own, other) = own_and_foreign();
+    for (old, new, is_counted) in [(&own, &own, true), (&other, &own, false), (&own, &other, false)]
+    {
+        let mut world = World::new();
+        world.ledger.set_shard(shard);
+        let job = |uid: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"web","namespace":"n","uid":"{uid}"}},"status":{{}}}}"#
+            )
+        };
+        let mut list = |(name, workload): (&str, &Workload)| {
+            world.ledger.begin_list(LedgerKind::Job, 5);
+            world.ledger.put_job(5, &decoded(&job(name)), workload, world.now);
+            world.ledger.end_list(LedgerKind::Job, 5, true, world.now);
+            world.ledger.begin_list(LedgerKind::Pod, 1);
+            world.put(1, &pod(name, 0, &running(0, "")));
+            world.ledger.assign_pod(name.as_bytes(), workload, world.now);
+            world.ledger.end_list(LedgerKind::Pod, 1, true, world.now);
+        };
+        list(("old", old));
+        list(("new", new));
+        let expected = if is_counted { counted(&[("unknown", 1.0)]) } else { vec![] };
+        assert_eq!(world.counts("kstatd_jobs_finished_total"), expected);
+        assert_eq!(world.ends(), expected);
+    }
 }
 
 /// A reload changes the families. What stays keeps its counts.

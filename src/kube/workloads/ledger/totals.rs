@@ -11,9 +11,17 @@ use super::families::OCCURRENCES;
 use crate::kube::shard::{Ownership, Shard};
 use crate::kube::workloads::objects::{Uid, Workload, WorkloadId};
 
+/// The counters of a workload, and the UID of one that has had them. Its events count on the shard that serves this UID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WorkloadOwner {
+    owner: Owner,
+    /// `None` for the objects of a namespace without a workload, which shards share.
+    uid: Option<Uid>,
+}
+
 #[derive(Debug, Default)]
 struct Life {
-    /// Decides about the shard. `None` for the objects of a namespace without a workload, which shards share.
+    /// The UID of the latest workload with this name, which decides about the shard of the counters.
     uid: Option<Uid>,
     /// The number of its pods and jobs.
     members: usize,
@@ -43,21 +51,22 @@ impl Totals {
     }
 
     /// Returns the owner of the counters of a workload.
-    pub(super) fn owner(&self, workload: &Workload) -> Owner {
+    pub(super) fn owner(&self, workload: &Workload) -> WorkloadOwner {
         let WorkloadId { namespace, name, kind } = &*workload.id;
-        self.counters.owner(&[namespace, name, kind])
+        let owner = self.counters.owner(&[namespace, name, kind]);
+        WorkloadOwner { owner, uid: Some(Arc::clone(&workload.uid)) }
     }
 
     /// Adds a pod or job to a workload.
-    pub(super) fn enter(&mut self, owner: &Owner, workload: &Workload) {
-        let life = self.life(owner, workload);
+    pub(super) fn enter(&mut self, owner: &WorkloadOwner) {
+        let life = self.life(owner);
         life.members += 1;
         life.gone_at = None;
     }
 
     /// Removes a pod or job from its workload.
-    pub(super) fn leave(&mut self, owner: &Owner, now: Instant) {
-        if let Some(life) = self.lives.get_mut(owner) {
+    pub(super) fn leave(&mut self, owner: &WorkloadOwner, now: Instant) {
+        if let Some(life) = self.lives.get_mut(&owner.owner) {
             life.members = life.members.saturating_sub(1);
             life.note_end(now, &mut self.gone_since);
         }
@@ -67,19 +76,19 @@ impl Totals {
     pub(super) fn set_exists(&mut self, workload: &Workload, exists: bool, now: Instant) {
         let owner = self.owner(workload);
         if exists {
-            let life = self.life(&owner, workload);
+            let life = self.life(&owner);
             (life.exists, life.gone_at) = (true, None);
-        } else if let Some(life) = self.lives.get_mut(&owner) {
+        } else if let Some(life) = self.lives.get_mut(&owner.owner) {
             life.exists = false;
             life.note_end(now, &mut self.gone_since);
         }
     }
 
-    fn life(&mut self, owner: &Owner, workload: &Workload) -> &mut Life {
+    fn life(&mut self, WorkloadOwner { owner, uid }: &WorkloadOwner) -> &mut Life {
         let life = self.lives.entry(owner.clone()).or_default();
-        let old = life.uid.replace(Arc::clone(&workload.uid));
+        let old = std::mem::replace(&mut life.uid, uid.clone());
         // A new workload may have the name of an old one, and belong to another shard.
-        if old.is_some_and(|old| old != workload.uid) {
+        if old.is_some() && old != *uid {
             self.show(owner);
         }
         self.lives.entry(owner.clone()).or_default()
@@ -87,7 +96,7 @@ impl Totals {
 
     /// Shows, hides or drops the counters of a workload, as the shard says.
     fn show(&mut self, owner: &Owner) {
-        let served = self.serves(owner);
+        let served = self.serves_uid(self.lives.get(owner).and_then(|life| life.uid.as_ref()));
         for counters in [&mut self.counters, &mut self.events] {
             match served {
                 (false, _) => counters.remove(owner),
@@ -98,34 +107,38 @@ impl Totals {
     }
 
     /// Notes an event about a workload: if that is gone, its counters are kept from now on as long as if it had just gone.
-    /// The UID is that of a workload that may be unknown.
-    pub(super) fn touch(&mut self, owner: &Owner, uid: Option<&Uid>, now: Instant) {
-        let new = || Life { uid: uid.cloned(), ..Life::default() };
+    fn touch(&mut self, WorkloadOwner { owner, uid }: &WorkloadOwner, now: Instant) {
+        let new = || Life { uid: uid.clone(), ..Life::default() };
         self.lives.entry(owner.clone()).or_insert_with(new).note_end(now, &mut self.gone_since);
     }
 
     /// Returns the owner of the counters of a namespace's events about objects without a workload.
-    pub(super) fn without_workload(&mut self, namespace: &str, now: Instant) -> Owner {
-        let owner = self.events.owner(&[namespace, "", ""]);
-        self.touch(&owner, None, now);
-        owner
+    pub(super) fn without_workload(&self, namespace: &str) -> WorkloadOwner {
+        WorkloadOwner { owner: self.events.owner(&[namespace, "", ""]), uid: None }
     }
 
     /// Returns the owner with these labels, if it is the workload with this UID.
-    pub(super) fn known(&self, labels: [&str; 3], uid: &[u8]) -> Option<Owner> {
+    pub(super) fn known(&self, labels: [&str; 3], uid: &[u8]) -> Option<WorkloadOwner> {
         let owner = self.counters.owner(&labels);
-        let known = self.lives.get(&owner)?.uid.as_deref();
-        (known == Some(uid)).then_some(owner)
+        let known = self.lives.get(&owner)?.uid.clone();
+        (known.as_deref() == Some(uid)).then_some(WorkloadOwner { owner, uid: known })
     }
 
-    /// Adds occurrences of a Kubernetes Event and exposes them.
-    pub(super) fn add_event(&mut self, owner: &Owner, values: &[&str], count: u64) {
-        let (counted, exposed) = self.serves(owner);
+    /// Adds occurrences of a Kubernetes Event about a workload, which may be gone or unknown, and exposes them.
+    pub(super) fn add_event(
+        &mut self,
+        owner: &WorkloadOwner,
+        values: &[&str],
+        count: u64,
+        now: Instant,
+    ) {
+        self.touch(owner, now);
+        let (counted, exposed) = self.serves_both(owner);
         if counted {
-            self.events.add(owner, OCCURRENCES, values, count);
+            self.events.add(&owner.owner, OCCURRENCES, values, count);
         }
         if exposed {
-            self.events.publish(owner);
+            self.events.publish(&owner.owner);
         }
     }
 
@@ -135,11 +148,20 @@ impl Totals {
     }
 
     /// Returns whether this process counts the events of a workload, and whether it exposes the counts.
-    pub(super) fn serves(&self, owner: &Owner) -> (bool, bool) {
-        let Some(uid) = self.lives.get(owner).map_or(Some(&[][..]), |life| life.uid.as_deref())
-        else {
-            return (true, true);
-        };
+    pub(super) fn serves(&self, owner: &WorkloadOwner) -> (bool, bool) {
+        self.serves_uid(owner.uid.as_ref())
+    }
+
+    /// Returns the same for the counters of the workload, which may have a later one with another UID.
+    fn serves_both(&self, owner: &WorkloadOwner) -> (bool, bool) {
+        let latest = self.lives.get(&owner.owner).map_or(&owner.uid, |life| &life.uid);
+        let (is_counted, is_shown) = self.serves_uid(latest.as_ref());
+        // The events of the earlier one count on the shard that served it, or not at all.
+        (is_counted && self.serves(owner).0, is_shown)
+    }
+
+    fn serves_uid(&self, uid: Option<&Uid>) -> (bool, bool) {
+        let Some(uid) = uid else { return (true, true) };
         match self.shard.ownership(uid) {
             Ownership::Foreign => (false, false),
             Ownership::Gained => (true, false),
@@ -150,17 +172,17 @@ impl Totals {
     /// Adds to counters of a workload, which begin to exist, and exposes them.
     pub(super) fn add<'v>(
         &mut self,
-        owner: &Owner,
+        owner: &WorkloadOwner,
         counts: impl IntoIterator<Item = (usize, Vec<&'v str>, u64)>,
     ) {
-        let (counted, exposed) = self.serves(owner);
+        let (counted, exposed) = self.serves_both(owner);
         if counted {
             for (family, values, count) in counts {
-                self.counters.add(owner, family, &values, count);
+                self.counters.add(&owner.owner, family, &values, count);
             }
         }
         if exposed {
-            self.counters.publish(owner);
+            self.counters.publish(&owner.owner);
         }
     }
 
