@@ -26,6 +26,18 @@ struct End {
     is_final: bool,
     /// It ended before the counters of the workload began again at 0.
     is_old: bool,
+    /// The ledger certainly knows of it.
+    is_seen: bool,
+}
+
+impl End {
+    /// Notes that the end is as old as the counters, or the shard, that count it from now on.
+    fn age(&mut self, is_counted: bool) {
+        if is_counted && !self.is_seen {
+            self.number.most = 1;
+        }
+        self.is_old = true;
+    }
 }
 
 /// Compares the ends of the objects of one kind.
@@ -45,15 +57,14 @@ impl EndChecker {
         Self { kind, tracks, ends, finals, unknown }
     }
 
-    /// Notes a change of the shard, after the counters that have begun again at 0.
+    /// Notes a change of the shard, before the counters that have begun again at 0.
     pub(super) fn reshard(&mut self, accounts: &Accounts, before: Shard, after: Shard) {
         for (uid, account) in accounts.of_kind(self.kind) {
             let counts = [before, after].map(|shard| counts_uid(shard, &account.workload_uid));
             if counts[0] != counts[1] && may_end(account) {
                 let end = self.ends.entry(uid.clone()).or_default();
-                if !end.is_old && !end.is_final {
-                    // Nobody knows whether the ledger knew of the end.
-                    (end.number.most, end.is_old) = (1, true);
+                if !end.is_final {
+                    end.age(true);
                 }
             }
         }
@@ -71,16 +82,11 @@ impl EndChecker {
             let has_ended = account.status.end.is_some() || account.removals > 0;
             if account.workload.as_deref() == Some(workload) && has_ended {
                 let end = self.ends.entry(uid.clone()).or_default();
-                // The ledger may not know of the end yet.
-                let may_be_counted = if counts_uid(shard, &account.workload_uid) {
-                    !is_certain || end.number.least == 0
-                } else {
-                    !is_certain && end.number.most > 0
-                };
-                if !end.is_old {
-                    let most = may_be_counted.into();
-                    (end.number, end.is_old) = (Range { least: 0, most }, true);
+                end.number.least = 0;
+                if is_certain {
+                    end.number.most = 0;
                 }
+                end.age(may_end(account) && counts_uid(shard, &account.workload_uid));
             }
         }
         if is_certain {
@@ -126,9 +132,11 @@ impl EndChecker {
             });
             let has_arrived =
                 !account.is_present && account.removed_at.is_some_and(|at| at + ARRIVAL < *now);
-            let End { number: end, is_final, is_old } = self.ends.entry(uid.clone()).or_default();
+            let End { number: end, is_final, is_old, is_seen } =
+                self.ends.entry(uid.clone()).or_default();
             let was_certain = end.least == end.most;
             let is_counted = scrape.counts(account);
+            *is_seen |= has_ended;
             if !*is_old && is_counted {
                 end.least = end.least.max(has_ended.into());
                 end.most = end.most.max(may_end(account).into());

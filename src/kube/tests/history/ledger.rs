@@ -240,6 +240,7 @@ impl LedgerChecker {
     /// Notes a change of the shard.
     pub fn reshard(&mut self, accounts: &Accounts, shard: Shard) {
         let before = std::mem::replace(&mut self.shard, shard);
+        self.ends.iter_mut().for_each(|ends| ends.reshard(accounts, before, shard));
         for (workload, _) in accounts.workloads() {
             let serving = |shard| Serving::new(accounts, shard, workload, self.arrived);
             let counts = [before, shard].map(|shard| serving(shard).is_counted);
@@ -255,7 +256,6 @@ impl LedgerChecker {
                 self.restart_pod(uid, account);
             }
         }
-        self.ends.iter_mut().for_each(|ends| ends.reshard(accounts, before, shard));
         self.events.reshard(accounts, before);
         self.lives.reshard();
     }

@@ -30,7 +30,7 @@ impl JobRecord {
     ) {
         let owner = totals.owner(workload);
         if self.workload.as_ref() != Some(&owner) {
-            totals.enter(&owner);
+            totals.enter(&owner, now);
             if let Some(old) = self.workload.replace(owner.clone()) {
                 totals.leave(&old, now);
             }

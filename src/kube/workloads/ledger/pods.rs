@@ -41,7 +41,7 @@ pub(super) struct PodRecord {
     ending: Option<Box<str>>,
     /// The events before the workload was known.
     pending: Vec<Event>,
-    /// `shard_changes` of the totals when the usual counters were created.
+    /// `resets` of the totals when the usual counters were created.
     declared: Option<u32>,
 }
 
@@ -141,7 +141,7 @@ impl PodRecord {
         if self.is_member && self.workload.as_ref() == Some(&owner) {
             return;
         }
-        totals.enter(&owner);
+        totals.enter(&owner, now);
         let old = self.workload.replace(owner);
         if let Some(old) = old.filter(|_| std::mem::replace(&mut self.is_member, true)) {
             totals.leave(&old, now);
@@ -171,8 +171,8 @@ impl PodRecord {
     pub(super) fn settle(&mut self, totals: &mut Totals, counters: &mut Counters) {
         let Some(workload) = &self.workload else { return };
         let (is_counted, is_shown) = totals.serves(workload);
-        if self.declared != Some(totals.shard_changes) {
-            self.declared = Some(totals.shard_changes);
+        if self.declared != Some(totals.resets) {
+            self.declared = Some(totals.resets);
             let each = self.names.iter().flat_map(|name| {
                 USUAL_TERMINATIONS.map(|reason| (TERMINATIONS, vec![&**name, reason], 0))
             });

@@ -117,6 +117,7 @@ impl Ledger {
         complete: bool,
         now: Instant,
     ) {
+        let resets = self.totals.resets;
         let Self { pods, jobs, nodes, events, of_pods, of_nodes, node_names, totals, .. } = self;
         match kind {
             LedgerKind::Pod => pods.end_list(scope, complete, now, |pod| {
@@ -132,6 +133,9 @@ impl Ledger {
                 nodes.end_list(scope, complete, now, |node| node.leave(of_nodes, node_names));
             }
             LedgerKind::Event => events.records.end_list(scope, complete, now, |_| {}),
+        }
+        if self.totals.resets != resets {
+            self.declare();
         }
     }
 
@@ -285,14 +289,18 @@ impl Ledger {
     /// at 0.
     pub(super) fn set_shard(&mut self, shard: Shard) {
         if self.totals.set_shard(shard) {
-            let Self { pods, jobs, nodes, of_pods, of_nodes, totals, .. } = self;
-            jobs.each(|job| job.declare(totals));
+            self.declare();
+            let Self { pods, nodes, of_pods, of_nodes, totals, .. } = self;
             nodes.each(|node| node.show(of_nodes, shard));
-            pods.each(|pod| {
-                pod.settle(totals, of_pods);
-                pod.reshard(totals, of_pods);
-            });
+            pods.each(|pod| pod.reshard(totals, of_pods));
         }
+    }
+
+    /// Lets the usual counters of all workloads begin to exist again.
+    fn declare(&mut self) {
+        let Self { pods, jobs, of_pods, totals, .. } = self;
+        jobs.each(|job| job.declare(totals));
+        pods.each(|pod| pod.settle(totals, of_pods));
     }
 
     /// Returns the time at which [`Ledger::expire`] has something to do.

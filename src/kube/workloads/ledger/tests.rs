@@ -546,6 +546,28 @@ fn a_new_uid_decides_about_the_shard() {
     assert_eq!(see("r", &own), counted(&[("Error", 1.0)]));
 }
 
+/// A restored server shows an old workload again, whose successor is gone.
+#[test]
+fn an_old_workload_decides_again_about_the_shard() {
+    let mut world = World::new();
+    let (shard, own, other) = own_and_foreign();
+    world.ledger.set_shard(shard);
+    let put = |world: &mut World, name: &str, workload: &Workload| {
+        world.put(1, &pod(name, 0, &running(0, "")));
+        world.ledger.assign_pod(name.as_bytes(), workload, world.now);
+    };
+    put(&mut world, "old", &own);
+    world.ledger.begin_list(LedgerKind::Pod, 1);
+    put(&mut world, "new", &other);
+    world.ledger.end_list(LedgerKind::Pod, 1, false, world.now);
+    assert!(world.series().is_empty());
+    world.ledger.begin_list(LedgerKind::Pod, 1);
+    put(&mut world, "old", &own);
+    world.ledger.end_list(LedgerKind::Pod, 1, true, world.now);
+    assert_eq!(world.series().len(), 6, "{:?}", world.series());
+    assert_eq!(world.ends(), []);
+}
+
 /// A list shows the successor of a workload before it shows that the old one has ended, which its own shard counts.
 #[test]
 fn the_end_of_a_workload_of_another_shard_does_not_count() {

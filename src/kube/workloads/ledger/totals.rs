@@ -19,15 +19,30 @@ pub(super) struct WorkloadOwner {
     uid: Option<Uid>,
 }
 
+/// One of the workloads that have the same name.
 #[derive(Debug, Default)]
-struct Life {
-    /// The UID of the latest workload with this name, which decides about the shard of the counters.
+struct Incarnation {
     uid: Option<Uid>,
     /// The number of its pods and jobs.
     members: usize,
     /// The workload itself is known to exist.
     exists: bool,
-    /// The time since which it has neither existed nor had members.
+}
+
+impl Incarnation {
+    fn is_gone(&self) -> bool {
+        self.members == 0 && !self.exists
+    }
+}
+
+#[derive(Debug, Default)]
+struct Life {
+    /// The workload that was first seen last, or after its end the last other one. Its UID decides about the shard of the
+    /// counters.
+    latest: Incarnation,
+    /// The others, latest last. They are not gone.
+    earlier: Vec<Incarnation>,
+    /// The time since which there has been none.
     gone_at: Option<Instant>,
 }
 
@@ -38,8 +53,8 @@ pub(super) struct Totals {
     pub(super) events: Counters,
     lives: HashMap<Owner, Life>,
     pub(super) shard: Shard,
-    /// The number of changes of the shard.
-    pub(super) shard_changes: u32,
+    /// The number of times that counters may have been dropped.
+    pub(super) resets: u32,
     /// A time not later than the `gone_at` of all workloads.
     gone_since: Option<Instant>,
 }
@@ -47,7 +62,7 @@ pub(super) struct Totals {
 impl Totals {
     pub(super) fn new(counters: Counters, events: Counters) -> Self {
         let (lives, gone_since) = (HashMap::new(), None);
-        Self { counters, events, lives, shard: Shard::ALL, shard_changes: 0, gone_since }
+        Self { counters, events, lives, shard: Shard::ALL, resets: 0, gone_since }
     }
 
     /// Returns the owner of the counters of a workload.
@@ -58,45 +73,53 @@ impl Totals {
     }
 
     /// Adds a pod or job to a workload.
-    pub(super) fn enter(&mut self, owner: &WorkloadOwner) {
-        let life = self.life(owner);
-        life.members += 1;
-        life.gone_at = None;
+    pub(super) fn enter(&mut self, owner: &WorkloadOwner, now: Instant) {
+        self.change(owner, now, |life| life.incarnation(&owner.uid).members += 1);
     }
 
     /// Removes a pod or job from its workload.
     pub(super) fn leave(&mut self, owner: &WorkloadOwner, now: Instant) {
-        if let Some(life) = self.lives.get_mut(&owner.owner) {
-            life.members = life.members.saturating_sub(1);
-            life.note_end(now, &mut self.gone_since);
-        }
+        self.change(owner, now, |life| {
+            let left = life.all().find(|one| one.uid == owner.uid);
+            left.into_iter().for_each(|one| one.members = one.members.saturating_sub(1));
+        });
     }
 
     /// Notes that a workload exists or is gone, whatever it consists of.
     pub(super) fn set_exists(&mut self, workload: &Workload, exists: bool, now: Instant) {
         let owner = self.owner(workload);
-        if exists {
-            let life = self.life(&owner);
-            (life.exists, life.gone_at) = (true, None);
-        } else if let Some(life) = self.lives.get_mut(&owner.owner) {
-            life.exists = false;
-            life.note_end(now, &mut self.gone_since);
+        if exists || self.lives.contains_key(&owner.owner) {
+            self.change(&owner, now, |life| {
+                life.all().for_each(|one| one.exists = false);
+                if exists {
+                    life.incarnation(&owner.uid).exists = true;
+                }
+            });
         }
     }
 
-    fn life(&mut self, WorkloadOwner { owner, uid }: &WorkloadOwner) -> &mut Life {
-        let life = self.lives.entry(owner.clone()).or_default();
-        let old = std::mem::replace(&mut life.uid, uid.clone());
+    fn change(
+        &mut self,
+        WorkloadOwner { owner, uid }: &WorkloadOwner,
+        now: Instant,
+        change: impl FnOnce(&mut Life),
+    ) {
+        let life = self.lives.entry(owner.clone()).or_insert_with(|| Life::new(uid));
+        let before = life.latest.uid.clone();
+        change(life);
+        let is_reset = life.remove_ended();
+        life.gone_at = None;
+        life.note_end(now, &mut self.gone_since);
         // A new workload may have the name of an old one, and belong to another shard.
-        if old.is_some() && old != *uid {
+        if life.latest.uid != before {
             self.show(owner);
         }
-        self.lives.entry(owner.clone()).or_default()
+        self.resets += u32::from(is_reset);
     }
 
     /// Shows, hides or drops the counters of a workload, as the shard says.
     fn show(&mut self, owner: &Owner) {
-        let served = self.serves_uid(self.lives.get(owner).and_then(|life| life.uid.as_ref()));
+        let served = self.serves_uid(self.lives.get(owner).and_then(|life| life.latest.uid.as_ref()));
         for counters in [&mut self.counters, &mut self.events] {
             match served {
                 (false, _) => counters.remove(owner),
@@ -108,8 +131,8 @@ impl Totals {
 
     /// Notes an event about a workload: if that is gone, its counters are kept from now on as long as if it had just gone.
     fn touch(&mut self, WorkloadOwner { owner, uid }: &WorkloadOwner, now: Instant) {
-        let new = || Life { uid: uid.clone(), ..Life::default() };
-        self.lives.entry(owner.clone()).or_insert_with(new).note_end(now, &mut self.gone_since);
+        let life = self.lives.entry(owner.clone()).or_insert_with(|| Life::new(uid));
+        life.note_end(now, &mut self.gone_since);
     }
 
     /// Returns the owner of the counters of a namespace's events about objects without a workload.
@@ -120,7 +143,7 @@ impl Totals {
     /// Returns the owner with these labels, if it is the workload with this UID.
     pub(super) fn known(&self, labels: [&str; 3], uid: &[u8]) -> Option<WorkloadOwner> {
         let owner = self.counters.owner(&labels);
-        let known = self.lives.get(&owner)?.uid.clone();
+        let known = self.lives.get(&owner)?.latest.uid.clone();
         (known.as_deref() == Some(uid)).then_some(WorkloadOwner { owner, uid: known })
     }
 
@@ -154,7 +177,7 @@ impl Totals {
 
     /// Returns the same for the counters of the workload, which may have a later one with another UID.
     fn serves_both(&self, owner: &WorkloadOwner) -> (bool, bool) {
-        let latest = self.lives.get(&owner.owner).map_or(&owner.uid, |life| &life.uid);
+        let latest = self.lives.get(&owner.owner).map_or(&owner.uid, |life| &life.latest.uid);
         let (is_counted, is_shown) = self.serves_uid(latest.as_ref());
         // The events of the earlier one count on the shard that served it, or not at all.
         (is_counted && self.serves(owner).0, is_shown)
@@ -192,7 +215,7 @@ impl Totals {
             return false;
         }
         self.shard = shard;
-        self.shard_changes += 1;
+        self.resets += 1;
         let owners: Vec<Owner> = self.lives.keys().cloned().collect();
         owners.iter().for_each(|owner| self.show(owner));
         true
@@ -211,9 +234,35 @@ impl Totals {
 }
 
 impl Life {
-    /// Notes that the workload is gone, if it is.
+    fn new(uid: &Option<Uid>) -> Self {
+        let latest = Incarnation { uid: uid.clone(), ..Incarnation::default() };
+        Self { latest, ..Self::default() }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Incarnation> {
+        self.earlier.iter_mut().chain([&mut self.latest])
+    }
+
+    /// Returns the workload with this UID.
+    fn incarnation(&mut self, uid: &Option<Uid>) -> &mut Incarnation {
+        if self.all().all(|one| one.uid != *uid) {
+            let latest = Incarnation { uid: uid.clone(), ..Incarnation::default() };
+            self.earlier.push(std::mem::replace(&mut self.latest, latest));
+        }
+        let earlier = self.earlier.iter_mut().find(|one| one.uid == *uid);
+        earlier.unwrap_or(&mut self.latest)
+    }
+
+    /// Removes workloads that are gone, but not the last one. Returns whether an earlier one is the latest again.
+    fn remove_ended(&mut self) -> bool {
+        self.earlier.retain(|one| !one.is_gone());
+        let earlier = if self.latest.is_gone() { self.earlier.pop() } else { None };
+        earlier.map(|earlier| self.latest = earlier).is_some()
+    }
+
+    /// Notes that there is no workload of the name any more, if that is so.
     fn note_end(&mut self, now: Instant, gone_since: &mut Option<Instant>) {
-        if self.members == 0 && !self.exists {
+        if self.latest.is_gone() {
             self.gone_at = Some(now);
             gone_since.get_or_insert(now);
         }
