@@ -75,7 +75,6 @@ impl Account {
 /// The account of a workload.
 #[derive(Debug, Default)]
 pub struct WorkloadAccount {
-    /// The UIDs that it has had, each with the time since which it has been the latest, in this order.
     uids: Vec<(Instant, String)>,
     /// The number of its pods and jobs.
     members: usize,
@@ -86,14 +85,9 @@ pub struct WorkloadAccount {
 }
 
 impl WorkloadAccount {
-    /// Returns the UIDs that have been the latest since a time, or at any time.
-    pub fn uids_since(&self, time: Option<Instant>) -> impl Iterator<Item = &str> {
-        let is_former = move |at: usize| {
-            let next = self.uids.get(at + 1);
-            next.zip(time).is_some_and(|((until, _), since)| *until <= since)
-        };
-        let uids = self.uids.iter().enumerate();
-        uids.filter(move |(at, _)| !is_former(*at)).map(|(_, (_, uid))| uid.as_str())
+    /// Returns the UIDs that it has had, each with the time since which it has been the latest, in this order.
+    pub fn uids(&self) -> &[(Instant, String)] {
+        &self.uids
     }
 
     fn enter(&mut self, uid: &str) {

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::accounts::{Account, Accounts};
+use super::accounts::{Account, Accounts, WorkloadAccount};
 use super::cluster::{Kind, Scope};
 use super::counters::{Counters, Counts, EVENTS, WorkloadKey, family};
 use super::ends::EndChecker;
@@ -109,6 +109,9 @@ pub struct LedgerChecker {
     quiet_since: Option<Instant>,
     since: Since,
     shard: Shard,
+    /// The shards until now.
+    former_shards: Vec<Shard>,
+    possible: BTreeMap<String, PossibleUids>,
     /// The workloads that were not shown in the last scrape, because of the shard.
     hidden: BTreeSet<String>,
     pods: BTreeMap<String, PodTrack>,
@@ -131,6 +134,23 @@ struct Since {
     restarted: BTreeMap<String, u64>,
 }
 
+/// The UIDs of a workload of which a process may know as the latest.
+#[derive(Debug, Default)]
+struct PossibleUids {
+    uids: BTreeSet<String>,
+    /// The number of UIDs of the workload that have been considered.
+    considered: usize,
+}
+
+impl PossibleUids {
+    /// Adds the UIDs that the workload has got since.
+    fn extend(&mut self, life: &WorkloadAccount) {
+        let new = life.uids().iter().skip(self.considered);
+        self.uids.extend(new.map(|(_, uid)| uid.clone()));
+        self.considered = life.uids().len();
+    }
+}
+
 /// Whether a process serves a workload, if that is certain.
 struct Serving {
     is_counted: Option<bool>,
@@ -138,11 +158,9 @@ struct Serving {
 }
 
 impl Serving {
-    /// Pods or jobs of one name may belong to several shards, one after the other. The latest that the process knows decides:
-    /// one of those since the time by which everything had arrived.
-    fn new(accounts: &Accounts, shard: Shard, workload: &str, arrived: Option<Instant>) -> Self {
-        let life = accounts.workload(workload);
-        let uids = || life.into_iter().flat_map(|life| life.uids_since(arrived));
+    /// Workloads of one name may belong to several shards, one after the other. The latest that the process knows decides.
+    fn new(shard: Shard, possible: Option<&PossibleUids>) -> Self {
+        let uids = || possible.into_iter().flat_map(|possible| &possible.uids);
         let agreed = |serves: fn(Shard, &str) -> bool| {
             let first = uids().next().is_none_or(|uid| serves(shard, uid));
             uids().all(|uid| serves(shard, uid) == first).then_some(first)
@@ -174,8 +192,7 @@ pub(super) struct Comparison<'c> {
     pub(super) quiet_since: Option<Instant>,
     pub(super) shard: Shard,
     pub(super) now: Instant,
-    /// What happened until then has certainly been seen.
-    arrived: Option<Instant>,
+    possible: BTreeMap<String, PossibleUids>,
     since: Since,
     hidden: BTreeSet<String>,
 }
@@ -192,7 +209,25 @@ impl Comparison<'_> {
     }
 
     fn serving(&self, workload: &str) -> Serving {
-        Serving::new(self.accounts, self.shard, workload, self.arrived)
+        Serving::new(self.shard, self.possible.get(workload))
+    }
+
+    /// Notes the workloads whose latest UIDs are certain: the process has seen each that was created without faults, and each
+    /// that it shows.
+    fn note_latest_uids(&mut self) {
+        let Some(quiet_since) = self.quiet_since else { return };
+        let shown = self.shown.keys().filter_map(|uid| self.accounts.get(uid));
+        let shown: BTreeSet<(Option<&str>, &str)> =
+            shown.map(|one| (one.workload.as_deref(), &*one.workload_uid)).collect();
+        for (workload, possible) in &mut self.possible {
+            let latest = self.accounts.workload(workload).and_then(|life| life.uids().last());
+            let Some((since, uid)) = latest else { continue };
+            if *since + ARRIVAL <= self.now
+                && (*since >= quiet_since || shown.contains(&(Some(workload), uid)))
+            {
+                possible.uids.retain(|possible| possible == uid);
+            }
+        }
     }
 
     /// Returns whether the shard counts what happens to a pod or job, unless its workload has been replaced.
@@ -225,6 +260,8 @@ impl LedgerChecker {
             quiet_since: None,
             since: Since::default(),
             shard: Shard::ALL,
+            former_shards: Vec::new(),
+            possible: BTreeMap::new(),
             hidden: BTreeSet::new(),
             pods: BTreeMap::new(),
             of_pods: BTreeMap::new(),
@@ -240,9 +277,12 @@ impl LedgerChecker {
     /// Notes a change of the shard.
     pub fn reshard(&mut self, accounts: &Accounts, shard: Shard) {
         let before = std::mem::replace(&mut self.shard, shard);
+        self.former_shards.push(before);
         self.ends.iter_mut().for_each(|ends| ends.reshard(accounts, before, shard));
-        for (workload, _) in accounts.workloads() {
-            let serving = |shard| Serving::new(accounts, shard, workload, self.arrived);
+        for (workload, life) in accounts.workloads() {
+            let possible = self.possible.entry(workload.clone()).or_default();
+            possible.extend(life);
+            let serving = |shard| Serving::new(shard, Some(possible));
             let counts = [before, shard].map(|shard| serving(shard).is_counted);
             if counts[0] != counts[1] || counts[0].is_none() {
                 self.since.restarted.insert(workload.clone(), accounts.last_state);
@@ -267,6 +307,12 @@ impl LedgerChecker {
         let shard = self.shard;
         self.ends.iter_mut().for_each(|ends| ends.restart(accounts, workload, shard, is_certain));
         self.events.restart(accounts, workload);
+    }
+
+    /// Returns whether what has happened to a pod may be part of the counters of its workload.
+    fn may_have_counted(&self, account: &Account) -> bool {
+        let mut shards = self.former_shards.iter().chain([&self.shard]);
+        shards.any(|shard| counts_uid(*shard, &account.workload_uid))
     }
 
     /// Notes that the counters of a pod have begun again at 0.
@@ -350,6 +396,10 @@ impl LedgerChecker {
         self.quiet_since = (!conditions.may_be_stale).then(|| self.quiet_since.unwrap_or(now));
         let (quiet_since, since) = (self.quiet_since, self.since.clone());
         let of_workloads = counters.of_workloads();
+        let mut possible = std::mem::take(&mut self.possible);
+        for (workload, life) in accounts.workloads() {
+            possible.entry(workload.clone()).or_default().extend(life);
+        }
         let mut comparison = Comparison {
             accounts,
             counters,
@@ -359,7 +409,7 @@ impl LedgerChecker {
             quiet_since,
             shard,
             now,
-            arrived: self.arrived,
+            possible,
             since,
             hidden,
         };
@@ -371,7 +421,9 @@ impl LedgerChecker {
         self.ends.iter_mut().try_for_each(|ends| ends.check(&comparison))?;
         self.events.check(&comparison)?;
         self.check_usual_series(&comparison)?;
+        comparison.note_latest_uids();
         self.remember(&comparison);
+        self.possible = comparison.possible;
         Ok(())
     }
 
@@ -390,7 +442,7 @@ impl LedgerChecker {
         let mut most: BTreeMap<(&str, &str, &str), i64> = BTreeMap::new();
         for (uid, account) in accounts.of_kind(Kind::Pod) {
             let Some(workload) = account.workload.as_deref() else { continue };
-            if !scrape.shows(workload) || !scrape.counts(account) {
+            if !scrape.shows(workload) || !self.may_have_counted(account) {
                 continue;
             }
             let (none, names) = (Counts::new(), account.object.containers());
@@ -429,7 +481,7 @@ impl LedgerChecker {
                     let all = base.map_or(old as i64, |base| base.least);
                     let gain = gained.entry((workload, *name)).or_default();
                     gain.most += ended - all;
-                    if is_gone && !conditions.may_be_stale {
+                    if is_gone && !conditions.may_be_stale && scrape.counts(account) {
                         gain.least += base.map_or(0, |base| ended - base.most);
                     }
                 }

@@ -536,14 +536,15 @@ fn a_new_uid_decides_about_the_shard() {
     let mut world = World::new();
     let (shard, own, other) = own_and_foreign();
     world.ledger.set_shard(shard);
-    let mut see = |name: &str, workload: &Workload| {
+    let see = |world: &mut World, name: &str, workload: &Workload| {
         world.put(1, &pod(name, 0, &status(0, &ended(0, "Error"), "")));
         world.ledger.assign_pod(name.as_bytes(), workload, world.now);
         world.terminations()
     };
-    assert_eq!(see("p", &own), counted(&[("Error", 1.0)]));
-    assert_eq!(see("q", &other), []);
-    assert_eq!(see("r", &own), counted(&[("Error", 1.0)]));
+    assert_eq!(see(&mut world, "p", &own), counted(&[("Error", 1.0)]));
+    assert_eq!(see(&mut world, "q", &other), []);
+    world.delete("p");
+    assert_eq!(see(&mut world, "r", &own), counted(&[("Error", 1.0)]));
 }
 
 /// A restored server shows an old workload again, whose successor is gone.

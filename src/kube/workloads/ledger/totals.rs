@@ -119,7 +119,8 @@ impl Totals {
 
     /// Shows, hides or drops the counters of a workload, as the shard says.
     fn show(&mut self, owner: &Owner) {
-        let served = self.serves_uid(self.lives.get(owner).and_then(|life| life.latest.uid.as_ref()));
+        let served =
+            self.serves_uid(self.lives.get(owner).and_then(|life| life.latest.uid.as_ref()));
         for counters in [&mut self.counters, &mut self.events] {
             match served {
                 (false, _) => counters.remove(owner),
