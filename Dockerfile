@@ -33,6 +33,7 @@ COPY Cargo.toml Cargo.lock ./
 COPY tests/differential/Cargo.toml tests/differential/Cargo.toml
 COPY tests/double/Cargo.toml tests/double/Cargo.toml
 COPY tests/endurance/Cargo.toml tests/endurance/Cargo.toml
+COPY tests/mutation/Cargo.toml tests/mutation/Cargo.toml
 COPY benches/compare/Cargo.toml benches/compare/Cargo.toml
 COPY benches/instructions/Cargo.toml benches/instructions/Cargo.toml
 COPY deploy/build.sh deploy/build.sh

@@ -35,7 +35,7 @@ build() {
 # Cargo requires every file that a manifest names, even if it is not built.
 manifest_files() {
   echo src/lib.rs src/main.rs tests/differential/src/main.rs tests/double/src/lib.rs tests/endurance/src/{lib,main}.rs \
-    benches/compare/main.rs benches/instructions/main.rs
+    tests/mutation/src/main.rs benches/compare/main.rs benches/instructions/main.rs
   sed -n '/^\[\[bench\]\]/,/^name/s|^name = "\(.*\)"|benches/\1.rs|p' Cargo.toml
 }
 stand_in() {

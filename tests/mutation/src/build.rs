@@ -132,7 +132,15 @@ impl Tree {
     /// Returns the test binary, or the compiler's errors.
     fn cargo(&self) -> (Option<PathBuf>, Vec<serde_json::Value>) {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-        let output = Command::new(cargo)
+        let mut command = Command::new(cargo);
+        // `cargo run` describes this program in these variables. The build script of ring depends on them, and would compile it
+        // and all that uses it once more.
+        let is_of_cargo_run =
+            |name: &String| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        for (name, _) in std::env::vars().filter(|(name, _)| is_of_cargo_run(name)) {
+            command.env_remove(name);
+        }
+        let output = command
             .args(["--config", "profile.dev.package.kstatd.debug=false"])
             .args(["--config", "profile.dev.package.kstatd-double.debug=false"])
             .args([

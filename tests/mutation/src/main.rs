@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use build::Tree;
 use instrument::Switch;
-use list::{List, Outcome};
+use list::{List, Name, Outcome};
 use sites::{Key, Site, sites};
 
 fn repository() -> PathBuf {
@@ -129,7 +129,13 @@ fn try_list(path: &str, all: bool) -> Result<(), String> {
     let mut unviable = BTreeSet::new();
     let built = tree.build(&switches, &mut unviable);
     println!("built: {} do not compile", unviable.len());
-    let list = Mutex::new(list.clone());
+    // Places that are no longer in these files are forgotten.
+    let names: BTreeSet<Name> =
+        mutants.iter().map(|(site, replacement)| (site.key.clone(), replacement.clone())).collect();
+    let files: BTreeSet<&str> = names.iter().map(|(key, _)| key.file.as_str()).collect();
+    let mut kept = list.clone();
+    kept.0.retain(|name, _| !files.contains(name.0.file.as_str()) || names.contains(name));
+    let list = Mutex::new(kept);
     let note = |id: usize, outcome: Outcome| {
         let Some((site, replacement)) = mutants.get(id) else { return };
         if outcome.result == "survived" {

@@ -2,15 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
-use std::sync::Mutex;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::list::Outcome;
 
-/// Simulated histories take longer than all other tests together, and those of cost need an idle host.
-const SLOW: [&str; 2] = ["history::", "cost_tests"];
+/// Histories with random faults take longer than all other tests together, and tests of cost need an idle host.
+const SLOW: [&str; 7] = [
+    "random_histories",
+    "a_seed_determines_the_history",
+    "pairs_of_",
+    "isolated_faults",
+    "flapping_watches",
+    "no_relist_after",
+    "cost_tests",
+];
+
+/// The signals that end a process at its limit of processor time.
+const SIGKILL: i32 = 9;
+const SIGXCPU: i32 = 24;
 
 /// A test of the library.
 #[derive(Clone, Debug)]
@@ -35,22 +49,62 @@ impl Test {
     }
 }
 
-/// Runs tests in one process, which is killed after `limit` of processor time, or when it waits for long.
-fn run(binary: &Path, tests: &[&str], limit: Duration, environment: &[(&str, String)]) -> Output {
+/// The end of a test process.
+enum End {
+    Passed,
+    /// The first test that failed.
+    Failed(String),
+    TimedOut,
+    /// The process ended otherwise, for example because it had no memory left.
+    Crashed,
+}
+
+/// Runs tests in one process until one of them fails. The process is killed after `limit` of processor time, or when it
+/// waits for long.
+fn run(binary: &Path, tests: &[&str], limit: Duration, environment: &[(&str, String)]) -> End {
     // More memory than any test needs, and less than the host has.
-    let script = "ulimit -v 12000000; ulimit -t \"$0\"; exec timeout -k 1 \"$@\"";
+    let script = "ulimit -v 12000000; ulimit -t \"$0\"; exec \"$@\"";
     let seconds = limit.as_secs().max(1);
+    let deadline = Instant::now() + Duration::from_secs(4 * seconds + 20);
     // Failing property tests write their seeds into the folder: into the copy, not the repository.
     let folder = binary.ancestors().nth(3).map(|target| target.join("mutation"));
-    Command::new("sh")
-        .args(["-c", script, &seconds.to_string(), &(4 * seconds + 20).to_string()])
+    let mut child = Command::new("sh")
+        .args(["-c", script, &seconds.to_string()])
         .arg(binary)
         .args(["--test-threads", "1", "--exact"])
         .args(tests)
         .current_dir(folder.expect("a binary in target/debug/deps"))
         .envs(environment.iter().map(|(name, value)| (*name, value.as_str())))
-        .output()
-        .expect("sh")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("sh");
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let (sender, lines) = mpsc::channel();
+    // It is not joined, because a program that a test has started may hold the pipe open.
+    std::thread::spawn(move || {
+        let failed = |line: String| {
+            Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned())
+        };
+        let first = output.lines().map_while(Result::ok).find_map(failed);
+        // Nobody waits any more after the deadline.
+        let _ = sender.send(first);
+    });
+    let end = match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        Ok(first) => first.map(End::Failed),
+        Err(_) => Some(End::TimedOut),
+    };
+    if end.is_some() {
+        // An error means that it has ended.
+        let _ = child.kill();
+    }
+    let status = child.wait().expect("a child process");
+    end.unwrap_or_else(|| match status.signal() {
+        None if status.success() => End::Passed,
+        Some(SIGKILL | SIGXCPU) => End::TimedOut,
+        _ => End::Crashed,
+    })
 }
 
 /// Calls a function for each item, in as many threads as there are cores.
@@ -91,11 +145,11 @@ pub fn trace(binary: &Path, folder: &Path) -> Vec<Test> {
         let reached = folder.join(format!("reached-{name}"));
         let begun = Instant::now();
         let environment = [("KSTATD_REACHED", reached.to_string_lossy().into_owned())];
-        let output = run(binary, &[name], Duration::from_secs(60), &environment);
+        let end = run(binary, &[name], Duration::from_secs(60), &environment);
         let takes = begun.elapsed();
         let text = fs::read_to_string(&reached).unwrap_or_default();
         let _ = fs::remove_file(&reached);
-        if output.status.success() {
+        if let End::Passed = end {
             let reaches = text.lines().filter_map(|line| line.parse().ok()).collect();
             tests.lock().expect("no panics").push(Test {
                 name: (*name).to_owned(),
@@ -119,6 +173,7 @@ pub fn attempt(binary: &Path, id: usize, tests: &[Test]) -> Outcome {
     if reaching.is_empty() {
         return Outcome { result: "survived".to_owned(), by: "not reached".to_owned() };
     }
+    // A mutant that never ends is found within the short limit of the first few.
     let mut rest = reaching.as_slice();
     for size in [6, 40, usize::MAX] {
         let (some, others) = rest.split_at(size.min(rest.len()));
@@ -137,21 +192,13 @@ pub fn attempt(binary: &Path, id: usize, tests: &[Test]) -> Outcome {
 
 /// Runs these tests with a mutant. Returns what fails.
 pub fn fails(binary: &Path, id: usize, tests: &[&str], limit: Duration) -> Option<Outcome> {
-    let output = run(binary, tests, limit, &[("KSTATD_MUTANT", id.to_string())]);
-    if output.status.success() {
-        return None;
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let failed =
-        text.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
-    Some(match (failed, output.status.code()) {
-        (Some(name), _) => Outcome { result: "caught".to_owned(), by: name.to_owned() },
-        (None, Some(124 | 137 | 152) | None) => {
-            Outcome { result: "timeout".to_owned(), by: String::new() }
-        }
-        // The process ended, for example because it had no memory left.
-        (None, _) => Outcome { result: "caught".to_owned(), by: "crash".to_owned() },
-    })
+    let (result, by) = match run(binary, tests, limit, &[("KSTATD_MUTANT", id.to_string())]) {
+        End::Passed => return None,
+        End::Failed(name) => ("caught", name),
+        End::TimedOut => ("timeout", String::new()),
+        End::Crashed => ("caught", "crash".to_owned()),
+    };
+    Some(Outcome { result: result.to_owned(), by })
 }
 
 /// Returns the number of mutants by result for each room, see [`room`].
