@@ -284,9 +284,7 @@ fn expand<'a>(
         name = 0..text.len();
         escaped = name.clone();
         if !names::is_escaped(text) {
-            let unescaped = std::mem::take(text);
-            text.reserve(2 * unescaped.len() + 1);
-            text.push_str(&unescaped);
+            let unescaped = text.clone();
             names::escape_into(text, &unescaped);
             escaped = name.end..text.len();
         }

@@ -19,6 +19,9 @@ use crate::exposition::budget::{self, Action, Budget, BudgetMode, Limit};
 use crate::resources::Renderer;
 use crate::telemetry::KubeMetrics;
 
+#[cfg(test)]
+mod tests;
+
 /// The minimum interval of log lines about a kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 

@@ -12,6 +12,9 @@ use crate::exposition::escape;
 use crate::kube::observer::ObjectSeries;
 use crate::kube::shard::{Ownership, Shard};
 
+#[cfg(test)]
+mod tests;
+
 /// The hidden objects of one state: gained by the new shard, but not visible yet.
 #[derive(Debug, Default)]
 pub(crate) struct PendingTransfer {

@@ -502,6 +502,19 @@ mod tests {
     }
 
     #[test]
+    fn a_single_list_watch_is_not_the_server() {
+        let mut fixture = Fixture::new();
+        fixture.fails([0], Reason::Broken);
+        let lines = fixture.state.flush(1, fixture.now);
+        assert!(
+            matches!(&lines[..], [Line::Fails { is_server: false, names, .. }] if names == "kind00")
+        );
+        fixture.works([0]);
+        let lines = fixture.state.flush(1, fixture.now);
+        assert!(matches!(&lines[..], [Line::Works { is_server: false, .. }]));
+    }
+
+    #[test]
     fn short_recovery_is_not_logged() {
         let mut fixture = Fixture::new();
         fixture.fails(0..40, Reason::Broken);

@@ -18,6 +18,9 @@ use crate::kube::frame::Encoding;
 use crate::kube::shard::Shard;
 use crate::telemetry::kube::Reason;
 
+#[cfg(test)]
+mod tests;
+
 /// The current activity of a list/watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {

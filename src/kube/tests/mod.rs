@@ -4,6 +4,7 @@
 mod budgets;
 pub(crate) mod history;
 mod lists;
+mod observers;
 mod reload;
 mod representations;
 mod stub;

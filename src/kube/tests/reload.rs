@@ -6,6 +6,7 @@ mod scopes;
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::kube::follow::progress::Phase;
 use crate::kube::shard::Stage;
 use crate::kube::tests::stub::{BodyWriter, StubRequest};
 
@@ -325,6 +326,44 @@ async fn change_before_the_first_lists_replaces_everything() {
     fixture.ready().await;
     assert_eq!(exposed_lines(&fixture), ["a new 1", "b new 1"]);
     drop(first);
+}
+
+/// A configuration may have changed because a CRD was added. Kinds that fail for another reason stay in backoff.
+#[tokio::test]
+async fn a_change_retries_missing_kinds_alone() {
+    let backoff = BackoffConfig {
+        initial: BEYOND_DEADLINE,
+        cap: BEYOND_DEADLINE,
+        denied_cap: BEYOND_DEADLINE,
+        absent_cap: BEYOND_DEADLINE,
+        ..config().timing.backoff
+    };
+    let timing = Timing { backoff, ..config().timing };
+    let config =
+        PipelineConfig { timing, ..with_resources(&["broken", "denied", "missing", "works"]) };
+    let (mut fixture, client) = Fixture::with_client(&config).await;
+    let mut requests = RequestQueue::default();
+    let _works = stream_list(requests.next_for(&mut fixture.stub, "works").await, &["a"]);
+    wait_for_lines(&fixture, &["works a 1"]).await;
+    for (plural, codes) in
+        [("broken", &[503][..]), ("denied", &[403, 403]), ("missing", &[404, 404])]
+    {
+        for code in codes {
+            requests.next_for(&mut fixture.stub, plural).await.refuse(*code);
+        }
+    }
+    let waiting = || {
+        let status = fixture.handle.status();
+        status.iter().filter(|status| status.phase == Phase::Waiting).count()
+    };
+    eventually(|| waiting() == 3, || format!("{} kinds wait", waiting())).await;
+    assert!(fixture.stub.is_idle());
+    reconfigure(&fixture, &client, &config);
+    for code in [404, 404] {
+        requests.next_for(&mut fixture.stub, "missing").await.refuse(code);
+    }
+    eventually(|| waiting() == 3, || format!("{} kinds wait", waiting())).await;
+    assert!(fixture.stub.is_idle() && requests.0.values().all(Vec::is_empty));
 }
 
 #[tokio::test]

@@ -74,12 +74,10 @@ impl ViolationLog {
         let (metric, label) = (truncated(metric), truncated(label));
         let inner = &mut *self.lock();
         let full = inner.entries.len() >= MAX_ENTRIES;
-        let mut hash = inner.hasher.hash_one((metric, label, limit, action));
-        let is_known = inner.entries.contains_key(&hash);
-        let (metric, label) = if full && !is_known { (OTHER, "") } else { (metric, label) };
-        if full && !is_known {
-            hash = inner.hasher.hash_one((metric, label, limit, action));
-        }
+        let hash = |metric, label| inner.hasher.hash_one((metric, label, limit, action));
+        let is_other = full && !inner.entries.contains_key(&hash(metric, label));
+        let (metric, label) = if is_other { (OTHER, "") } else { (metric, label) };
+        let hash = hash(metric, label);
         let Entry { violation, .. } = inner.entries.entry(hash).or_insert_with(|| Entry {
             violation: Violation {
                 metric: metric.to_owned(),
@@ -111,9 +109,8 @@ impl ViolationLog {
         }
     }
 
-    /// Logs the violations since the last report: one line for each of the most frequent, and one for the
-    /// rest.
-    pub(crate) fn report(&self, now: Moment) {
+    /// Returns the violations since the last report, the most frequent first, with the number of new ones.
+    fn take_news(&self, now: Moment) -> Vec<(u64, Violation)> {
         let mut inner = self.lock();
         (inner.due, inner.next) = (None, now.nanos() + REPORT_PAUSE);
         let news =
@@ -124,8 +121,14 @@ impl ViolationLog {
                 (violation.times - before, violation.clone())
             })
             .collect();
-        drop(inner);
         news.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        news
+    }
+
+    /// Logs the violations since the last report: one line for each of the most frequent, and one for the
+    /// rest.
+    pub(crate) fn report(&self, now: Moment) {
+        let news = self.take_news(now);
         for (times, Violation { metric, label, limit, action, .. }) in news.iter().take(REPORTED) {
             tracing::warn!(
                 metric,
@@ -190,6 +193,30 @@ mod tests {
             all.iter().map(|violation| violation.times).sum::<u64>(),
             MAX_ENTRIES as u64 + 7
         );
+    }
+
+    #[test]
+    fn a_report_has_what_is_new_since_the_last_one() {
+        let (log, clock) = (ViolationLog::default(), Clock::manual());
+        let record = |metric: &str, times| {
+            log.record(metric, "", Limit::Series, Action::Refused, times, clock.now());
+        };
+        let news = || {
+            let news = log.take_news(clock.now()).into_iter();
+            news.map(|(times, violation)| (times, violation.metric)).collect::<Vec<_>>()
+        };
+        let counted = |times, metric: &str| (times, metric.to_owned());
+        record("b", 2);
+        record("a", 2);
+        record("c", 5);
+        assert_eq!(news(), [counted(5, "c"), counted(2, "a"), counted(2, "b")]);
+        assert!(news().is_empty());
+        record("a", 3);
+        clock.advance(Duration::from_secs(1));
+        record("a", 1);
+        assert_eq!(news(), [counted(4, "a")]);
+        let all: Vec<_> = log.all().into_iter().map(|known| (known.times, known.last)).collect();
+        assert_eq!(all, [(6, 11), (2, 1), (5, 1)]);
     }
 
     #[test]

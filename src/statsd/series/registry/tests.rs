@@ -6,7 +6,7 @@ use super::*;
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::labels::{iter, rendered};
 use crate::mapper::Quantile;
-use crate::statsd::series::account::{MAX_FOLDED, OVERFLOW, cost, family_cost, kept_bytes};
+use crate::statsd::series::account::{MAX_FOLDED, OVERFLOW, cost, family_cost, folds, kept_bytes};
 use crate::statsd::series::placement::Placement;
 
 fn registry(budget: Budget) -> Registry {
@@ -249,6 +249,22 @@ fn label_names_are_forgotten_with_their_last_series() {
 }
 
 #[test]
+fn a_name_is_free_again_after_its_last_series() {
+    let registry = registry(Budget::default());
+    let (origin, labels) = (Origin::default(), [number(1), number(2)]);
+    for (sender, labels) in (1..).zip(&labels) {
+        let series = NewSeries { sender, ..wanted("m", labels, Aggregation::Counter, &origin) };
+        registry.resolve(&series).expect("a series");
+    }
+    let gauge = || resolve(&registry, "m", b"", Aggregation::Gauge);
+    for sender in [1, 2] {
+        assert_eq!(gauge(), Err(Rejection::OtherKind));
+        registry.end_senders(&[sender]);
+    }
+    assert!(gauge().is_ok());
+}
+
+#[test]
 fn rejections_name_the_exceeded_budget() {
     for (budget, rejection) in [
         (Budget { memory: 1, ..enforced() }, Rejection::MemoryLimit),
@@ -367,4 +383,242 @@ fn times_to_live_are_numbered_and_found_again() {
         assert_eq!(found, if ttl < most { ttl * 3 } else { 7 });
     }
     assert_eq!(members.ttls.len(), usize::from(u16::MAX));
+}
+
+/// Resolves series of a metric until one has no series of its own. Returns the number of those that do.
+fn fill(registry: &Registry, name: &str, aggregation: Aggregation<'_>) -> u64 {
+    let origin = Origin::default();
+    let is_own = |count: &u32| {
+        let labels = number(*count);
+        let sender = u64::from(*count);
+        let series = NewSeries { sender, ..wanted(name, &labels, aggregation, &origin) };
+        let preview = registry.preview(&series);
+        let result = registry.resolve(&series);
+        let is_own = preview.placement == Ok(Placement::New(labels.clone()));
+        assert_eq!(result.is_ok(), is_own || folds(aggregation.kind()), "{name} {count}");
+        is_own
+    };
+    (10..99).take_while(is_own).count() as u64
+}
+
+/// Budgets are exact: with one unit less, there is one series less. The overflow series always has its room.
+#[test]
+fn as_many_series_fit_as_the_budget_says() {
+    let options = summary(&[0.5, 0.9]);
+    let kinds = [
+        (Aggregation::Counter, 1),
+        (Aggregation::Gauge, 1),
+        (Aggregation::Set(&options), 1),
+        (Aggregation::Summary(&options), 4),
+        (histogram(&[1.0, 2.0]), 5),
+    ];
+    for (aggregation, samples) in kinds {
+        let kind = aggregation.kind();
+        assert_eq!(aggregation.samples(), samples, "{kind:?}");
+        let reserved = if folds(kind) { samples } else { 0 };
+        let bytes = cost(number(10).len(), kind, samples);
+        for count in 1..4 {
+            let lines = count * samples + reserved;
+            let memory = family_cost("mm") + count * bytes + kept_bytes(kind, reserved);
+            // The second metric has one series, and room for its own overflow.
+            let two_lines = lines + samples + reserved;
+            let two_memory = memory + family_cost("nn") + bytes + kept_bytes(kind, reserved);
+            for less in [0, 1] {
+                let budgets = [
+                    Budget { series_per_metric: lines - less, ..enforced() },
+                    Budget { series: lines - less, ..enforced() },
+                    Budget { memory: memory - less, ..enforced() },
+                ];
+                for budget in budgets {
+                    let what = format!("{kind:?}: {budget:?}");
+                    let registry = registry(budget);
+                    assert_eq!(fill(&registry, "mm", aggregation), count - less, "{what}");
+                    assert_accounts(&registry, kind, &what);
+                }
+                let budgets = [
+                    Budget { series: two_lines - less, ..enforced() },
+                    Budget { memory: two_memory - less, ..enforced() },
+                ];
+                for budget in budgets {
+                    let what = format!("two of {kind:?}: {budget:?}");
+                    let registry = registry(budget);
+                    let origin = Origin::default();
+                    let labels = number(98);
+                    let other =
+                        NewSeries { sender: 98, ..wanted("nn", &labels, aggregation, &origin) };
+                    registry.resolve(&other).expect("room");
+                    assert_eq!(fill(&registry, "mm", aggregation), count - less, "{what}");
+                    assert_accounts(&registry, kind, &what);
+                }
+            }
+        }
+    }
+}
+
+/// Asserts that the usage is that of the series that exist, also after all those of senders have ended.
+fn assert_accounts(registry: &Registry, kind: Kind, what: &str) {
+    for ends in [false, true] {
+        if ends {
+            registry.end_senders(&(10..99).collect::<Vec<_>>());
+        }
+        let members = registry.read();
+        let (account, mut lines, mut bytes, mut kept) = (&members.account, 0, 0, (0, 0));
+        for family in &members.families {
+            bytes += family_cost(&family.name);
+            kept.0 += family.reserved();
+            kept.1 += kept_bytes(kind, family.reserved());
+            let mut own = 0;
+            members.tree.for_each_labels(family, |text| {
+                let parsed = ParsedLabels::new(text);
+                let key = Key { name: &family.name, labels: text, label_count: 1 };
+                let at = members.tree.find(&key, &parsed, Some(family)).expect("a series");
+                let slot = members.tree.series_ref(at).expect("a series").handle.slot;
+                own += members.samples_of(slot);
+                bytes += cost(text.len(), kind, members.samples_of(slot));
+            });
+            assert_eq!(family.samples(), own, "{what}");
+            let needs_room = folds(kind) && !family.has_overflow();
+            assert_eq!(family.reserved() > 0, needs_room, "{what}");
+            lines += own;
+        }
+        assert_eq!((account.samples, account.bytes), (lines, bytes), "{what}");
+        assert_eq!((account.reserved, account.reserved_bytes), kept, "{what}");
+        let budget = &registry.budget;
+        assert!(budget.series == 0 || lines + kept.0 <= budget.series, "{what}");
+        assert!(budget.memory == 0 || bytes + kept.1 <= budget.memory, "{what}");
+    }
+}
+
+#[test]
+fn names_may_be_as_long_as_the_budget_says() {
+    let registry = registry(Budget { name_bytes: 3, ..enforced() });
+    for (name, label, is_accepted) in
+        [("mmm", "lll", true), ("mmmm", "l", false), ("m", "llll", false), ("m", "l", true)]
+    {
+        let labels = rendered(&[("a", "1"), (label, "1")]);
+        let result = resolve(&registry, name, &labels, Aggregation::Counter);
+        let expected = if is_accepted { None } else { Some(Rejection::NameLimit) };
+        assert_eq!(result.err(), expected, "{name}, {label}");
+    }
+    let found: Vec<_> = registry.violations.all();
+    let found: Vec<_> = found.iter().map(|found| (&*found.metric, &*found.label)).collect();
+    assert_eq!(found, [("m", "llll"), ("mmmm", "")]);
+}
+
+/// The values of a label are only kept for metrics that have nearly as many series as a label may have values.
+#[test]
+fn values_of_a_small_metric_are_not_kept() {
+    let registry = registry(Budget { values_per_label: 6, ..enforced() });
+    let is_kept = || !registry.read().account.values.is_empty();
+    let origin = Origin::default();
+    for sender in 1..8 {
+        let labels = number(sender);
+        let series = NewSeries {
+            sender: u64::from(sender),
+            ..wanted("m", &labels, Aggregation::Counter, &origin)
+        };
+        registry.resolve(&series).expect("a series");
+        assert_eq!(is_kept(), sender > 6, "{sender} series");
+    }
+    // The seventh is folded.
+    assert_eq!(registry.read().live, 7);
+    for (sender, kept) in [(1, true), (2, true), (3, true), (4, true), (5, false)] {
+        registry.end_senders(&[sender]);
+        assert_eq!(is_kept(), kept, "without {sender}");
+    }
+}
+
+/// A series that has ended but is not removed yet, as after a panic, is not in the way of a new one.
+#[test]
+fn an_ended_series_is_replaced() {
+    let registry = registry(Budget::default());
+    let series = || resolve(&registry, "c", &number(1), Aggregation::Counter).expect("a series");
+    let old = series();
+    let mut members = registry.write();
+    let view = registry.scalars();
+    view.get(old.slot).and_then(|cell| cell.lock(old.generation)).expect("alive").retire();
+    members.ended.push(old);
+    drop(members);
+    let new = series();
+    assert_ne!(new, old);
+    assert_eq!(series(), new, "it is found");
+    assert_eq!(registry.read().live, 1);
+}
+
+#[test]
+fn a_series_lives_to_the_end_of_its_deadline() {
+    let registry = registry(Budget::default());
+    let handle = resolve(&registry, "c", b"", Aggregation::Counter).expect("a series");
+    let event = |tick, ttl| {
+        let view = registry.scalars();
+        let cell = view.get(handle.slot).and_then(|cell| cell.lock(handle.generation));
+        let cell = cell.expect("alive");
+        let (life, bucket) = Registry::extend_life(cell.life(), tick, ttl);
+        cell.set_life(life);
+        drop(cell);
+        bucket.into_iter().for_each(|bucket| registry.schedule(handle, bucket));
+    };
+    let is_alive = || handle.is_alive(&registry.scalars(), &registry.observers());
+    event(1, 5);
+    event(4, 6);
+    // The first deadline was in the second that ends now, and the second one is this tick.
+    registry.clock.advance(Duration::from_millis(900));
+    assert_eq!(registry.clock.now().tick(), 10);
+    registry.run_due();
+    assert!(is_alive());
+    assert_eq!(registry.next_wakeup(), Some(2_000_000_000));
+    registry.clock.advance(Duration::from_secs(1));
+    registry.run_due();
+    assert!(!is_alive());
+    assert_eq!((registry.read().live, registry.next_wakeup()), (0, None));
+}
+
+/// `metrics_total` counts each pair of a name and a set of label names once, also if its series expire and return.
+#[test]
+fn pairs_of_name_and_label_names_are_counted_once() {
+    let registry = registry(Budget::default());
+    let origin = Origin::default();
+    let pairs = || registry.counts.pairs.each_ref().map(|pairs| pairs.load(Ordering::Relaxed));
+    let total = || pairs().iter().sum::<u64>();
+    let create = |name: &str, label: &str, aggregation| {
+        let labels = rendered(&[(label, "1")]);
+        let series = NewSeries { sender: 7, ..wanted(name, &labels, aggregation, &origin) };
+        registry.resolve(&series).expect("a series");
+    };
+    for returns in [false, true] {
+        create("c", "a", Aggregation::Counter);
+        create("c", "b", Aggregation::Counter);
+        create("h", "a", histogram(&[1.0]));
+        create("h", "b", histogram(&[1.0]));
+        assert_eq!(total(), 4, "returns: {returns}");
+        registry.end_senders(&[7]);
+        assert_eq!(registry.read().live, 0);
+    }
+    // A new one is counted while others have expired.
+    create("d", "a", Aggregation::Gauge);
+    assert_eq!(total(), 5);
+    // The name is another metric as another kind.
+    create("c", "a", Aggregation::Gauge);
+    assert_eq!(total(), 6);
+}
+
+#[test]
+fn other_help_texts_of_a_metric_are_counted() {
+    let registry = registry(Budget::default());
+    let origin = Origin::default();
+    let mismatches = || registry.counts.help_mismatches.load(Ordering::Relaxed);
+    for (count, help, found) in [(1, "a", 0), (2, "a", 0), (3, "b", 1), (4, "a", 1), (5, "c", 2)] {
+        let labels = number(count);
+        let series = NewSeries { help, ..wanted("c", &labels, Aggregation::Counter, &origin) };
+        registry.resolve(&series).expect("a series");
+        assert_eq!(mismatches(), found, "series {count}");
+    }
+    let other = NewSeries { help: "b", ..wanted("d", b"", Aggregation::Counter, &origin) };
+    registry.resolve(&other).expect("a series");
+    let members = registry.read();
+    let help = |name: &str| {
+        let family = registry.family(&members, name).expect("a family");
+        members.helps[family.help as usize].to_string()
+    };
+    assert_eq!((help("c"), help("d")), ("a".to_owned(), "b".to_owned()));
 }

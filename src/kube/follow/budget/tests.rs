@@ -1,0 +1,27 @@
+//! Tests of the counts that a budget keeps.
+
+use super::*;
+use crate::kube::WatchedResource;
+use crate::kube::shard::Shard;
+use crate::resources::select::selection::Selection;
+use crate::resources::{RenderOptions, find};
+
+/// The label values of a kind are only counted while it is too large to be within its budgets anyway.
+#[test]
+fn a_kind_that_has_shrunk_is_counted_no_more() {
+    let labels = Selection::new(&["app".to_owned()]);
+    let options = RenderOptions { labels, ..RenderOptions::default() };
+    let watched = WatchedResource::built_in(find("pods").expect("a kind"), &options);
+    let budget = Budget { mode: BudgetMode::Enforce, values_per_label: 10, ..Budget::default() };
+    let about = (String::new(), &KubeMetrics::default());
+    let kind = KindBudget::new(&budget, &*watched.renderer, about, 1).expect("a budget");
+    let store = Arc::new(Store::new(watched.renderer.schema()));
+    let handover = Arc::new(Handover::new(Shard::ALL));
+    let allowance = kind.allowance(0, (&store, &handover), &Arc::default());
+    allowance.set_size(20, 20);
+    kind.lock().table = kind.rules.as_ref().map(Rules::table);
+    for (objects, is_counted) in [(11, true), (5, true), (4, false)] {
+        allowance.set_size(objects, objects);
+        assert_eq!(kind.lock().table.is_some(), is_counted, "{objects} objects");
+    }
+}
