@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::Instant;
 
+use super::backoff::BackoffConfig;
 use super::budget::KindBudget;
 use super::handover::{Handover, ScopeSeries};
 use super::machine::ListOptions;
@@ -185,11 +186,29 @@ struct ScopeTask {
     progress: Arc<Progress>,
     stores: ScopeStores,
     handle: AbortHandle,
-    /// The number of recent panics or unexpected ends of the task, which determines the restart delay.
-    faults: u32,
-    last_fault: Option<Instant>,
+    faults: Faults,
     /// The time of the next restart, if the task has ended.
     restart: Option<Instant>,
+}
+
+/// The recent panics and unexpected ends of a task.
+#[derive(Default)]
+struct Faults {
+    count: u32,
+    last: Option<Instant>,
+}
+
+impl Faults {
+    /// Counts a fault and returns the delay before the restart.
+    fn add(&mut self, now: Instant, backoff: &BackoffConfig) -> Duration {
+        if self.last.is_some_and(|last| now.duration_since(last) > FAULT_RESET) {
+            self.count = 0;
+        }
+        let wait = backoff.initial.saturating_mul(1 << self.count.min(16)).min(backoff.cap);
+        self.count += 1;
+        self.last = Some(now);
+        wait
+    }
 }
 
 impl ScopeTask {
@@ -289,10 +308,9 @@ impl Following {
             let stores = ScopeStores { store, handover, rejected, observers };
             let handle =
                 following.plan.spawn(task_id, &stores, &progress, (quota, budget), context);
-            let (faults, last_fault, restart) = (0, None, None);
+            let (faults, restart) = (Faults::default(), None);
             let scope = Arc::clone(scope);
-            let task =
-                ScopeTask { number, scope, progress, stores, handle, faults, last_fault, restart };
+            let task = ScopeTask { number, scope, progress, stores, handle, faults, restart };
             following.tasks.push(task);
         }
         following
@@ -450,12 +468,7 @@ impl Following {
         let Some(task) = self.tasks.iter_mut().find(|task| task.number == number) else { return };
         let scope = Arc::clone(&task.scope);
         let now = Instant::now();
-        if task.last_fault.is_some_and(|last| now.duration_since(last) > FAULT_RESET) {
-            task.faults = 0;
-        }
-        let wait = backoff.initial.saturating_mul(1 << task.faults.min(16)).min(backoff.cap);
-        task.faults += 1;
-        task.last_fault = Some(now);
+        let wait = task.faults.add(now, backoff);
         task.restart = Some(now + wait);
         metrics.restarted(&scope.api.unique_label());
         task.progress.failed(None, reason);
@@ -543,6 +556,16 @@ mod tests {
     use super::*;
     use crate::recorded::{cases, texts};
     use crate::resources::find;
+
+    #[test]
+    fn restarts_are_delayed_by_recent_faults() {
+        let (mut faults, backoff) = (Faults::default(), BackoffConfig::default());
+        let start = Instant::now();
+        let mut at =
+            |seconds| faults.add(start + Duration::from_secs(seconds), &backoff).as_millis();
+        let waits = [0, 600, 1200, 1800, 2400, 3001, 3001].map(&mut at);
+        assert_eq!(waits, [250, 500, 1000, 2000, 2000, 250, 500]);
+    }
 
     /// One list/watch for each configured namespace, duplicates included, or one for all namespaces. A cluster-scoped
     /// kind ignores namespaces and the selector.

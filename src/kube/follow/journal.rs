@@ -501,6 +501,39 @@ mod tests {
         assert_eq!(fixture.after(2), ["forbidden 1 kind02"]);
     }
 
+    /// An outage is logged again once all fail, unless that affects only a few more.
+    #[test]
+    fn growing_failures_are_logged_as_an_outage() {
+        for (some, is_logged) in [(20, true), (21, false)] {
+            let mut fixture = Fixture::new();
+            fixture.fails(0..some, Reason::Broken);
+            assert_eq!(fixture.after(2).len(), 1);
+            fixture.fails(some..40, Reason::Broken);
+            assert_eq!(fixture.after(2).len(), usize::from(is_logged), "{some} failed before");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_watch_fails_until_it_works() {
+        let journal = Arc::<Journal>::default();
+        let register = |name: &str| journal.register(name.into());
+        let (one, two) = (register("one"), register("two"));
+        let state = || (journal.members(), journal.is_all_failing(), journal.refused());
+        assert_eq!((state(), one.name()), ((2, false, 0), "one"));
+        one.failed(Reason::Forbidden, "no");
+        assert_eq!(state(), (2, false, 1));
+        two.failed(Reason::NotFound, "no");
+        assert_eq!(state(), (2, true, 2), "the kinds cannot all be absent");
+        one.works();
+        assert_eq!(state(), (2, false, 0));
+        two.failed(Reason::Refused, "no");
+        assert_eq!(state(), (2, false, 1));
+        drop(one);
+        assert_eq!(state(), (1, true, 1));
+        drop(two);
+        assert_eq!(state(), (0, true, 0));
+    }
+
     #[test]
     fn a_single_list_watch_is_not_the_server() {
         let mut fixture = Fixture::new();

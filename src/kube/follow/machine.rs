@@ -489,4 +489,21 @@ mod tests {
         machine.saw("6");
         assert_eq!(*machine.state(), State::Streaming);
     }
+
+    /// A kind that is denied is requested in both ways with backoff, until a list succeeds.
+    #[test]
+    fn denied_lists_alternate_with_backoff_until_one_succeeds() {
+        let mut machine = Machine::new(OPTIONS);
+        assert_eq!(machine.step(refused(403)), RESTART);
+        for _ in 0..2 {
+            assert_eq!(machine.step(refused(403)), RESTART_LATER);
+            assert_eq!(machine.step(refused(403)), RESTART_LATER);
+            // Another failure in between changes nothing.
+            assert_eq!(machine.step(refused(500)), RESTART_LATER);
+            assert_eq!(machine.step(refused(404)), RESTART_LATER);
+        }
+        assert_eq!(machine.step(page("3", "")), COMMIT);
+        assert_eq!(machine.step(refused(410)), RESTART_LATER);
+        assert_eq!(machine.step(refused(403)), RESTART);
+    }
 }

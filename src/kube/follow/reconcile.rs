@@ -67,13 +67,37 @@ pub(crate) struct ReconcileStatus {
     pub(crate) ready: bool,
 }
 
+/// The number of times that a kind has yielded to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Yields {
+    all: u32,
+    /// Those because its list did not end.
+    overruns: u32,
+}
+
+impl Yields {
+    /// Returns the number after another one.
+    fn next(self, overran: bool) -> Self {
+        Self { all: self.all + 1, overruns: self.overruns + u32::from(overran) }
+    }
+
+    /// Returns the time after which its next list has to yield.
+    fn listing_time(self) -> Duration {
+        LISTING_TIME.saturating_mul(1 << self.overruns.min(16))
+    }
+
+    /// Returns the delay before its next list. `jitter` (0 to 1) adds up to 100%.
+    fn retry_delay(self, jitter: f64) -> Duration {
+        let doubled = 1 << self.all.saturating_sub(1).min(16);
+        let pause = FIRST_RETRY_DELAY.saturating_mul(doubled).min(LONGEST_RETRY_DELAY);
+        pause + pause.mul_f64(jitter)
+    }
+}
+
 /// A kind that is waiting to be listed.
 struct Candidate {
     plan: Plan,
-    /// The number of times that it had to yield.
-    failures: u32,
-    /// The number of times that it yielded because its list did not end.
-    overruns: u32,
+    yields: Yields,
     /// The time of the next attempt.
     due: Instant,
 }
@@ -81,8 +105,7 @@ struct Candidate {
 /// The kind that is being listed.
 struct Listing {
     following: Following,
-    failures: u32,
-    overruns: u32,
+    yields: Yields,
     /// The time after which it yields to others.
     until: Instant,
 }
@@ -224,8 +247,7 @@ impl Reconciler {
                     _ => {
                         let candidate = Candidate {
                             plan: plan.clone(),
-                            failures: 0,
-                            overruns: 0,
+                            yields: Yields::default(),
                             due: Instant::now(),
                         };
                         self.queue.insert(name.to_owned(), candidate);
@@ -301,7 +323,7 @@ impl Reconciler {
         }
         let works = !listing.following.is_unlisted();
         self.serve(listing.following, &gone);
-        if listing.failures > 0 && works {
+        if listing.yields != Yields::default() && works {
             // The fault that delayed this kind may have affected all of them.
             self.queue.values_mut().for_each(|candidate| candidate.due = Instant::now());
         }
@@ -315,20 +337,16 @@ impl Reconciler {
             others && (listing.following.is_waiting() || listing.until <= now)
         };
         let Some(listing) = self.listing.take_if(stuck) else { return false };
-        let overran = !listing.following.is_waiting();
-        let pause = FIRST_RETRY_DELAY
-            .saturating_mul(1 << listing.failures.min(16))
-            .min(LONGEST_RETRY_DELAY);
+        let yields = listing.yields.next(!listing.following.is_waiting());
         let slot = self.next_retry.max(now);
         self.next_retry = slot + SPACING;
         let candidate = Candidate {
             plan: listing.following.plan.clone(),
-            failures: listing.failures + 1,
-            overruns: listing.overruns + u32::from(overran),
-            due: slot.max(now + pause + pause.mul_f64(fastrand::f64())),
+            yields,
+            due: slot.max(now + yields.retry_delay(fastrand::f64())),
         };
         let name = candidate.plan.name().to_owned();
-        if candidate.failures == 1 {
+        if yields.all == 1 {
             tracing::warn!(
                 resource = name,
                 "Cannot be listed as the new configuration says, what it was stays until it can be"
@@ -350,10 +368,10 @@ impl Reconciler {
         };
         let name = name.clone();
         let Some(candidate) = self.queue.remove(&name) else { return false };
-        let Candidate { plan, failures, overruns, .. } = candidate;
+        let Candidate { plan, yields, .. } = candidate;
         let following = Following::start(plan, &mut self.context);
-        let until = now + LISTING_TIME.saturating_mul(1 << overruns.min(16));
-        self.listing = Some(Listing { following, failures, overruns, until });
+        let until = now + yields.listing_time();
+        self.listing = Some(Listing { following, yields, until });
         true
     }
 
@@ -459,5 +477,25 @@ async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_that_yield_are_retried_later_and_listed_for_longer() {
+        let (mut delays, mut times) = (Vec::new(), vec![Yields::default().listing_time()]);
+        let mut yields = Yields::default();
+        for overran in [false, true, false, true, true] {
+            yields = yields.next(overran);
+            delays.push(yields.retry_delay(0.0).as_millis());
+            times.push(yields.listing_time());
+        }
+        assert_eq!(delays, [500, 1000, 2000, 4000, 4000]);
+        assert_eq!(times, [20, 20, 40, 40, 80, 160].map(Duration::from_secs));
+        let delay = |jitter| yields.retry_delay(jitter).as_millis();
+        assert_eq!([0.5, 1.0].map(delay), [6000, 8000]);
     }
 }

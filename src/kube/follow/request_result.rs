@@ -12,6 +12,9 @@ use crate::kube::client::Refusal;
 use crate::kube::frame::WireError;
 use crate::telemetry::kube::Reason;
 
+#[cfg(test)]
+mod tests;
+
 /// The minimum silence of a watch that is considered dead. A live one that merely ends late has had a bookmark more recently.
 pub(super) const DEAD: Duration = Duration::from_secs(15);
 

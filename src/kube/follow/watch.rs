@@ -166,7 +166,7 @@ impl Reflector {
     ) -> Result<(), RequestResult> {
         let mut reader = WatchReader::new(encoding).with_table(self.column());
         self.sink.forget_version();
-        let mut streaming = *machine.state() == State::Streaming;
+        let streaming = *machine.state() == State::Streaming;
         let mut no_batching = streaming.then(|| self.batcher.no_batching());
         let mut works_at = if streaming { None } else { self.opened() };
         // Room for rejected objects may appear while the watch is open.
@@ -252,12 +252,7 @@ impl Reflector {
                 chunks.set_incomplete(reader.is_within_event());
             }
         }
-        streaming = *machine.state() == State::Streaming;
-        let result = reader.finish();
-        if streaming && result.is_ok() {
-            tracing::debug!(resource = %self.scope.api.plural, "Streaming list ends before its time");
-        }
-        Ok(result?)
+        Ok(reader.finish()?)
     }
 
     /// Applies one event; an error ends the watch.

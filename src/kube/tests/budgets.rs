@@ -247,6 +247,38 @@ async fn label_over_budget_is_folded_alone() {
     wait_for_labels(&fixture, "kube_pod_labels", urls, &all).await;
 }
 
+/// Objects that a shard gains count before they are shown, in lists too.
+#[test]
+fn hidden_objects_of_a_shard_change_count() {
+    let watched = pods(&["app"]);
+    let alone = |budget: &Budget| {
+        let mut models = ListWatchModel::pair(&watched, budget);
+        models[0].put(0, 0, Content::default());
+        models[0].store.series()
+    };
+    let series = alone(&Budget::default());
+    let budget = enforced(Budget { series_per_kind: 3 * series, ..Budget::default() });
+    let gaining = Shard::ALL.replacing(Shard::new(1, 2));
+    for lists in [false, true] {
+        let mut models = ListWatchModel::pair_of_shard(&watched, &budget, gaining);
+        if lists {
+            models[0].begin_list();
+        }
+        (0..6).for_each(|name| models[0].put(0, name, Content::default()));
+        assert_eq!(models[0].rejected.len(), if lists { 0 } else { 3 });
+        models[0].end_list(true);
+        assert_eq!(models[0].rejected.len(), 3);
+        let shown = models[0].store.series();
+        assert!(shown < 3 * series, "some objects are hidden");
+        // The other list/watch has no room, whether objects are hidden or not.
+        models[1].put(1, 0, Content::default());
+        assert_eq!(models[1].rejected.len(), 1);
+        models[0].delete(0, 0);
+        models[1].put(1, 0, Content::default());
+        assert_eq!(models[1].rejected.len(), 0);
+    }
+}
+
 struct IgnoredErrors;
 
 impl ValueErrors for IgnoredErrors {
@@ -314,20 +346,23 @@ async fn custom_resource_labels_are_folded_if_series_stay_distinct() {
     let body = stream_list(&mut fixture, 5, &first).await;
     let urls = LabelNames { object: "name", label: "url" };
     wait_for_labels(&fixture, "gadget_about", urls, &[("a", "/1"), ("b", "/2")]).await;
-    body.send(event_line("ADDED", &gadget("c", 6, "/3", &["x", "u", "v"])));
-    wait_for_labels(&fixture, "gadget_about", urls, &[("a", "/1"), ("b", "/2"), ("c", "/3")]).await;
-    // Two folded parts of one gadget would be the same series: the second is rejected.
-    let parts = [("a", "x"), ("b", "y"), ("b", "z"), ("c", "other"), ("c", "x")];
-    wait_for_labels(&fixture, "gadget_size", LabelNames { object: "name", label: "part" }, &parts)
-        .await;
-    // The name is a budgeted label as well, and without it the series of different objects are not distinct.
-    body.send(event_line("ADDED", &gadget("d", 7, "/4", &["x"])));
     let refused = |metric: &str, label: &str| {
         let labels =
             format!("label=\"{label}\",limit=\"values-per-label\",metric_name=\"{metric}\"");
         let resource = "resource=\"gadgets.v1.e.io\"";
         format!("kstatd_kubernetes_over_budget_total{{action=\"refused\",{labels},{resource}}} 1")
     };
+    let sizes = LabelNames { object: "name", label: "part" };
+    let parts = [("a", "x"), ("b", "y"), ("b", "z"), ("c", "other"), ("c", "x")];
+    body.send(event_line("ADDED", &gadget("c", 6, "/3", &["x", "u"])));
+    wait_for_labels(&fixture, "gadget_size", sizes, &parts).await;
+    body.send(event_line("MODIFIED", &gadget("c", 6, "/3", &["x", "u", "v"])));
+    wait_for_labels(&fixture, "gadget_about", urls, &[("a", "/1"), ("b", "/2"), ("c", "/3")]).await;
+    // Two folded parts of one gadget would be the same series: the second is rejected.
+    fixture.wait_for_metric(&refused("gadget_size", "part")).await;
+    wait_for_labels(&fixture, "gadget_size", sizes, &parts).await;
+    // The name is a budgeted label as well, and without it the series of different objects are not distinct.
+    body.send(event_line("ADDED", &gadget("d", 7, "/4", &["x"])));
     fixture.wait_for_metric(&refused("gadget_about", "name")).await;
     fixture.wait_for_metric(&refused("gadget_size", "name")).await;
     // This metric has no label that identifies the object.
@@ -339,6 +374,10 @@ async fn custom_resource_labels_are_folded_if_series_stay_distinct() {
         "kstatd_kube_objects{namespace=\"space\",resource=\"gadgets.v1.e.io\"} 4",
     )
     .await;
+    // There is no room, so the watch continues.
+    body.send(event_line("BOOKMARK", r#"{"metadata":{"resourceVersion":"7"}}"#));
+    drop(body);
+    let body = fixture.stub.expect_watch("7").await.start_response(200, JSON);
     // There is room for a name: the next list restores what was rejected.
     body.send(event_line("DELETED", &gadget("a", 8, "/1", &["x"])));
     wait_for_labels(&fixture, "gadget_about", urls, &[("b", "/2"), ("c", "/3")]).await;
@@ -430,6 +469,10 @@ fn content_json(at: usize, name: u8, Content { url, parts }: Content) -> String 
 
 impl ListWatchModel {
     fn pair(watched: &WatchedResource, budget: &Budget) -> Vec<Self> {
+        Self::pair_of_shard(watched, budget, Shard::ALL)
+    }
+
+    fn pair_of_shard(watched: &WatchedResource, budget: &Budget, shard: Shard) -> Vec<Self> {
         let metrics = KubeMetrics::default();
         let kind = KindBudget::new(budget, &*watched.renderer, (String::new(), &metrics), 2);
         let model = |number| {
@@ -441,7 +484,7 @@ impl ListWatchModel {
                 drop_completed_after: None,
             };
             let store = Arc::new(Store::new(watched.renderer.schema()));
-            let handover = Arc::new(Handover::new(Shard::ALL));
+            let handover = Arc::new(Handover::new(shard));
             let rejected = Arc::new(RejectedSet::default());
             let allowance =
                 kind.as_ref().map(|kind| kind.allowance(number, (&store, &handover), &rejected));

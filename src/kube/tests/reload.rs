@@ -359,11 +359,30 @@ async fn a_change_retries_missing_kinds_alone() {
     eventually(|| waiting() == 3, || format!("{} kinds wait", waiting())).await;
     assert!(fixture.stub.is_idle());
     reconfigure(&fixture, &client, &config);
-    for code in [404, 404] {
-        requests.next_for(&mut fixture.stub, "missing").await.refuse(code);
-    }
+    requests.next_for(&mut fixture.stub, "missing").await.refuse(404);
     eventually(|| waiting() == 3, || format!("{} kinds wait", waiting())).await;
     assert!(fixture.stub.is_idle() && requests.0.values().all(Vec::is_empty));
+}
+
+/// A kind in backoff lets the others be listed, instead of after 20 s.
+#[tokio::test]
+async fn a_kind_in_backoff_yields_at_once() {
+    let backoff = BackoffConfig {
+        initial: BEYOND_DEADLINE,
+        cap: BEYOND_DEADLINE,
+        denied_cap: BEYOND_DEADLINE,
+        ..config().timing.backoff
+    };
+    let timing = Timing { backoff, ..config().timing };
+    let config = PipelineConfig { timing, ..with_resources(&["a", "b"]) };
+    let (mut fixture, client, mut requests, _bodies) = synced(&config).await;
+    let start = Instant::now();
+    let selected = PipelineConfig { selector: "x=y".to_owned(), ..config };
+    reconfigure(&fixture, &client, &selected);
+    requests.next_for(&mut fixture.stub, "a").await.refuse(503);
+    let _b = stream_list(requests.next_for(&mut fixture.stub, "b").await, &["new"]);
+    wait_for_lines(&fixture, &["a old 1", "b new 1"]).await;
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
 }
 
 #[tokio::test]

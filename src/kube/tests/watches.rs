@@ -204,6 +204,34 @@ async fn overdue_watch_is_reopened_on_another_connection() {
     assert_eq!(fixture.failure(), "");
 }
 
+/// A watch that ends when it was asked to is no retry, so it takes no token of the rate limit.
+#[tokio::test]
+async fn watches_that_end_on_time_take_no_token() {
+    let backoff = BackoffConfig { spacing: BEYOND_DEADLINE, ..config().timing.backoff };
+    // Watches of a second, which may end a second early.
+    let watch_cycle = Duration::from_secs(1);
+    let timing = Timing { backoff, watch_cycle, ..config().timing };
+    let (mut fixture, body) = synced_pods(&PipelineConfig { timing, ..config() }).await;
+    // The streaming list ends early, which takes the only token.
+    drop(body);
+    for _ in 0..5 {
+        drop(fixture.stub.expect_watch("5").await.start_watch());
+    }
+}
+
+/// The version of an object in a list is older than that of the list.
+#[tokio::test]
+async fn interrupted_watch_resumes_from_the_version_of_the_list() {
+    let mut fixture = Fixture::new(&config()).await;
+    fixture.stub.expect_streaming_list().await.refuse(422);
+    fixture.stub.next_request().await.respond(200, PROTOBUF, list("5", "", &[pod("a", "1")]));
+    let body = fixture.stub.expect_watch("5").await.start_watch();
+    body.send(event("MODIFIED", &pod("a", "6"))[..20].to_vec());
+    drop(body);
+    fixture.stub.expect_watch("5").await;
+    fixture.wait_for_series(&["a 1"]).await;
+}
+
 /// A load balancer that cuts streams leaves no gap, no matter how often.
 #[tokio::test]
 async fn interrupted_watch_resumes_immediately() {

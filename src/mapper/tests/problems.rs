@@ -173,6 +173,8 @@ fn shadowed_rules_are_reported() {
         (&["a.b.c", "a.b"], vec![]),
         (&["'a.*', match_metric_type: counter", "a.b"], vec![]),
         (&["'a.*'", "a.b, match_metric_type: counter"], one(3, "line 2")),
+        (&["'a.*', match_metric_type: gauge", "a.b, match_metric_type: counter"], vec![]),
+        (&["'a.*', match_metric_type: gauge", "a.b, match_metric_type: gauge"], one(3, "line 2")),
         (
             &[
                 "'a.*', match_metric_type: counter",
@@ -217,6 +219,14 @@ fn consequential_errors_are_not_reported() {
             "defaults: {observer_type: summary}\nmappings:\n\
              - {match: a, name: x, observer_type: histo, histogram_options: {}}\n",
             &[InvalidObserverType],
+        ),
+        (
+            "mappings:\n- {match: a, name: x, observer_type: histo, summary_options: {}}\n",
+            &[InvalidObserverType],
+        ),
+        (
+            "mappings:\n- {match: a, name: x, observer_type: summary, histogram_options: {}}\n",
+            &[ObserverOptionsConflict],
         ),
         ("mappings:\n- {mach: a.*, name: x}\n", &[UnknownField]),
         ("mappings:\n- {match: a.*, nmae: x}\n", &[UnknownField]),

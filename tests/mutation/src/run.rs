@@ -66,7 +66,6 @@ fn run(binary: &Path, tests: &[&str], limit: Duration, environment: &[(&str, Str
     let script = "ulimit -v 12000000; ulimit -t \"$0\"; exec \"$@\"";
     let seconds = limit.as_secs().max(1);
     let deadline = Instant::now() + Duration::from_secs(4 * seconds + 20);
-    // Failing property tests write their seeds into the folder: into the copy, not the repository.
     let folder = binary.ancestors().nth(3).map(|target| target.join("mutation"));
     let mut child = Command::new("sh")
         .args(["-c", script, &seconds.to_string()])
@@ -74,6 +73,7 @@ fn run(binary: &Path, tests: &[&str], limit: Duration, environment: &[(&str, Str
         .args(["--test-threads", "1", "--exact"])
         .args(tests)
         .current_dir(folder.expect("a binary in target/debug/deps"))
+        .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1")
         .envs(environment.iter().map(|(name, value)| (*name, value.as_str())))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

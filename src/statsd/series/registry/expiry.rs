@@ -15,7 +15,7 @@ use crate::statsd::timer_wheel::bucket_of;
 
 /// The maximum number of expired pairs of name and label names to remember, so that `metrics_total` does not
 /// count returning ones twice.
-const MAX_EXPIRED_PAIRS: usize = 1 << 16;
+pub(super) const MAX_EXPIRED_PAIRS: usize = 1 << 16;
 /// The maximum number of series that expire under one write lock.
 const EXPIRY_BATCH: usize = 4_096;
 

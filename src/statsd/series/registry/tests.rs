@@ -242,7 +242,9 @@ fn label_names_are_forgotten_with_their_last_series() {
         registry.resolve(&series).expect("a series");
     }
     let sets = || registry.read().sets.values().map(HashMap::len).sum::<usize>();
-    for (sender, remaining, live) in [(2, 2, 2), (3, 1, 1), (1, 0, 0)] {
+    resolve(&registry, "d", b"", Aggregation::Counter).expect("a series");
+    assert_eq!(sets(), 2, "a metric with one set of label names needs none");
+    for (sender, remaining, live) in [(2, 2, 3), (3, 1, 2), (1, 0, 1)] {
         registry.end_senders(&[sender]);
         assert_eq!((sets(), registry.read().live), (remaining, live));
     }
@@ -417,7 +419,7 @@ fn as_many_series_fit_as_the_budget_says() {
         assert_eq!(aggregation.samples(), samples, "{kind:?}");
         let reserved = if folds(kind) { samples } else { 0 };
         let bytes = cost(number(10).len(), kind, samples);
-        for count in 1..4 {
+        for count in 2..5 {
             let lines = count * samples + reserved;
             let memory = family_cost("mm") + count * bytes + kept_bytes(kind, reserved);
             // The second metric has one series, and room for its own overflow.
@@ -594,12 +596,23 @@ fn pairs_of_name_and_label_names_are_counted_once() {
         registry.end_senders(&[7]);
         assert_eq!(registry.read().live, 0);
     }
+    // As many are remembered as there is room for.
+    let room = super::expiry::MAX_EXPIRED_PAIRS - 1;
+    registry.write().expired_pairs.extend((0..).take(room - 4));
+    create("e", "a", Aggregation::Gauge);
+    create("e", "b", Aggregation::Gauge);
+    registry.end_senders(&[7]);
+    assert_eq!(registry.read().expired_pairs.len(), room + 1);
+    create("e", "a", Aggregation::Gauge);
+    create("e", "b", Aggregation::Gauge);
+    assert_eq!(total(), 7, "one of two was remembered");
+    registry.write().expired_pairs.retain(|pair| *pair >= room as u64);
     // A new one is counted while others have expired.
     create("d", "a", Aggregation::Gauge);
-    assert_eq!(total(), 5);
+    assert_eq!(total(), 8);
     // The name is another metric as another kind.
     create("c", "a", Aggregation::Gauge);
-    assert_eq!(total(), 6);
+    assert_eq!(total(), 9);
 }
 
 #[test]
