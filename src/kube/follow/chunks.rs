@@ -230,6 +230,38 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_timer_is_at_the_earliest_deadline() {
+        let before =
+            |instant: Instant| instant.checked_sub(Duration::from_nanos(1)).expect("later");
+        let mut list = heard(Some(WINDOW), Bounds::default(), Duration::ZERO);
+        let due = list.heard() + WINDOW;
+        assert_eq!(list.timer.deadline(), due);
+        assert!(list.check_deadlines(before(due)).is_ok());
+        assert_eq!(list.timer.deadline(), due);
+        assert!(matches!(list.check_deadlines(due), Err(ReadError::Silent(WINDOW))));
+        let end = list.heard() + 2 * WINDOW;
+        list.become_watch(Bounds { end: Some(end), heartbeat: None });
+        assert_eq!(list.timer.deadline(), end);
+        assert!(list.check_deadlines(before(end)).is_ok());
+        let twice = 2 * WINDOW;
+        let result = list.check_deadlines(end);
+        assert!(matches!(result, Err(ReadError::Overdue(silence)) if silence == twice));
+        let heartbeat = Some(3 * WINDOW);
+        list.become_watch(Bounds { end: list.heard().checked_add(HOUR), heartbeat });
+        let due = list.heard() + 3 * WINDOW;
+        assert_eq!(list.timer.deadline(), due);
+        assert!(list.check_deadlines(before(due)).is_ok());
+        assert!(matches!(list.check_deadlines(due), Err(ReadError::NoHeartbeat(_))));
+        // An incomplete object has an earlier one.
+        list.set_incomplete(true);
+        assert_eq!(list.timer.deadline(), list.heard() + WINDOW);
+        let mut unbounded = heard(None, Bounds::default(), Duration::ZERO);
+        let now = unbounded.heard();
+        assert!(unbounded.check_deadlines(now).is_ok());
+        assert_eq!(unbounded.timer.deadline(), now + HOUR);
+    }
+
+    #[tokio::test]
     async fn slow_body_fails_after_two_windows() {
         let mut list = Chunks::whole(Body::from(Bytes::new()), HOUR);
         let start = list.heard();

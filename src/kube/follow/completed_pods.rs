@@ -117,6 +117,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_completed_pod_is_due_at_once_and_forgotten() {
+        let mut pods = CompletedPods::new(HOUR);
+        let ended = pods.now.1 - 3000;
+        let time = jiff::Timestamp::from_second(ended).expect("a time");
+        let text = format!(
+            r#"{{"metadata":{{"uid":"a"}},"status":{{"phase":"Failed","startTime":"{time}"}}}}"#
+        );
+        let pod: Pod<'_> = decode(ObjectBytes::Json(text.as_bytes())).expect("a pod");
+        assert!(!pods.observe(&pod));
+        tokio::time::advance(Duration::from_millis(599_999)).await;
+        assert_eq!(pods.next_due(), None);
+        assert!(!pods.observe(&pod));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(pods.observe(&pod), "it is due now");
+        assert_eq!(pods.next_due(), None, "it has no series that it could lose");
+        assert!(pods.due.is_empty() && pods.queue.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn completed_pods_are_due_after_a_while() {
         let mut pods = CompletedPods::new(HOUR);
         for place in ["container", "condition", "start"] {

@@ -501,6 +501,21 @@ mod tests {
         assert_eq!(fixture.after(2), ["forbidden 1 kind02"]);
     }
 
+    #[test]
+    fn a_failure_is_logged_again_after_an_hour_and_a_recovery_after_half_a_minute() {
+        let mut fixture = Fixture::new();
+        fixture.fails([1], Reason::ServerError);
+        assert_eq!(fixture.after(2), ["server_error 1 kind01"]);
+        assert!(fixture.after(3599).is_empty());
+        assert_eq!(fixture.after(1), ["server_error 1 kind01 for 3602"]);
+        fixture.fails([2], Reason::ServerError);
+        fixture.works([1]);
+        assert!(fixture.after(29).is_empty());
+        assert_eq!(fixture.after(1), ["works 1 kind01 after 3632"]);
+        fixture.works([2]);
+        assert_eq!(fixture.after(2), ["works 1 kind02 after 32"]);
+    }
+
     /// An outage is logged again once all fail, unless that affects only a few more.
     #[test]
     fn growing_failures_are_logged_as_an_outage() {

@@ -23,6 +23,9 @@ use crate::kube::frame::{Bookmark, Encoding, Event, EventKind, Status, WatchRead
 use crate::telemetry::kube::Reason;
 use crate::wire::view::decode;
 
+#[cfg(test)]
+mod tests;
+
 /// The time by which a watch may end early and still count as ended on time.
 const EARLY_END: Duration = Duration::from_secs(1);
 /// The duration from which a watch is stable, so that its next backoff may end early again.
