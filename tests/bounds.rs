@@ -1,4 +1,4 @@
-//! `tests/bounds.csv` has every bound of memory, instructions and sizes, with the values that it had; `docs/trend.md` shows
+//! `tests/bounds.csv` has every bound of memory, instructions, sizes and times, with the values that it had; `docs/trend.md` shows
 //! them. `KSTATD_RENEW=1 cargo test --test bounds` writes the page.
 
 #[path = "support/bounds.rs"]
@@ -74,7 +74,7 @@ fn diagram(histories: &[Vec<Value>], title: &str) -> String {
 fn page(all: &Bounds) -> String {
     let mut out = "# Trend of the bounds\n\n\
         The bounds that CI enforces, and each value that they had. The source is [tests/bounds.csv](../tests/bounds.csv), which \
-        the gates read: `deploy/build.sh` (size),\n`.ci/instructions` and `kstatd-endurance memory`. Before the first release a value is that of a commit, so a \
+        the gates read: `deploy/build.sh` (size),\n`.ci/instructions`, `kstatd-endurance memory` and the simulated histories (times). Before the first release a value is that of a commit, so a \
         regression is found by bisecting between two of\nthem. `KSTATD_RENEW=1 cargo test --test bounds` writes this page.\n\n\
         A rise is a decision to allow more, which the commit explains; a gate fails before that.\n"
         .to_owned();
@@ -83,6 +83,7 @@ fn page(all: &Bounds) -> String {
         ("instructions", "Instructions per operation"),
         ("ratio", "Ratios of instructions"),
         ("memory", "Memory"),
+        ("time", "Simulated times of histories"),
     ] {
         let histories = histories(all, gate);
         let _ = write!(out, "\n## {title}\n\n{}", diagram(&histories, title));

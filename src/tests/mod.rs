@@ -1,5 +1,7 @@
 //! Support for unit tests and fuzz targets.
 
+#[path = "../../tests/support/bounds.rs"]
+mod bounds;
 #[cfg(fuzzing)]
 pub mod fuzzed;
 #[cfg(test)]
@@ -9,6 +11,12 @@ pub(crate) mod recorded;
 pub(crate) fn env_number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+/// Returns a bound on a simulated time of `tests/bounds.csv`.
+pub(crate) fn time_bound(bound: &str) -> std::time::Duration {
+    let all = bounds::Bounds::parse(include_str!("../../tests/bounds.csv")).expect("the bounds");
+    std::time::Duration::from_secs_f64(all.current("time", bound).expect("a bound"))
 }
 
 /// Returns a hash that is the same in each process.

@@ -1,4 +1,4 @@
-//! The bounds of memory, instructions and sizes in `tests/bounds.csv`, one line for each value that a bound has had.
+//! The bounds of memory, instructions, sizes and times in `tests/bounds.csv`, one line for each value that a bound has had.
 #![allow(dead_code, reason = "every gate uses a part of it")]
 
 use std::fmt::Write as _;

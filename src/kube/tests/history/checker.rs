@@ -6,14 +6,17 @@
 //! moment), and it is the present unless a fault excuses it.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::cluster::{Kind, NAMESPACES, Scope, Snapshot};
+use crate::tests::time_bound;
 
 /// The maximum age of exposed states without faults: data in flight.
-const MAX_DELAY: Duration = Duration::from_secs(1);
+static MAX_DELAY: LazyLock<Duration> =
+    LazyLock::new(|| time_bound("age of exposed states without faults"));
 
 /// The maximum number of requests per second, once [`BURST`] has passed.
 const REQUESTS: f64 = 3.0;
@@ -148,12 +151,12 @@ impl Checker {
                 "{} lines, although the server has denied the scope for long",
                 lines.len()
             )),
-            Expectation::Present if old > MAX_DELAY => Err(format!(
+            Expectation::Present if old > *MAX_DELAY => Err(format!(
                 "stale for {:.1} s: {}",
                 old.as_secs_f64(),
                 difference(lines, &snapshots[snapshots.len() - 1])
             )),
-            _ => Ok(if old > MAX_DELAY { old } else { Duration::ZERO }),
+            _ => Ok(if old > *MAX_DELAY { old } else { Duration::ZERO }),
         }
     }
 

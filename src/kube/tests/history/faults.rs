@@ -1,17 +1,21 @@
 //! Faults, their durations, and the time after which scrapes must be current again.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use fastrand::Rng;
 
 use super::cluster::{ALL_KINDS, Kind};
+use crate::tests::time_bound;
 
 /// The time after the end of a fault within which scrapes may be stale.
-pub const RECOVERY: Duration = Duration::from_secs(10);
+pub static RECOVERY: LazyLock<Duration> = LazyLock::new(|| time_bound("recovery after a fault"));
 /// The time within which scrapes may be stale after a peer has fallen silent.
-pub(super) const SILENCE: Duration = Duration::from_secs(60);
+pub(super) static SILENCE: LazyLock<Duration> =
+    LazyLock::new(|| time_bound("recovery from a silent peer"));
 /// The same for a silent watch whose connection works.
-const STREAM_SILENCE: Duration = Duration::from_secs(150);
+static STREAM_SILENCE: LazyLock<Duration> =
+    LazyLock::new(|| time_bound("recovery from a silent watch on a connection that works"));
 
 /// A fault of the server or the network.
 #[derive(Clone, Debug, PartialEq)]
@@ -233,17 +237,17 @@ impl Fault {
 
     /// Returns the time within which scrapes may be stale, counted from the start of the fault.
     pub fn grace(&self, duration: Duration) -> Duration {
-        let after = duration + RECOVERY;
+        let after = duration + *RECOVERY;
         match self {
             Self::Status { retry_after: Some(seconds), .. } => {
                 after + Duration::from_secs(*seconds)
             }
             // The last peer that was connected falls silent last.
-            Self::Frozen { new_too: true } => duration + SILENCE,
+            Self::Frozen { new_too: true } => duration + *SILENCE,
             // A watch from a future version is silent, which is only noticed at its end.
-            Self::Restored { held: true } => duration + SILENCE,
-            Self::WatchesSilent => STREAM_SILENCE + RECOVERY,
-            _ if self.is_noticed_late() => after.max(SILENCE),
+            Self::Restored { held: true } => duration + *SILENCE,
+            Self::WatchesSilent => *STREAM_SILENCE + *RECOVERY,
+            _ if self.is_noticed_late() => after.max(*SILENCE),
             _ => after,
         }
     }

@@ -1,7 +1,7 @@
 //! Tests of configuration changes while a namespace is forbidden: when they take effect, and the requests that they
 //! cost.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -16,11 +16,14 @@ use crate::kube::{Client, Pipeline, PipelineConfig, WatchedResource};
 use crate::resources::select::filter::FamilyFilter;
 use crate::resources::{RenderOptions, find};
 use crate::telemetry::KubeMetrics;
+use crate::tests::time_bound;
 
 /// The time within which kube-state-metrics exposes what a reload adds.
-const RELOAD_TIME: Duration = Duration::from_secs(4);
+static RELOAD_TIME: LazyLock<Duration> =
+    LazyLock::new(|| time_bound("a reload with a forbidden namespace takes effect"));
 /// The time within which a newly granted permission is noticed.
-const PERMISSION_NOTICED: Duration = Duration::from_secs(10);
+static PERMISSION_NOTICED: LazyLock<Duration> =
+    LazyLock::new(|| time_bound("a granted permission is noticed"));
 /// The maximum number of requests per second after the first ten seconds.
 const MAX_REQUEST_RATE: u64 = 3;
 
@@ -109,7 +112,7 @@ fn forbidden_namespace_does_not_delay_a_reload() {
         in_simulated_time(1, async {
             let mut simulation = Simulation::new(&KINDS, &["east"], http2).await;
             simulation
-                .wait_for_series(&simulation.expected(&["east"], all_series), PERMISSION_NOTICED)
+                .wait_for_series(&simulation.expected(&["east"], all_series), *PERMISSION_NOTICED)
                 .await;
             let namespaced = KINDS.iter().filter(|kind| kind.namespaced()).count() as u64;
             simulation.server.forbid(Some("closed"));
@@ -120,10 +123,10 @@ fn forbidden_namespace_does_not_delay_a_reload() {
             let number = simulation
                 .reconfigure(|config| config.namespaces = names(&["east", "closed", "west"]));
             simulation
-                .wait_for_series(&simulation.expected(&["east", "west"], all_series), RELOAD_TIME)
+                .wait_for_series(&simulation.expected(&["east", "west"], all_series), *RELOAD_TIME)
                 .await;
             assert!(simulation.pipeline.handle().is_applied(number));
-            sleep(PERMISSION_NOTICED).await;
+            sleep(*PERMISSION_NOTICED).await;
             for namespace in ["east", "west"] {
                 assert_eq!(
                     simulation.server.take_request_counts(namespace).lists,
@@ -148,11 +151,11 @@ fn forbidden_namespace_does_not_delay_a_reload() {
             simulation.server.forbid(Some("west"));
             simulation.reconfigure(|config| config.namespaces = names(&["east"]));
             simulation
-                .wait_for_series(&simulation.expected(&["east"], all_series), RELOAD_TIME)
+                .wait_for_series(&simulation.expected(&["east"], all_series), *RELOAD_TIME)
                 .await;
             let number =
                 simulation.reconfigure(|config| config.namespaces = names(&["east", "west"]));
-            sleep(RELOAD_TIME).await;
+            sleep(*RELOAD_TIME).await;
             assert!(simulation.pipeline.handle().is_applied(number));
             sleep(Duration::from_secs(120)).await;
             assert_eq!(simulation.series(), simulation.expected(&["east"], all_series));
@@ -160,7 +163,7 @@ fn forbidden_namespace_does_not_delay_a_reload() {
             simulation
                 .wait_for_series(
                     &simulation.expected(&["east", "west"], all_series),
-                    PERMISSION_NOTICED,
+                    *PERMISSION_NOTICED,
                 )
                 .await;
             assert!(simulation.pipeline.handle().is_applied(number));
@@ -185,7 +188,7 @@ fn new_families_with_a_newly_forbidden_namespace() {
         simulation
             .wait_for_series(
                 &simulation.expected(&["east", "west"], all_series),
-                PERMISSION_NOTICED,
+                *PERMISSION_NOTICED,
             )
             .await;
         simulation.server.forbid(Some("west"));
@@ -204,12 +207,12 @@ fn new_families_with_a_newly_forbidden_namespace() {
                 && rest.iter().all(|line| line.contains("\"east\""))
         };
         while !is_reloaded() {
-            assert!(start.elapsed() < RELOAD_TIME, "{:#?}", simulation.series());
+            assert!(start.elapsed() < *RELOAD_TIME, "{:#?}", simulation.series());
             sleep(Duration::from_millis(50)).await;
         }
-        sleep(STALENESS_LIMIT - RELOAD_TIME).await;
+        sleep(STALENESS_LIMIT - *RELOAD_TIME).await;
         assert!(is_reloaded() && !simulation.pipeline.handle().is_applied(number));
-        sleep(RELOAD_TIME + PERMISSION_NOTICED).await;
+        sleep(*RELOAD_TIME + *PERMISSION_NOTICED).await;
         assert!(
             simulation.series().iter().all(|line| !line.contains("\"west\"")),
             "{:#?}",
@@ -217,7 +220,7 @@ fn new_families_with_a_newly_forbidden_namespace() {
         );
         assert!(simulation.pipeline.handle().is_applied(number));
         simulation.server.forbid(None);
-        sleep(PERMISSION_NOTICED).await;
+        sleep(*PERMISSION_NOTICED).await;
         assert!(
             simulation
                 .series()

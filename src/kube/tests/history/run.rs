@@ -4,7 +4,7 @@
 //! it can be run next to other simulations on the same clock. [`simulate`] runs one alone.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -31,16 +31,18 @@ use crate::kube::workloads::ledger::SharedLedger;
 use crate::kube::{Client, Pipeline, PipelineConfig};
 use crate::pods::PodIndex;
 use crate::telemetry::KubeMetrics;
-use crate::tests::hash;
+use crate::tests::{hash, time_bound};
 
 /// The time until a watch has ended, the refusal has been noticed and the request has been repeated once. The server does
 /// not end a watch whose permission is revoked.
-const DENIAL_NOTICED: Duration = Duration::from_secs(620);
+static DENIAL_NOTICED: LazyLock<Duration> =
+    LazyLock::new(|| time_bound("a revoked permission is noticed"));
 
 /// The time allowed for the first lists.
-const FIRST_LISTS: Duration = Duration::from_secs(10);
+static FIRST_LISTS: LazyLock<Duration> = LazyLock::new(|| time_bound("first lists"));
 /// The same for the lists after a reload of the options, which begin one after the other.
-const RELOAD: Duration = Duration::from_secs(60);
+static RELOAD: LazyLock<Duration> =
+    LazyLock::new(|| time_bound("lists after a reload of the options"));
 
 /// The result of a fault.
 pub struct FaultResult {
@@ -220,7 +222,7 @@ impl World {
             request_limit: RequestLimit::new(list_watches),
             first_lists: None,
             // The first lists get the same recovery time as a fault.
-            may_be_stale_until: start + FIRST_LISTS,
+            may_be_stale_until: start + *FIRST_LISTS,
             pending: Vec::new(),
             lasting: Vec::new(),
             refusals: BTreeMap::new(),
@@ -343,11 +345,11 @@ impl World {
             let faults = lasting.map(|(id, since)| (&self.scenario.events[id], since));
             let slow = faults.filter(|(event, _)| event.fault.is_slow());
             let last = slow.map(|(event, since)| since + event.duration).max();
-            grace = last.map_or(grace, |last| grace.max(last + SILENCE - now));
+            grace = last.map_or(grace, |last| grace.max(last + *SILENCE - now));
         }
-        let unnoticed = if fault.is_noticed_late() { grace + RECOVERY } else { Duration::ZERO };
+        let unnoticed = if fault.is_noticed_late() { grace + *RECOVERY } else { Duration::ZERO };
         self.request_limit.changed(now + unnoticed);
-        self.may_miss_events |= self.reloaded.is_some_and(|at| now - at < RELOAD);
+        self.may_miss_events |= self.reloaded.is_some_and(|at| now - at < *RELOAD);
         self.may_be_stale_until = self.may_be_stale_until.max(now + grace);
         if !is_secondary {
             let isolated = self.pending.is_empty();
@@ -386,7 +388,7 @@ impl World {
         let now = Instant::now();
         let lines = Lines::of(body);
         self.note_refusals(now);
-        if now >= self.start + FIRST_LISTS {
+        if now >= self.start + *FIRST_LISTS {
             self.first_lists.get_or_insert(self.server.lists());
         }
         let conditions = Conditions {
@@ -402,7 +404,7 @@ impl World {
         let expectation = |scope| {
             let refusal = refusals.get(&scope).filter(|refusal| refusal.last == now);
             match refusal.map(|refusal| (now - refusal.since, now - refusal.unlisted_since)) {
-                Some((since, _)) if isolated && since > STALENESS_LIMIT + DENIAL_NOTICED => {
+                Some((since, _)) if isolated && since > STALENESS_LIMIT + *DENIAL_NOTICED => {
                     Expectation::Empty
                 }
                 Some((_, since)) if since > STALENESS_LIMIT => Expectation::PastOrEmpty,
@@ -455,7 +457,7 @@ impl World {
     fn note_refusals(&mut self, now: Instant) {
         // Everything has been listed since.
         if now >= self.may_be_stale_until {
-            self.refusals.retain(|_, refusal| now - refusal.last <= RECOVERY);
+            self.refusals.retain(|_, refusal| now - refusal.last <= *RECOVERY);
         }
         for scope in scopes(&self.scenario.kinds) {
             let Some(since) = self.refused_since(scope) else { continue };
@@ -465,7 +467,7 @@ impl World {
                 last: now,
             });
             // A shorter gap may fall between two of its requests, so that it is not noticed.
-            if now - refusal.last > RECOVERY {
+            if now - refusal.last > *RECOVERY {
                 refusal.since = since;
             }
             refusal.last = now;

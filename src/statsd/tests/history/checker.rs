@@ -1,6 +1,7 @@
 //! Compares scrapes with the model and with each other.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::History;
@@ -10,11 +11,12 @@ use super::senders::SeriesEnd;
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::tests::samples::{self, Samples};
 use crate::exposition::{Format, ScrapeQuery};
+use crate::tests::time_bound;
 
 /// The time by which a series may end before its time to live is over: two ticks, because both ends are rounded.
-const EARLY: Duration = Duration::from_millis(200);
+static EARLY: LazyLock<Duration> = LazyLock::new(|| time_bound("a series ends early"));
 /// The time by which it may end later: series end in groups, one each second.
-const LATE: Duration = Duration::from_millis(1_200);
+static LATE: LazyLock<Duration> = LazyLock::new(|| time_bound("a series ends late"));
 
 impl History {
     /// Compares a scrape, also in another format, and the copies of lines with the model.
@@ -80,12 +82,12 @@ impl History {
 
     /// Returns true if a series may have ended.
     fn may_end(&self, (_, labels): &Key, known: &Known) -> bool {
-        self.ttl && self.now + EARLY >= known.touched + known.ttl || self.sender_end(labels).may
+        self.ttl && self.now + *EARLY >= known.touched + known.ttl || self.sender_end(labels).may
     }
 
     /// Returns true if a series must have ended.
     fn must_end(&self, (_, labels): &Key, known: &Known) -> bool {
-        self.ttl && self.now > known.touched + known.ttl + LATE || self.sender_end(labels).must
+        self.ttl && self.now > known.touched + known.ttl + *LATE || self.sender_end(labels).must
     }
 
     /// Compares the samples in another format.
