@@ -421,8 +421,8 @@ impl LedgerChecker {
         self.ends.iter_mut().try_for_each(|ends| ends.check(&comparison))?;
         self.events.check(&comparison)?;
         self.check_usual_series(&comparison)?;
-        comparison.note_latest_uids();
         self.remember(&comparison);
+        comparison.note_latest_uids();
         self.possible = comparison.possible;
         Ok(())
     }
