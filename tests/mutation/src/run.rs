@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use crate::list::Outcome;
 
 /// Histories with random faults take longer than all other tests together, and tests of cost need an idle host.
-const SLOW: [&str; 7] = [
+const SLOW: [&str; 8] = [
     "random_histories",
     "a_seed_determines_the_history",
-    "pairs_of_",
+    "pairs_of_faults",
+    "pairs_of_both_sides",
     "isolated_faults",
     "flapping_watches",
     "no_relist_after",
