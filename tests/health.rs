@@ -77,7 +77,7 @@ fn failing_kind_is_reported_and_can_be_excluded() {
         [&STATSD[..], &["--resources=pods,nodes", NO_LINKS, "--namespaces=default,kube-system"]]
             .concat();
     let (program, main, _) = start("kstatd", gate.address(), &flags);
-    until("it is ready", || (get(main, "/readyz?verbose").status == 200).then_some(()));
+    program.line(&["First lists complete"]);
     cluster.double.refuse("pods", Some(403));
     gate.set(Passage::Cut);
     program.line(&["The API server fails"]);

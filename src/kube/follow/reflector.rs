@@ -139,6 +139,9 @@ impl Reflector {
                 );
             // The relist after an expired version has no backoff, unless the previous one did not lead to a useful watch.
             let lists_at_once = expired && !self.health.expired;
+            if result.reason.is_some() && failure == Failure::Transient && !lists_at_once {
+                self.shared.retries.failed();
+            }
             self.health.expired = expired || self.health.expired && !result.useful;
             let order = machine.step(result.outcome);
             if let State::Watching { version } = machine.state()

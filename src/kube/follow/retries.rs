@@ -3,6 +3,10 @@
 //! A token bucket limits the requests after failures and early ends of watches. It holds one token for each list/watch,
 //! so that all of them may reopen their watches at once after a disconnect, and is refilled at a low rate. During an outage of
 //! the server, a retry costs four tokens. The first watch that works again ends the backoff of the others.
+//!
+//! After a fault that has emptied the bucket but not stopped all list/watches, one token after the other would take long. Once
+//! the server has answered without a failure for a moment, they may therefore take as many tokens in advance as the
+//! bucket holds.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,8 +21,10 @@ use super::journal::Journal;
 const OWN_WITH_ASKED: Duration = Duration::from_secs(1);
 /// The number of list/watches above which the rate grows in proportion.
 const SMALL: usize = 100;
-/// The maximum number of tokens that requests may take in advance.
+/// The maximum number of tokens that requests may take in advance while the server fails.
 const DEBT: u32 = 8;
+/// The time without a failure after which a server that answers counts as recovered.
+const CALM: Duration = Duration::from_secs(2);
 /// The price of an attempt, in tokens, during an outage.
 const PROBE: u32 = 4;
 /// The time without a useful response after which the failure of all list/watches counts as an outage.
@@ -52,6 +58,8 @@ pub(crate) struct Retries {
     journal: Arc<Journal>,
     /// The time of the last useful response.
     answered: Mutex<Instant>,
+    /// The time of the first useful response after the last failure.
+    works_since: Mutex<Option<Instant>>,
     /// The time from which tokens are available again. If it is in the past, tokens have accumulated since.
     paid: Mutex<Instant>,
     /// The queue for tokens, in order of arrival.
@@ -70,6 +78,7 @@ impl Retries {
             spread: config.spread,
             journal: Arc::clone(journal),
             answered: Mutex::new(Instant::now()),
+            works_since: Mutex::new(None),
             paid: Mutex::new(Instant::now()),
             queue: Queue::new(()),
             recovery: Notify::new(),
@@ -79,7 +88,14 @@ impl Retries {
 
     /// Records a useful response: there is no outage.
     pub(crate) fn answered(&self) {
-        *lock(&self.answered) = Instant::now();
+        let now = Instant::now();
+        *lock(&self.answered) = now;
+        lock(&self.works_since).get_or_insert(now);
+    }
+
+    /// Records a failure that may be over soon.
+    pub(crate) fn failed(&self) {
+        *lock(&self.works_since) = None;
     }
 
     /// Records a watch that works again. If every list/watch has failed until now, this signals the end of the outage to
@@ -128,37 +144,65 @@ impl Retries {
         woken
     }
 
+    fn is_calm(&self) -> bool {
+        lock(&self.works_since).is_some_and(|since| since.elapsed() >= CALM)
+    }
+
+    /// Returns the debt, as the time to refill it, up to which a token is given: if the server has recovered, each list/watch
+    /// gets one.
+    fn credit(&self) -> Duration {
+        if self.is_calm() {
+            self.capacity().saturating_sub(self.interval())
+        } else {
+            Duration::ZERO
+        }
+    }
+
     /// Waits for a token and takes it, first come, first served.
     pub(crate) async fn take(&self) {
         let _first = self.queue.lock().await;
         loop {
             let paid = *lock(&self.paid);
-            if paid <= Instant::now() {
+            let missing = paid.saturating_duration_since(Instant::now() + self.credit());
+            if missing.is_zero() {
                 break;
             }
-            sleep_until(paid).await;
+            // The server may have recovered by then.
+            sleep(missing.min(self.spacing)).await;
         }
         self.pay(if self.is_outage() { PROBE } else { 1 });
     }
 
-    /// Takes a token for a request that does not wait.
+    /// Takes a token for a request that does not wait. When the server has recovered, the token for the first of several
+    /// requests of a list/watch pays for all of them.
     pub(crate) fn spend(&self) {
-        self.pay(1);
+        if !self.is_calm() {
+            self.pay(1);
+        }
     }
 
-    /// Takes tokens from the bucket, down to a debt of [`DEBT`].
+    /// The time in which a token is refilled.
+    fn interval(&self) -> Duration {
+        self.spacing.mul_f64(SMALL as f64 / self.journal.members().max(SMALL) as f64)
+    }
+
+    /// The time in which the empty bucket is refilled.
+    fn capacity(&self) -> Duration {
+        self.interval().mul_f64(self.journal.members() as f64)
+    }
+
+    /// Takes tokens from the bucket, down to the debt that is allowed now, or the present one.
     fn pay(&self, tokens: u32) {
-        let members = self.journal.members();
-        let interval = self.spacing.mul_f64(SMALL as f64 / members.max(SMALL) as f64);
-        let now = Instant::now();
+        let (interval, now) = (self.interval(), Instant::now());
+        let lowest = now + (self.credit() + interval).max(interval * DEBT);
         let mut paid = lock(&self.paid);
-        let full = now.checked_sub(interval.mul_f64(members as f64)).unwrap_or(now);
-        *paid = ((*paid).max(full) + interval * tokens).min(now + interval * DEBT);
+        let full = now.checked_sub(self.capacity()).unwrap_or(now);
+        *paid = ((*paid).max(full) + interval * tokens).min(lowest.max(*paid));
     }
 }
 
-fn lock(instant: &Mutex<Instant>) -> MutexGuard<'_, Instant> {
-    instant.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -212,6 +256,23 @@ mod tests {
         (0..1000).for_each(|_| retries.spend());
         let wait = takes(&retries, 1).await;
         assert!(wait > Duration::from_secs(3) && wait < Duration::from_secs(4), "{wait:?}");
+    }
+
+    /// When the server has answered for a moment, all may retry at once, but not again soon.
+    #[tokio::test(start_paused = true)]
+    async fn a_recovered_server_is_asked_in_advance_once() {
+        let (retries, _members) = retries(30);
+        tokio::time::advance(HOUR).await;
+        takes(&retries, 30).await;
+        retries.failed();
+        assert!(takes(&retries, 4).await >= 3 * BackoffConfig::default().spacing);
+        retries.answered();
+        tokio::time::advance(CALM).await;
+        let (once, again) = (takes(&retries, 30).await, takes(&retries, 30).await);
+        assert!(once < Duration::from_secs(1), "{once:?}");
+        assert!(again > Duration::from_secs(10), "{again:?}");
+        let rate = 100.0 / takes(&retries, 100).await.as_secs_f64();
+        assert!((2.4..2.6).contains(&rate), "{rate}/s");
     }
 
     #[tokio::test(start_paused = true)]

@@ -55,13 +55,6 @@ pub struct Schedule {
     pub scrapes: Vec<Duration>,
 }
 
-/// Returns the kinds of a cluster. With a list/watch for each namespace they are fewer, so that all are up to date again
-/// within the usual time although requests are limited.
-fn kinds_of(each_namespace: bool) -> Vec<Kind> {
-    let is_extra = |kind: &Kind| matches!(kind, Kind::ConfigMap | Kind::Secret | Kind::Widget);
-    ALL_KINDS.into_iter().filter(|kind| !(each_namespace && is_extra(kind))).collect()
-}
-
 /// Returns random changes of the shard, each of them in its stages.
 fn random_shards(rng: &mut Rng, length: Duration) -> Vec<(Duration, Shard)> {
     let seconds = |rng: &mut Rng, range: std::ops::Range<u64>| Duration::from_secs(rng.u64(range));
@@ -93,7 +86,7 @@ impl Scenario {
             length,
             http2,
             each_namespace,
-            kinds: kinds_of(each_namespace),
+            kinds: ALL_KINDS.to_vec(),
             events,
             shards: Vec::new(),
             retention: RETENTION,
@@ -155,7 +148,7 @@ impl Scenario {
         let kinds = KINDS.into_iter().enumerate().filter(wanted);
         let mut kinds: Vec<Kind> = kinds.map(|(_, kind)| kind).collect();
         if kinds.is_empty() {
-            kinds = kinds_of(each_namespace);
+            kinds = ALL_KINDS.to_vec();
         }
         let (mut schedule, mut events) = (Schedule::default(), Vec::new());
         // By then the first lists are complete, unless a fault starts immediately.
