@@ -260,8 +260,9 @@ workload and its last pod or job are gone. Beyond 500 label sets of one workload
 without a workload are removed after the same time without events in the namespace.
 
 **Shards.** The UID of the workload decides which shard serves its counters and those of its pods, and the node's UID those of the node.
-A workload that moves to another shard starts at 0 there. Kubernetes Events about objects without a workload are divided by the UIDs of
-those objects: add up the shards.
+A workload that moves to another shard starts at 0 there. If a new workload has the name of an old one and belongs to another shard, the
+old one's counters end, and later events of its remaining pods are missing in the counters of workloads. Kubernetes Events about objects
+without a workload are divided by the UIDs of those objects: add up the shards.
 
 | Metric | Labels | Meaning | Example |
 |---|---|---|---|
