@@ -107,6 +107,11 @@ impl Election {
     pub(super) fn was_stopped(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.decided) >= BOUND
     }
+
+    /// Returns true if that has happened since a time.
+    pub(super) fn was_stopped_since(&self, time: Instant, now: Instant) -> bool {
+        self.was_stopped(now) || self.began > time
+    }
 }
 
 #[cfg(test)]
@@ -226,8 +231,12 @@ mod tests {
         assert_eq!(group.active(), [1]);
         assert!(group.replicas[0].was_stopped(group.now));
         group.gone.clear();
+        let asked = group.now;
         group.step();
         assert_eq!(group.active(), [1], "it waits for the others");
+        let was_stopped = |asked| group.replicas[0].was_stopped_since(asked, group.now);
+        assert!(was_stopped(asked), "an answer to this request may be older than the stop");
+        assert!(!was_stopped(group.now));
         assert_eq!(group.settle(), [1]);
     }
 

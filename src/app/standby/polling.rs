@@ -97,10 +97,12 @@ async fn poll(standby: Standby, address: SocketAddr) {
     let from = standby.lock().election.own.id;
     let mut next_poll = Poll { from, senders, ..Poll::default() };
     loop {
+        let sent = Instant::now();
         let answer = timeout(BOUND, ask(&standby, address, &mut client, &next_poll)).await;
-        // If this process was stopped meanwhile, the other one may well have answered.
-        let was_stopped = standby.lock().election.was_stopped(Instant::now());
+        // If this process was stopped meanwhile, the other one may have answered before it took over, or have tried to.
+        let was_stopped = standby.lock().election.was_stopped_since(sent, Instant::now());
         let pause = match answer.unwrap_or_else(|_| Err(format!("no answer within {BOUND:?}"))) {
+            _ if was_stopped => PAUSE,
             Ok(body) => match receive(&standby, address, &body, &mut next_poll).await {
                 Ok(pause) => {
                     if let Some(peer) = standby.lock().peers.get_mut(&address) {
@@ -110,7 +112,6 @@ async fn poll(standby: Standby, address: SocketAddr) {
                 }
                 Err(error) => fail(&standby, address, error),
             },
-            Err(_) if was_stopped => PAUSE,
             Err(error) => {
                 client = None;
                 fail(&standby, address, error)
