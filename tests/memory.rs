@@ -10,12 +10,17 @@ use common::{Program, get, request, until};
 /// Number of concurrent scrapes.
 const SCRAPES: usize = 20;
 
+/// Returns a number of kB in a file of `/proc/PID`.
+fn kilobytes(program: &Program, file: &str, field: &str) -> usize {
+    let path = format!("/proc/{}/{file}", program.id());
+    let text = std::fs::read_to_string(path).expect("memory");
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).expect("a number");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
 /// Returns the process's anonymous memory in kB.
 fn own_memory(program: &Program) -> usize {
-    let path = format!("/proc/{}/smaps_rollup", program.id());
-    let text = std::fs::read_to_string(path).expect("memory");
-    let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("a number");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
+    kilobytes(program, "smaps_rollup", "Anonymous:")
 }
 
 fn scrape_at_once(address: SocketAddr, headers: &'static [(&str, &str)]) {
@@ -67,12 +72,7 @@ fn pages_of_the_program_are_unmapped_after_a_scrape() {
         ],
     );
     let address = program.address(&["Accepting Prometheus Requests"], "addr");
-    let mapped = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", program.id()));
-        let status = status.expect("a status");
-        let line = status.lines().find_map(|line| line.strip_prefix("RssFile:"));
-        line.expect("a number").trim().trim_end_matches(" kB").parse::<usize>().expect("a number")
-    };
+    let mapped = || kilobytes(&program, "status", "RssFile:");
     let mut highest = 0;
     until("pages of scrapes are unmapped", || {
         let now = mapped();

@@ -41,19 +41,14 @@ impl Histogram {
 
     /// Returns the size in bits of the counted symbols in `code`, without extra bits, which are equal in all codes.
     pub(super) fn size_in(&self, code: &HuffmanCode) -> u64 {
-        // Each count is one too high.
-        let size = |counts: &[u32], bits: &[Codeword]| -> u64 {
-            counts.iter().zip(bits).map(|(&n, bits)| u64::from(n - 1) * u64::from(bits.len)).sum()
-        };
+        let size =
+            |counts: &[u32], bits: &[Codeword]| size(counts, bits.iter().map(|bits| bits.len));
         size(&self.literals, &code.literals[..]) + size(&self.distances, &code.distances[..])
     }
 
     /// Returns the size in bits of the counted symbols in their optimal code, without extra bits.
     pub(super) fn optimal_size(&self) -> u64 {
-        let size = |counts: &[u32]| -> u64 {
-            let lengths = code_lengths(counts);
-            counts.iter().zip(lengths).map(|(&n, len)| u64::from(n - 1) * u64::from(len)).sum()
-        };
+        let size = |counts: &[u32]| size(counts, code_lengths(counts));
         size(&self.literals) + size(&self.distances)
     }
 
@@ -238,6 +233,12 @@ impl HuffmanCode {
 fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Returns the size in bits of counted symbols with these code lengths. Each count is one too high.
+#[inline]
+fn size(counts: &[u32], lengths: impl IntoIterator<Item = u8>) -> u64 {
+    counts.iter().zip(lengths).map(|(&n, len)| u64::from(n - 1) * u64::from(len)).sum()
 }
 
 /// Computes the code lengths of a Huffman code (Huffman 1952) over `counts`, limited to [`MAX_BITS`].

@@ -4,13 +4,13 @@
 //! What an idle process executes is a tenth of it. When it goes idle, and every 15 s, all of these pages are unmapped; those
 //! that are still in use come back from the page cache, with one minor fault for each 64 kB.
 //!
-//! A mapping is left alone if one of its pages is a copy of its own (a relocated page, a breakpoint), in memory or on
-//! the swap device. See `proc_pid_maps(5)`, `MADV_DONTNEED` in `madvise(2)`, and
+//! A mapping is left alone if the process has written to one of its pages (a relocation, a breakpoint), which is then in memory
+//! or on the swap device. See `proc_pid_maps(5)`, `MADV_DONTNEED` in `madvise(2)`, and
 //! [pagemap](https://docs.kernel.org/admin-guide/mm/pagemap.html) for the bits of an entry.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
 
 /// Bits of an entry of `/proc/self/pagemap`.
@@ -58,14 +58,17 @@ fn program_mappings(maps: &str, program: &str) -> Vec<Range<usize>> {
 
 /// Tells whether each page of the range that is in memory is the file's. False if that is unknown.
 fn is_unmodified(pagemap: &mut File, range: Range<usize>) -> bool {
+    entries(pagemap, range).is_ok_and(|entries| entries.into_iter().all(is_of_file))
+}
+
+/// Reads the entries of the page map for the pages of a range.
+fn entries(pagemap: &mut File, range: Range<usize>) -> io::Result<Vec<u64>> {
     // SAFETY: this call has no requirements.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-    let mut entries = vec![0; range.len() / page * ENTRY_BYTES];
-    let start = SeekFrom::Start((range.start / page * ENTRY_BYTES) as u64);
-    if pagemap.seek(start).and_then(|_| pagemap.read_exact(&mut entries)).is_err() {
-        return false;
-    }
-    entries.as_chunks().0.iter().all(|entry| is_of_file(u64::from_ne_bytes(*entry)))
+    let mut bytes = vec![0; range.len() / page * ENTRY_BYTES];
+    pagemap.seek(SeekFrom::Start((range.start / page * ENTRY_BYTES) as u64))?;
+    pagemap.read_exact(&mut bytes)?;
+    Ok(bytes.as_chunks().0.iter().map(|entry| u64::from_ne_bytes(*entry)).collect())
 }
 
 /// Tells whether an entry of the page map has no modified page.
@@ -102,7 +105,7 @@ e000-f000 ---p 0000b000 fe:00 53                         /bin/kstatd
         }
     }
 
-    /// A page of this function's mapping is made a copy of its own, as relocations do: the mapping is left alone.
+    /// A mapping with a page that was written to, as relocations do, is not that of the file any more.
     #[test]
     fn a_modified_mapping_is_recognised() {
         let mut pagemap = File::open("/proc/self/pagemap").expect("it is readable");
@@ -128,18 +131,12 @@ e000-f000 ---p 0000b000 fe:00 53                         /bin/kstatd
         unsafe { libc::munmap(start, 1 << 14) };
     }
 
-    /// Bytes of these mappings in memory, as `/proc` reports them.
+    /// Returns the number of pages of these mappings that are in memory.
     fn resident(pagemap: &mut File, mappings: &[Range<usize>]) -> usize {
-        let mut count = 0;
-        for range in mappings {
-            let mut entries = vec![0; range.len() / 4096 * ENTRY_BYTES];
-            let start = SeekFrom::Start((range.start / 4096 * ENTRY_BYTES) as u64);
-            pagemap.seek(start).expect("it is seekable");
-            pagemap.read_exact(&mut entries).expect("it is readable");
-            let is_present = |entry: &&[u8; 8]| u64::from_ne_bytes(**entry) & IS_PRESENT != 0;
-            count += entries.as_chunks().0.iter().filter(is_present).count();
-        }
-        4096 * count
+        let mut pages =
+            |range: &Range<usize>| entries(pagemap, range.clone()).expect("it is readable");
+        let entries = mappings.iter().flat_map(&mut pages);
+        entries.filter(|entry| entry & IS_PRESENT != 0).count()
     }
 
     #[test]
@@ -161,7 +158,7 @@ e000-f000 ---p 0000b000 fe:00 53                         /bin/kstatd
         let full = resident(&mut pagemap, &mappings);
         unmap();
         let rest = resident(&mut pagemap, &mappings);
-        assert!(rest < full / 2, "{rest} of {full} bytes are still there");
+        assert!(rest < full / 2, "{rest} of {full} pages are still there");
         let after: Vec<Vec<u8>> = mappings.iter().map(content).collect();
         assert!(before == after, "the program is another one");
     }

@@ -134,7 +134,7 @@ struct Since {
     restarted: BTreeMap<String, u64>,
 }
 
-/// The UIDs of a workload of which a process may know as the latest.
+/// The UIDs of a workload that the process may take for its latest one.
 #[derive(Debug, Default)]
 struct PossibleUids {
     uids: BTreeSet<String>,
