@@ -8,6 +8,7 @@ mod properties;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::util::work_counter;
 
 fn load(text: &str) -> Mapper {
     Mapper::from_yaml(text).unwrap_or_else(|problems| panic!("{text}\n{problems:?}"))
@@ -177,6 +178,27 @@ fn the_cost_of_branching_rules_is_linear() {
     assert_eq!(look_up(&mapper, &miss, MetricType::Counter), None);
     let hit = "a.".repeat(10) + "z";
     assert_eq!(look_up(&mapper, &hit, MetricType::Counter).map(|found| found.0), Some(0));
+}
+
+#[test]
+fn branches_with_rules_of_other_types_are_not_searched() {
+    let gauges = "- {match: a.bb.ccc.dddd, match_metric_type: gauge, name: n}\n";
+    let mapper = load(&format!("mappings:\n- {{match: a.x, name: n}}\n{gauges}"));
+    work_counter::take();
+    assert_eq!(look_up(&mapper, "a.bb.ccc.dddd", MetricType::Counter), None);
+    assert_eq!(work_counter::take(), "a".len() as u64 + "bb".len() as u64);
+}
+
+#[test]
+fn whole_numbers_have_32_bits() {
+    let text = |number: &str| format!("{R}  limits: {{series: {number}}}\n");
+    for (number, value) in [("4294967295", u32::MAX), ("4294967295.9", u32::MAX), ("-0.9", 0)] {
+        let limits = load(&text(number)).rules()[0].limits;
+        assert_eq!(limits.series, Some(u64::from(value)), "{number}");
+    }
+    for number in ["4294967296", "4294967296.0", "-1", "-1.0"] {
+        assert_eq!(refused(&text(number))[0].class, ProblemClass::YamlType, "{number}");
+    }
 }
 
 #[test]

@@ -40,15 +40,11 @@ pub(super) fn validate(file: RawFile) -> Result<Validated, Vec<Problem>> {
     let mut patterns = Vec::new();
     for (index, raw) in raw.into_iter().enumerate() {
         positions.push(raw.pattern.as_ref().map_or(raw.position, |pattern| pattern.position));
-        if let Some((rule, pattern)) = builder.rule(index, raw) {
-            let kind = rule.match_metric_type;
-            patterns.extend(pattern.map(|pattern| IndexedPattern {
-                index: index as u32,
-                kind,
-                pattern,
-            }));
-            rules.push(rule);
-        }
+        let (rule, pattern) = builder.rule(index, raw);
+        let kind = rule.match_metric_type;
+        let index = index as u32;
+        patterns.extend(pattern.map(|pattern| IndexedPattern { index, kind, pattern }));
+        rules.push(rule);
     }
     // A problem in a fragment merged into several rules is reported once.
     let mut seen = HashSet::new();
@@ -106,9 +102,8 @@ impl Builder {
         self.warnings.push(Problem::warning(ProblemClass::Suspicious, position, message, hint));
     }
 
-    /// Validates a rule and returns it, with its pattern if it is a regex rule; `None` if it is invalid.
-    fn rule(&mut self, index: usize, raw: RawRule) -> Option<(Rule, Option<Pattern>)> {
-        let errors = self.errors.len();
+    /// Validates a rule and returns it, with its pattern if it is a valid regex rule.
+    fn rule(&mut self, index: usize, raw: RawRule) -> (Rule, Option<Pattern>) {
         self.check_labels(&raw);
         self.check_name(&raw);
         let match_type = raw.match_type.unwrap_or(self.defaults.match_type);
@@ -150,9 +145,6 @@ impl Builder {
         if !invalid {
             self.check_observer(&raw, observer_type);
         }
-        if self.errors.len() > errors || raw.invalid.pattern {
-            return None;
-        }
         let templates = self.templates(&raw, text, pattern.as_ref());
         if match_type == MatchType::Glob {
             self.globs.insert(index as u32, text, raw.match_metric_type);
@@ -180,7 +172,7 @@ impl Builder {
             normalise: raw.normalise.or(&self.defaults.normalise),
             templates,
         };
-        Some((rule, pattern))
+        (rule, pattern)
     }
 
     fn check_labels(&mut self, raw: &RawRule) {

@@ -14,6 +14,7 @@ use crate::kube::follow::budget::KindBudget;
 use crate::kube::follow::handover::Handover;
 use crate::kube::follow::machine::Collected;
 use crate::kube::follow::object_sink::ObjectSink;
+use crate::kube::follow::quota::Quota;
 use crate::kube::follow::rejected_set::RejectedSet;
 use crate::resources::custom::resolve::ResolveOptions;
 use crate::resources::custom::{
@@ -21,6 +22,7 @@ use crate::resources::custom::{
 };
 use crate::resources::select::selection::Selection;
 use crate::resources::{RenderOptions, find};
+use crate::telemetry::metric::Counter;
 
 fn enforced(budget: Budget) -> Arc<Budget> {
     Arc::new(Budget { mode: BudgetMode::Enforce, ..budget })
@@ -260,7 +262,7 @@ fn hidden_objects_of_a_shard_change_count() {
     let budget = enforced(Budget { series_per_kind: 3 * series, ..Budget::default() });
     let gaining = Shard::ALL.replacing(Shard::new(1, 2));
     for lists in [false, true] {
-        let mut models = ListWatchModel::pair_of_shard(&watched, &budget, gaining);
+        let mut models = ListWatchModel::pair_of_shard(&watched, &budget, None, gaining);
         if lists {
             models[0].begin_list();
         }
@@ -276,6 +278,29 @@ fn hidden_objects_of_a_shard_change_count() {
         models[0].delete(0, 0);
         models[1].put(1, 0, Content::default());
         assert_eq!(models[1].rejected.len(), 0);
+    }
+}
+
+/// The same for the object limit.
+#[test]
+fn hidden_objects_of_a_shard_change_count_for_the_object_limit() {
+    let (watched, quota) = (pods(&["app"]), Quota::new(3, 2));
+    let gaining = Shard::ALL.replacing(Shard::new(1, 2));
+    let mut models =
+        ListWatchModel::pair_of_shard(&watched, &Budget::default(), Some(&quota), gaining);
+    for lists in [false, true] {
+        if lists {
+            models[0].begin_list();
+        }
+        for name in 0..6 {
+            models[0].put(0, name, Content::default());
+            let used = if lists { 3 } else { usize::from(name + 1).min(3) };
+            assert_eq!(models[0].sink.limit_usage(), Some((used, 3)), "{name}, lists: {lists}");
+        }
+        models[0].end_list(true);
+        assert!(models[0].store.len() < 3, "some objects are hidden");
+        models[1].put(1, 0, Content::default());
+        assert_eq!(models[0].sink.limit_usage(), Some((3, 3)), "the other one has no room");
     }
 }
 
@@ -469,10 +494,15 @@ fn content_json(at: usize, name: u8, Content { url, parts }: Content) -> String 
 
 impl ListWatchModel {
     fn pair(watched: &WatchedResource, budget: &Budget) -> Vec<Self> {
-        Self::pair_of_shard(watched, budget, Shard::ALL)
+        Self::pair_of_shard(watched, budget, None, Shard::ALL)
     }
 
-    fn pair_of_shard(watched: &WatchedResource, budget: &Budget, shard: Shard) -> Vec<Self> {
+    fn pair_of_shard(
+        watched: &WatchedResource,
+        budget: &Budget,
+        quota: Option<&Arc<Quota>>,
+        shard: Shard,
+    ) -> Vec<Self> {
         let metrics = KubeMetrics::default();
         let kind = KindBudget::new(budget, &*watched.renderer, (String::new(), &metrics), 2);
         let model = |number| {
@@ -488,12 +518,13 @@ impl ListWatchModel {
             let rejected = Arc::new(RejectedSet::default());
             let allowance =
                 kind.as_ref().map(|kind| kind.allowance(number, (&store, &handover), &rejected));
+            let share = quota.map(|quota| quota.share(number, 0, Counter::default()));
             let sink = ObjectSink::new(
                 Arc::new(scope),
                 Arc::clone(&watched.renderer),
                 (Arc::clone(&store), handover),
                 None,
-                (None, allowance),
+                (share, allowance),
                 metrics.reflector(""),
             );
             Self { sink, store, rejected, objects: BTreeMap::new(), collected: None }

@@ -13,6 +13,8 @@ use super::setup::in_simulated_time;
 
 /// The time within which everything is listed.
 const LISTED: Duration = Duration::from_secs(10);
+/// The time limit of the answer to a watch.
+const ANSWER: Duration = Duration::from_secs(15);
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 /// The interval of connection probes.
 const PROBES: Duration = Duration::from_secs(36);
@@ -152,6 +154,23 @@ fn silent_connection_is_noticed_in_time_for_two_requests_per_kind() {
                 assert!(later.all <= max_probes(Duration::from_secs(240)), "{later:?}");
             });
         }
+    }
+}
+
+/// A request without an answer is repeated over another connection, before a probe shows that this one is dead.
+#[test]
+fn unanswered_requests_are_repeated_over_a_new_connection() {
+    for wait in [0, 9, 18, 27] {
+        in_simulated_time(1, async {
+            let simulation = listed(true).await;
+            sleep(Duration::from_secs(wait)).await;
+            for fault in [Fault::BackendGone, Fault::WatchesBroken] {
+                simulation.server.begin_fault(0, &fault);
+                simulation.server.end_fault(0);
+            }
+            let expected = change(&simulation, &mut Rng::with_seed(wait));
+            simulation.wait_for_series(&expected, ANSWER + LISTED).await;
+        });
     }
 }
 

@@ -218,6 +218,30 @@ mod tests {
     }
 
     #[test]
+    fn only_limited_budgets_have_a_usage() {
+        let budget =
+            Budget { mode: BudgetMode::Enforce, series_per_metric: 20, ..Budget::default() };
+        let registry = Registry::new(Clock::manual(), Arc::new(|_| false), budget, Box::new(|| {}));
+        let (labels, origin) = (br#"code="200""#, Origin::default());
+        let wanted = NewSeries {
+            key: Key { name: "a", labels, label_count: 1 },
+            aggregation: Aggregation::Gauge,
+            help: "",
+            ttl: 0,
+            generation: 1,
+            budget: RuleBudget::default(),
+            origin: &origin,
+            sender: 0,
+        };
+        for used in [0, 1] {
+            let label = String::new();
+            let own = BudgetUsage { limit: Limit::SeriesPerMetric, label, used, most: 20 };
+            assert_eq!(registry.preview(&wanted).usage, [own]);
+            registry.resolve(&wanted).expect("a series");
+        }
+    }
+
+    #[test]
     fn predictions_come_true() {
         let enforced = Budget { mode: BudgetMode::Enforce, ..Budget::default() };
         let values = Budget { values_per_label: 5, value_bytes: 40, ..enforced.clone() };
