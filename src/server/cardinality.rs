@@ -51,17 +51,11 @@ async fn answer(
         Ok(parse_question) => parse_question,
         Err(error) => return refuse(400, &error, true),
     };
-    let made = worker.run(move || {
+    let make = move || {
         let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
-        report(&sides, &parse_question).to_string()
-    });
-    match made.await {
-        Ok(text) => json(200, text),
-        Err(error) => {
-            tracing::error!(%error, "A report about the series failed");
-            response::text(500, "Internal Server Error")
-        }
-    }
+        json(200, report(&sides, &parse_question).to_string())
+    };
+    response::blocking(worker, make).await
 }
 
 /// Parses the parameters: `limit=` for the list length, `sort=` for the order of metrics, `metric=`

@@ -7,6 +7,7 @@ use hyper::{Method, StatusCode};
 
 use super::body::Body;
 use crate::util::percent;
+use crate::util::serial_blocking::SerialBlocking;
 
 /// A response with this server's body type.
 pub type Response = hyper::Response<Body>;
@@ -49,6 +50,17 @@ pub fn not_found() -> Response {
 /// Returns an error text with content sniffing disabled, like Go's `http.Error`.
 pub fn error(status: u16, message: impl Into<String>) -> Response {
     nosniff(text(status, message))
+}
+
+/// Returns what `make` returns on the blocking pool, or 500 if it panics.
+pub(super) async fn blocking(
+    worker: SerialBlocking,
+    make: impl FnOnce() -> Response + Send + 'static,
+) -> Response {
+    worker.run(make).await.unwrap_or_else(|error| {
+        tracing::error!(%error, "A response could not be produced");
+        text(500, "Internal Server Error")
+    })
 }
 
 /// Returns an error after which the connection is closed, like Go's server does for invalid

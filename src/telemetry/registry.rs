@@ -11,6 +11,7 @@ use super::metric::Row;
 use super::process::Process;
 use super::{build, process};
 use crate::exposition::family::{Collect, Family, TypedFamilies};
+use crate::exposition::frames::Frames;
 use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, ScrapeQuery, Source, labels};
 
@@ -153,8 +154,11 @@ impl Source for OwnMetrics {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        // Own metrics are small.
-        Box::new(std::iter::once(Bytes::from(self.text(query, format))))
+        let mut text = self.text(query, format);
+        Box::new(Frames::new(move |out| {
+            std::mem::swap(out, &mut text);
+            false
+        }))
     }
 
     fn has_namespaces(&self) -> bool {
@@ -168,13 +172,16 @@ impl Source for OwnMetrics {
             let created = self.start.filter(|_| counts_from_start(&family));
             (family, created)
         });
-        Some(Box::new(TypedFamilies { families: families.collect() }))
+        Some(Box::new(TypedFamilies::new(families.collect())))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exposition::frames::FRAME;
+    use crate::exposition::message::{self, ProtoText};
+    use crate::exposition::prototext::Layout;
     use crate::telemetry::metric::{Gauge, Labelled};
 
     #[test]
@@ -186,6 +193,27 @@ mod tests {
         assert!(!body.contains("# UNIT") && !body.contains("# EOF"), "{body}");
         let open = own.encode(Format::OpenMetrics);
         assert!(open.contains("# TYPE process_cpu_seconds counter\n"), "{open}");
+    }
+
+    /// A client that reads slowly, compression and other requests wait for a frame, not for everything.
+    #[test]
+    fn many_series_are_sent_in_frames() {
+        let many = Labelled::<Gauge, 1>::new(["label"]);
+        (0..5_000).for_each(|number| many.with([&format!("{number:050}")]).set(1.0));
+        let mut recorder = Recorder::default();
+        recorder.extend([Row::gauge("many", "Many.", many), Row::gauge("one", "One.", || 1.0)]);
+        let (own, query) = (recorder.finish(), ScrapeQuery::default());
+        let text: Vec<Bytes> = own.frames(Format::Text, &query).collect();
+        assert_eq!(text.concat(), own.text(&query, Format::Text));
+        let typed = own.typed(&query).expect("a typed form");
+        let typed: Vec<Bytes> =
+            message::frames(vec![typed], ProtoText::new(Layout::Lines)).collect();
+        for frames in [text, typed] {
+            assert!(frames.len() > 4 && frames.iter().all(|frame| frame.len() <= 2 * FRAME));
+            let body = String::from_utf8(frames.concat()).expect("UTF-8");
+            assert_eq!(body.matches("00000\"").count(), 1, "the first series of `many`");
+            assert_eq!(body.matches("04999\"").count(), 1, "the last series of `many`");
+        }
     }
 
     #[test]

@@ -17,11 +17,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::logged_scrape::LoggedScrape;
-use super::response::Response;
+use super::response::{self, Response};
 use super::router::{Call, Methods, Router};
 use super::scrape::Scrape;
 use crate::telemetry::HttpMetrics;
 use crate::util::allocator::PurgeGuard;
+use crate::util::serial_blocking::SerialBlocking;
 
 /// Checks the liveness of the API server connection; the error is for the log.
 pub type LivenessProbe =
@@ -39,6 +40,16 @@ fn metrics(
     let router =
         router.at_async(path, methods, move |call| timed(Arc::clone(&scrape), http.clone(), call));
     if by_namespace { router.by_namespace() } else { router }
+}
+
+/// Adds own metrics. They are collected on the blocking pool, because with many namespaces that takes long, and a worker
+/// that is busy may be the one that waits for socket events.
+fn own_metrics(router: Router, path: &str, scrape: Scrape) -> Router {
+    let (scrape, worker) = (Arc::new(scrape), SerialBlocking::default());
+    router.at_async(path, Methods::Any, move |call| {
+        let scrape = Arc::clone(&scrape);
+        response::blocking(worker.clone(), move || scrape.respond(&call))
+    })
 }
 
 async fn timed(scrape: Arc<Scrape>, http: HttpMetrics, call: Call) -> Response {

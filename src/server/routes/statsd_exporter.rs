@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hyper::Method;
 
-use super::metrics;
+use super::{metrics, own_metrics};
 use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
 use crate::server::body::Body;
@@ -73,10 +73,10 @@ pub(crate) fn router(
     // Requests are compared with it after decoding.
     let telemetry_path = &*percent_decode(telemetry_path).unwrap_or(Cow::Borrowed(telemetry_path));
     let requests = http.clone();
-    let mut router = status::add(Router::default(), board, status::PREFIXED_PATH, true)
+    let router = status::add(Router::default(), board, status::PREFIXED_PATH, true);
+    let mut router = own_metrics(router, ABOUT_PATH, about)
         .at("/-/healthy", Methods::Any, |call| get_only(call, HEALTHY))
         .at("/-/ready", Methods::Any, |call| get_only(call, "Statsd Exporter is Ready.\n"))
-        .at(ABOUT_PATH, Methods::Any, move |call| about.respond(call))
         .at("/debug/vars", Methods::Read, |_| variables())
         .at("/debug/requests", Methods::Any, move |_| answered(&requests))
         .merge(pprof::routes(Methods::Read));

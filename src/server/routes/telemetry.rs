@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::native::lives;
+use super::own_metrics;
 use crate::exposition::negotiate::Dialect;
 use crate::server::health::{self, Check, Checks};
 use crate::server::landing_page::{self, Link};
@@ -46,14 +47,14 @@ pub(crate) fn router(
             Link::new("/debug/pprof/", "debug/pprof", "profiles"),
         ],
     );
-    let mut router = status::add(Router::default(), board, place, true)
-        .at("/metrics", Methods::Any, move |call| scrape.respond(call))
+    let router = status::add(Router::default(), board, place, true);
+    let mut router = own_metrics(router, "/metrics", scrape)
         .by_namespace()
         .at("/readyz", Methods::Any, move |call| {
             let is_readable = probe.are_readable();
             if about_checks(call.query()) {
                 let mut checks = ready.ready();
-                checks.insert(1, own_metrics(is_readable));
+                checks.insert(1, readable(is_readable));
                 return health::report("readyz", call.query(), &checks);
             }
             match is_readable {
@@ -74,7 +75,51 @@ pub(crate) fn router(
     router
 }
 
-fn own_metrics(is_readable: bool) -> Check {
+fn readable(is_readable: bool) -> Check {
     let failure = (!is_readable).then(|| "there are none".to_owned());
     Check { name: "metrics".to_owned(), failure }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Duration;
+
+    use hyper::Request;
+
+    use super::*;
+    use crate::exposition::family::{Collect, Family};
+    use crate::telemetry::Recorder;
+    use crate::telemetry::scrapes::ScrapeLog;
+
+    /// A collector that waits for a message.
+    struct Waiting(Mutex<Receiver<()>>);
+
+    impl Collect for Waiting {
+        fn collect(&self, _: &mut Vec<Family>) {
+            let received = self.0.lock().expect("no panic").recv_timeout(Duration::from_secs(60));
+            received.expect("an answer of another request meanwhile");
+        }
+    }
+
+    #[tokio::test]
+    async fn own_metrics_do_not_delay_other_requests() {
+        let (answered, waiting) = channel();
+        let mut recorder = Recorder::process();
+        recorder.add(Waiting(Mutex::new(waiting)));
+        let board = Arc::new(Board::new("", ScrapeLog::default(), Vec::new()));
+        let router = router(&recorder.finish(), "kstatd", true, &Checks::default(), &board);
+        let ask = |path: &str| {
+            let request = Request::get(path).body(()).expect("a request");
+            router.dispatch(request.into_parts().0)
+        };
+        let health = async {
+            let status = ask("/healthz").await.status();
+            answered.send(()).expect("a collector");
+            status
+        };
+        let (metrics, health) = tokio::join!(ask("/metrics"), health);
+        assert_eq!((metrics.status().as_u16(), health.as_u16()), (200, 200));
+    }
 }
