@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::counted_labels::CountedLabels;
+use crate::exposition::typed::Kind;
 use crate::exposition::{Format, header};
 
 /// The type of a family.
@@ -30,6 +31,14 @@ impl MetricKind {
             (Self::Info | Self::InfoSeries, Format::OpenMetrics) => "info",
             (Self::StateSet, Format::OpenMetrics) => "stateset",
             _ => "gauge",
+        }
+    }
+
+    /// Returns the type in the formats that have neither infos nor state sets.
+    pub(super) fn typed(self) -> Kind {
+        match self {
+            Self::Counter | Self::Total => Kind::Counter,
+            _ => Kind::Gauge,
         }
     }
 }

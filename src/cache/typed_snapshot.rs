@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::page::Page;
 use super::resource::Resource;
-use super::schema::{Family, MetricKind};
+use super::schema::Family;
 use super::snapshot_text::split_line;
 use crate::exposition::frames::FRAME;
-use crate::exposition::typed::{FamilyEncoder, FamilyHead, Kind, Sample, SampleValue, TypedBody};
+use crate::exposition::typed::{FamilyEncoder, FamilyHead, Sample, SampleValue, TypedBody};
 
 /// The text read in one step, in bytes: less than a millisecond of work.
 const STEP: usize = if cfg!(test) { 2_000 } else { 192 * 1024 };
@@ -103,11 +103,7 @@ impl TypedSnapshot {
             return false;
         };
         let Family { name, help, kind } = self.family(first);
-        let kind = match kind {
-            MetricKind::Counter | MetricKind::Total => Kind::Counter,
-            _ => Kind::Gauge,
-        };
-        encoder.begin(&FamilyHead { name, help, kind }, self.pass);
+        encoder.begin(&FamilyHead { name, help, kind: kind.typed() }, self.pass);
         self.at = Some(Position::default());
         true
     }
@@ -179,8 +175,8 @@ fn number(text: &[u8]) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{Catalog, Rendered, Schema, Store};
+pub(super) mod tests {
+    use super::super::{Catalog, MetricKind, Rendered, Schema, Store};
     use super::*;
     use crate::exposition::frames::Frames;
     use crate::exposition::{Format, ScrapeQuery, Source, VirtualShard, header};
@@ -257,7 +253,8 @@ mod tests {
         object
     }
 
-    fn catalog() -> Catalog {
+    /// Returns two resources, in two stores and in one.
+    pub(in crate::cache) fn catalog() -> Catalog {
         let catalog = Catalog::strict_openmetrics();
         let schema = Arc::new(Schema {
             resource: "pods".to_owned(),

@@ -18,6 +18,7 @@ pub mod normalise;
 pub(crate) mod protobuf;
 pub mod prototext;
 pub(crate) mod reader;
+pub(crate) mod series_visitor;
 mod source;
 #[cfg(any(test, fuzzing))]
 pub mod tests;

@@ -1,6 +1,7 @@
 //! A snapshot of all series for the cardinality report: labels, samples, memory and age of each.
 
 use crate::exposition::budget::Budget;
+use crate::exposition::series_visitor::{FamilySize, Series, SeriesVisitor};
 use crate::statsd::clock::Clock;
 use crate::statsd::series::budget_violations::Violation;
 use crate::statsd::series::cell::{ObserverCell, Scalar};
@@ -8,7 +9,7 @@ use crate::statsd::series::family::Family;
 use crate::statsd::series::observer::Observer;
 use crate::statsd::series::registry::{Registry, View};
 use crate::statsd::series::tree::{Entry, LabelAssembler};
-use crate::telemetry::countable::{ExceededBudget, Sender, Series, Snapshot, Visitor};
+use crate::telemetry::countable::{ExceededBudget, Sender, Snapshot};
 use crate::util::per_minute::MINUTES;
 
 /// The series of a registry at one moment.
@@ -49,7 +50,7 @@ impl SeriesSnapshot {
 }
 
 impl Snapshot for SeriesSnapshot {
-    fn visit(&self, visitor: &mut dyn Visitor) {
+    fn visit(&self, visitor: &mut dyn SeriesVisitor) {
         let mut assembler = LabelAssembler::default();
         let mut current = None;
         let mut index = 0;
@@ -60,8 +61,9 @@ impl Snapshot for SeriesSnapshot {
                 let family = &entry.family;
                 if current != Some(family.id) {
                     current = Some(family.id);
-                    let bytes = size_of::<Family>() + family.name.len();
-                    visitor.family(&family.name, family.kind.exposed_kind(), bytes as u64);
+                    let bytes = (size_of::<Family>() + family.name.len()) as u64;
+                    let kind = family.kind.exposed_kind();
+                    visitor.families(&[FamilySize { name: &family.name, kind, bytes }]);
                 }
                 let Some((samples, bytes, created)) = self.numbers(entry) else { continue };
                 // The registry also stores the page number of each slot.

@@ -28,7 +28,7 @@ pub(crate) const MAX_LIMIT: usize = 10_000;
 pub(crate) fn tsdb(sides: &[Box<dyn Snapshot>], question: &Question) -> serde_json::Value {
     let limit = question.limit;
     let census = Census::of(sides, question);
-    let candidates = census.pairs.candidates().map(|hash| (hash, (0, String::new())));
+    let candidates = census.values.pairs.candidates().map(|hash| (hash, (0, String::new())));
     let mut exact = Pairs(candidates.collect());
     sides.iter().for_each(|side| side.visit(&mut exact));
     let (pair_count, oldest) = (census.pair_count(), census.oldest.unwrap_or(census.now));
@@ -37,7 +37,7 @@ pub(crate) fn tsdb(sides: &[Box<dyn Snapshot>], question: &Question) -> serde_js
         pairs.offer(*count, text, || ());
     }
     let (mut values, mut bytes) = (Top::new(limit), Top::new(limit));
-    for (name, counted) in &census.labels {
+    for (name, counted) in &census.values.labels {
         let name = String::from_utf8_lossy(name);
         values.offer(counted.different.count(), &name, || ());
         bytes.offer(counted.bytes, &name, || ());
@@ -161,7 +161,7 @@ pub(crate) fn report(sides: &[Box<dyn Snapshot>], question: &Question) -> Report
         label_sets: census.label_sets,
         metric_names: census.family_count,
         bytes: census.bytes,
-        label_names: census.labels.len() as u64 + census.further_labels.count(),
+        label_names: census.values.labels.len() as u64 + census.values.further_labels.count(),
         new_by_minute: growth.to_vec(),
         budgets: sides.iter().map(|side| budgets(&**side, question.limit)).collect(),
         senders,
@@ -201,14 +201,17 @@ fn metric((name, _, about): (String, u64, About)) -> Metric {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use super::super::census::MAX_FAMILY_LABELS;
-    use super::super::countable::{Series, Visitor};
     use super::*;
     use crate::exposition::budget::Budget;
     use crate::exposition::family::Kind;
     use crate::exposition::labels::rendered;
+    use crate::exposition::series_visitor::{
+        FamilySeries, FamilySize, ObjectSeries, Series, SeriesVisitor,
+    };
 
     /// Families with the label sets of their series.
     type Families = Vec<(&'static str, Kind, u64, Vec<Vec<u8>>)>;
@@ -216,10 +219,10 @@ mod tests {
     struct Fixed(Families, Budget);
 
     impl Snapshot for Fixed {
-        fn visit(&self, visitor: &mut dyn Visitor) {
+        fn visit(&self, visitor: &mut dyn SeriesVisitor) {
             let created = SystemTime::now().duration_since(UNIX_EPOCH).expect("now");
             for (name, kind, samples, series) in &self.0 {
-                visitor.family(name, *kind, 100);
+                visitor.families(&[FamilySize { name, kind: *kind, bytes: 100 }]);
                 for labels in series {
                     visitor.series(&Series {
                         labels,
@@ -250,6 +253,86 @@ mod tests {
                 times,
             };
             vec![beyond("a", 1), beyond("b", 2)]
+        }
+    }
+
+    /// Two families of objects, as objects or as series.
+    struct Objects {
+        as_series: bool,
+    }
+
+    impl Snapshot for Objects {
+        fn visit(&self, visitor: &mut dyn SeriesVisitor) {
+            let ids: Vec<String> = (0..40).map(|id| format!("id=\"{id}\",of=\"all\"")).collect();
+            let states = ["state=\"on\"", "state=\"off\""];
+            let family = |name| FamilySize { name, kind: Kind::Gauge, bytes: 100 };
+            if self.as_series {
+                visitor.families(&[family("info")]);
+                let mut series = |labels: &str| {
+                    let labels = labels.as_bytes();
+                    visitor.series(&Series { labels, samples: 1, bytes: 0, created: None });
+                };
+                ids.iter().for_each(|id| series(id));
+                visitor.families(&[family("state")]);
+                for (id, state) in
+                    ids.iter().skip(10).flat_map(|id| states.map(|state| (id, state)))
+                {
+                    let labels = format!("{id},{state}");
+                    let labels = labels.as_bytes();
+                    visitor.series(&Series { labels, samples: 1, bytes: 0, created: None });
+                }
+                return;
+            }
+            visitor.families(&[family("info"), family("state")]);
+            // The second family has no series of the first objects.
+            for (from, counts) in [(0, [1, 0]), (10, [1, 2])] {
+                let objects: Vec<&[u8]> = ids
+                    .iter()
+                    .skip(from)
+                    .take(if from == 0 { 10 } else { 30 })
+                    .map(|id| id.as_bytes())
+                    .collect();
+                let times = objects.len() as u64;
+                let families = counts.map(|count| FamilySeries {
+                    counts: vec![count; objects.len()],
+                    labels: states
+                        .iter()
+                        .take(count as usize / 2 * 2)
+                        .map(|state| (state.as_bytes(), times))
+                        .collect(),
+                });
+                visitor.objects(&ObjectSeries { objects, families: families.into() });
+            }
+        }
+
+        fn growth(&self) -> [u64; MINUTES] {
+            [0; MINUTES]
+        }
+
+        fn budget(&self) -> &Budget {
+            static NONE: LazyLock<Budget> = LazyLock::new(Budget::default);
+            &NONE
+        }
+
+        fn beyond(&self) -> Vec<ExceededBudget> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn objects_are_counted_like_their_series() {
+        let report = |report: fn(&[Box<dyn Snapshot>], &Question) -> serde_json::Value| {
+            [false, true].map(|as_series| {
+                let sides: Vec<Box<dyn Snapshot>> = vec![Box::new(Objects { as_series })];
+                let mut answer = report(&sides, &Question::of(100));
+                if let Some(head) = answer["data"]["headStats"].as_object_mut() {
+                    head.retain(|name, _| !name.ends_with("Time"));
+                }
+                answer
+            })
+        };
+        for [objects, series] in [report(tsdb), report(cardinality)] {
+            assert_eq!(objects, series);
         }
     }
 

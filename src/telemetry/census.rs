@@ -11,9 +11,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::countable::{Series, Snapshot, Visitor};
+use super::countable::Snapshot;
 use crate::exposition::family::Kind;
 use crate::exposition::labels;
+use crate::exposition::series_visitor::{FamilySize, ObjectSeries, Series, SeriesVisitor};
 use crate::util::hyper_log_log::HyperLogLog;
 use crate::util::misra_gries::MisraGries;
 use crate::util::per_minute::MINUTES;
@@ -154,12 +155,15 @@ pub(super) struct Values {
     /// The total bytes of the values of all series.
     pub(super) bytes: u64,
     pub(super) examples: Vec<String>,
+    /// The hash of the last value, because neighbours often have the same.
+    last: Option<u64>,
 }
 
 impl Values {
-    fn note(&mut self, hash: u64, value: &[u8]) {
-        self.different.insert(hash);
-        self.bytes += value.len() as u64;
+    /// Counts a label of this many series. Returns false if its value is known.
+    fn note(&mut self, label: &Label<'_>, series: u64) -> bool {
+        self.bytes += label.value.len() as u64 * series;
+        self.last.replace(label.hash) != Some(label.hash) && self.different.insert(label.hash)
     }
 
     /// Keeps the value as an example, unless it is one already.
@@ -184,8 +188,18 @@ fn shown(value: &[u8]) -> String {
     format!("{}…", text.get(..end).unwrap_or_default())
 }
 
-fn hash(name: &[u8], value: &[u8]) -> u64 {
-    HASHER.hash_one((name, value))
+/// A label with the hash of its name and value.
+#[derive(Clone, Copy)]
+struct Label<'a> {
+    name: &'a [u8],
+    value: &'a [u8],
+    hash: u64,
+}
+
+/// Returns the labels of a rendered set.
+fn hashed(text: &[u8]) -> impl Iterator<Item = Label<'_>> {
+    let hash = |name, value| HASHER.hash_one((name, value));
+    labels::iter(text).map(move |(name, value)| Label { name, value, hash: hash(name, value) })
 }
 
 /// Returns the sample names of a family's series, with the number of series of each.
@@ -220,6 +234,57 @@ pub(super) struct About {
     pub(super) labels: Vec<(Vec<u8>, Values)>,
 }
 
+impl About {
+    /// Counts a label of this many series, which is probably at index `at`.
+    fn note(&mut self, at: usize, label: &Label<'_>, series: u64) {
+        let known = match self.labels.get(at) {
+            Some((known, _)) if *known == label.name => Some(at),
+            _ => self.labels.iter().position(|(known, _)| *known == label.name),
+        };
+        if known.is_none() {
+            if label.name.len() > MAX_LABEL_NAME || self.labels.len() >= MAX_FAMILY_LABELS {
+                return;
+            }
+            self.labels.push((label.name.to_owned(), Values::default()));
+        }
+        let at = known.unwrap_or_else(|| self.labels.len().saturating_sub(1));
+        if let Some((_, values)) = self.labels.get_mut(at)
+            && values.note(label, series)
+        {
+            values.show(label.value);
+        }
+    }
+}
+
+/// The labels of all families.
+pub(super) struct LabelValues {
+    pub(super) labels: HashMap<Vec<u8>, Values, foldhash::fast::RandomState>,
+    /// Label names beyond [`MAX_LABELS`] or [`MAX_LABEL_NAME`].
+    pub(super) further_labels: HyperLogLog,
+    pub(super) pairs: MisraGries,
+}
+
+impl Default for LabelValues {
+    fn default() -> Self {
+        let (labels, further_labels) = (HashMap::default(), HyperLogLog::default());
+        Self { labels, further_labels, pairs: MisraGries::new(PAIRS) }
+    }
+}
+
+impl LabelValues {
+    /// Counts a label of this many series.
+    fn note(&mut self, label: &Label<'_>, series: u64) {
+        self.pairs.add(label.hash, series);
+        if let Some(values) = self.labels.get_mut(label.name) {
+            values.note(label, series);
+        } else if label.name.len() <= MAX_LABEL_NAME && self.labels.len() < MAX_LABELS {
+            self.labels.entry(label.name.to_owned()).or_default().note(label, series);
+        } else {
+            self.further_labels.insert(HASHER.hash_one(label.name));
+        }
+    }
+}
+
 /// Counts the series of all sides in one scan.
 pub(super) struct Census {
     /// The maximum length of each list.
@@ -228,14 +293,12 @@ pub(super) struct Census {
     /// The only family to report.
     metric: Option<String>,
     pub(super) now: Duration,
-    /// The family being scanned.
-    current: Option<(String, About)>,
+    /// The families being scanned.
+    current: Vec<(String, About)>,
     pub(super) families: Top<About>,
     pub(super) names: Top<()>,
-    pub(super) labels: HashMap<Vec<u8>, Values, foldhash::fast::RandomState>,
-    /// Label names beyond [`MAX_LABELS`] or [`MAX_LABEL_NAME`].
-    pub(super) further_labels: HyperLogLog,
-    pub(super) pairs: MisraGries,
+    /// The labels of all families.
+    pub(super) values: LabelValues,
     pub(super) family_count: u64,
     pub(super) name_count: u64,
     pub(super) name_bytes: u64,
@@ -253,12 +316,10 @@ impl Census {
             order,
             metric: metric.clone(),
             now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            current: None,
+            current: Vec::new(),
             families: Top::new(limit),
             names: Top::new(limit),
-            labels: HashMap::default(),
-            further_labels: HyperLogLog::default(),
-            pairs: MisraGries::new(PAIRS),
+            values: LabelValues::default(),
             family_count: 0,
             name_count: 0,
             name_bytes: 0,
@@ -278,9 +339,14 @@ impl Census {
         census
     }
 
-    /// Completes the current family.
+    /// Completes the current families.
     fn finish(&mut self) {
-        let Some((name, about)) = self.current.take() else { return };
+        for (name, about) in std::mem::take(&mut self.current) {
+            self.add_family(&name, about);
+        }
+    }
+
+    fn add_family(&mut self, name: &str, about: About) {
         let About { kind, label_sets, samples, bytes, growth, labels } = about;
         self.bytes += bytes;
         if label_sets == 0 {
@@ -289,12 +355,12 @@ impl Census {
         self.family_count += 1;
         self.label_sets += label_sets;
         self.samples += samples;
-        for (name, count) in names_of(kind, &name, label_sets, samples) {
+        for (name, count) in names_of(kind, name, label_sets, samples) {
             self.name_count += 1;
             self.name_bytes += name.len() as u64 * count;
             self.names.offer(count, &name, || ());
         }
-        if self.metric.as_ref().is_some_and(|only| *only != name) {
+        if self.metric.as_ref().is_some_and(|only| only != name) {
             return;
         }
         let (limit, rank) = (
@@ -307,26 +373,29 @@ impl Census {
         );
         let labels = || greatest(labels, limit);
         let about = || About { kind, label_sets, samples, bytes, growth, labels: labels() };
-        self.families.offer(rank, &name, about);
+        self.families.offer(rank, name, about);
     }
 
     /// Returns the number of distinct label pairs, metric names included.
     pub(super) fn pair_count(&self) -> u64 {
-        let values = self.labels.values().map(|values| values.different.count());
+        let values = self.values.labels.values().map(|values| values.different.count());
         values.sum::<u64>() + self.name_count
     }
 }
 
-impl Visitor for Census {
-    fn family(&mut self, name: &str, kind: Kind, bytes: u64) {
+impl SeriesVisitor for Census {
+    fn families(&mut self, families: &[FamilySize<'_>]) {
         self.finish();
-        let (label_sets, samples, growth, labels) = (0, 0, None, Vec::new());
-        let about = About { kind, label_sets, samples, bytes, growth, labels };
-        self.current = Some((name.to_owned(), about));
+        let begin = |&FamilySize { name, kind, bytes }: &FamilySize<'_>| {
+            let (label_sets, samples, growth, labels) = (0, 0, None, Vec::new());
+            let about = About { kind, label_sets, samples, bytes, growth, labels };
+            (name.to_owned(), about)
+        };
+        self.current = families.iter().map(begin).collect();
     }
 
     fn series(&mut self, series: &Series<'_>) {
-        let Some((_, current)) = &mut self.current else { return };
+        let Some((_, current)) = self.current.last_mut() else { return };
         let Series { labels: text, samples, bytes, created } = *series;
         current.label_sets += 1;
         current.samples += samples;
@@ -340,31 +409,34 @@ impl Visitor for Census {
             }
             self.oldest = Some(self.oldest.map_or(created, |oldest| oldest.min(created)));
         }
-        for (at, (name, value)) in labels::iter(text).enumerate() {
-            let hash = hash(name, value);
-            self.pairs.add(hash);
+        for (at, label) in hashed(text).enumerate() {
             // Series of one family usually have the same labels.
-            let known = match current.labels.get(at) {
-                Some((known, _)) if *known == name => Some(at),
-                _ => current.labels.iter().position(|(known, _)| *known == name),
-            };
-            let is_short = name.len() <= MAX_LABEL_NAME;
-            if known.is_none() && is_short && current.labels.len() < MAX_FAMILY_LABELS {
-                current.labels.push((name.to_owned(), Values::default()));
+            current.note(at, &label, 1);
+            self.values.note(&label, 1);
+        }
+    }
+
+    fn objects(&mut self, objects: &ObjectSeries<'_>) {
+        let own: Vec<Vec<Label<'_>>> =
+            objects.objects.iter().map(|text| hashed(text).collect()).collect();
+        for ((_, current), family) in self.current.iter_mut().zip(&objects.families) {
+            let present = own.iter().zip(&family.counts).filter(|(_, series)| **series > 0);
+            for (labels, series) in present {
+                current.label_sets += series;
+                current.samples += series;
+                for (at, label) in labels.iter().enumerate() {
+                    current.note(at, label, *series);
+                }
             }
-            let at = known.unwrap_or_else(|| current.labels.len().saturating_sub(1));
-            let values = current.labels.get_mut(at).filter(|(known, _)| *known == name);
-            if let Some((_, values)) = values {
-                values.note(hash, value);
-                values.show(value);
+            let before = own.first().map_or(0, Vec::len);
+            for (text, series) in &family.labels {
+                for (at, label) in hashed(text).enumerate() {
+                    current.note(before + at, &label, *series);
+                }
             }
-            if let Some(values) = self.labels.get_mut(name) {
-                values.note(hash, value);
-            } else if is_short && self.labels.len() < MAX_LABELS {
-                self.labels.entry(name.to_owned()).or_default().note(hash, value);
-            } else {
-                self.further_labels.insert(HASHER.hash_one(name));
-            }
+        }
+        for (text, series) in objects.labels().filter(|(_, series)| *series > 0) {
+            hashed(text).for_each(|label| self.values.note(&label, series));
         }
     }
 }
@@ -379,17 +451,28 @@ fn greatest(mut labels: Vec<(Vec<u8>, Values)>, limit: usize) -> Vec<(Vec<u8>, V
 /// Counts label pairs exactly, for a given set of hashes.
 pub(super) struct Pairs(pub(super) HashMap<u64, (u64, String), foldhash::fast::FixedState>);
 
-impl Visitor for Pairs {
-    fn family(&mut self, _: &str, _: Kind, _: u64) {}
-
-    fn series(&mut self, series: &Series<'_>) {
-        for (name, value) in labels::iter(series.labels) {
-            if let Some((count, text)) = self.0.get_mut(&hash(name, value)) {
-                *count += series.samples;
+impl Pairs {
+    fn add(&mut self, text: &[u8], series: u64) {
+        for label in hashed(text) {
+            if let Some((count, text)) = self.0.get_mut(&label.hash) {
+                *count += series;
                 if text.is_empty() {
-                    *text = format!("{}={}", String::from_utf8_lossy(name), shown(value));
+                    let name = String::from_utf8_lossy(label.name);
+                    *text = format!("{name}={}", shown(label.value));
                 }
             }
         }
+    }
+}
+
+impl SeriesVisitor for Pairs {
+    fn families(&mut self, _: &[FamilySize<'_>]) {}
+
+    fn series(&mut self, series: &Series<'_>) {
+        self.add(series.labels, series.samples);
+    }
+
+    fn objects(&mut self, objects: &ObjectSeries<'_>) {
+        objects.labels().for_each(|(text, series)| self.add(text, series));
     }
 }

@@ -1,12 +1,11 @@
 //! The interface of components whose series can be counted.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::exposition::budget::Budget;
-use crate::exposition::family::Kind;
+use crate::exposition::series_visitor::SeriesVisitor;
 use crate::util::per_minute::MINUTES;
 
 /// A component with series.
@@ -18,7 +17,7 @@ pub(crate) trait Countable: Send + Sync {
 /// The series at one moment.
 pub(crate) trait Snapshot: Send {
     /// Visits each family once, followed by its series. Every call presents the same data.
-    fn visit(&self, visitor: &mut dyn Visitor);
+    fn visit(&self, visitor: &mut dyn SeriesVisitor);
 
     /// Returns the series created in each of the last minutes, the current one first, including
     /// removed ones.
@@ -107,26 +106,4 @@ impl Sender {
     pub(super) fn rank(&self) -> (u64, u64) {
         (self.in_an_hour(), self.new_series + self.beyond_budget)
     }
-}
-
-/// A receiver of all series.
-pub(crate) trait Visitor {
-    /// Starts a family, whose series follow. `bytes` is its memory apart from its series.
-    fn family(&mut self, name: &str, kind: Kind, bytes: u64);
-
-    /// Receives a series of the current family.
-    fn series(&mut self, series: &Series<'_>);
-}
-
-/// A label set of a family.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Series<'a> {
-    /// The rendered labels.
-    pub(crate) labels: &'a [u8],
-    /// The number of its lines in the text format.
-    pub(crate) samples: u64,
-    /// The memory it takes.
-    pub(crate) bytes: u64,
-    /// The time of creation since the Unix epoch, if known.
-    pub(crate) created: Option<Duration>,
 }

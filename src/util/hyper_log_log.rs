@@ -27,25 +27,25 @@ impl Default for HyperLogLog {
     }
 }
 
-/// Raises the register of `hash`.
-fn raise(registers: &mut [u8], hash: u64) {
+/// Raises the register of `hash`. Returns false if it is high enough already.
+fn raise(registers: &mut [u8], hash: u64) -> bool {
     let index = (hash >> (64 - PRECISION)) as usize;
     let rank = ((hash << PRECISION) | (1 << (PRECISION - 1))).leading_zeros() as u8 + 1;
-    if let Some(register) = registers.get_mut(index) {
-        *register = (*register).max(rank);
-    }
+    let register = registers.get_mut(index).filter(|register| **register < rank);
+    register.map(|register| *register = rank).is_some()
 }
 
 impl HyperLogLog {
-    /// Adds a hash.
-    pub(crate) fn insert(&mut self, hash: u64) {
+    /// Adds a hash. Returns false if the count has not changed.
+    pub(crate) fn insert(&mut self, hash: u64) -> bool {
         match self {
             Self::Sparse(hashes) => {
                 let Err(at) = hashes.binary_search(&hash) else {
-                    return;
+                    return false;
                 };
                 if hashes.len() < SPARSE {
-                    return hashes.insert(at, hash);
+                    hashes.insert(at, hash);
+                    return true;
                 }
                 let mut registers = vec![0; REGISTERS].into_boxed_slice();
                 for &known in hashes.iter() {
@@ -53,6 +53,7 @@ impl HyperLogLog {
                 }
                 raise(&mut registers, hash);
                 *self = Self::Dense(registers);
+                true
             }
             Self::Dense(registers) => raise(registers, hash),
         }
@@ -61,7 +62,7 @@ impl HyperLogLog {
     /// Adds all hashes of another counter.
     pub(crate) fn merge(&mut self, other: &Self) {
         match (other, &mut *self) {
-            (Self::Sparse(hashes), into) => hashes.iter().for_each(|&hash| into.insert(hash)),
+            (Self::Sparse(hashes), into) => hashes.iter().for_each(|&hash| _ = into.insert(hash)),
             (Self::Dense(registers), Self::Dense(into)) => {
                 for (into, from) in into.iter_mut().zip(registers) {
                     *into = (*into).max(*from);
@@ -182,8 +183,8 @@ mod tests {
     fn merging_counts_the_union() {
         for (first, second) in [(100, 50), (100, 5_000), (5_000, 100), (5_000, 6_000)] {
             let mut sets = [HyperLogLog::default(), HyperLogLog::default()];
-            (0..first).for_each(|number| sets[0].insert(hash(number)));
-            (first / 2..first / 2 + second).for_each(|number| sets[1].insert(hash(number)));
+            (0..first).for_each(|number| _ = sets[0].insert(hash(number)));
+            (first / 2..first / 2 + second).for_each(|number| _ = sets[1].insert(hash(number)));
             let [mut union, other] = sets;
             union.merge(&other);
             let size = first.max(first / 2 + second) as f64;

@@ -20,18 +20,24 @@ impl MisraGries {
         Self { capacity, counters: HashMap::default() }
     }
 
-    /// Adds one occurrence.
-    pub(crate) fn add(&mut self, hash: u64) {
+    /// Adds this many occurrences.
+    pub(crate) fn add(&mut self, hash: u64, mut times: u64) {
         if let Some(count) = self.counters.get_mut(&hash) {
-            *count += 1;
-        } else if self.counters.len() < self.capacity {
-            self.counters.insert(hash, 1);
-        } else {
-            // A pass over all counters removes one occurrence from each, so its cost is amortised: each call pays for one step.
+            *count += times;
+            return;
+        }
+        if self.counters.len() >= self.capacity {
+            // A pass over all counters removes occurrences from each, so its cost is amortised: each occurrence pays for
+            // one step.
+            let removed = self.counters.values().fold(times, |least, count| least.min(*count));
             self.counters.retain(|_, count| {
-                *count -= 1;
+                *count -= removed;
                 *count > 0
             });
+            times -= removed;
+        }
+        if times > 0 {
+            self.counters.insert(hash, times);
         }
     }
 
@@ -55,9 +61,9 @@ mod tests {
     fn frequent_values_are_found_among_rare_ones() {
         let mut frequent = MisraGries::new(100);
         for number in 0..100_000u64 {
-            frequent.add(hash(number + 10));
+            frequent.add(hash(number + 10), number % 4 + 1);
             if number % 20 == 0 {
-                frequent.add(hash(number % 3));
+                frequent.add(hash(number % 3), 3);
             }
         }
         let candidates: Vec<u64> = frequent.candidates().collect();

@@ -53,7 +53,7 @@ impl Count {
             self.room.set(left - 1);
             return exact.insert(hash);
         }
-        exact.iter().for_each(|&hash| self.estimate.insert(hash));
+        exact.iter().for_each(|&hash| _ = self.estimate.insert(hash));
         self.estimate.insert(hash);
         self.room.set(exact.len());
         self.exact = None;

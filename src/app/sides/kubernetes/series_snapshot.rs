@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::cache::{Catalog, Family, MetricKind, SeriesVisitor, SnapshotText};
+use crate::cache::{Catalog, SnapshotText};
 use crate::exposition::budget::Budget;
-use crate::exposition::family::Kind;
+use crate::exposition::series_visitor::SeriesVisitor;
 use crate::kube::PipelineHandle;
 use crate::telemetry::KubeMetrics;
-use crate::telemetry::countable::{
-    Countable, ExceededBudget, OmittedObjects, Series, Snapshot, Visitor,
-};
+use crate::telemetry::countable::{Countable, ExceededBudget, OmittedObjects, Snapshot};
 use crate::util::per_minute::MINUTES;
 
 /// Access to the cached series.
@@ -56,26 +54,9 @@ struct SeriesSnapshot {
     budget: Arc<Budget>,
 }
 
-/// Forwards families and series to a report's visitor.
-struct ForwardingVisitor<'v>(&'v mut dyn Visitor);
-
-impl SeriesVisitor for ForwardingVisitor<'_> {
-    fn family(&mut self, family: &Family, bytes: u64) {
-        let kind = match family.kind {
-            MetricKind::Counter | MetricKind::Total => Kind::Counter,
-            _ => Kind::Gauge,
-        };
-        self.0.family(&family.name, kind, bytes);
-    }
-
-    fn series(&mut self, labels: &[u8]) {
-        self.0.series(&Series { labels, samples: 1, bytes: 0, created: None });
-    }
-}
-
 impl Snapshot for SeriesSnapshot {
-    fn visit(&self, visitor: &mut dyn Visitor) {
-        self.texts.read(&mut ForwardingVisitor(visitor));
+    fn visit(&self, visitor: &mut dyn SeriesVisitor) {
+        self.texts.visit(visitor);
     }
 
     fn growth(&self) -> [u64; MINUTES] {
