@@ -10,8 +10,8 @@
 //!
 //! `KSTATD_HISTORIES=100 cargo test --lib world_history` runs 100 histories of five minutes, `KSTATD_SEED=n` sets the first
 //! seed, and `KSTATD_FIRST=1` ends them at the first violation. `cargo test --lib pairs_of_both_sides -- --ignored` runs
-//! histories until each feature of the lines was active together with each fault, a reload of the options and both versions
-//! of HTTP, and each fault with these.
+//! histories until each feature of the lines was active together with each fault, a reload of the options, custom resources,
+//! budgets of objects and both versions of HTTP, and each fault with these.
 
 mod senders;
 
@@ -26,7 +26,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use hyper::body::Body as _;
 use hyper::header::{ACCEPT, ACCEPT_ENCODING};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
@@ -34,7 +34,7 @@ use crate::exposition::tests::samples;
 use crate::kube::tests::history::cluster::Kind;
 use crate::kube::tests::history::faults::Fault;
 use crate::kube::tests::history::journal::{Entry, Topic, write_timeline};
-use crate::kube::tests::history::run::World;
+use crate::kube::tests::history::run::{FEATURES, World};
 use crate::kube::tests::history::scenario::Scenario;
 use crate::kube::tests::history::setup::in_simulated_time;
 use crate::pods::{PodIndex, Selection};
@@ -94,12 +94,11 @@ struct Both {
 }
 
 impl Both {
-    fn start(seed: u64, length: Duration) -> Self {
+    fn start(seed: u64, scenario: Scenario) -> Self {
         let selection = Selection::parse("workload").expect("a selection");
         let start = Instant::now();
         let index = Arc::new(PodIndex::with_clock(selection, Box::new(move || start.elapsed())));
         let pods = Rc::new(Pods::new(&index));
-        let scenario = Scenario::random(seed, length);
         let transport = TRANSPORTS[usize::from(scenario.http2)];
         let kubernetes = World::with_senders(scenario, Some(index));
         // Other numbers than those of the scenario, so that choices of both sides do not depend on each other.
@@ -153,6 +152,7 @@ impl Both {
         let recently = |at: Instant| at.elapsed() < Duration::from_secs(20);
         let mut active: Vec<&'static str> = self.statsd.recent_features().collect();
         active.extend(self.kubernetes.active_faults());
+        active.extend(self.kubernetes.active_features());
         active.extend(self.reloaded.filter(|at| recently(*at)).map(|_| RELOAD));
         active.push(self.transport);
         active.sort_unstable();
@@ -230,13 +230,17 @@ impl Both {
 }
 
 fn run(seed: u64, length: Duration) -> Outcome {
+    run_scenario(seed, Scenario::random(seed, length))
+}
+
+fn run_scenario(seed: u64, scenario: Scenario) -> Outcome {
     in_simulated_time(seed, async {
-        let mut both = Both::start(seed, length);
+        let mut both = Both::start(seed, scenario);
         let mut violation = None;
         let mut next = both.kubernetes.start + Duration::from_millis(1);
         while let Some(action) = both.kubernetes.next_action() {
             if next < action {
-                sleep_until(next).await;
+                both.kubernetes.wait_until(next).await;
                 both.observe();
                 if let Err(why) = both.step() {
                     let at = both.kubernetes.start.elapsed().as_secs_f64();
@@ -301,7 +305,8 @@ fn random_histories() {
 fn a_seed_determines_the_history() {
     let first = env_number("KSTATD_SEED").unwrap_or(1);
     for seed in first..first + env_number("KSTATD_HISTORIES").unwrap_or(4) {
-        let [one, other] = [(); 2].map(|()| run(seed, Duration::from_secs(40)));
+        let scenario = || Scenario::random(seed, Duration::from_secs(40)).without_definitions();
+        let [one, other] = [(); 2].map(|()| run_scenario(seed, scenario()));
         assert!(one.lines.len() > 50, "seed {seed}: {}", one.lines.len());
         let differs = one.journal.iter().zip(&other.journal).find(|(one, other)| one != other);
         assert_eq!(differs, None, "seed {seed}");
@@ -314,7 +319,7 @@ fn a_seed_determines_the_history() {
 fn missing_pairs(pairs: &Pairs) -> Pairs {
     let mut rng = Rng::with_seed(1);
     let faults: BTreeSet<&str> = (0..2_000).map(|_| Fault::random(&mut rng).0.name()).collect();
-    let shared = || TRANSPORTS.into_iter().chain([RELOAD]);
+    let shared = || TRANSPORTS.into_iter().chain([RELOAD]).chain(FEATURES);
     let of_lines = History::feature_names()
         .flat_map(|one| shared().chain(faults.clone()).map(move |other| (one, other)));
     let of_cluster = faults.iter().flat_map(|one| shared().map(move |other| (*one, other)));

@@ -144,6 +144,10 @@ impl CurrentObjects<'_> {
         }
     }
 
+    fn old_objects(&self) -> u64 {
+        (self.store.len() + self.handover.hidden()) as u64
+    }
+
     fn old_series(&self) -> u64 {
         self.store.series() + self.handover.hidden_series()
     }
@@ -349,9 +353,26 @@ impl Allowance {
             }
         }
         let Some(rules) = &self.kind.rules else { return true };
-        // `state` counts the larger of the old and the new state.
-        let population = rules.population(state.objects + 1, state.series + series);
-        state.table.is_none() && population <= rules.safe_population() && !rules.may_be_long(object)
+        state.table.is_none()
+            && self.population(state, rules, object, current) <= rules.safe_population()
+            && !rules.may_be_long(object)
+    }
+
+    /// Returns the population with the object. During a list the values of the old state keep their places, so it counts
+    /// the old state and the new one; `state` has the larger of both.
+    fn population(
+        &self,
+        state: &State,
+        rules: &Rules,
+        object: &Rendered,
+        current: &CurrentObjects<'_>,
+    ) -> u64 {
+        let (objects, series) = match current.collected {
+            Some(_) => (current.old_objects(), current.old_series()),
+            None => (0, 0),
+        };
+        let added = u64::from(object.series);
+        rules.population(state.objects + objects + 1, state.series + series + added)
     }
 
     /// Applies the budgets to an object whose counts need a closer look; false if it is rejected.
@@ -364,11 +385,10 @@ impl Allowance {
     ) -> bool {
         let uid = object.uid.clone();
         let rules = self.kind.rules.as_ref();
-        if let Some(rules) = rules.filter(|_| state.table.is_none()) {
-            let series = state.series + u64::from(object.series);
-            if rules.population(state.objects + 1, series) > rules.safe_population() {
-                state.table = Some(self.count_labels(state, rules, current));
-            }
+        if let Some(rules) = rules.filter(|_| state.table.is_none())
+            && self.population(state, rules, object, current) > rules.safe_population()
+        {
+            state.table = Some(self.count_labels(state, rules, current));
         }
         let State { members, table, series, .. } = state;
         let Some(member) = members.get_mut(self.number) else { return true };

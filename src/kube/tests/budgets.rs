@@ -503,8 +503,19 @@ impl ListWatchModel {
         quota: Option<&Arc<Quota>>,
         shard: Shard,
     ) -> Vec<Self> {
+        Self::several(watched, budget, quota, shard, 2)
+    }
+
+    /// Returns list/watches of one kind in this number of namespaces.
+    fn several(
+        watched: &WatchedResource,
+        budget: &Budget,
+        quota: Option<&Arc<Quota>>,
+        shard: Shard,
+        count: usize,
+    ) -> Vec<Self> {
         let metrics = KubeMetrics::default();
-        let kind = KindBudget::new(budget, &*watched.renderer, (String::new(), &metrics), 2);
+        let kind = KindBudget::new(budget, &*watched.renderer, (String::new(), &metrics), count);
         let model = |number| {
             let scope = Scope {
                 api: watched.api.clone(),
@@ -529,7 +540,7 @@ impl ListWatchModel {
             );
             Self { sink, store, rejected, objects: BTreeMap::new(), collected: None }
         };
-        (0..2).map(model).collect()
+        (0..count).map(model).collect()
     }
 
     fn current(&mut self) -> &mut BTreeMap<u8, Content> {
@@ -622,6 +633,21 @@ fn assert_bounds(models: &[ListWatchModel], budget: &Budget, open: &[&str]) {
     }
 }
 
+/// A list may have new objects before those that it has in common with the old state, whose values keep their places.
+#[test]
+fn a_relist_with_new_values_stays_within_the_budget() {
+    for custom in [false, true] {
+        let watched = if custom { gadgets() } else { pods(&["url"]) };
+        let budget = enforced(Budget { values_per_label: 3, ..Budget::default() });
+        let mut models = ListWatchModel::several(&watched, &budget, None, Shard::ALL, 1);
+        let _ = [0, 1].map(|name| models[0].put(0, name, Content { url: name, parts: 0 }));
+        models[0].begin_list();
+        let _ = [2, 3, 0, 1].map(|name| models[0].put(0, name, Content { url: name, parts: 0 }));
+        models[0].end_list(true);
+        assert_bounds(&models, &budget, &["kube_pod_labels", "gadget_"]);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -635,22 +661,23 @@ proptest! {
         series_per_metric in prop_oneof![1 => Just(0), 2 => 1..12u64],
         value_bytes in prop_oneof![1 => Just(0), 1 => Just(9u64)],
         custom in any::<bool>(),
+        count in 1..3usize,
     ) {
         let watched = if custom { gadgets() } else { pods(&["url"]) };
         let open = ["kube_pod_labels", "gadget_"];
         let budget = Budget { series_per_kind, values_per_label, series_per_metric, value_bytes, ..Budget::default() };
         let budget = enforced(budget);
-        let mut models = ListWatchModel::pair(&watched, &budget);
+        let mut models = ListWatchModel::several(&watched, &budget, None, Shard::ALL, count);
         models.iter_mut().for_each(|model| {
             model.begin_list();
             model.end_list(true);
         });
         for step in steps {
             match step {
-                Step::Put { at, name, content } => models[at].put(at, name, content),
-                Step::Delete { at, name } => models[at].delete(at, name),
-                Step::BeginList { at } => models[at].begin_list(),
-                Step::EndList { at, commits } => models[at].end_list(commits),
+                Step::Put { at, name, content } => models[at % count].put(at % count, name, content),
+                Step::Delete { at, name } => models[at % count].delete(at % count, name),
+                Step::BeginList { at } => models[at % count].begin_list(),
+                Step::EndList { at, commits } => models[at % count].end_list(commits),
             }
             assert_bounds(&models, &budget, &open);
         }

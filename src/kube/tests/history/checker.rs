@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cluster::{Kind, NAMESPACES, Scope, Snapshot};
+use super::limits::Fit;
 use crate::tests::time_bound;
 
 /// The maximum age of exposed states without faults: data in flight.
@@ -88,7 +89,14 @@ pub struct Checker {
     /// The earliest moment that the last scrape of a scope can be of; unset before the first and after a scrape without
     /// lines.
     shown: BTreeMap<Scope, usize>,
+    /// The number of objects that budgets have left out, by scope, in histories with budgets.
+    pub left_out: Option<BTreeMap<Scope, u64>>,
+    /// The parts of the states that the last scrape did not show, because of budgets.
+    pub fits: Fits,
 }
+
+/// The parts of states that a scrape does not show, by scope.
+pub type Fits = BTreeMap<Scope, Fit>;
 
 pub type History = BTreeMap<Scope, Vec<Snapshot>>;
 
@@ -101,6 +109,7 @@ impl Checker {
         now: Instant,
         expectation: impl Fn(Scope) -> Expectation,
     ) -> Result<Duration, Violation> {
+        self.fits.clear();
         let mut lines: BTreeMap<Scope, Vec<&str>> =
             history.keys().map(|scope| (*scope, Vec::new())).collect();
         for line in body {
@@ -136,15 +145,19 @@ impl Checker {
         if nothing && before.is_none() && expectation == Expectation::Past {
             return Ok(Duration::ZERO);
         }
-        let matches = |snapshot: &Snapshot| {
-            snapshot.lines.iter().map(String::as_str).eq(lines.iter().copied())
+        let left_out = self.left_out.as_ref().map(|all| all.get(&scope).copied().unwrap_or(0));
+        let fit = |snapshot: &Snapshot| match left_out {
+            None => equals(snapshot, lines).then(Fit::default),
+            Some(left_out) => Fit::of(snapshot, lines, left_out),
         };
+        let matches = |snapshot: &Snapshot| fit(snapshot).is_some();
         let from = before.unwrap_or(0);
         let Some(earliest) = snapshots[from..].iter().position(matches).map(|at| from + at) else {
             return Err(self.describe_violation(snapshots, lines, from));
         };
         let latest = snapshots.iter().rposition(matches).unwrap_or(earliest);
         self.shown.insert(scope, earliest);
+        self.fits.extend(fit(&snapshots[latest]).map(|fit| (scope, fit)));
         let old = snapshots.get(latest + 1).map_or(Duration::ZERO, |next| now - next.since);
         match expectation {
             Expectation::Empty => Err(format!(
@@ -170,10 +183,7 @@ impl Checker {
         if let Some(unknown) = lines.iter().find(|line| !has_existed(line)) {
             return format!("never existed: {unknown}");
         }
-        let matches = |snapshot: &Snapshot| {
-            snapshot.lines.iter().map(String::as_str).eq(lines.iter().copied())
-        };
-        if snapshots[..from].iter().any(matches) {
+        if snapshots[..from].iter().any(|snapshot| equals(snapshot, lines)) {
             return format!("older than the last scrape: {}", difference(lines, &snapshots[from]));
         }
         let least =
@@ -181,6 +191,11 @@ impl Checker {
         let least = least.map(|snapshot| difference(lines, snapshot)).unwrap_or_default();
         format!("a state that never existed, the closest one has {least}")
     }
+}
+
+/// Returns true if a scope shows exactly this state.
+fn equals(snapshot: &Snapshot, lines: &[&str]) -> bool {
+    snapshot.lines.iter().map(String::as_str).eq(lines.iter().copied())
 }
 
 /// Describes the lines that a moment has more and less than a scrape.

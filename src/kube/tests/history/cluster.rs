@@ -20,6 +20,8 @@ use super::status::Status;
 pub enum Kind {
     /// Received as `PartialObjectMetadata`.
     ConfigMap,
+    /// The definition of a custom kind, cluster-scoped, received as a complete object, without series.
+    Definition,
     /// A Kubernetes Event, received as a complete object, which has no series of its own.
     Event,
     /// Received as a complete object.
@@ -32,6 +34,8 @@ pub enum Kind {
     Secret,
     /// A custom kind, received as JSON.
     Widget,
+    /// The same objects in another version of the custom kind.
+    WidgetV2,
 }
 
 /// The kinds with series of their own.
@@ -40,6 +44,12 @@ pub const KINDS: [Kind; 6] =
 /// All kinds.
 pub const ALL_KINDS: [Kind; 7] =
     [Kind::ConfigMap, Kind::Node, Kind::Pod, Kind::Secret, Kind::Widget, Kind::Job, Kind::Event];
+/// The versions of the custom kind.
+pub const VERSIONS: [Kind; 2] = [Kind::Widget, Kind::WidgetV2];
+/// The further kinds of histories whose custom kind has a definition.
+pub const DEFINED_KINDS: [Kind; 2] = [Kind::Definition, Kind::WidgetV2];
+/// The name of the definition of the custom kind. Others define kinds that nobody watches.
+const WIDGETS: &str = "o0";
 /// The minimum number of versions lost in a restore.
 const MIN_LOST_VERSIONS: u64 = 400;
 /// The number of versions that a server uses when it starts.
@@ -50,37 +60,46 @@ impl Kind {
     pub fn plural(self) -> &'static str {
         match self {
             Self::ConfigMap => "configmaps",
+            Self::Definition => "customresourcedefinitions",
             Self::Event => "events",
             Self::Job => "jobs",
             Self::Node => "nodes",
             Self::Pod => "pods",
             Self::Secret => "secrets",
-            Self::Widget => "widgets",
+            Self::Widget | Self::WidgetV2 => "widgets",
         }
     }
 
     pub fn name(self) -> &'static str {
         match self {
             Self::ConfigMap => "ConfigMap",
+            Self::Definition => "CustomResourceDefinition",
             Self::Event => "Event",
             Self::Job => "Job",
             Self::Node => "Node",
             Self::Pod => "Pod",
             Self::Secret => "Secret",
-            Self::Widget => "Widget",
+            Self::Widget | Self::WidgetV2 => "Widget",
         }
     }
 
     pub fn api_version(self) -> &'static str {
         match self {
             Self::Job => "batch/v1",
+            Self::Definition => "apiextensions.k8s.io/v1",
             Self::Widget => "example.com/v1",
+            Self::WidgetV2 => "example.com/v2",
             _ => "v1",
         }
     }
 
     pub fn namespaced(self) -> bool {
-        self != Self::Node
+        !matches!(self, Self::Definition | Self::Node)
+    }
+
+    /// Returns the kind whose objects it shows.
+    pub fn stored(self) -> Self {
+        if self == Self::WidgetV2 { Self::Widget } else { self }
     }
 
     /// Returns true if the ledger counts what happens to objects of this kind.
@@ -89,21 +108,24 @@ impl Kind {
     }
 
     /// Returns the prefix of its series.
-    fn prefix(self) -> &'static str {
+    pub fn prefix(self) -> &'static str {
         match self {
             Self::ConfigMap => "kube_configmap_",
+            Self::Definition => "kube_customresourcedefinition_",
             Self::Event => "kube_event_",
             Self::Job => "kube_job_",
             Self::Node => "kube_node_",
             Self::Pod => "kube_pod_",
             Self::Secret => "kube_secret_",
             Self::Widget => "widget_",
+            Self::WidgetV2 => "v2_widget_",
         }
     }
 
     /// Returns the kind that a series belongs to.
     pub fn of_line(line: &str) -> Option<Self> {
-        KINDS.into_iter().find(|kind| line.starts_with(kind.prefix()))
+        let kinds = KINDS.into_iter().chain([Self::WidgetV2]);
+        kinds.into_iter().find(|kind| line.starts_with(kind.prefix()))
     }
 }
 
@@ -228,8 +250,37 @@ impl Object {
         self.uid.trim_start_matches("uid-").parse().unwrap_or_default()
     }
 
+    /// Returns true if the server serves a version of the kind that this object defines.
+    pub fn serves(&self, kind: Kind) -> bool {
+        self.is_established()
+            && !self.is_being_deleted()
+            && match kind {
+                Kind::Widget => self.state % 8 != 3,
+                _ => matches!(self.state % 8, 0 | 2 | 4 | 5),
+            }
+    }
+
+    /// Returns true if the server has accepted a definition.
+    pub fn is_established(&self) -> bool {
+        self.state % 8 != 7
+    }
+
+    pub fn is_being_deleted(&self) -> bool {
+        self.status.is_being_deleted || self.scope.kind == Kind::Definition && self.state % 8 == 6
+    }
+
+    /// Returns the kind that a definition defines, which is part of its plural.
+    pub fn defined_kind(&self) -> String {
+        if self.name == WIDGETS { "Widget".to_owned() } else { format!("Other{}", self.name) }
+    }
+
     pub fn secret_type(&self) -> String {
         format!("example.com/t{}", self.state)
+    }
+
+    /// Returns the object in this version of its kind.
+    pub fn shown_as(self, kind: Kind) -> Self {
+        Self { scope: Scope { kind, ..self.scope }, ..self }
     }
 
     /// Appends the expected series. They are written by hand, independently of the code under test.
@@ -242,7 +293,7 @@ impl Object {
                 out.push(format!("kube_configmap_labels{{{who},label_state=\"{state}\"}} 1"));
                 out.push(format!("kube_configmap_metadata_resource_version{{{who}}} {version}"));
             }
-            Kind::Event => {}
+            Kind::Definition | Kind::Event => {}
             Kind::Job => {
                 let who = format!("namespace=\"{namespace}\",job_name=\"{name}\"");
                 out.push(format!("kube_job_info{{{who}}} 1"));
@@ -267,9 +318,9 @@ impl Object {
                 out.push(format!("kube_secret_labels{{{who},label_state=\"{state}\"}} 1"));
                 out.push(format!("kube_secret_type{{{who},type=\"{kind}\"}} 1"));
             }
-            Kind::Widget => {
+            kind @ (Kind::Widget | Kind::WidgetV2) => {
                 let who = format!("namespace=\"{namespace}\",name=\"{name}\",uid=\"{uid}\"");
-                out.push(format!("widget_state{{{who}}} {state}"));
+                out.push(format!("{}state{{{who}}} {state}", kind.prefix()));
             }
         }
     }
@@ -354,11 +405,21 @@ impl Cluster {
         };
         for scope in scopes {
             cluster.record(scope);
-            (0..rng.u32(3..12)).for_each(|_| cluster.create(scope, rng));
+            if scope.kind == scope.kind.stored() {
+                (0..rng.u32(3..12)).for_each(|_| cluster.create(scope, rng));
+            }
         }
         (0..60).for_each(|_| cluster.report(rng));
         cluster.accounts.begin();
         cluster
+    }
+
+    /// Returns true if the server serves a kind: a version of the custom one needs a definition, in histories with these.
+    pub fn serves(&self, kind: Kind) -> bool {
+        let scope = Scope { kind: Kind::Definition, namespace: "" };
+        let is_defined = VERSIONS.contains(&kind) && self.snapshots.contains_key(&scope);
+        !is_defined
+            || self.objects.get(&key(scope, WIDGETS)).is_some_and(|object| object.serves(kind))
     }
 
     /// Returns the present objects of a kind.
@@ -387,10 +448,11 @@ impl Cluster {
             }
         };
         let wanted = |object: &&Object| {
-            object.scope.kind == kind
+            object.scope.kind == kind.stored()
                 && namespace.is_none_or(|namespace| namespace == object.scope.namespace)
         };
-        Some(objects.values().filter(wanted).cloned().collect())
+        let object = |object: &Object| object.clone().shown_as(kind);
+        Some(objects.values().filter(wanted).map(object).collect())
     }
 
     /// Returns the changes since a version, or `None` if it has been compacted. A future version is valid: its watch is
@@ -434,6 +496,15 @@ impl Cluster {
             self.backups.push_back(Backup { version: self.version, objects: self.objects.clone() });
         }
         let scope = self.scopes[rng.usize(..self.scopes.len())];
+        let scope = Scope { kind: scope.kind.stored(), ..scope };
+        if scope.kind == Kind::Definition {
+            self.change_definition(scope, rng);
+            return self.notify();
+        }
+        // Nobody can create or change objects of a kind that is not served.
+        if scope.kind == Kind::Widget && !VERSIONS.iter().any(|kind| self.serves(*kind)) {
+            return;
+        }
         let keys: Vec<_> =
             self.objects.iter().filter(|(_, o)| o.scope == scope).map(|(k, _)| k.clone()).collect();
         // About ten objects per scope, sometimes none.
@@ -460,6 +531,25 @@ impl Cluster {
         self.notify();
     }
 
+    /// Adds, changes or deletes a definition, which deletes its objects before.
+    fn change_definition(&mut self, scope: Scope, rng: &mut Rng) {
+        if rng.u32(0..3) > 0 {
+            return;
+        }
+        let name = if rng.bool() { WIDGETS.to_owned() } else { format!("o{}", rng.u32(1..4)) };
+        let key = key(scope, &name);
+        match self.objects.contains_key(&key) {
+            false => self.add(scope, name, rng),
+            true if rng.u32(0..3) > 0 => self.update(&key, rng),
+            true => {
+                let is_widget = |key: &&ObjectKey| name == WIDGETS && key.kind == Kind::Widget;
+                let widgets: Vec<_> = self.objects.keys().filter(is_widget).cloned().collect();
+                widgets.iter().for_each(|widget| self.delete(widget));
+                self.delete(&key);
+            }
+        }
+    }
+
     /// Lets the kubelet of a random pod report its status.
     fn report(&mut self, rng: &mut Rng) {
         let pods = self.objects.keys().filter(|key| key.kind == Kind::Pod);
@@ -474,7 +564,8 @@ impl Cluster {
     }
 
     fn create(&mut self, scope: Scope, rng: &mut Rng) {
-        let name = format!("o{}", rng.u32(0..40));
+        let names = if scope.kind == Kind::Definition { 4 } else { 40 };
+        let name = format!("o{}", rng.u32(0..names));
         let known = self.objects.contains_key(&key(scope, &name));
         if !known {
             self.add(scope, name, rng);
@@ -551,9 +642,14 @@ impl Cluster {
 
     /// Records the current state of a scope.
     fn record(&mut self, scope: Scope) {
+        let other = Scope { kind: Kind::WidgetV2, ..scope };
+        if scope.kind == Kind::Widget && self.scopes.contains(&other) {
+            self.record(other);
+        }
         let mut lines = Vec::new();
-        let of_scope = self.objects.values().filter(|object| object.scope == scope);
-        of_scope.for_each(|object| object.lines(&mut lines));
+        let stored = Scope { kind: scope.kind.stored(), ..scope };
+        let of_scope = self.objects.values().filter(|object| object.scope == stored);
+        of_scope.for_each(|object| object.clone().shown_as(scope.kind).lines(&mut lines));
         lines.sort();
         let snapshots = self.snapshots.entry(scope).or_default();
         if snapshots.last().is_none_or(|last| *last.lines != *lines) {

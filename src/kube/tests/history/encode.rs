@@ -6,7 +6,8 @@
 
 use super::cluster::{EventType, Kind, Object};
 use super::encode_status::{
-    event_fields, event_json, job, job_json, node, node_json, pod, pod_json, time, time_text,
+    definition, definition_json, event_fields, event_json, job, job_json, node, node_json, pod,
+    pod_json, time, time_text,
 };
 use crate::wire::varint::varint;
 
@@ -79,7 +80,7 @@ fn envelope(version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
 
 /// Encodes the fields of `ObjectMeta`.
 fn metadata(object: &Object) -> Vec<u8> {
-    let Object { scope, name, uid, state, version, status, .. } = object;
+    let Object { scope, name, uid, state, version, .. } = object;
     let has_time = has_time(scope.kind);
     let time = |tag, is_set: bool| if is_set { time(tag, object.started()) } else { Vec::new() };
     [
@@ -88,7 +89,7 @@ fn metadata(object: &Object) -> Vec<u8> {
         field(5, uid.as_bytes()),
         field(6, version.to_string().as_bytes()),
         time(8, has_time),
-        time(9, status.is_being_deleted),
+        time(9, object.is_being_deleted()),
         entry(11, "state", &state.to_string()),
         owner(object),
     ]
@@ -124,18 +125,19 @@ fn protobuf(object: &Object, form: ObjectForm) -> Vec<u8> {
     let metadata = field(1, &metadata(object));
     let rest = match (form, object.scope.kind) {
         (ObjectForm::Metadata, _) | (_, Kind::ConfigMap) => Vec::new(),
+        (_, Kind::Definition) => definition(object),
         (_, Kind::Event) => event_fields(object),
         (_, Kind::Job) => job(object),
         (_, Kind::Node) => node(object),
         (_, Kind::Pod) => pod(object),
         (_, Kind::Secret) => field(3, object.secret_type().as_bytes()),
-        (_, Kind::Widget) => return Vec::new(),
+        (_, Kind::Widget | Kind::WidgetV2) => return Vec::new(),
     };
     [metadata, rest].concat()
 }
 
 fn json(object: &Object, form: ObjectForm) -> String {
-    let Object { scope, name, uid, state, version, status, .. } = object;
+    let Object { scope, name, uid, state, version, .. } = object;
     let namespace = scope.namespace;
     let (api, kind) = match form {
         ObjectForm::Complete => (scope.kind.api_version(), scope.kind.name()),
@@ -156,18 +158,19 @@ fn json(object: &Object, form: ObjectForm) -> String {
         }
     };
     let times = time("creationTimestamp", has_time(scope.kind))
-        + &time("deletionTimestamp", status.is_being_deleted);
+        + &time("deletionTimestamp", object.is_being_deleted());
     let metadata = format!(
         r#""metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}","labels":{{"state":"{state}"}}{times}{owner}}}"#
     );
     let rest = match (form, scope.kind) {
         (ObjectForm::Metadata | ObjectForm::Table, _) | (_, Kind::ConfigMap) => String::new(),
+        (_, Kind::Definition) => definition_json(object),
         (_, Kind::Event) => event_json(object),
         (_, Kind::Job) => job_json(object),
         (_, Kind::Node) => node_json(object),
         (_, Kind::Pod) => pod_json(object),
         (_, Kind::Secret) => format!(r#","type":"{}","data":{{"k":"dg=="}}"#, object.secret_type()),
-        (_, Kind::Widget) => format!(r#","spec":{{"state":"{state}"}}"#),
+        (_, Kind::Widget | Kind::WidgetV2) => format!(r#","spec":{{"state":"{state}"}}"#),
     };
     format!(r#"{{"kind":"{kind}","apiVersion":"{api}",{metadata}{rest}}}"#)
 }

@@ -1,6 +1,7 @@
-//! Encodes `spec` and `status` of pods, jobs and nodes, and the fields of Kubernetes Events, as protobuf and JSON.
+//! Encodes `spec` and `status` of pods, jobs, nodes and definitions, and the fields of Kubernetes Events, as protobuf and
+//! JSON.
 
-use super::cluster::{Object, Subject};
+use super::cluster::{Kind, Object, Subject, VERSIONS};
 use super::encode::{YEAR, field, number};
 use super::status::{CONDITIONS, Container, End, Phase, Termination};
 
@@ -14,6 +15,44 @@ pub(super) fn time_text(second: u64) -> String {
     let (minutes, second) = (second / 60, second % 60);
     let (hour, minute) = (minutes / 60, minutes % 60);
     format!("2026-01-01T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Returns the names of the versions of a definition, and whether each is served.
+fn versions(object: &Object) -> impl Iterator<Item = (&'static str, bool)> {
+    let name = |kind: Kind| kind.api_version().trim_start_matches("example.com/");
+    VERSIONS.into_iter().map(move |kind| (name(kind), object.serves(kind)))
+}
+
+/// Returns the status of the condition `Established`.
+fn established(object: &Object) -> &'static str {
+    if object.is_established() { "True" } else { "False" }
+}
+
+/// Encodes `spec` and `status` of a definition.
+pub(super) fn definition(object: &Object) -> Vec<u8> {
+    let kind = object.defined_kind();
+    let plural = format!("{}s", kind.to_lowercase());
+    let names = [field(1, plural.as_bytes()), field(4, kind.as_bytes())].concat();
+    let version = |(name, is_served): (&str, bool)| {
+        field(7, &[field(1, name.as_bytes()), number(2, usize::from(is_served))].concat())
+    };
+    let versions: Vec<u8> = versions(object).flat_map(version).collect();
+    let spec = [field(1, b"example.com"), field(3, &names), field(4, b"Namespaced"), versions];
+    let condition = [field(1, b"Established"), field(2, established(object).as_bytes())];
+    [field(2, &spec.concat()), field(3, &field(1, &condition.concat()))].concat()
+}
+
+/// Returns the members `spec` and `status` of a definition, each with a comma before it.
+pub(super) fn definition_json(object: &Object) -> String {
+    let kind = object.defined_kind();
+    let plural = format!("{}s", kind.to_lowercase());
+    let version =
+        |(name, is_served): (&str, bool)| format!(r#"{{"name":"{name}","served":{is_served}}}"#);
+    let versions: Vec<String> = versions(object).map(version).collect();
+    let (versions, established) = (versions.join(","), established(object));
+    format!(
+        r#","spec":{{"group":"example.com","names":{{"plural":"{plural}","kind":"{kind}"}},"scope":"Namespaced","versions":[{versions}]}},"status":{{"conditions":[{{"type":"Established","status":"{established}"}}]}}"#
+    )
 }
 
 /// Encodes `spec` and `status` of a pod.

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::body::{ChannelBody, ChunkSender, build_response, complete_response};
-use super::cluster::{ALL_KINDS, EventType, Kind, Object};
+use super::cluster::{ALL_KINDS, DEFINED_KINDS, EventType, Kind, Object};
 use super::encode::{self, ObjectForm, ResponseFormat};
 use super::faults::{Fault, Flap};
 use super::journal::Topic;
@@ -101,7 +101,7 @@ impl Server {
     fn parse_request(&self, request: &Request<Incoming>) -> Option<ApiRequest> {
         let path = request.uri().path();
         let path = path.strip_prefix("/api/").or_else(|| path.strip_prefix("/apis/"))?;
-        let (kind, rest) = ALL_KINDS.into_iter().find_map(|kind| {
+        let (kind, rest) = ALL_KINDS.into_iter().chain(DEFINED_KINDS).find_map(|kind| {
             let path = path.strip_prefix(kind.api_version())?.strip_suffix(kind.plural())?;
             Some((kind, path))
         })?;
@@ -137,6 +137,10 @@ impl Server {
         let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         if token != Some(&format!("Bearer token-{}", self.token())) {
             return status(401, "Unauthorized");
+        }
+        *self.state().kind_counts.entry(req.kind).or_default() += 1;
+        if !self.cluster().serves(req.kind) {
+            return status(404, "NotFound");
         }
         if let Some(namespace) = &req.namespace {
             let mut state = self.state();
@@ -271,7 +275,7 @@ impl Server {
             (self.cluster().observe(), self.fault_changes.observe());
         let mut has_columns = true;
         let wanted = |object: &Object| {
-            object.scope.kind == req.kind
+            object.scope.kind == req.kind.stored()
                 && req
                     .namespace
                     .as_deref()
@@ -331,7 +335,8 @@ impl Server {
             if silent {
                 return chunks.closed().await;
             }
-            if ended {
+            // The server ends the watches of a kind that it does not serve any more.
+            if ended || !self.cluster().serves(req.kind) {
                 return;
             }
             let flap = self.flap(req.kind);
@@ -357,7 +362,7 @@ impl Server {
                     let event = encode::event(
                         req.format,
                         change.event_type,
-                        &change.object,
+                        &change.object.shown_as(req.kind),
                         std::mem::take(&mut has_columns),
                     );
                     if !self.send(chunks, event, 0.2) {

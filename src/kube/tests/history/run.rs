@@ -13,10 +13,12 @@ use tokio::time::{Instant, sleep_until};
 
 use super::checker::{Checker, Expectation, RequestLimit, Violation};
 use super::cluster::{Kind, NAMESPACES, Scope, scopes};
+use super::custom::{CustomLines, CustomResources};
 use super::faults::{Fault, RECOVERY, SILENCE};
 use super::forms;
 use super::journal::{Entry, Topic};
 use super::ledger::{Conditions, LedgerChecker};
+use super::limits::{self, Limits};
 use super::scenario::{Scenario, Schedule, ScheduledFault};
 use super::server::Server;
 use super::setup::{
@@ -43,6 +45,18 @@ static FIRST_LISTS: LazyLock<Duration> = LazyLock::new(|| time_bound("first list
 /// The same for the lists after a reload of the options, which begin one after the other.
 static RELOAD: LazyLock<Duration> =
     LazyLock::new(|| time_bound("lists after a reload of the options"));
+
+#[cfg(test)]
+const CUSTOM_RELOAD: &str = "reload of custom resources";
+#[cfg(test)]
+const DEFINITION_CHANGE: &str = "definition comes or goes";
+#[cfg(test)]
+const LIMITS_RELOAD: &str = "reload of object budgets";
+#[cfg(test)]
+const LEFT_OUT: &str = "objects left out by a budget";
+/// The features that not all histories have.
+#[cfg(test)]
+pub const FEATURES: [&str; 4] = [CUSTOM_RELOAD, DEFINITION_CHANGE, LIMITS_RELOAD, LEFT_OUT];
 
 /// The result of a fault.
 pub struct FaultResult {
@@ -76,6 +90,10 @@ enum Action {
     Begin(usize),
     End(usize),
     Reshard(Shard),
+    /// A reload of the custom resources.
+    ReloadCustom,
+    /// A reload of the budgets.
+    ReloadLimits,
 }
 
 /// The scheduled actions in the order of their times.
@@ -127,11 +145,16 @@ pub struct World {
     queue: Queue,
     checker: Checker,
     ledger: LedgerChecker,
+    custom: Option<CustomResources>,
+    limits: Option<Limits>,
     /// The ledger, and the task that removes its counters in time.
     counts: Arc<SharedLedger>,
     _timer: JoinSet<()>,
     /// The last reload of the options.
     reloaded: Option<Instant>,
+    /// The last changes of the features that not all histories have.
+    #[cfg(test)]
+    feature_changes: BTreeMap<&'static str, Instant>,
     /// A reload came together with a fault: objects that its first list shows count as older than the process, even those
     /// that were created since, and the ends of those that it does not show are not counted.
     may_miss_events: bool,
@@ -167,6 +190,11 @@ impl World {
         let retention = scenario.retention;
         let (workloads, counts) = namespace_totals(&catalog, &metrics, senders.as_ref(), retention);
         totals::attach(&workloads, &mut config.resources, kinds);
+        let custom = scenario.custom.as_ref();
+        let custom = custom.map(|_| CustomResources::new(scenario.seed, &metrics));
+        config.resources.extend(custom.iter().flat_map(CustomResources::watched));
+        let limits = scenario.limits.as_ref().map(|_| Limits::new(scenario.seed, &metrics));
+        config.budget = limits.as_ref().map_or_else(Arc::default, Limits::current);
         let mut timer = JoinSet::new();
         let expired = Arc::clone(&counts);
         timer.spawn(async move { expired.expire_in_time().await });
@@ -183,6 +211,12 @@ impl World {
             for (at, shard) in &scenario.shards {
                 queue.add(start + *at, Action::Reshard(*shard));
             }
+        }
+        for at in scenario.custom.iter().flatten() {
+            queue.add(start + *at, Action::ReloadCustom);
+        }
+        for at in scenario.limits.iter().flatten() {
+            queue.add(start + *at, Action::ReloadLimits);
         }
         match scenario.schedule.take() {
             None => {
@@ -215,9 +249,13 @@ impl World {
             queue,
             checker: Checker::default(),
             ledger: LedgerChecker::new(retention),
+            custom,
+            limits,
             counts,
             _timer: timer,
             reloaded: None,
+            #[cfg(test)]
+            feature_changes: BTreeMap::new(),
             may_miss_events: false,
             request_limit: RequestLimit::new(list_watches),
             first_lists: None,
@@ -240,7 +278,7 @@ impl World {
     /// Waits for the time of the next action and performs it. Returns false at the end.
     pub async fn step(&mut self) -> bool {
         let Some(at) = self.next_action() else { return false };
-        sleep_until(at).await;
+        self.wait_until(at).await;
         let Some((_, action)) = self.queue.actions.pop_first() else { return false };
         match action {
             Action::Change(seed) => self.change(seed),
@@ -250,6 +288,24 @@ impl World {
                 self.server.note(Topic::Line, format!("{shard:?}"));
                 self.counts.set_shard(shard);
                 self.ledger.reshard(&self.server.cluster().accounts, shard);
+            }
+            Action::ReloadCustom => {
+                if let Some(custom) = &mut self.custom {
+                    let entries = custom.reload();
+                    #[cfg(test)]
+                    self.feature_changes.insert(CUSTOM_RELOAD, Instant::now());
+                    self.server.note(Topic::Line, entries);
+                    self.apply();
+                }
+            }
+            Action::ReloadLimits => {
+                if let Some(limits) = &mut self.limits {
+                    let budget = limits.reload();
+                    #[cfg(test)]
+                    self.feature_changes.insert(LIMITS_RELOAD, Instant::now());
+                    self.server.note(Topic::Line, format!("{budget:?}"));
+                    self.apply();
+                }
             }
             Action::Scrape(again) => {
                 let format = if self.rng.bool() { Format::Text } else { Format::OpenMetrics };
@@ -268,7 +324,35 @@ impl World {
                 }
             }
         }
+        let has_changed = self.custom.as_mut().map(|custom| custom.observe(&self.server));
+        if has_changed == Some(true) {
+            #[cfg(test)]
+            self.feature_changes.insert(DEFINITION_CHANGE, Instant::now());
+            self.request_limit.changed(Instant::now());
+        }
         true
+    }
+
+    /// Waits for this time. Meanwhile definitions that have changed take effect.
+    pub async fn wait_until(&mut self, at: Instant) {
+        while let Some(custom) = &mut self.custom {
+            tokio::select! {
+                biased;
+                () = custom.definitions_changed() => self.apply(),
+                () = sleep_until(at) => return,
+            }
+        }
+        sleep_until(at).await;
+    }
+
+    /// Applies the options and the definitions to the pipeline.
+    fn apply(&mut self) {
+        let mut config = self.config.clone();
+        totals::attach(&self.workloads, &mut config.resources, &self.scenario.kinds);
+        config.resources.extend(self.custom.iter().flat_map(CustomResources::watched));
+        config.budget = self.limits.as_ref().map_or_else(Arc::default, Limits::current);
+        self.pipeline.reconfigure(&self.client, &config);
+        self.request_limit.changed(Instant::now());
     }
 
     /// Observes the pods anew, as a reload of the options does: they are listed again and exchanged.
@@ -276,10 +360,7 @@ impl World {
     pub fn reload(&mut self) {
         let options = self.workloads.options();
         self.workloads = self.workloads.renewed(options, &self.metrics, Shard::ALL);
-        let mut config = self.config.clone();
-        totals::attach(&self.workloads, &mut config.resources, &self.scenario.kinds);
-        self.pipeline.reconfigure(&self.client, &config);
-        self.request_limit.changed(Instant::now());
+        self.apply();
         self.may_miss_events |= !self.is_current();
         self.reloaded = Some(Instant::now());
     }
@@ -301,6 +382,16 @@ impl World {
     #[cfg(test)]
     pub fn active_faults(&self) -> impl Iterator<Item = &'static str> {
         self.pending.iter().map(|fault| fault.result.name)
+    }
+
+    /// Returns the features of this history that not all have and that are active now: changes of the last 20 s, and
+    /// objects that a budget leaves out.
+    #[cfg(test)]
+    pub fn active_features(&self) -> impl Iterator<Item = &'static str> {
+        let recently = |at: &Instant| at.elapsed() < Duration::from_secs(20);
+        let changed = self.feature_changes.iter().filter(move |(_, at)| recently(at));
+        let is_left_out = self.limits.is_some() && !self.pipeline.handle().rejected().is_empty();
+        changed.map(|(name, _)| *name).chain(is_left_out.then_some(LEFT_OUT))
     }
 
     /// Stops the pipeline and returns the results.
@@ -386,38 +477,78 @@ impl World {
     /// Checks a scrape of this moment and notes the violation, if it is one.
     pub fn check(&mut self, body: &str) {
         let now = Instant::now();
-        let lines = Lines::of(body);
+        let mut lines = Lines::of(body);
         self.note_refusals(now);
         if now >= self.start + *FIRST_LISTS {
             self.first_lists.get_or_insert(self.server.lists());
         }
+        let is_dropped = |scope: &Scope| {
+            let refusal = self.refusals.get(scope).filter(|refusal| refusal.last == now);
+            refusal.is_some_and(|refusal| now - refusal.unlisted_since > STALENESS_LIMIT)
+        };
+        let are_definitions_dropped = is_dropped(&Scope { kind: Kind::Definition, namespace: "" });
         let conditions = Conditions {
             may_be_stale: now < self.may_be_stale_until,
-            may_be_dropped: self.refusals.iter().any(|(scope, refusal)| {
-                scope.kind.has_account()
-                    && refusal.last == now
-                    && now - refusal.unlisted_since > STALENESS_LIMIT
-            }),
+            may_be_dropped: self
+                .refusals
+                .keys()
+                .any(|scope| scope.kind.has_account() && is_dropped(scope)),
         };
+        let custom = match &mut self.custom {
+            None => Ok(CustomLines::default()),
+            Some(custom) => {
+                if are_definitions_dropped {
+                    custom.note_dropped_definitions();
+                }
+                let found = custom.lines(&mut lines.states);
+                let until = self.may_be_stale_until;
+                found.and_then(|found| custom.check(&found, &self.server, until).map(|()| found))
+            }
+        };
+        let custom = match custom {
+            Ok(custom) => custom,
+            Err(Violation(why)) => return self.violate(&why, body),
+        };
+        lines.states.extend(custom.states.iter().map(String::as_str));
+        let left_out = self.limits.is_some().then(|| self.left_out());
         let Self { server, checker, ledger, pending, refusals, may_be_stale_until, .. } = self;
         let (isolated, may_miss_events) = (pending.len() == 1, self.may_miss_events);
         let expectation = |scope| {
             let refusal = refusals.get(&scope).filter(|refusal| refusal.last == now);
-            match refusal.map(|refusal| (now - refusal.since, now - refusal.unlisted_since)) {
-                Some((since, _)) if isolated && since > STALENESS_LIMIT + *DENIAL_NOTICED => {
-                    Expectation::Empty
-                }
-                Some((_, since)) if since > STALENESS_LIMIT => Expectation::PastOrEmpty,
-                _ if now < *may_be_stale_until => Expectation::Past,
-                _ => Expectation::Present,
+            let other =
+                match refusal.map(|refusal| (now - refusal.since, now - refusal.unlisted_since)) {
+                    Some((since, _)) if isolated && since > STALENESS_LIMIT + *DENIAL_NOTICED => {
+                        Expectation::Empty
+                    }
+                    Some((_, since)) if since > STALENESS_LIMIT => Expectation::PastOrEmpty,
+                    _ if now < *may_be_stale_until => Expectation::Past,
+                    _ => Expectation::Present,
+                };
+            match &self.custom {
+                Some(custom) => custom.expectation(scope, *may_be_stale_until, other),
+                None => other,
             }
         };
         let cluster = server.cluster();
+        let are_pods_left_out = left_out
+            .iter()
+            .flatten()
+            .any(|(scope, left_out)| scope.kind == Kind::Pod && *left_out > 0);
+        checker.left_out = left_out;
         let checked = checker.check(&cluster.snapshots, &lines.states, now, expectation);
         let checked = checked.and_then(|old| {
+            if let Some(limits) = &mut self.limits {
+                limits.observe(now < *may_be_stale_until);
+                let checked = limits.check(&cluster.snapshots, &lines.states, &checker.fits);
+                checked.map_err(Violation)?;
+            }
+            if are_pods_left_out {
+                return Ok(old);
+            }
             totals::compare(&lines).map_err(Violation)?;
             let Lines { counters, states, .. } = &lines;
-            if !may_miss_events {
+            // It takes the states from the scrape, which may lack some.
+            if !may_miss_events && self.limits.is_none() {
                 ledger.check(&cluster.accounts, counters, states, conditions).map_err(Violation)?;
             }
             Ok(old)
@@ -438,6 +569,19 @@ impl World {
             }
             Err(Violation(why)) => self.violate(&why, body),
         }
+    }
+
+    /// Returns the number of objects that budgets have left out.
+    fn left_out(&self) -> BTreeMap<Scope, u64> {
+        let rejected = self.pipeline.handle().rejected();
+        let of_scope = |scope: Scope| {
+            let resource = limits::resource(scope.kind);
+            let of_scope = rejected
+                .iter()
+                .filter(|one| one.resource == resource && one.namespace == scope.namespace);
+            (scope, of_scope.map(|one| one.count).sum())
+        };
+        scopes(&self.scenario.kinds).into_iter().map(of_scope).collect()
     }
 
     /// Notes a violation, with the last faults.

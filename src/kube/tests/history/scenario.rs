@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::cluster::{ALL_KINDS, KINDS, Kind};
+use super::cluster::{ALL_KINDS, DEFINED_KINDS, KINDS, Kind};
 use super::faults::Fault;
 use crate::kube::shard::{Shard, Stage};
 
@@ -40,6 +40,10 @@ pub struct Scenario {
     pub events: Vec<ScheduledFault>,
     /// The times of changes of the shard whose workloads are counted. Objects of all shards are shown.
     pub shards: Vec<(Duration, Shard)>,
+    /// The times of reloads of the custom resources, if the custom kind has a definition.
+    pub custom: Option<Vec<Duration>>,
+    /// The times of reloads of the budgets, if there are any.
+    pub limits: Option<Vec<Duration>>,
     /// The time for which the counters of a workload outlive it.
     pub retention: Duration,
     /// The times of changes and scrapes; random if `None`.
@@ -89,6 +93,8 @@ impl Scenario {
             kinds: ALL_KINDS.to_vec(),
             events,
             shards: Vec::new(),
+            custom: None,
+            limits: None,
             retention: RETENTION,
             schedule: None,
             trace: false,
@@ -132,6 +138,41 @@ impl Scenario {
             });
         }
         Self { shards, retention, ..Self::with_faults(seed, end, (http2, each_namespace), events) }
+            .with_features(seed)
+    }
+
+    /// Returns the history without definitions of custom kinds, with which requests at the same moment are in another order
+    /// in each run.
+    #[cfg(test)]
+    pub fn without_definitions(mut self) -> Self {
+        self.kinds.retain(|kind| !DEFINED_KINDS.contains(kind));
+        Self { custom: None, ..self }
+    }
+
+    /// Adds the features that this seed determines, with other numbers than those of the faults.
+    fn with_features(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x6a09_e667_f3bc_c908);
+        let reloads = |rng: &mut Rng, interval| {
+            let (mut at, mut reloads) = (Duration::ZERO, Vec::new());
+            while at < self.length {
+                at += Duration::from_millis(rng.u64(500..interval));
+                reloads.push(at);
+            }
+            Some(reloads)
+        };
+        let feature = rng.u32(0..3);
+        if feature == 0 {
+            self.limits = reloads(&mut rng, 150_000);
+        } else if feature == 1 {
+            self.custom = reloads(&mut rng, 60_000);
+            self.kinds.extend(DEFINED_KINDS);
+            let definitions = |event: &mut ScheduledFault| match &mut event.fault {
+                Fault::Denied(kind) if rng.bool() => *kind = Kind::Definition,
+                _ => {}
+            };
+            self.events.iter_mut().for_each(definitions);
+        }
+        self
     }
 
     /// Decodes a history from bytes. The first byte selects transport and kinds. Then follow steps of three bytes: the

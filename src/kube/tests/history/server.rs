@@ -62,6 +62,8 @@ pub(super) struct State {
     pub(super) forbidden: Option<&'static str>,
     /// The number of requests, by namespace.
     pub(super) counts: BTreeMap<String, RequestCounts>,
+    /// The number of requests, by kind.
+    pub(super) kind_counts: BTreeMap<Kind, u64>,
     /// The number of requests that start a list, streaming or not.
     pub(super) lists: u64,
     /// True if the server sends bookmarks on watches.
@@ -94,6 +96,7 @@ impl Server {
             requests: 0,
             forbidden: None,
             counts: BTreeMap::new(),
+            kind_counts: BTreeMap::new(),
             lists: 0,
         };
         let cluster = Mutex::new(Cluster::new(kinds, rng));
@@ -138,6 +141,11 @@ impl Server {
     /// Returns and resets the number of requests for a namespace, and of those that started a list.
     pub fn take_request_counts(&self, namespace: &str) -> RequestCounts {
         self.state().counts.remove(namespace).unwrap_or_default()
+    }
+
+    /// Returns the number of requests for a kind so far.
+    pub fn requests_for(&self, kind: Kind) -> u64 {
+        self.state().kind_counts.get(&kind).copied().unwrap_or_default()
     }
 
     /// Returns the number of lists started so far, streaming or not.

@@ -146,10 +146,17 @@ pub(super) fn connect(server: &Arc<Server>, folder: &Path, http2: bool) -> Clien
     Client::over(&options, Arc::new(SimulatedNetwork(Arc::clone(server)))).expect("a client")
 }
 
-/// Returns the configuration of a pipeline that watches these kinds in these namespaces. The ledger adds Events.
+/// Returns the configuration of a pipeline that watches these kinds in these namespaces. The ledger adds Events, and
+/// custom resources their kinds if these have a definition.
 pub(super) fn pipeline_config(kinds: &[Kind], namespaces: &[&str]) -> PipelineConfig {
+    let is_defined = kinds.contains(&Kind::Definition);
+    let is_added = |kind: &Kind| match kind {
+        Kind::Definition | Kind::Event | Kind::WidgetV2 => true,
+        Kind::Widget => is_defined,
+        _ => false,
+    };
     PipelineConfig {
-        resources: kinds.iter().copied().filter(|kind| *kind != Kind::Event).map(watched).collect(),
+        resources: kinds.iter().copied().filter(|kind| !is_added(kind)).map(watched).collect(),
         namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
         timing: Timing { staleness_limit: Some(STALENESS_LIMIT), ..Timing::default() },
         ..PipelineConfig::default()

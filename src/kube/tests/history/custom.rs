@@ -1,0 +1,336 @@
+//! Custom resources in a history: a configuration that is reloaded, and a definition that comes, changes and goes.
+//!
+//! Each entry of the configuration has a number of its own, which is the prefix of its families. A scrape is therefore
+//! compared in two steps: its objects with the states of the cluster, like those of any other kind, and its numbers with
+//! the configurations so far:
+//!
+//! - Both families of an entry show the same objects.
+//! - The series of a scope are those of one entry, never of an older one than in an earlier scrape.
+//! - A version that is configured and served is shown, with the present entry. One that is not has no series, and is not
+//!   requested. Both hold from [`FOLLOWED`] after the last change, unless a fault excuses it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use fastrand::Rng;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::checker::{Expectation, Violation};
+use super::cluster::{Kind, Scope, VERSIONS};
+use super::server::Server;
+use crate::kube::WatchedResource;
+use crate::kube::discovery::Discovery;
+use crate::kube::value_errors::ValueErrorLog;
+use crate::resources::custom::{DuplicatePolicy, load, resolve, resolve::ResolveOptions};
+use crate::resources::select::filter::FamilyFilter;
+use crate::telemetry::KubeMetrics;
+use crate::tests::time_bound;
+
+/// The time within which a change of the definition or the configuration is followed, without faults.
+static FOLLOWED: LazyLock<Duration> =
+    LazyLock::new(|| time_bound("a custom resource appears or disappears"));
+
+/// The debounce time for definitions, as in the program.
+const DEBOUNCE: Duration = Duration::from_millis(500);
+
+/// An entry of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    number: u64,
+    /// True if it has a second family.
+    has_info: bool,
+}
+
+/// A kind and a namespace.
+type KindInNamespace = (Kind, String);
+/// The number of an entry, and true for its second family.
+type EntryFamily = (u64, bool);
+
+/// The expectations of one version.
+struct Track {
+    is_wanted: bool,
+    entry: Option<Entry>,
+    /// The time of the last change of these.
+    changed: Instant,
+    /// True until the version is certainly there or gone.
+    is_unsettled: bool,
+    /// True until the present entry is certainly there.
+    is_renewed: bool,
+    /// The newest entry shown, by namespace.
+    shown: BTreeMap<String, u64>,
+    /// The number of requests when the version was certainly gone.
+    requests: Option<u64>,
+}
+
+/// The custom resources of a history.
+pub struct CustomResources {
+    discovery: Discovery,
+    settled: watch::Receiver<u64>,
+    _debounce: JoinSet<()>,
+    options: ResolveOptions,
+    rng: Rng,
+    last_number: u64,
+    /// All entries so far, by number.
+    entries: BTreeMap<u64, Entry>,
+    tracks: BTreeMap<Kind, Track>,
+}
+
+/// The custom series of a scrape.
+#[derive(Default)]
+pub struct CustomLines {
+    /// The series as the cluster names them.
+    pub states: Vec<String>,
+    /// The number of the entry that they are of.
+    numbers: BTreeMap<KindInNamespace, u64>,
+}
+
+impl CustomResources {
+    /// Starts with an entry for each version, in simulated time.
+    pub fn new(seed: u64, metrics: &KubeMetrics) -> Self {
+        let discovery = Discovery::new(metrics);
+        let (mut changes, (sender, settled)) = (discovery.changes(), watch::channel(0));
+        let mut debounce = JoinSet::new();
+        debounce.spawn(async move {
+            while changes.changed().await.is_ok() {
+                sleep(DEBOUNCE).await;
+                sender.send_modify(|changes| *changes += 1);
+            }
+        });
+        let options = ResolveOptions {
+            families: Arc::new(FamilyFilter::new(&[], &[], &[]).expect("no patterns")),
+            keep_duplicates: false,
+            duplicates: DuplicatePolicy::Merge,
+            errors: Arc::new(ValueErrorLog::new(metrics.clone(), 0)),
+        };
+        let track = || Track {
+            is_wanted: false,
+            entry: None,
+            changed: Instant::now(),
+            is_unsettled: true,
+            is_renewed: true,
+            shown: BTreeMap::new(),
+            requests: None,
+        };
+        let mut custom = Self {
+            discovery,
+            settled,
+            _debounce: debounce,
+            options,
+            rng: Rng::with_seed(seed ^ 0x2d35_8dcc_aa6c_78a5),
+            last_number: 0,
+            entries: BTreeMap::new(),
+            tracks: VERSIONS.into_iter().map(|kind| (kind, track())).collect(),
+        };
+        VERSIONS.into_iter().for_each(|kind| custom.renew(kind));
+        custom
+    }
+
+    /// Waits until the definitions have changed and settled; cancel-safe.
+    pub async fn definitions_changed(&mut self) {
+        self.settled.changed().await.expect("the debounce runs");
+    }
+
+    fn renew(&mut self, kind: Kind) {
+        self.last_number += 1;
+        let entry = Entry { number: self.last_number, has_info: self.rng.bool() };
+        self.entries.insert(entry.number, entry);
+        self.set(kind, Some(entry));
+    }
+
+    fn set(&mut self, kind: Kind, entry: Option<Entry>) {
+        let Some(track) = self.tracks.get_mut(&kind) else { return };
+        if track.entry != entry {
+            (track.entry, track.changed, track.requests) = (entry, Instant::now(), None);
+            track.is_renewed = true;
+        }
+    }
+
+    /// Changes the configuration: an entry is kept, replaced, removed or added. Returns a description.
+    pub fn reload(&mut self) -> String {
+        for kind in VERSIONS {
+            let is_there = self.tracks[&kind].entry.is_some();
+            match self.rng.u32(0..5) {
+                0 if is_there => self.set(kind, None),
+                1 | 2 => self.renew(kind),
+                3 if !is_there => self.renew(kind),
+                _ => {}
+            }
+        }
+        let entries = self.tracks.iter().map(|(kind, track)| format!("{kind:?} {:?}", track.entry));
+        entries.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the text of the configuration.
+    fn text(&self) -> String {
+        let mut text = "kind: CustomResourceStateMetrics\nspec:\n  resources:\n".to_owned();
+        let entries = self.tracks.iter().filter_map(|(kind, track)| Some((kind, track.entry?)));
+        for (kind, Entry { number, has_info }) in entries {
+            let (group, version) = kind.api_version().split_once('/').expect("a group");
+            let _ = write!(
+                text,
+                "  - groupVersionKind: {{group: {group}, version: {version}, kind: Widget}}\n\
+                 \x20   metricNamePrefix: c{number}\n\
+                 \x20   labelsFromPath: {{name: [metadata, name], namespace: [metadata, namespace], uid: [metadata, uid]}}\n\
+                 \x20   metrics:\n\
+                 \x20   - {{name: state, help: A number., each: {{type: Gauge, gauge: {{path: [spec, state]}}}}}}\n"
+            );
+            if has_info {
+                text += "    - {name: about_info, help: A label., each: {type: Info, info: {labelsFromPath: {state: [spec, state]}}}}\n";
+            }
+        }
+        text + "  - groupVersionKind: {group: absent.example.com, version: v1, kind: Absent}\n    metrics:\n    - {name: absent, help: Nothing., each: {type: Gauge, gauge: {path: [spec]}}}\n"
+    }
+
+    /// Returns the resources to watch: the definitions, and what is configured and served.
+    pub fn watched(&self) -> Vec<WatchedResource> {
+        let loaded = load(&self.text());
+        let errors: Vec<String> = loaded.errors().map(ToString::to_string).collect();
+        assert!(errors.is_empty(), "{errors:?}");
+        let resolution = resolve(&loaded.config, &self.discovery.served(), &self.options);
+        let resources = resolution.unwrap_or_else(|error| panic!("{error}")).resources;
+        let mut watched = vec![self.discovery.watched()];
+        watched.extend(resources.into_iter().map(WatchedResource::custom));
+        watched
+    }
+
+    /// Notes which versions are wanted now. Returns true if that has changed.
+    pub fn observe(&mut self, server: &Server) -> bool {
+        let (cluster, mut has_changed) = (server.cluster(), false);
+        for (kind, track) in &mut self.tracks {
+            let is_wanted = track.entry.is_some() && cluster.serves(*kind);
+            if is_wanted != track.is_wanted {
+                (track.is_wanted, track.changed) = (is_wanted, Instant::now());
+                (track.is_unsettled, track.requests, has_changed) = (true, None, true);
+            }
+        }
+        has_changed
+    }
+
+    /// Notes that the definitions may have been dropped, because they were refused for long.
+    pub fn note_dropped_definitions(&mut self) {
+        self.tracks.values_mut().for_each(|track| track.is_unsettled = true);
+    }
+
+    /// Separates the custom series of a scrape from the others.
+    pub fn lines(&self, lines: &mut Vec<&str>) -> Result<CustomLines, Violation> {
+        let mut families: BTreeMap<KindInNamespace, BTreeMap<EntryFamily, Vec<String>>> =
+            BTreeMap::new();
+        for line in lines.extract_if(.., |line| line.contains("customresource_kind=")) {
+            let (scope, family, state) = self
+                .series(line)
+                .ok_or_else(|| Violation(format!("unknown custom series: {line}")))?;
+            families.entry(scope).or_default().entry(family).or_default().push(state);
+        }
+        let (mut states, mut numbers) = (Vec::new(), BTreeMap::new());
+        for (scope, mut families) in families {
+            families.values_mut().for_each(|lines| lines.sort_unstable());
+            let of = |(number, is_info): &(u64, bool)| (*number, !is_info);
+            let shown: Vec<(u64, bool)> = families.keys().map(of).collect();
+            let number = shown[0].0;
+            let wanted = if self.entries[&number].has_info { 2 } else { 1 };
+            let mut different = families.into_values();
+            let first = different.next().unwrap_or_default();
+            if shown.len() != wanted
+                || shown.iter().any(|(other, _)| *other != number)
+                || different.any(|other| other != first)
+            {
+                let why = format!("{scope:?}: families {shown:?} of entries do not fit together");
+                return Err(Violation(why));
+            }
+            states.extend(first);
+            numbers.insert(scope, number);
+        }
+        Ok(CustomLines { states, numbers })
+    }
+
+    /// Returns the scope of a series, the number of its entry, whether it is of the second family, and the series as the
+    /// cluster names it.
+    fn series(&self, line: &str) -> Option<(KindInNamespace, EntryFamily, String)> {
+        let (name, rest) = line.strip_prefix('c')?.split_once('{')?;
+        let (number, family) = name.split_once('_')?;
+        let number = number.parse().ok().filter(|number| self.entries.contains_key(number))?;
+        let (labels, value) = rest.rsplit_once("} ")?;
+        let label = |wanted: &str| {
+            let mut pairs = labels.split(',').filter_map(|pair| pair.split_once('='));
+            let (_, value) = pairs.find(|(name, _)| *name == wanted)?;
+            Some(value.trim_matches('"'))
+        };
+        let version = format!("example.com/{}", label("customresource_version")?);
+        let kind = VERSIONS.into_iter().find(|kind| kind.api_version() == version)?;
+        let (is_info, state) = match family {
+            "state" => (false, value),
+            "about_info" if value == "1" => (true, label("state")?),
+            _ => return None,
+        };
+        let (namespace, object, uid) = (label("namespace")?, label("name")?, label("uid")?);
+        let scope = (kind, namespace.to_owned());
+        let who = format!("namespace=\"{namespace}\",name=\"{object}\",uid=\"{uid}\"");
+        Some((scope, (number, is_info), format!("{}state{{{who}}} {state}", kind.prefix())))
+    }
+
+    /// Returns true if a version need not be followed yet. Faults excuse it until `may_be_stale_until`.
+    fn may_be_late(track: &Track, may_be_stale_until: Instant) -> bool {
+        Instant::now() < track.changed.max(may_be_stale_until) + *FOLLOWED
+    }
+
+    /// Returns the expectation of a scope, which is `other` for kinds without a definition.
+    pub fn expectation(
+        &self,
+        scope: Scope,
+        may_be_stale_until: Instant,
+        other: Expectation,
+    ) -> Expectation {
+        let Some(track) = self.tracks.get(&scope.kind) else { return other };
+        match Self::may_be_late(track, may_be_stale_until) {
+            true if track.is_unsettled => Expectation::PastOrEmpty,
+            // If a kind is refused after a reload, only families remain that are still configured.
+            true if track.is_renewed && Instant::now() < may_be_stale_until + *FOLLOWED => {
+                Expectation::PastOrEmpty
+            }
+            true if other == Expectation::Present => Expectation::Past,
+            false if !track.is_wanted => Expectation::Empty,
+            _ => other,
+        }
+    }
+
+    /// Compares the entries of a scrape, and the requests, with the configuration.
+    pub fn check(
+        &mut self,
+        lines: &CustomLines,
+        server: &Server,
+        may_be_stale_until: Instant,
+    ) -> Result<(), Violation> {
+        for ((kind, namespace), &number) in &lines.numbers {
+            let Some(track) = self.tracks.get_mut(kind) else { continue };
+            let before = track.shown.insert(namespace.clone(), number).unwrap_or_default();
+            let (is_late, entry) = (Self::may_be_late(track, may_be_stale_until), track.entry);
+            let about = format!("{kind:?} of {namespace}: entry {number}");
+            if number < before {
+                return Err(Violation(format!("{about}, after entry {before}")));
+            }
+            if !is_late && entry.is_none_or(|entry| entry.number != number) {
+                return Err(Violation(format!("{about} is shown, but {entry:?} is configured")));
+            }
+        }
+        for (kind, track) in &mut self.tracks {
+            if Self::may_be_late(track, may_be_stale_until) {
+                continue;
+            }
+            (track.is_unsettled, track.is_renewed) = (false, false);
+            if track.is_wanted {
+                continue;
+            }
+            let requests = server.requests_for(*kind);
+            let before = *track.requests.get_or_insert(requests);
+            if requests > before {
+                let more = requests - before;
+                return Err(Violation(format!("{more} requests for {kind:?}, which is gone")));
+            }
+        }
+        Ok(())
+    }
+}

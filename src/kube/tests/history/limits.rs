@@ -1,0 +1,320 @@
+//! Budgets of series and label values in a history (`--limit.…`), which are reloaded while objects come and go.
+//!
+//! A scrape may lack objects and fold labels, so a state of the cluster [fits](Fit) it if the rest is the same and as many
+//! objects are missing as the process counts. Then:
+//!
+//! - No kind has more series, and no label more values, than its budget.
+//! - An object is only missing, and a label is only folded, if the objects at the time exceeded a budget, and the cause is
+//!   counted.
+//! - Missing objects return in time once there is room for one of them, and all of them without a budget.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use fastrand::Rng;
+use tokio::time::Instant;
+
+use super::checker::Fits;
+use super::cluster::{KINDS, Kind, Scope, Snapshot};
+use super::forms;
+use crate::exposition::budget::{Budget, BudgetMode};
+use crate::exposition::{Format, ScrapeQuery};
+use crate::telemetry::{KubeMetrics, Recorder};
+use crate::tests::time_bound;
+
+/// The time within which objects return that a budget has left out, once there is room.
+static RETURN: LazyLock<Duration> =
+    LazyLock::new(|| time_bound("objects return when a budget has room for them"));
+/// The time within which a reload of the budgets takes effect.
+static RELOAD: LazyLock<Duration> =
+    LazyLock::new(|| time_bound("lists after a reload of the options"));
+
+/// The replacement of folded values.
+const FOLDED: &str = "label_state=\"other\"";
+
+/// The part of a state of the cluster that a scrape does not show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fit {
+    /// The series of the missing objects.
+    pub missing: Vec<String>,
+    /// The series whose label is folded.
+    pub folded: Vec<String>,
+}
+
+/// Returns the labels of a series that identify its object.
+fn identity(line: &str) -> &str {
+    let labels = line.split_once('{').map_or(line, |(_, labels)| labels);
+    let ends = [",label_state=", ",phase=", ",type=", "}"];
+    let end = ends.iter().filter_map(|end| labels.find(end)).min();
+    &labels[..end.unwrap_or(labels.len())]
+}
+
+fn identities<'l>(lines: impl IntoIterator<Item = &'l String>) -> BTreeSet<&'l str> {
+    lines.into_iter().map(|line| identity(line)).collect()
+}
+
+impl Fit {
+    /// Compares a state with sorted lines of a scrape that lacks this number of objects; `None` if it does not fit.
+    pub fn of(snapshot: &Snapshot, lines: &[&str], missing: u64) -> Option<Self> {
+        let (folded, exact): (Vec<&str>, Vec<&str>) =
+            lines.iter().partition(|line| line.contains(FOLDED));
+        let mut exact = exact.into_iter().peekable();
+        let is_missing = |line: &&String| exact.next_if(|next| next == line).is_none();
+        let mut rest: Vec<&String> = snapshot.lines.iter().filter(is_missing).collect();
+        if exact.next().is_some() {
+            return None;
+        }
+        let mut fit = Self::default();
+        for line in folded {
+            let (prefix, _) = line.split_once("other\"")?;
+            let at = rest.iter().position(|line| line.starts_with(prefix))?;
+            fit.folded.push(rest.remove(at).clone());
+        }
+        let shown: BTreeSet<&str> = lines.iter().map(|line| identity(line)).collect();
+        let gone = identities(rest.iter().copied());
+        if gone.len() as u64 != missing || !gone.is_disjoint(&shown) {
+            return None;
+        }
+        fit.missing = rest.into_iter().cloned().collect();
+        Some(fit)
+    }
+}
+
+/// The budgets of a history.
+pub struct Limits {
+    rng: Rng,
+    /// All budgets so far, with the times from which they were configured.
+    budgets: Vec<(Instant, Arc<Budget>)>,
+    /// The periods in which scrapes may have been stale.
+    stale: Vec<(Instant, Instant)>,
+    /// The time since which there has been room for a missing object of a kind.
+    room: BTreeMap<Kind, Instant>,
+    metrics: KubeMetrics,
+}
+
+impl Limits {
+    pub fn new(seed: u64, metrics: &KubeMetrics) -> Self {
+        let rng = Rng::with_seed(seed ^ 0x510e_527f_ade6_82d1);
+        let (stale, room, metrics) = (Vec::new(), BTreeMap::new(), metrics.clone());
+        let mut limits = Self { rng, budgets: Vec::new(), stale, room, metrics };
+        limits.reload();
+        limits
+    }
+
+    /// Changes the budgets.
+    pub fn reload(&mut self) -> Arc<Budget> {
+        let rng = &mut self.rng;
+        let mode = match rng.u32(0..6) {
+            0 => BudgetMode::Off,
+            1 => BudgetMode::Track,
+            _ => BudgetMode::Enforce,
+        };
+        let limit = |rng: &mut Rng, range| if rng.u32(0..3) == 0 { 0 } else { rng.u64(range) };
+        let (series_per_kind, values_per_label) = (limit(rng, 8..160), limit(rng, 3..30));
+        let budget = Budget { mode, series_per_kind, values_per_label, ..Budget::default() };
+        let budget = Arc::new(budget);
+        self.budgets.push((Instant::now(), Arc::clone(&budget)));
+        self.room.clear();
+        budget
+    }
+
+    pub fn current(&self) -> Arc<Budget> {
+        let (_, budget) = self.budgets.last().expect("the first one");
+        Arc::clone(budget)
+    }
+
+    /// Returns the enforced budgets that may have been in force since a time, and whether others may have been.
+    fn enforced_since(&self, from: Instant) -> (Vec<&Budget>, bool) {
+        let ends = self.budgets.iter().skip(1).map(|(from, _)| self.in_force_from(*from));
+        let ends = ends.chain([Instant::now()]);
+        let since = self.budgets.iter().zip(ends).filter(|(_, end)| *end >= from);
+        let all: Vec<&Budget> = since.map(|((_, budget), _)| &**budget).collect();
+        let enforced = all.iter().filter(|budget| budget.mode == BudgetMode::Enforce);
+        let enforced: Vec<&Budget> = enforced.copied().collect();
+        let has_others = enforced.len() < all.len();
+        (enforced, has_others)
+    }
+
+    /// Returns the time from which budgets are certainly in force, which a fault delays.
+    fn in_force_from(&self, configured: Instant) -> Instant {
+        let delay = |at: Instant, (begin, end): &(Instant, Instant)| {
+            if *begin <= at { at.max(*end + *RELOAD) } else { at }
+        };
+        self.stale.iter().fold(configured + *RELOAD, delay)
+    }
+
+    /// Returns a time since which every decision about objects was made about those of later times.
+    fn window(&self, since: Instant) -> Instant {
+        let mut from = since;
+        for (begin, end) in self.stale.iter().rev() {
+            if *end + Duration::from_secs(2) >= from {
+                from = from.min(*begin - Duration::from_secs(2));
+            }
+        }
+        from
+    }
+
+    /// Notes whether a scrape may be stale.
+    pub fn observe(&mut self, may_be_stale: bool) {
+        let now = Instant::now();
+        if !may_be_stale {
+            return;
+        }
+        self.room.clear();
+        match self.stale.last_mut() {
+            Some((_, end)) if now - *end < Duration::from_secs(1) => *end = now,
+            _ => self.stale.push((now, now)),
+        }
+    }
+
+    /// Compares what is missing and folded with the budgets.
+    ///
+    /// # Errors
+    /// Describes the difference.
+    pub fn check(
+        &mut self,
+        snapshots: &BTreeMap<Scope, Vec<Snapshot>>,
+        lines: &[&str],
+        fits: &Fits,
+    ) -> Result<(), String> {
+        for kind in KINDS {
+            let shown: Vec<&str> =
+                lines.iter().copied().filter(|line| Kind::of_line(line) == Some(kind)).collect();
+            let of_kind = || fits.iter().filter(|(scope, _)| scope.kind == kind);
+            let fit = Fit {
+                missing: of_kind().flat_map(|(_, fit)| fit.missing.iter().cloned()).collect(),
+                folded: of_kind().flat_map(|(_, fit)| fit.folded.iter().cloned()).collect(),
+            };
+            let history: Vec<&[Snapshot]> = snapshots
+                .iter()
+                .filter(|(scope, _)| scope.kind == kind)
+                .map(|(_, snapshots)| &snapshots[..])
+                .collect();
+            self.check_kind(kind, &history, &shown, &fit)
+                .map_err(|why| format!("{kind:?}: {why}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_kind(
+        &mut self,
+        kind: Kind,
+        history: &[&[Snapshot]],
+        shown: &[&str],
+        fit: &Fit,
+    ) -> Result<(), String> {
+        let now = Instant::now();
+        let (enforced, has_others) = self.enforced_since(now);
+        let most = |limit: fn(&Budget) -> u64| {
+            let limits = || enforced.iter().map(|budget| limit(budget));
+            let is_limited = !has_others && limits().all(|limit| limit > 0);
+            limits().max().filter(|_| is_limited)
+        };
+        let values: BTreeSet<&str> = shown
+            .iter()
+            .filter(|line| !line.contains(FOLDED))
+            .filter_map(|line| line.split_once("label_state=\"")?.1.split_once('"'))
+            .map(|(value, _)| value)
+            .collect();
+        for (what, count, most) in [
+            ("series", shown.len(), most(|budget| budget.series_per_kind)),
+            ("values", values.len(), most(|budget| budget.values_per_label)),
+        ] {
+            if most.is_some_and(|most| count as u64 > most) {
+                return Err(format!("{count} {what}, limit {most:?}"));
+            }
+        }
+        if !fit.missing.is_empty() {
+            let from = self.window(now - *RETURN);
+            let objects = window_lines(history, from);
+            // States of the same object count once.
+            let demand = identities(objects).len() as u64 * series(kind);
+            let exceeded =
+                |budget: &&&Budget| budget.series_per_kind > 0 && demand > budget.series_per_kind;
+            let (enforced, _) = self.enforced_since(from);
+            if !enforced.iter().any(|budget| exceeded(&budget)) {
+                return Err(format!(
+                    "{:?} is missing, although only {demand} series were wanted",
+                    fit.missing
+                ));
+            }
+            self.has_cause("refused", "series-per-kind", kind)?;
+        }
+        for line in &fit.folded {
+            let since = history
+                .iter()
+                .flat_map(|snapshots| snapshots.iter())
+                .find(|snapshot| snapshot.lines.contains(line))
+                .map_or(now, |snapshot| snapshot.since);
+            let from = self.window(since - *RETURN);
+            let wanted = window_lines(history, from);
+            let wanted = wanted.iter().filter(|line| line.contains("label_state=")).count() as u64;
+            let (enforced, _) = self.enforced_since(from);
+            let exceeded =
+                |budget: &&&Budget| budget.values_per_label > 0 && wanted > budget.values_per_label;
+            if !enforced.iter().any(|budget| exceeded(&budget)) {
+                return Err(format!("{line} is folded, although there were only {wanted} values"));
+            }
+            self.has_cause("folded", "values-per-label", kind)?;
+        }
+        let limit = most(|budget| budget.series_per_kind);
+        let room = limit.map(|limit| limit.saturating_sub(shown.len() as u64));
+        match room {
+            Some(room) if !fit.missing.is_empty() && room >= series(kind) => {
+                let since = *self.room.entry(kind).or_insert(now);
+                if now - since > *RETURN {
+                    let seconds = (now - since).as_secs_f64();
+                    return Err(format!(
+                        "{:?} is missing, although there has been room for {seconds:.1} s",
+                        fit.missing
+                    ));
+                }
+            }
+            _ => drop(self.room.remove(&kind)),
+        }
+        Ok(())
+    }
+
+    /// Checks that a cause has been counted for a kind.
+    fn has_cause(&self, action: &str, limit: &str, kind: Kind) -> Result<(), String> {
+        let mut recorder = Recorder::default();
+        self.metrics.register(&mut recorder);
+        let body = forms::text(&recorder.finish(), Format::Text, &ScrapeQuery::default());
+        let values = [action, limit, &resource(kind)].map(|value| format!("\"{value}\""));
+        let is_cause = |line: &str| {
+            line.starts_with("kstatd_kubernetes_over_budget_total{")
+                && values.iter().all(|value| line.contains(value))
+        };
+        if String::from_utf8_lossy(&body).lines().any(is_cause) {
+            return Ok(());
+        }
+        Err(format!("{action} because of {limit} is not counted"))
+    }
+}
+
+/// Returns the series of each object of a kind.
+fn series(kind: Kind) -> u64 {
+    match kind {
+        Kind::Pod => 6,
+        Kind::Widget => 1,
+        _ => 2,
+    }
+}
+
+/// Returns the name of a kind in the own metrics.
+pub fn resource(kind: Kind) -> String {
+    match kind {
+        Kind::Widget => "widgets.v1.example.com".to_owned(),
+        kind => format!("*v1.{}", kind.name()),
+    }
+}
+
+/// Returns the lines of all states since a time, each once.
+fn window_lines<'h>(history: &[&'h [Snapshot]], from: Instant) -> BTreeSet<&'h String> {
+    let since = |snapshots: &&'h [Snapshot]| {
+        let end = snapshots.partition_point(|snapshot| snapshot.since <= from);
+        &snapshots[end.saturating_sub(1)..]
+    };
+    history.iter().flat_map(since).flat_map(|snapshot| snapshot.lines.iter()).collect()
+}
