@@ -10,6 +10,7 @@ use crate::config_file;
 use crate::kube::client::endpoint::Access;
 use crate::kube::{Client, ClientOptions};
 use crate::telemetry::VERSION;
+use crate::tools::CommandError;
 use crate::tools::bundle::Subject;
 use crate::tools::check::pods::{self, Pod};
 use crate::tools::process_client::ProcessClient;
@@ -26,16 +27,16 @@ pub(crate) fn user_agent() -> String {
 ///
 /// # Errors
 /// Returns an error if the system provides no event queue.
-pub(crate) fn command_runtime() -> Result<Runtime, String> {
+pub(crate) fn command_runtime() -> Result<Runtime, CommandError> {
     let made = Builder::new_current_thread().enable_all().build();
-    made.map_err(|error| format!("cannot start: {error}"))
+    made.map_err(|error| format!("cannot start: {error}").into())
 }
 
 /// Builds the access settings from the flags and reads the password file.
 ///
 /// # Errors
 /// Returns an error if the password file cannot be read.
-pub(crate) fn access(args: AccessArgs) -> Result<Access, String> {
+pub(crate) fn access(args: AccessArgs) -> Result<Access, CommandError> {
     let password = match &args.password_file {
         Some(path) => {
             let text = config_file::read(path);
@@ -79,7 +80,7 @@ fn default_kubeconfig() -> Option<PathBuf> {
 ///
 /// # Errors
 /// The flags are invalid, or there is not exactly one such pod.
-pub(crate) async fn process(args: ProcessArgs) -> Result<ProcessClient, String> {
+pub(crate) async fn process(args: ProcessArgs) -> Result<ProcessClient, CommandError> {
     if args.is_pod() {
         let (client, pod) = pod(args).await?;
         return Ok(ProcessClient::of_pod(&client, &pod, pod.port));
@@ -89,7 +90,7 @@ pub(crate) async fn process(args: ProcessArgs) -> Result<ProcessClient, String> 
 }
 
 /// Finds the pod that the flags select. Also returns the client of the API server.
-async fn pod(args: ProcessArgs) -> Result<(Client, Pod), String> {
+async fn pod(args: ProcessArgs) -> Result<(Client, Pod), CommandError> {
     let client = Client::new(&api_server(args.cluster)).await.map_err(|error| error.to_string())?;
     let pod = pods::only(&client, args.namespace, args.target.as_deref()).await?;
     Ok((client, pod))
@@ -102,7 +103,7 @@ async fn pod(args: ProcessArgs) -> Result<(Client, Pod), String> {
 pub(crate) async fn subject(
     args: ProcessArgs,
     telemetry_addr: Option<String>,
-) -> Result<Subject, String> {
+) -> Result<Subject, CommandError> {
     if args.is_pod() {
         let (client, pod) = pod(args).await?;
         return Ok(Subject::of_pod(&client, &pod));

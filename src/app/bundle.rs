@@ -10,6 +10,7 @@ use super::access::{self, command_runtime};
 use super::output::{print, print_error};
 use crate::cli::bundle::BundleArgs;
 use crate::status::words::printable;
+use crate::tools::CommandError;
 use crate::tools::bundle::{self, Bundle};
 
 /// Writes the archive, lists its contents and returns the exit code.
@@ -18,21 +19,21 @@ pub(super) fn main(args: BundleArgs) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            print_error(&format!("error: {}", printable(&error)));
+            print_error(&format!("error: {}", printable(&error.to_string())));
             ExitCode::from(2)
         }
     }
 }
 
 /// Writes the archive. Returns whether it is complete.
-fn write(args: BundleArgs) -> Result<bool, String> {
+fn write(args: BundleArgs) -> Result<bool, CommandError> {
     let BundleArgs { file, hash_names, telemetry_addr, output, process } = args;
     let now = jiff::Timestamp::now();
     let folder = format!("kstatd-bundle-{}", now.strftime("%Y%m%dT%H%M%SZ"));
     let path = file.unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.gz")));
     let parts = command_runtime()?.block_on(async {
         let subject = access::subject(process, telemetry_addr).await?;
-        Ok::<_, String>(bundle::collect(subject).await)
+        Ok::<_, CommandError>(bundle::collect(subject).await)
     })?;
     let time = now.as_second().unsigned_abs();
     let bundle = Bundle::pack(parts, &folder, time, hash_names)?;
@@ -50,8 +51,8 @@ fn write(args: BundleArgs) -> Result<bool, String> {
 }
 
 /// Creates a file that only its owner may read.
-fn create(path: &Path, bytes: &[u8]) -> Result<(), String> {
+fn create(path: &Path, bytes: &[u8]) -> Result<(), CommandError> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(bytes))
-        .map_err(|error| format!("{}: {error}", path.display()))
+        .map_err(|error| format!("{}: {error}", path.display()).into())
 }

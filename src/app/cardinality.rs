@@ -8,13 +8,14 @@ use super::output::print;
 use crate::cli::native::SuggestArgs;
 use crate::config_file;
 use crate::mapper::{Mapper, Problem};
+use crate::tools::CommandError;
 use crate::tools::cardinality::{self, Options, Origin};
 
 /// Prints suggested rules, or the effect of the rules given by `--dry-run`.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read or parsed, or if the process does not respond.
-pub(crate) fn suggest(args: SuggestArgs) -> Result<(), String> {
+pub(crate) fn suggest(args: SuggestArgs) -> Result<(), CommandError> {
     let statsd = &args.statsd.0;
     let origin = match args.addr {
         Some(address) => Origin::Process(address, access(args.access)?, user_agent()),
@@ -33,14 +34,14 @@ pub(crate) fn suggest(args: SuggestArgs) -> Result<(), String> {
     let text = runtime.block_on(cardinality::run(options))?;
     match print(&text) {
         ExitCode::SUCCESS => Ok(()),
-        _ => Err("cannot write to standard output".to_owned()),
+        _ => Err("cannot write to standard output".into()),
     }
 }
 
 /// Reads and validates a mapping file.
-fn mapping(path: &Path) -> Result<String, String> {
+fn mapping(path: &Path) -> Result<String, CommandError> {
     let named = |reason: String| format!("{}: {reason}", path.display());
-    let text = config_file::read(path).map_err(named)?;
+    let text = config_file::read(path).map_err(|error| named(error.to_string()))?;
     Mapper::from_yaml(&text).map_err(|problems| named(Problem::list(&problems)))?;
     Ok(text)
 }

@@ -6,6 +6,7 @@ use super::access::{access, api_server, command_runtime, user_agent};
 use super::output::{print, print_error};
 use crate::cli::check::ClusterCheckArgs;
 use crate::kube::Client;
+use crate::tools::CommandError;
 use crate::tools::check::inventory::{Inventory, Selection};
 use crate::tools::check::report::Report;
 use crate::tools::check::{self, health};
@@ -31,7 +32,7 @@ pub(super) fn main(args: ClusterCheckArgs) -> ExitCode {
     }
 }
 
-async fn run(args: ClusterCheckArgs) -> Result<Report, String> {
+async fn run(args: ClusterCheckArgs) -> Result<Report, CommandError> {
     if let Some(addr) = &args.addr {
         let process = ProcessClient::new(addr, access(args.access)?, &user_agent())?;
         let mut report = Report::default();

@@ -27,6 +27,7 @@ use crate::config_file::reader;
 use crate::status;
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::ConfigFile;
+use crate::tools::CommandError;
 
 /// Initial backoff after a configuration could not be applied; doubles with each failure.
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
@@ -73,13 +74,13 @@ enum Step {
     /// Flags and files are being resolved.
     Resolving(JoinHandle<Result<Config, ConfigErrors>>),
     /// The sides are preparing for the new configuration.
-    Preparing(Box<Config>, JoinHandle<Result<(), String>>),
+    Preparing(Box<Config>, JoinHandle<Result<(), CommandError>>),
 }
 
 /// The result of a completed step.
 enum StepResult {
     Resolved(Result<Result<Config, ConfigErrors>, JoinError>),
-    Prepared(Result<Result<(), String>, JoinError>),
+    Prepared(Result<Result<(), CommandError>, JoinError>),
 }
 
 impl Step {
@@ -316,7 +317,7 @@ impl ConfigReloader {
             (StepResult::Prepared(Ok(Ok(()))), Step::Preparing(config, _)) => self.accept(&config),
             (StepResult::Resolved(Ok(Err(errors))), _) => self.refuse(errors.first(), false),
             (StepResult::Prepared(Ok(Err(error))), Step::Preparing(config, _)) => {
-                self.refuse_config(&config, error, true);
+                self.refuse_config(&config, error.to_string(), true);
             }
             (StepResult::Resolved(Err(error)) | StepResult::Prepared(Err(error)), _) => {
                 self.refuse(error.to_string(), true);
@@ -336,12 +337,12 @@ impl ConfigReloader {
                 let error = format!(
                     "the {name} side cannot be enabled or disabled at run time, restart the process"
                 );
-                return self.refuse_config(&config, error, false);
+                return self.refuse_config(&config, error.to_string(), false);
             }
         }
         let prepared = self.sides.iter_mut().map(|running| running.side.prepare(&config));
-        match prepared.collect::<Result<Vec<_>, String>>() {
-            Err(error) => self.refuse_config(&config, error, false),
+        match prepared.collect::<Result<Vec<_>, CommandError>>() {
+            Err(error) => self.refuse_config(&config, error.to_string(), false),
             Ok(tasks) => {
                 let task = tokio::spawn(async move {
                     for task in tasks.into_iter().flatten() {
@@ -357,8 +358,8 @@ impl ConfigReloader {
     /// Applies a configuration for which the sides are prepared.
     fn accept(&mut self, config: &Config) {
         let sides = self.sides.iter_mut().map(|running| running.side.reload(config));
-        if let Err(error) = sides.collect::<Result<Vec<()>, String>>() {
-            return self.refuse_config(config, error, true);
+        if let Err(error) = sides.collect::<Result<Vec<()>, CommandError>>() {
+            return self.refuse_config(config, error.to_string(), true);
         }
         self.listeners.change(config);
         if let Some(standby) = &self.standby {

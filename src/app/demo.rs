@@ -8,13 +8,14 @@ use crate::cli::config;
 use crate::cli::native::{DemoArgs, LogArgs, RunArgs};
 use crate::cli::shared::LogStyle;
 use crate::server::listen::ListenAddress;
+use crate::tools::CommandError;
 use crate::tools::demo::{Addresses, Demo};
 
 /// Runs the demo until a signal ends it.
 ///
 /// # Errors
 /// Returns the reason why it cannot start, such as a port in use.
-pub fn main(args: &DemoArgs) -> Result<(), String> {
+pub fn main(args: &DemoArgs) -> Result<(), CommandError> {
     let log = LogArgs { log_format: LogStyle::Text, log_level: args.log_level };
     crate::telemetry::log::init(config::own_log(&log));
     let addresses = Addresses {
@@ -31,7 +32,7 @@ pub fn main(args: &DemoArgs) -> Result<(), String> {
             biased;
             outcome = run::run(personality::kstatd(&ordinary), guard) => outcome,
             shown = demo.show(addresses) => {
-                shown.map_err(|error| format!("cannot send StatsD lines: {error}"))
+                shown.map_err(|error| format!("cannot send StatsD lines: {error}").into())
             }
         }
     })
@@ -54,11 +55,11 @@ fn run_args(args: &DemoArgs, log: &LogArgs, api_server: String) -> RunArgs {
 }
 
 /// Returns an address for connecting to a listener from this host.
-fn reachable(flag: &str, text: &str) -> Result<SocketAddr, String> {
+fn reachable(flag: &str, text: &str) -> Result<SocketAddr, CommandError> {
     let fault = |reason: &dyn std::fmt::Display| format!("{flag}={text}: {reason}");
     let ListenAddress { host, port } = ListenAddress::parse(text).map_err(|error| fault(&error))?;
     if port == 0 {
-        return Err(fault(&"the demo needs a fixed port"));
+        return Err(fault(&"the demo needs a fixed port").into());
     }
     let host = if host.is_empty() { Ipv4Addr::LOCALHOST.to_string() } else { host };
     let mut found = (host.as_str(), port).to_socket_addrs().map_err(|error| fault(&error))?;
@@ -86,7 +87,7 @@ mod tests {
         assert_eq!(reach("[::]:8080").unwrap(), "[::1]:8080");
         assert_eq!(reach("0.0.0.0:9").unwrap(), "127.0.0.1:9");
         assert_eq!(reach("127.0.0.2:9").unwrap(), "127.0.0.2:9");
-        assert!(reach("127.0.0.1:0").unwrap_err().contains("--listen=127.0.0.1:0"));
+        assert!(reach("127.0.0.1:0").unwrap_err().to_string().contains("--listen=127.0.0.1:0"));
         assert!(reach("8080").is_err());
     }
 }

@@ -7,6 +7,7 @@ use super::access::{access, command_runtime, user_agent};
 use super::output::{print, print_error};
 use crate::cli::native::DiffArgs;
 use crate::status::words::printable;
+use crate::tools::CommandError;
 use crate::tools::diff::{self, Explained, Options, Rules};
 
 /// The outcome of a comparison, which becomes the exit code.
@@ -33,13 +34,13 @@ pub(crate) fn main(args: DiffArgs) -> Outcome {
     match comparison_outcome(args) {
         Ok(outcome) => outcome,
         Err(error) => {
-            print_error(&format!("error: {}", printable(&error)));
+            print_error(&format!("error: {}", printable(&error.to_string())));
             Outcome::Failed
         }
     }
 }
 
-fn comparison_outcome(args: DiffArgs) -> Result<Outcome, String> {
+fn comparison_outcome(args: DiffArgs) -> Result<Outcome, CommandError> {
     let (strict, json) = (args.strict, args.output.is_json());
     let detail = match (strict, args.explain_all) {
         (true, _) => Explained::Strict,

@@ -31,6 +31,7 @@ use crate::statsd::explain as statsd_explain;
 use crate::statsd::mapping;
 use crate::status::words::json_line;
 use crate::telemetry::{REVISION, TOOLCHAIN, VERSION};
+use crate::tools::CommandError;
 use crate::tools::check_config::FileKind;
 use crate::tools::{
     check_config, custom_draft, explain, manifests, profile, rbac, render_kube, render_statsd,
@@ -101,9 +102,9 @@ pub fn main(argv: Vec<OsString>, is_kubectl: bool) -> ExitCode {
         CliCommand::Completion { shell } => return print(&completion::kstatd(shell)),
         CliCommand::Man { command, out: None } => match manual::page(&command) {
             Ok(page) => return print(&page),
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         },
-        CliCommand::Man { out: Some(folder), .. } => manual::write(&folder),
+        CliCommand::Man { out: Some(folder), .. } => manual::write(&folder).map_err(Into::into),
         // Handled before this parser runs, unless options precede the name.
         CliCommand::KubeStateMetrics(foreign) => {
             return super::kube_state_metrics::main(&foreign.args);
@@ -122,7 +123,7 @@ pub fn main(argv: Vec<OsString>, is_kubectl: bool) -> ExitCode {
 }
 
 /// Runs `kstatd run` or `kstatd node`.
-fn serve(personality: Personality, log: &LogArgs) -> Result<(), String> {
+fn serve(personality: Personality, log: &LogArgs) -> Result<(), CommandError> {
     crate::telemetry::log::init(config::own_log(log));
     tracing::info!(version = VERSION, revision = REVISION, "Starting {}", personality.program);
     run::main(personality)
@@ -132,7 +133,7 @@ fn format(openmetrics: bool) -> Format {
     if openmetrics { Format::OpenMetrics } else { Format::Text }
 }
 
-fn render(args: &RenderKubeArgs) -> Result<(), String> {
+fn render(args: &RenderKubeArgs) -> Result<(), CommandError> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut kube = args.kube.0.clone();
     let file =
@@ -176,7 +177,7 @@ fn render(args: &RenderKubeArgs) -> Result<(), String> {
         {
             Ok(())
         }
-        result => result.map_err(|error| text(&error)),
+        result => result.map_err(|error| text(&error).into()),
     }
 }
 
@@ -197,7 +198,7 @@ impl custom::ValueErrors for StderrValueErrors {
 fn custom_resources(
     kube: &KubeArgs,
     manifests: &[manifests::Manifest],
-) -> Result<Vec<custom::Resolved>, String> {
+) -> Result<Vec<custom::Resolved>, CommandError> {
     let configured = config::custom_resources(kube, config::Load::First);
     let Some(configured) = configured.map_err(|error| error.to_string())? else {
         return Ok(Vec::new());
@@ -218,15 +219,15 @@ fn custom_resources(
 }
 
 /// Loads the mapping file given by the flags.
-fn mapper(statsd: &StatsdArgs) -> Result<Mapper, String> {
+fn mapper(statsd: &StatsdArgs) -> Result<Mapper, CommandError> {
     match statsd.mapping_config.as_str() {
         "" => Ok(Mapper::default()),
-        path => mapping::load(Path::new(path)).map_err(|error| error.to_string()),
+        path => mapping::load(Path::new(path)).map_err(|error| error.to_string().into()),
     }
 }
 
 /// Prints the explanation of each line. Fails if any line is rejected.
-fn explain(args: ExplainArgs) -> Result<(), String> {
+fn explain(args: ExplainArgs) -> Result<(), CommandError> {
     let ExplainArgs { what: _, lines, all, sender, output, process, statsd } = args;
     let (statsd, mut refused, mut answers) = (&statsd.0, 0, Vec::new());
     if process.addr.is_some() || process.is_pod() {
@@ -242,7 +243,7 @@ fn explain(args: ExplainArgs) -> Result<(), String> {
             }
         }
     } else if sender.is_some() {
-        return Err("--sender needs a process to ask: set --addr".to_owned());
+        return Err("--sender needs a process to ask: set --addr".into());
     } else {
         let (mapper, flags) = (Arc::new(mapper(statsd)?), statsd.parser_flags());
         for line in &lines {
@@ -259,12 +260,12 @@ fn explain(args: ExplainArgs) -> Result<(), String> {
     }
     match (refused, lines.len()) {
         (0, _) => Ok(()),
-        (refused, lines) => Err(format!("{refused} of {lines} lines were rejected")),
+        (refused, lines) => Err(format!("{refused} of {lines} lines were rejected").into()),
     }
 }
 
 /// Prints why an object has its series, or none. Fails if it has none.
-fn explain_object(args: ObjectArgs) -> Result<(), String> {
+fn explain_object(args: ObjectArgs) -> Result<(), CommandError> {
     let ObjectArgs { resource, object, output, process } = args;
     let explained = command_runtime()?.block_on(async {
         let process = access::process(process).await?;
@@ -275,10 +276,10 @@ fn explain_object(args: ObjectArgs) -> Result<(), String> {
         true => print(&json_line(&explained.fields)),
         false => print(&explained.text),
     };
-    if has_series { Ok(()) } else { Err(format!("{resource} {object} has no series")) }
+    if has_series { Ok(()) } else { Err(format!("{resource} {object} has no series").into()) }
 }
 
-fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
+fn render_statsd(args: &RenderStatsdArgs) -> Result<(), CommandError> {
     let statsd = &args.statsd.0;
     let mapper = mapper(statsd)?;
     let flags = statsd.parser_flags();
@@ -288,20 +289,20 @@ fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
     match render_statsd::render(mapper, flags, input, format, &mut out, print_error) {
         Ok(render_statsd::Summary { refused: 0, .. }) => Ok(()),
         Ok(render_statsd::Summary { refused, lines }) => {
-            Err(format!("{refused} of {lines} lines were rejected"))
+            Err(format!("{refused} of {lines} lines were rejected").into())
         }
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.to_string().into()),
     }
 }
 
 /// Writes the differential flame graph of two profiles to a file or to standard output.
-fn profile_diff(args: &ProfileDiffArgs) -> Result<(), String> {
+fn profile_diff(args: &ProfileDiffArgs) -> Result<(), CommandError> {
     let svg = profile::diff(&args.base, &args.profile, args.normalize);
     let svg = svg.map_err(|error| error.to_string())?;
     match &args.file {
         Some(path) => {
-            std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))
+            std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()).into())
         }
         None => {
             print(&String::from_utf8_lossy(&svg));
@@ -311,7 +312,7 @@ fn profile_diff(args: &ProfileDiffArgs) -> Result<(), String> {
 }
 
 /// Prints a configuration for the given definitions.
-fn draft(args: &DraftArgs) -> Result<(), String> {
+fn draft(args: &DraftArgs) -> Result<(), CommandError> {
     let manifests = manifests::load_at_most(&args.files, custom_draft::MAX_FILE)
         .map_err(|error| error.to_string())?;
     let text = custom_draft::draft(&manifests).map_err(|error| error.to_string())?;
@@ -320,7 +321,7 @@ fn draft(args: &DraftArgs) -> Result<(), String> {
 }
 
 /// Prints the RBAC manifests for the flags.
-fn rbac(args: &RbacArgs) -> Result<(), String> {
+fn rbac(args: &RbacArgs) -> Result<(), CommandError> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut kube = args.kube.0.clone();
     config::read_options_file(&mut kube, config::Load::First).map_err(|error| text(&error))?;
@@ -359,7 +360,8 @@ fn status(args: StatusArgs) -> ExitCode {
             Ok(status::fetch(&access::process(process).await?, output.is_json()).await)
         })
     });
-    let (state, text) = fetched.unwrap_or_else(|error| (status::ProcessState::Down, error));
+    let (state, text) =
+        fetched.unwrap_or_else(|error| (status::ProcessState::Down, error.to_string()));
     match state {
         status::ProcessState::Down => print_error(text.trim_end()),
         _ => drop(print(&text)),
@@ -368,7 +370,7 @@ fn status(args: StatusArgs) -> ExitCode {
 }
 
 /// Prints every problem of the given files. Fails if any file has an error.
-fn check(args: CheckArgs) -> Result<(), String> {
+fn check(args: CheckArgs) -> Result<(), CommandError> {
     let CheckArgs { any, mapping, options, custom, web, files, output } = args;
     let named = [
         (FileKind::Mapping, mapping),
@@ -384,7 +386,7 @@ fn check(args: CheckArgs) -> Result<(), String> {
     if all.is_empty() {
         return Err("no file given: name files, with --statsd.mapping-config, --config, --custom-resource-state-config-file or \
                     --web.config.file if their keys do not tell their kind"
-            .to_owned());
+            .into());
     }
     let definitions = match all.iter().any(|(kind, _)| *kind == FileKind::CustomResources) {
         true => manifests::load(&files).map_err(|error| error.to_string())?,
@@ -406,14 +408,18 @@ fn check(args: CheckArgs) -> Result<(), String> {
     }
     let broken: Vec<&str> =
         reports.iter().filter(|report| report.failed()).map(check_config::Report::file).collect();
-    if broken.is_empty() { Ok(()) } else { Err(format!("{} cannot be used", broken.join(", "))) }
+    if broken.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{} cannot be used", broken.join(", ")).into())
+    }
 }
 
 /// Checks an options file as if it were the only configuration of kube-state-metrics.
 fn options_report(path: &Path) -> check_config::Report {
     let text = match config_file::read(path) {
         Ok(text) => text,
-        Err(reason) => return check_config::Report::unreadable(path, &reason),
+        Err(reason) => return check_config::Report::unreadable(path, &reason.to_string()),
     };
     let mut merged = options_file::merge(&text, &KubeArgs::default(), config::Load::First);
     let mut contents = String::new();

@@ -31,7 +31,7 @@ pub fn main(argv: &[String]) -> ExitCode {
     let mut args = KubeArgs::default();
     let words = match pflag::parse(&flags, &mut args, argv) {
         Ok(words) => words,
-        Err(error) => return usage_error(&error, &usage(&flags)),
+        Err(error) => return usage_error(&error.to_string(), &usage(&flags)),
     };
     if args.help {
         return print(&format!("{ABOUT}\n\n{}", usage(&flags)));
@@ -53,7 +53,7 @@ fn run(args: &KubeArgs) -> ExitCode {
     match run::main(personality::kube_state_metrics(args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(err = error, "Failed to run kube-state-metrics");
+            tracing::error!(err = %error, "Failed to run kube-state-metrics");
             ExitCode::FAILURE
         }
     }
@@ -92,7 +92,9 @@ fn help_flag(help: &'static str) -> [Flag<HelpOnly>; 1] {
         value_type: crate::cli::flag::ValueType::Boolean,
         default: "",
         help,
-        set: |args, text| crate::go::strconv::parse_bool(text).map(|on| args.help = on),
+        set: |args, text| {
+            crate::go::strconv::parse_bool(text).map(|on| args.help = on).map_err(Into::into)
+        },
         keys: None,
     }]
 }
@@ -102,7 +104,7 @@ fn version(argv: &[String]) -> ExitCode {
     let usage = format!("Usage:\n  {PROGRAM} version [flags]\n\nFlags:\n{}", pflag::usages(&flags));
     let mut args = HelpOnly::default();
     match pflag::parse(&flags, &mut args, argv) {
-        Err(error) => usage_error(&error, &format!("{usage}\n")),
+        Err(error) => usage_error(&error.to_string(), &format!("{usage}\n")),
         Ok(_) if args.help => print(&format!("Print version information.\n\n{usage}")),
         Ok(_) => print(&completion::version(PROGRAM)),
     }
@@ -117,13 +119,13 @@ fn completions(argv: &[String]) -> ExitCode {
     );
     let mut args = HelpOnly::default();
     let words = match pflag::parse(&flags, &mut args, argv) {
-        Err(error) => return usage_error(&error, &format!("{usage}\n")),
+        Err(error) => return usage_error(&error.to_string(), &format!("{usage}\n")),
         Ok(_) if args.help => return print(&completion_help()),
         Ok(words) => words,
     };
     let [shell] = words.as_slice() else {
         let error = format!("accepts 1 arg(s), received {}", words.len());
-        return usage_error(&error, &format!("{usage}\n"));
+        return usage_error(&error.to_string(), &format!("{usage}\n"));
     };
     let shell = match shell.as_str() {
         "bash" => native::Shell::Bash,

@@ -2,6 +2,7 @@
 
 use super::output::print;
 use crate::cli::overhead::OverheadArgs;
+use crate::tools::CommandError;
 use crate::tools::overhead::{Samples, Subject, sample, table};
 
 /// Takes samples and prints a table of them.
@@ -9,12 +10,10 @@ use crate::tools::overhead::{Samples, Subject, sample, table};
 /// # Errors
 ///
 /// Returns an error if a process cannot be measured or a file cannot be used.
-pub(crate) fn main(args: OverheadArgs) -> Result<(), String> {
+pub(crate) fn main(args: OverheadArgs) -> Result<(), CommandError> {
     let OverheadArgs { pids, comms, cgroups, every, total, baseline, save, output } = args;
     if output.is_json() && baseline.is_some() {
-        return Err(
-            "--baseline compares in a table; JSON has the samples of this run only".to_owned()
-        );
+        return Err("--baseline compares in a table; JSON has the samples of this run only".into());
     }
     // Report an unusable file before sampling for a minute.
     let baseline = baseline.map(|path| Samples::load(&path)).transpose()?;

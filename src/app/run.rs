@@ -19,6 +19,7 @@ use crate::exposition::family::Collect;
 use crate::pods::PodIndex;
 use crate::server::readiness::{Latch, Readiness};
 use crate::status::{Board, Reporter};
+use crate::tools::CommandError;
 use crate::util::allocator;
 
 /// Runs a personality on a new runtime until a signal or a quit request ends it.
@@ -26,7 +27,7 @@ use crate::util::allocator;
 /// # Errors
 ///
 /// Returns the reason why the process cannot start.
-pub(crate) fn main(personality: Personality) -> Result<(), String> {
+pub(crate) fn main(personality: Personality) -> Result<(), CommandError> {
     block_on(|guard| run(personality, guard))
 }
 
@@ -35,7 +36,7 @@ pub(crate) fn main(personality: Personality) -> Result<(), String> {
 /// # Errors
 ///
 /// Returns the reason why the process cannot start.
-pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result<(), String> {
+pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result<(), CommandError> {
     let mut signals = signals()?;
     let initial = InitialConfig::new(&personality).map_err(|error| error.to_string())?;
     let config = &initial.config;
@@ -70,7 +71,7 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
         Ok(listeners) => listeners,
         Err(error) => {
             stop_all(sides).await;
-            return Err(error.to_string());
+            return Err(error.to_string().into());
         }
     };
     tokio::spawn(release_latches(latches));
@@ -121,9 +122,9 @@ async fn start_sides(
     telemetry: &Telemetry,
     guard: &StartupGuard,
     sides: &mut Vec<RunningSide>,
-) -> Result<(), String> {
+) -> Result<(), CommandError> {
     if personality.sides.iter().all(|kind| (kind.disabled_reason)(config).is_some()) {
-        return Err(no_sides_error(config.name).to_owned());
+        return Err(no_sides_error(config.name).into());
     }
     let names = Arc::new(names(personality, config, telemetry));
     let selection = config.statsd.as_ref().map(|args| args.enrich.clone());

@@ -6,6 +6,7 @@ use super::output::{print, print_error};
 use crate::cli::shadow::{ShadowArgs, ShadowOutput};
 use crate::kube::ClientOptions;
 use crate::status::words::printable;
+use crate::tools::CommandError;
 use crate::tools::diff::Rules;
 use crate::tools::shadow::{self, CommandLine, Options, Original, Target};
 
@@ -28,7 +29,7 @@ pub(crate) fn main(args: ShadowArgs) -> Outcome {
     }
 }
 
-fn outcome(args: ShadowArgs) -> Result<Outcome, String> {
+fn outcome(args: ShadowArgs) -> Result<Outcome, CommandError> {
     let output = if args.json { ShadowOutput::Json } else { args.output };
     // A page that is read from the log of a Job must not be mixed with anything else.
     let say = |text: &str| {
@@ -53,7 +54,7 @@ fn outcome(args: ShadowArgs) -> Result<Outcome, String> {
     })
 }
 
-fn options(args: ShadowArgs) -> Result<Options, String> {
+fn options(args: ShadowArgs) -> Result<Options, CommandError> {
     let mut line = CommandLine::parse(&args.command_line)?;
     if let Some(path) = &args.kubeconfig {
         line.set_kubeconfig(path.to_string_lossy().into_owned());

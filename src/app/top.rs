@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use super::access::{self, command_runtime};
 use super::output::{print, print_error};
 use crate::cli::asking::TopArgs;
+use crate::tools::CommandError;
 use crate::tools::status::ProcessState;
 use crate::tools::terminal;
 use crate::tools::top::{View, fetch};
@@ -21,13 +22,13 @@ pub(crate) fn main(args: TopArgs) -> ExitCode {
     match top(args) {
         Ok(state) => ExitCode::from(state.exit_code()),
         Err(error) => {
-            print_error(error.trim_end());
+            print_error(error.to_string().trim_end());
             ExitCode::from(ProcessState::Down.exit_code())
         }
     }
 }
 
-fn top(args: TopArgs) -> Result<ProcessState, String> {
+fn top(args: TopArgs) -> Result<ProcessState, CommandError> {
     let TopArgs { metric, sort, output, once, interval, rows, process } = args;
     let (runtime, json) = (command_runtime()?, output.is_json());
     let process = runtime.block_on(access::process(process))?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::clap_table::Table;
+use super::error::UsageError;
 use super::flag_selection::RenderStatsd;
 use super::process::ProcessArgs;
 use super::shared::{OutputArgs, duration};
@@ -62,10 +63,10 @@ pub enum TopSort {
 }
 
 /// Parses a number of rows.
-fn rows(text: &str) -> Result<usize, String> {
+fn rows(text: &str) -> Result<usize, UsageError> {
     match text.parse() {
         Ok(rows @ 1..=10_000) => Ok(rows),
-        _ => Err("must be from 1 to 10000".to_owned()),
+        _ => Err("must be from 1 to 10000".into()),
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::error::UsageError;
 use super::process::ClusterArgs;
 use super::shared::{AccessArgs, OutputArgs, is_name};
 
@@ -60,7 +61,7 @@ impl WorkloadName {
     ///
     /// # Errors
     /// The kind is not that of a workload, or the name is not one of Kubernetes.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, UsageError> {
         let (kind, name) = match text.split_once('/') {
             None => (None, text),
             Some((kind, name)) => (Some(kind), name),
@@ -70,10 +71,10 @@ impl WorkloadName {
             Some("deploy" | "deployment" | "deployments") => Some("Deployment"),
             Some("sts" | "statefulset" | "statefulsets") => Some("StatefulSet"),
             Some("ds" | "daemonset" | "daemonsets") => Some("DaemonSet"),
-            _ => return Err("the kind must be deployment, statefulset or daemonset".to_owned()),
+            _ => return Err("the kind must be deployment, statefulset or daemonset".into()),
         };
         if !is_name(name) {
-            return Err(format!("{name:?} is not a name of a Kubernetes object"));
+            return Err(format!("{name:?} is not a name of a Kubernetes object").into());
         }
         Ok(Self { kind, name: name.to_owned() })
     }

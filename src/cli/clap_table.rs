@@ -5,6 +5,7 @@ use clap::builder::ValueParser;
 use clap::parser::MatchesError;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use super::error::UsageError;
 use super::flag::{Flag, ValueType};
 use crate::go::strconv;
 
@@ -56,7 +57,7 @@ pub fn arguments<A: Default + 'static>(
     negations: bool,
 ) -> Vec<Arg> {
     let set = flag.set;
-    let check = move |text: &str| -> Result<String, String> {
+    let check = move |text: &str| -> Result<String, UsageError> {
         set(&mut A::default(), text).map(|()| text.to_owned())
     };
     let help = match flag.default.trim_matches('"') {
@@ -129,7 +130,7 @@ impl<C: FlagSelection> clap::FromArgMatches for Table<C> {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        let invalid = |flag: &str, error: String| {
+        let invalid = |flag: &str, error: &dyn std::fmt::Display| {
             clap::Error::raw(
                 clap::error::ErrorKind::ValueValidation,
                 format!("--{flag}: {error}\n"),
@@ -139,14 +140,14 @@ impl<C: FlagSelection> clap::FromArgMatches for Table<C> {
             let values = match matches.try_get_many::<String>(flag.name) {
                 Ok(values) => values,
                 Err(MatchesError::UnknownArgument { .. }) => continue,
-                Err(error) => return Err(invalid(flag.name, error.to_string())),
+                Err(error) => return Err(invalid(flag.name, &error)),
             };
             for value in values.into_iter().flatten() {
-                (flag.set)(&mut self.0, value).map_err(|error| invalid(flag.name, error))?;
+                (flag.set)(&mut self.0, value).map_err(|error| invalid(flag.name, &error))?;
             }
             let negation = format!("no-{}", flag.name);
             if matches!(matches.try_get_one::<bool>(&negation), Ok(Some(true))) {
-                (flag.set)(&mut self.0, "false").map_err(|error| invalid(flag.name, error))?;
+                (flag.set)(&mut self.0, "false").map_err(|error| invalid(flag.name, &error))?;
             }
         }
         Ok(())

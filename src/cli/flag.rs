@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use super::error::UsageError;
 use crate::resources::select::selection::AllowLists;
 
 /// The kind of value a flag takes.
@@ -30,7 +31,7 @@ pub struct Flag<A: 'static> {
     /// The help text, one or two sentences.
     pub help: &'static str,
     /// Validates and stores a value. A boolean receives the text after `=`, or `true` or `false`.
-    pub set: fn(&mut A, &str) -> Result<(), String>,
+    pub set: fn(&mut A, &str) -> Result<(), UsageError>,
     /// The corresponding keys of the options file.
     pub keys: Option<Keys<A>>,
 }
@@ -110,12 +111,15 @@ pub trait ValueKind {
     ///
     /// # Errors
     /// When the text is not a valid value.
-    fn read(text: &str, into: &mut Self::Value) -> Result<(), String>;
+    fn read(text: &str, into: &mut Self::Value) -> Result<(), UsageError>;
 }
 
 /// Stores a parsed value in the field.
-pub(super) fn store<T>(into: &mut T, read: Result<T, String>) -> Result<(), String> {
-    read.map(|value| *into = value)
+pub(super) fn store<T>(
+    into: &mut T,
+    read: Result<T, impl Into<UsageError>>,
+) -> Result<(), UsageError> {
+    read.map(|value| *into = value).map_err(Into::into)
 }
 
 /// Declares flag value types: names, type of the field, type name in the help, and parser. Several
@@ -133,7 +137,7 @@ macro_rules! kinds {
                 $unset
             }
 
-            fn read($text: &str, $into: &mut $Value) -> Result<(), String> {
+            fn read($text: &str, $into: &mut $Value) -> Result<(), $crate::cli::error::UsageError> {
                 $read
             }
         }
@@ -202,7 +206,10 @@ kinds! {
     /// Any string.
     Text,
     /// The URL of an API server.
-    Url: String = String::new(), ValueType::Text("string"), |text, into| store(into, Ok(text.to_owned()));
+    Url: String = String::new(), ValueType::Text("string"), |text, into| {
+            *into = text.to_owned();
+            Ok(())
+        };
 }
 
 /// Sets each flag to the default shown in the help.

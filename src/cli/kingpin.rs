@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use super::error::UsageError;
 use super::flag::{Flag, ValueType, find, wrap};
 use super::removed;
 
@@ -53,7 +54,7 @@ const MAX_FILES: usize = 1_000;
 /// # Errors
 ///
 /// The text between `error: ` and `, try --help`.
-pub fn parse<A>(flags: &[Flag<A>], into: &mut A, argv: &[String]) -> Result<Request, String> {
+pub fn parse<A>(flags: &[Flag<A>], into: &mut A, argv: &[String]) -> Result<Request, UsageError> {
     let words = argv.iter().rev().cloned().collect();
     let mut parser = Parser { flags, actions: Vec::new(), words, files: 0 };
     let request = parser.scan()?;
@@ -84,7 +85,7 @@ struct Parser<'a, A: 'static> {
 }
 
 impl<A> Parser<'_, A> {
-    fn scan(&mut self) -> Result<Request, String> {
+    fn scan(&mut self) -> Result<Request, UsageError> {
         let mut help = false;
         loop {
             self.expand()?;
@@ -94,7 +95,7 @@ impl<A> Parser<'_, A> {
             } else if let Some(letters) = arg.strip_prefix('-') {
                 short(letters)?
             } else {
-                return Err(format!("unexpected {arg}"));
+                return Err(format!("unexpected {arg}").into());
             };
             match step {
                 ParseStep::Next => {}
@@ -103,24 +104,24 @@ impl<A> Parser<'_, A> {
             }
         }
         match self.words.pop() {
-            Some(word) => Err(format!("unexpected {word}")),
+            Some(word) => Err(format!("unexpected {word}").into()),
             None if help => Ok(Request::Help),
             None => Ok(Request::Run),
         }
     }
 
     /// Expands an `@file` at the front to the lines of the file, without blank lines and comments.
-    fn expand(&mut self) -> Result<(), String> {
+    fn expand(&mut self) -> Result<(), UsageError> {
         while let Some(word) = self.words.pop_if(|word| word.starts_with('@')) {
             let path = word.strip_prefix('@').unwrap_or_default();
             if path.is_empty() {
-                return Err("expected @ file to expand arguments from".to_owned());
+                return Err("expected @ file to expand arguments from".into());
             }
             self.files += 1;
             if self.files > MAX_FILES {
                 return Err(format!(
                     "arguments file \"{path}\" is one of more than {MAX_FILES}; does it name itself?"
-                ));
+                ).into());
             }
             let text = fs::read_to_string(path).map_err(|error| {
                 let reason = match error.kind() {
@@ -136,7 +137,7 @@ impl<A> Parser<'_, A> {
         Ok(())
     }
 
-    fn long(&mut self, long: &str) -> Result<ParseStep, String> {
+    fn long(&mut self, long: &str) -> Result<ParseStep, UsageError> {
         let (name, value) = match long.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (long, None),
@@ -147,7 +148,7 @@ impl<A> Parser<'_, A> {
         };
         // A value after a boolean is a positional argument, which is not expected.
         let no_value = |value: Option<String>| {
-            value.map_or(Ok(()), |value| Err(format!("unexpected {value}")))
+            value.map_or(Ok(()), |value| Err(format!("unexpected {value}").into()))
         };
         match positive {
             "help" => return no_value(value).map(|()| ParseStep::HelpAtEnd),
@@ -166,7 +167,7 @@ impl<A> Parser<'_, A> {
             return no_value(value).map(|()| ParseStep::Next);
         }
         if negated {
-            return Err(unknown());
+            return Err(unknown().into());
         }
         let value = match value {
             Some(value) => value,
@@ -194,30 +195,30 @@ impl<A> Parser<'_, A> {
     }
 }
 
-fn short(letters: &str) -> Result<ParseStep, String> {
+fn short(letters: &str) -> Result<ParseStep, UsageError> {
     let mut letters = letters.chars();
     match letters.next() {
-        None => Err("unexpected ".to_owned()),
+        None => Err("unexpected ".into()),
         Some('h') => match letters.next() {
             None => Ok(ParseStep::HelpAtEnd),
-            Some(next) => Err(format!("unknown short flag '-{next}'")),
+            Some(next) => Err(format!("unknown short flag '-{next}'").into()),
         },
-        Some(letter) => Err(format!("unknown short flag '-{letter}'")),
+        Some(letter) => Err(format!("unknown short flag '-{letter}'").into()),
     }
 }
 
 /// Stores the values in the order of the command line; stops at the first invalid one.
-fn store<A>(actions: &[(&Flag<A>, String)], into: &mut A) -> Result<(), String> {
+fn store<A>(actions: &[(&Flag<A>, String)], into: &mut A) -> Result<(), UsageError> {
     let mut seen = BTreeSet::new();
     for (flag, value) in actions {
         if !seen.insert(flag.name) {
-            return Err(format!("flag '{}' cannot be repeated", flag.name));
+            return Err(format!("flag '{}' cannot be repeated", flag.name).into());
         }
         if let ValueType::OneOf(words) = flag.value_type
             && !words.contains(&value.as_str())
         {
             let words = words.join(",");
-            return Err(format!("enum value must be one of {words}, got '{value}'"));
+            return Err(format!("enum value must be one of {words}, got '{value}'").into());
         }
         (flag.set)(into, value).map_err(|error| format!("flag '--{}': {error}", flag.name))?;
     }
@@ -355,7 +356,7 @@ mod tests {
         },
     ];
 
-    fn run(argv: &[&str]) -> Result<(Request, Args), String> {
+    fn run(argv: &[&str]) -> Result<(Request, Args), UsageError> {
         let argv: Vec<String> = argv.iter().map(|arg| (*arg).to_owned()).collect();
         let mut args = Args::default();
         parse(FLAGS, &mut args, &argv).map(|request| (request, args))
@@ -439,7 +440,7 @@ mod tests {
                 "failed to open arguments file \"/none\": open /none: no such file or directory",
             ),
         ] {
-            assert_eq!(run(&argv).expect_err("invalid"), expected, "{argv:?}");
+            assert_eq!(run(&argv).expect_err("invalid").to_string(), expected, "{argv:?}");
         }
     }
 
@@ -456,7 +457,8 @@ mod tests {
         let (_, args) = run(&[&outer, "lru"]).expect("valid");
         assert_eq!((args.size.as_str(), args.kind.as_str()), ("7", "lru"));
         // After `--` it is a positional argument.
-        assert_eq!(run(&["--", &outer]).expect_err("a word"), format!("unexpected {outer}"));
+        let error = run(&["--", &outer]).expect_err("a word");
+        assert_eq!(error.to_string(), format!("unexpected {outer}"));
     }
 
     #[test]
@@ -464,7 +466,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("file");
         let word = format!("@{}", file.path().display());
         fs::write(file.path(), &word).expect("write");
-        assert!(run(&[&word]).expect_err("endless").contains("does it name itself?"));
+        assert!(run(&[&word]).expect_err("endless").to_string().contains("does it name itself?"));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The logging flags of kube-state-metrics. Those for writing to files are parsed and validated but have no effect,
 //! which is logged once.
 
-use super::flag::{Flag, ValueType};
+use super::error::UsageError;
+use super::flag::{Flag, ValueType, store};
 use super::kube_args::KubeArgs;
-use crate::go::strconv;
+use crate::go::strconv::{self, ParseError};
 
 /// Defines a flag that is validated and otherwise ignored.
 macro_rules! ignored {
@@ -77,7 +78,7 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
         value_type: ValueType::Text("Level"),
         default: "",
         help: "Log verbosity; 4 enables debug, 6 enables trace.",
-        set: |args, text| strconv::parse_int(text, 32).map(|level| args.klog.verbosity = level),
+        set: |args, text| store(&mut args.klog.verbosity, strconv::parse_int(text, 32)),
         keys: None,
     },
     ignored! { "vmodule", ValueType::Text("moduleSpec"), "", "Accepted, no effect.", module_spec },
@@ -85,31 +86,31 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
 
 // Go's flag package, which klog uses, reports less detail than strconv.
 
-fn boolean(text: &str) -> Result<bool, String> {
-    strconv::parse_bool(text).map_err(|_| "parse error".to_owned())
+fn boolean(text: &str) -> Result<bool, UsageError> {
+    strconv::parse_bool(text).map_err(|_| "parse error".into())
 }
 
-fn size(text: &str) -> Result<(), String> {
+fn size(text: &str) -> Result<(), UsageError> {
     match strconv::parse_uint(text) {
         Ok(_) => Ok(()),
-        Err(error) if error.ends_with("value out of range") => Err("value out of range".to_owned()),
-        Err(_) => Err("parse error".to_owned()),
+        Err(ParseError::Range { .. }) => Err("value out of range".into()),
+        Err(_) => Err("parse error".into()),
     }
 }
 
-fn any_text(_: &str) -> Result<(), String> {
+fn any_text(_: &str) -> Result<(), UsageError> {
     Ok(())
 }
 
 /// Validates a severity: a case-insensitive name or a number.
-fn severity(text: &str) -> Result<(), String> {
+fn severity(text: &str) -> Result<(), UsageError> {
     match text.to_ascii_uppercase().as_str() {
         "INFO" | "WARNING" | "ERROR" | "FATAL" => Ok(()),
-        _ => decimal(text).map(drop),
+        _ => Ok(decimal(text).map(drop)?),
     }
 }
 
-fn decimal(text: &str) -> Result<i64, String> {
+fn decimal(text: &str) -> Result<i64, ParseError> {
     if text.starts_with('0') && text.len() > 1 {
         // Base 10 here, where leading zeros are insignificant.
         return strconv::parse_int(text.trim_start_matches('0'), 32).or_else(|_| {
@@ -120,8 +121,8 @@ fn decimal(text: &str) -> Result<i64, String> {
 }
 
 /// Validates `file.go:234` or an empty text.
-fn trace_location(text: &str) -> Result<(), String> {
-    let error = || "syntax error: expect file.go:234".to_owned();
+fn trace_location(text: &str) -> Result<(), UsageError> {
+    let error = || UsageError::from("syntax error: expect file.go:234");
     if text.is_empty() {
         return Ok(());
     }
@@ -131,14 +132,14 @@ fn trace_location(text: &str) -> Result<(), String> {
     }
     match line.parse::<i64>() {
         Ok(1..) => Ok(()),
-        Ok(_) => Err("negative or zero value for level".to_owned()),
+        Ok(_) => Err("negative or zero value for level".into()),
         Err(_) => Err(error()),
     }
 }
 
 /// Validates `pattern=N,pattern=N`.
-fn module_spec(text: &str) -> Result<(), String> {
-    let error = || "syntax error: expect comma-separated list of filename=N".to_owned();
+fn module_spec(text: &str) -> Result<(), UsageError> {
+    let error = || UsageError::from("syntax error: expect comma-separated list of filename=N");
     for item in text.split(',').filter(|item| !item.is_empty()) {
         let (pattern, level) = item.split_once('=').ok_or_else(error)?;
         if pattern.is_empty() || level.parse::<i32>().is_err() {
@@ -159,7 +160,7 @@ mod tests {
         assert!(trace_location("a.go:5").is_ok() && trace_location("").is_ok());
         assert!(trace_location(":0").is_err());
         for text in ["a.go:0", "a.go:-1"] {
-            let reason = "negative or zero value for level".to_owned();
+            let reason = "negative or zero value for level".into();
             assert_eq!(trace_location(text), Err(reason), "{text}");
         }
         assert!(trace_location("a:0").is_err() && trace_location("a.go:x").is_err());

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::error::UsageError;
 use super::flag::{Text, Url, ValueType, flags, kinds, store};
 use super::limits::{self, FoldValue, LimitMode};
 use crate::exposition::budget::{Budget, BudgetMode};
@@ -27,8 +28,8 @@ fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     comma_list(text).map(str::to_owned)
 }
 
-fn allow_lists(text: &str) -> Result<AllowLists, String> {
-    AllowLists::parse_flag(text).map_err(|error| error.to_string())
+fn allow_lists(text: &str) -> Result<AllowLists, UsageError> {
+    AllowLists::parse_flag(text).map_err(|error| error.to_string().into())
 }
 
 kinds! {
@@ -70,10 +71,10 @@ kinds! {
         |text, into| store(into, Normaliser::parse_flag(text));
     /// The label selectors of resources, to which each occurrence adds.
     LabelSelectors: KindSelectors = KindSelectors::new(), ValueType::Text("string"),
-        |text, into| selector::add(text, selector::check_labels, into);
+        |text, into| Ok(selector::add(text, selector::check_labels, into)?);
     /// The field selectors of resources, to which each occurrence adds.
     FieldSelectors: KindSelectors = KindSelectors::new(), ValueType::Text("string"),
-        |text, into| selector::add(text, selector::check_fields, into);
+        |text, into| Ok(selector::add(text, selector::check_fields, into)?);
     /// The labels of workloads on the series of pods.
     WorkloadLabels: PodLabels = PodLabels::default(), ValueType::Text("string"),
         |text, into| store(into, PodLabels::parse(text));

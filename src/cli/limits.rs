@@ -1,5 +1,6 @@
 //! The values of the budget flags `--limit.…`, which both sides have.
 
+use super::error::UsageError;
 use super::flag::{ValueType, kinds, store};
 use crate::exposition::budget::BudgetMode;
 
@@ -15,32 +16,32 @@ kinds! {
 }
 
 /// Parses the action of budgets.
-fn mode(text: &str) -> Result<Option<BudgetMode>, String> {
+fn mode(text: &str) -> Result<Option<BudgetMode>, UsageError> {
     match BudgetMode::ALL.into_iter().find(|mode| mode.as_str() == text) {
         Some(mode) => Ok(Some(mode)),
-        None => Err(format!("value {text:?} must be off, track or enforce")),
+        None => Err(format!("value {text:?} must be off, track or enforce").into()),
     }
 }
 
 /// Parses the label value that replaces folded values.
-fn fold_value(text: &str) -> Result<String, String> {
+fn fold_value(text: &str) -> Result<String, UsageError> {
     match text {
         "" => Err(
             "value \"\" must not be empty: Prometheus takes a label with an empty value for none"
-                .to_owned(),
+                .into(),
         ),
         text => Ok(text.to_owned()),
     }
 }
 
 /// Parses a number of bytes with an optional binary suffix, in Kubernetes notation.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
+pub(super) fn bytes(text: &str) -> Result<u64, UsageError> {
     let (digits, shift) = [("Ki", 10), ("Mi", 20), ("Gi", 30)]
         .into_iter()
         .find_map(|(suffix, shift)| Some((text.strip_suffix(suffix)?, shift)))
         .unwrap_or((text, 0));
     let number: Option<u64> = digits.parse().ok();
     number.and_then(|number| number.checked_mul(1 << shift)).ok_or_else(|| {
-        format!("value {text:?} must be a number of bytes, such as 1024, 64Ki, 512Mi or 1Gi")
+        format!("value {text:?} must be a number of bytes, such as 1024, 64Ki, 512Mi or 1Gi").into()
     })
 }

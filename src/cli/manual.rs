@@ -5,13 +5,14 @@ use std::path::Path;
 use clap::Command;
 
 use super::completion;
+use super::error::UsageError;
 use crate::telemetry::VERSION;
 
 /// Returns the page of a command, such as `render kube`, or of kstatd itself without words.
 ///
 /// # Errors
 /// When there is no such command.
-pub(crate) fn page(words: &[String]) -> Result<String, String> {
+pub(crate) fn page(words: &[String]) -> Result<String, UsageError> {
     let name = [&["kstatd".to_owned()], words].concat().join("-");
     let found = pages().into_iter().find(|(page, _)| *page == name);
     let (_, text) = found.ok_or_else(|| format!("unknown command {:?}", words.join(" ")))?;
@@ -22,7 +23,7 @@ pub(crate) fn page(words: &[String]) -> Result<String, String> {
 ///
 /// # Errors
 /// When a file cannot be written.
-pub(crate) fn write(folder: &Path) -> Result<(), String> {
+pub(crate) fn write(folder: &Path) -> Result<(), UsageError> {
     let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
     for (name, text) in pages() {

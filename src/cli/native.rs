@@ -10,6 +10,7 @@ use super::asking::{ExplainArgs, StatusArgs, TopArgs};
 use super::bundle::BundleArgs;
 use super::check::ClusterCheckArgs;
 use super::clap_table::Table;
+use super::error::UsageError;
 use super::flag_selection::{RbacKube, RenderKube, RenderStatsd, RunKube, RunStatsd};
 use super::node::NodeArgs;
 use super::overhead::OverheadArgs;
@@ -193,11 +194,11 @@ pub struct DemoArgs {
 }
 
 /// Parses a rate per second.
-fn rate(text: &str) -> Result<f64, String> {
+fn rate(text: &str) -> Result<f64, UsageError> {
     match text.parse::<f64>() {
         Ok(rate) if (0.0..=1e7).contains(&rate) => Ok(rate),
-        Ok(_) => Err("must be from 0 to 10000000".to_owned()),
-        Err(error) => Err(error.to_string()),
+        Ok(_) => Err("must be from 0 to 10000000".into()),
+        Err(error) => Err(error.to_string().into()),
     }
 }
 
@@ -342,21 +343,17 @@ pub struct ServiceAccount {
 }
 
 /// Parses the name of a role.
-fn role_name(text: &str) -> Result<String, String> {
-    if is_name(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("must be a name, such as kstatd".to_owned())
-    }
+fn role_name(text: &str) -> Result<String, UsageError> {
+    if is_name(text) { Ok(text.to_owned()) } else { Err("must be a name, such as kstatd".into()) }
 }
 
 /// Parses the namespace and the name of a service account.
-fn service_account(text: &str) -> Result<ServiceAccount, String> {
+fn service_account(text: &str) -> Result<ServiceAccount, UsageError> {
     match text.split_once('/') {
         Some((namespace, name)) if is_name(namespace) && is_name(name) => {
             Ok(ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() })
         }
-        _ => Err("must be NAMESPACE/NAME, such as monitoring/kstatd".to_owned()),
+        _ => Err("must be NAMESPACE/NAME, such as monitoring/kstatd".into()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::error::UsageError;
 use super::limits::bytes;
 use super::shared::{AccessArgs, LogArgs, Profiles, duration};
 use crate::node::host::DEFAULT_PROCESSES;
@@ -109,24 +110,24 @@ pub enum PodSource {
 }
 
 /// Parses a node name, which becomes part of a request path.
-fn name(text: &str) -> Result<String, String> {
+fn name(text: &str) -> Result<String, UsageError> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-".contains(&byte);
     match text.bytes().all(fits) {
         true => Ok(text.to_owned()),
-        false => Err("must consist of letters, digits, dots and dashes".to_owned()),
+        false => Err("must consist of letters, digits, dots and dashes".into()),
     }
 }
 
-fn named_path(text: &str) -> Result<(String, PathBuf), String> {
+fn named_path(text: &str) -> Result<(String, PathBuf), UsageError> {
     match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && path.starts_with('/') => {
             Ok((name.to_owned(), PathBuf::from(path)))
         }
-        _ => Err("must be NAME=PATH, with the whole path".to_owned()),
+        _ => Err("must be NAME=PATH, with the whole path".into()),
     }
 }
 
-fn above_zero(text: &str) -> Result<f64, String> {
+fn above_zero(text: &str) -> Result<f64, UsageError> {
     let number = text.parse::<f64>().ok().filter(|number| (1.0..=1e9).contains(number));
-    number.ok_or_else(|| "must be a number from 1 to 1000000000".to_owned())
+    number.ok_or_else(|| "must be a number from 1 to 1000000000".into())
 }

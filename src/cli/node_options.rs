@@ -26,7 +26,7 @@ pub(super) fn merge(
     };
     let path = file.display().to_string();
     let unusable = |reason| ConfigError::OptionsFile { path: path.clone(), reason };
-    let text = config_file::read(&file).map_err(unusable);
+    let text = config_file::read(&file).map_err(|error| unusable(error.to_string()));
     match (text.and_then(|text| Ok((processes(&text, args, unusable)?, text))), load) {
         (Ok((processes, text)), _) => {
             args.processes = processes;

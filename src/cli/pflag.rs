@@ -4,6 +4,7 @@
 //! two dashes; `-v5`, `-v=5`, `-v 5` and grouped letters for short names; `--` ends the flags.
 //! Error messages are those of pflag and cobra.
 
+use super::error::UsageError;
 use super::flag::{Flag, ValueType, find};
 use super::removed;
 
@@ -12,7 +13,11 @@ use super::removed;
 /// # Errors
 ///
 /// The text after `Error: `.
-pub fn parse<A>(flags: &[Flag<A>], into: &mut A, argv: &[String]) -> Result<Vec<String>, String> {
+pub fn parse<A>(
+    flags: &[Flag<A>],
+    into: &mut A,
+    argv: &[String],
+) -> Result<Vec<String>, UsageError> {
     let mut words = Vec::new();
     let mut rest = argv.iter();
     while let Some(arg) = rest.next() {
@@ -35,9 +40,9 @@ fn parse_long<'a, A>(
     arg: &str,
     long: &str,
     rest: &mut impl Iterator<Item = &'a String>,
-) -> Result<(), String> {
+) -> Result<(), UsageError> {
     if long.starts_with(['-', '=']) {
-        return Err(format!("bad flag syntax: {arg}"));
+        return Err(format!("bad flag syntax: {arg}").into());
     }
     let (name, value) = match long.split_once('=') {
         Some((name, value)) => (name, Some(value)),
@@ -58,12 +63,12 @@ fn parse_short<'a, A>(
     into: &mut A,
     letters: &str,
     rest: &mut impl Iterator<Item = &'a String>,
-) -> Result<(), String> {
+) -> Result<(), UsageError> {
     let mut left = letters;
     while let Some(letter) = left.chars().next() {
         let tail = &left[letter.len_utf8()..];
         let Some(flag) = flags.iter().find(|flag| flag.short == Some(letter)) else {
-            return Err(format!("unknown shorthand flag: '{letter}' in -{left}"));
+            return Err(format!("unknown shorthand flag: '{letter}' in -{left}").into());
         };
         // `-x=v`; but `-x=` alone has the value `=`, as in pflag.
         if tail.len() > 1 && tail.starts_with('=') {
@@ -84,14 +89,14 @@ fn parse_short<'a, A>(
     Ok(())
 }
 
-fn set<A>(flag: &Flag<A>, into: &mut A, value: &str) -> Result<(), String> {
+fn set<A>(flag: &Flag<A>, into: &mut A, value: &str) -> Result<(), UsageError> {
     (flag.set)(into, value).map_err(|error| {
         let name = match flag.short {
             Some(short) => format!("-{short}, --{}", flag.name),
             None => format!("--{}", flag.name),
         };
         let value = crate::go::strconv::quote(value);
-        format!("invalid argument {value} for \"{name}\" flag: {error}")
+        format!("invalid argument {value} for \"{name}\" flag: {error}").into()
     })
 }
 
@@ -158,6 +163,7 @@ fn usage<A>(flag: &Flag<A>) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::flag::store;
     use crate::go::strconv;
 
     #[derive(Default)]
@@ -175,7 +181,7 @@ mod tests {
             value_type: ValueType::Text("int"),
             default: "8080",
             help: "Port.",
-            set: |args, text| strconv::parse_int(text, 64).map(|port| args.port = port),
+            set: |args, text| store(&mut args.port, strconv::parse_int(text, 64)),
             keys: None,
         },
         Flag {
@@ -196,7 +202,7 @@ mod tests {
             value_type: ValueType::Boolean,
             default: "",
             help: "Compress.",
-            set: |args, text| strconv::parse_bool(text).map(|gzip| args.gzip = gzip),
+            set: |args, text| store(&mut args.gzip, strconv::parse_bool(text)),
             keys: None,
         },
         Flag {
@@ -205,7 +211,7 @@ mod tests {
             value_type: ValueType::Text("Level"),
             default: "",
             help: "Verbosity.",
-            set: |args, text| strconv::parse_int(text, 32).map(|level| args.level = level),
+            set: |args, text| store(&mut args.level, strconv::parse_int(text, 32)),
             keys: None,
         },
     ];
@@ -249,7 +255,7 @@ mod tests {
             ),
         ] {
             let error = parse(FLAGS, &mut Args::default(), &words(&argv)).expect_err("invalid");
-            assert_eq!(error, expected);
+            assert_eq!(error.to_string(), expected);
         }
     }
 

@@ -122,7 +122,9 @@ pub fn read_options_file(
     let path = args.config.clone();
     let text = match config_file::read(Path::new(&path)) {
         Ok(text) => text,
-        Err(reason) => return Err(ConfigError::OptionsFile { path, reason }),
+        Err(error) => {
+            return Err(ConfigError::OptionsFile { path, reason: error.to_string() });
+        }
     };
     let merged = options_file::merge(&text, args, load);
     // A label key with several * selects nothing; the rest of the file is valid.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tracing::Level;
 
+use super::error::UsageError;
 use crate::go::strconv;
 
 /// The name under which the program runs.
@@ -153,14 +154,14 @@ pub struct AccessArgs {
 }
 
 /// Parses a positive duration in the originals' syntax.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, UsageError> {
     let duration = strconv::parse_duration(text).ok().and_then(strconv::positive_duration);
-    duration.ok_or_else(|| "must be a duration above 0, such as 30s or 10m".to_owned())
+    duration.ok_or_else(|| "must be a duration above 0, such as 30s or 10m".into())
 }
 
 /// Parses a pattern that must match an entire name.
-pub(super) fn whole(text: &str) -> Result<regex::Regex, String> {
-    regex::Regex::new(&format!("^(?:{text})$")).map_err(|error| error.to_string())
+pub(super) fn whole(text: &str) -> Result<regex::Regex, UsageError> {
+    regex::Regex::new(&format!("^(?:{text})$")).map_err(|error| error.to_string().into())
 }
 
 /// Returns true for a valid Kubernetes name.

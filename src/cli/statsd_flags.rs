@@ -2,6 +2,7 @@
 
 use tracing::Level;
 
+use super::error::UsageError;
 use super::flag::{Text, ValueType, flags, kinds, store};
 use super::limits::{self, FoldValue, LimitMode};
 use crate::exposition::budget::{Budget, BudgetMode};
@@ -10,22 +11,25 @@ use crate::pods::Selection;
 use crate::statsd::line::ParserFlags;
 
 /// Parses kingpin's `Int`: a float, truncated towards zero.
-fn int(text: &str) -> Result<i64, String> {
+fn int(text: &str) -> Result<i64, UsageError> {
     // Casts saturate, which is the desired result for `inf`.
-    strconv::parse_float(text).map(|number| number as i64)
+    Ok(strconv::parse_float(text)? as i64)
 }
 
 /// Parses a non-negative count; the original crashes on a negative one.
-fn count(text: &str) -> Result<i64, String> {
+fn count(text: &str) -> Result<i64, UsageError> {
     match int(text)? {
-        number if number < 0 => Err(format!("value {text} must not be negative")),
+        number if number < 0 => Err(format!("value {text} must not be negative").into()),
         number => Ok(number),
     }
 }
 
 kinds! {
     /// A boolean.
-    Toggle: bool = false, ValueType::Boolean, |text, into| store(into, Ok(text == "true"));
+    Toggle: bool = false, ValueType::Boolean, |text, into| {
+        *into = text == "true";
+        Ok(())
+    };
     /// An integer, as parsed by kingpin.
     WholeNumber: i64 = 0, ValueType::Text("string"), |text, into| store(into, int(text));
     /// A non-negative integer, as parsed by kingpin.
@@ -37,7 +41,10 @@ kinds! {
         |text, into| store(into, telemetry_path(text));
     /// The type of the mapping cache.
     CacheType: String = String::new(), ValueType::OneOf(&["lru", "random"]),
-        |text, into| store(into, Ok(text.to_owned()));
+        |text, into| {
+            *into = text.to_owned();
+            Ok(())
+        };
     /// A positive duration, in nanoseconds.
     FlushInterval: i64 = 0, ValueType::Text("string"), |text, into| store(into, flush_interval(text));
     /// A duration in nanoseconds; 0 disables the timeout.
@@ -170,16 +177,16 @@ impl StatsdArgs {
 }
 
 /// Parses a path, or `GET ` and a path as in Go's `ServeMux`.
-fn telemetry_path(text: &str) -> Result<String, String> {
+fn telemetry_path(text: &str) -> Result<String, UsageError> {
     let path = text.strip_prefix("GET ").map_or(text, str::trim_start);
     if !path.starts_with('/') {
-        return Err(format!("telemetry path \"{text}\" must begin with /"));
+        return Err(format!("telemetry path \"{text}\" must begin with /").into());
     }
     if matches!(path, "/-/healthy" | "/-/ready") {
-        return Err(format!("telemetry path \"{text}\" is taken by the lifecycle API"));
+        return Err(format!("telemetry path \"{text}\" is taken by the lifecycle API").into());
     }
     if path.contains([' ', '\t']) {
-        return Err(format!("telemetry path \"{text}\" must not contain blanks"));
+        return Err(format!("telemetry path \"{text}\" must not contain blanks").into());
     }
     Ok(text.to_owned())
 }
@@ -189,20 +196,21 @@ fn telemetry_path(text: &str) -> Result<String, String> {
 /// # Errors
 ///
 /// When the metrics path conflicts with the lifecycle API.
-pub fn check(args: &StatsdArgs) -> Result<(), String> {
+pub fn check(args: &StatsdArgs) -> Result<(), UsageError> {
     let text = &args.web_telemetry_path;
     let path = text.strip_prefix("GET ").map_or(text.as_str(), str::trim_start);
     if args.web_enable_lifecycle && matches!(path, "/-/reload" | "/-/quit") {
         return Err(format!(
             "flag '--web.telemetry-path': telemetry path \"{text}\" is taken by the lifecycle API"
-        ));
+        )
+        .into());
     }
     Ok(())
 }
 
-fn flush_interval(text: &str) -> Result<i64, String> {
+fn flush_interval(text: &str) -> Result<i64, UsageError> {
     match strconv::parse_long_duration(text)? {
-        nanos if nanos <= 0 => Err(format!("interval {text} must be greater than 0")),
+        nanos if nanos <= 0 => Err(format!("interval {text} must be greater than 0").into()),
         nanos => Ok(nanos),
     }
 }
@@ -210,35 +218,35 @@ fn flush_interval(text: &str) -> Result<i64, String> {
 /// The maximum number of UDP sockets: one per thread of a large host.
 const MAX_SOCKETS: i64 = 256;
 
-fn udp_sockets(text: &str) -> Result<i64, String> {
+fn udp_sockets(text: &str) -> Result<i64, UsageError> {
     match text.parse() {
         Ok(number @ 1..=MAX_SOCKETS) => Ok(number),
-        _ => Err(format!("value {text:?} must be a whole number from 1 to {MAX_SOCKETS}")),
+        _ => Err(format!("value {text:?} must be a whole number from 1 to {MAX_SOCKETS}").into()),
     }
 }
 
-fn idle_timeout(text: &str) -> Result<i64, String> {
+fn idle_timeout(text: &str) -> Result<i64, UsageError> {
     match strconv::parse_long_duration(text)? {
-        nanos if nanos < 0 => Err(format!("timeout {text} must not be negative")),
+        nanos if nanos < 0 => Err(format!("timeout {text} must not be negative").into()),
         nanos => Ok(nanos),
     }
 }
 
-fn level(text: &str) -> Result<Level, String> {
+fn level(text: &str) -> Result<Level, UsageError> {
     match text.to_ascii_lowercase().as_str() {
         "debug" => Ok(Level::DEBUG),
         "info" => Ok(Level::INFO),
         "warn" => Ok(Level::WARN),
         "error" => Ok(Level::ERROR),
-        _ => Err(format!("unrecognized log level {text}")),
+        _ => Err(format!("unrecognized log level {text}").into()),
     }
 }
 
-fn format(text: &str) -> Result<bool, String> {
+fn format(text: &str) -> Result<bool, UsageError> {
     match text {
         "logfmt" => Ok(false),
         "json" => Ok(true),
-        _ => Err(format!("unrecognized log format {text}")),
+        _ => Err(format!("unrecognized log format {text}").into()),
     }
 }
 
@@ -287,7 +295,7 @@ mod tests {
             assert!(set(name, text).is_err(), "{name}={text}");
         }
         let reason = "value \"x\" must be a whole number from 1 to 256";
-        assert_eq!(set("statsd.udp-sockets", "x"), Err(reason.to_owned()));
+        assert_eq!(set("statsd.udp-sockets", "x"), Err(reason.into()));
     }
 
     #[test]

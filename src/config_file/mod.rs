@@ -17,20 +17,30 @@ pub(crate) use scalar::{Resolved, resolve};
 pub(crate) use values::{Entry, Values};
 pub(crate) use yaml::{Document, Node, Notation, Scalar, Value};
 
+/// The reason why a file has no text.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("{0}")]
+    Read(#[from] std::io::Error),
+    /// The line has a byte that is not text in this encoding.
+    #[error("line {0}: not {1}")]
+    NotText(usize, &'static str),
+}
+
 /// Reads a text file.
 ///
 /// # Errors
 /// The file cannot be read, or is neither UTF-8 nor UTF-16.
-pub(crate) fn read(path: &std::path::Path) -> Result<String, String> {
-    let bytes = reader::read(path).map_err(|error| error.to_string())?;
-    text(bytes)
+pub(crate) fn read(path: &std::path::Path) -> Result<String, FileError> {
+    text(reader::read(path)?)
 }
 
 /// Decodes the content of a file: UTF-8, or UTF-16 with a byte order mark, which YAML allows.
 ///
 /// # Errors
 /// The line of the first byte that is neither.
-pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
+pub(crate) fn text(bytes: Vec<u8>) -> Result<String, FileError> {
     if let Some(text) = utf_16(&bytes) {
         return text.map_err(|valid| not_encoded(valid.as_bytes(), "UTF-16"));
     }
@@ -41,9 +51,8 @@ pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
 }
 
 /// Returns the error for a file whose first part, `valid`, is in `encoding`, and the next character is not.
-fn not_encoded(valid: &[u8], encoding: &str) -> String {
-    let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
-    format!("line {line}: not {encoding}")
+fn not_encoded(valid: &[u8], encoding: &'static str) -> FileError {
+    FileError::NotText(valid.iter().filter(|byte| **byte == b'\n').count() + 1, encoding)
 }
 
 /// Decodes text that begins with a UTF-16 byte order mark; `None` if it does not.

@@ -79,10 +79,10 @@ impl Step {
     ///
     /// # Errors
     /// The compiler's message.
-    pub(crate) fn replace(pattern: &str) -> Result<Box<Regex>, String> {
-        let translated = go::regex::translate(pattern).map_err(|error| error.to_string())?;
+    pub(crate) fn replace(pattern: &str) -> Result<Box<Regex>, go::regex::PatternError> {
+        let translated = go::regex::translate(pattern)?;
         let regex = RegexBuilder::new(&translated.pattern).size_limit(SIZE_LIMIT).build();
-        regex.map(Box::new).map_err(|error| error.to_string())
+        Ok(Box::new(regex?))
     }
 
     /// Applies the step to a value.
@@ -119,6 +119,26 @@ impl Step {
     }
 }
 
+/// The reason why a flag's value is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NormaliserError {
+    /// An item has another form.
+    #[error("{0:?} is no LABEL=STEP")]
+    Item(String),
+    /// An item has no label.
+    #[error("{0:?} has no label")]
+    NoLabel(String),
+    /// Two items have the same label.
+    #[error("label {0:?} is there twice")]
+    Twice(String),
+    /// A step of a label is unknown.
+    #[error(
+        "step {0:?} of label {1:?} is none of {words}, truncate:BYTES",
+        words = Step::KEYWORDS.map(|(word, _)| word).join(", ")
+    )]
+    Step(String, String),
+}
+
 /// The normalisation steps of labels, by label name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Normaliser {
@@ -130,30 +150,24 @@ impl Normaliser {
     ///
     /// # Errors
     /// A description of the first malformed item.
-    pub fn parse_flag(text: &str) -> Result<Self, String> {
+    pub fn parse_flag(text: &str) -> Result<Self, NormaliserError> {
         let mut normaliser = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (label, steps) =
-                part.rsplit_once('=').ok_or_else(|| format!("{part:?} is no LABEL=STEP"))?;
+                part.rsplit_once('=').ok_or_else(|| NormaliserError::Item(part.to_owned()))?;
             if label.is_empty() {
-                return Err(format!("{part:?} has no label"));
+                return Err(NormaliserError::NoLabel(part.to_owned()));
             }
             if normaliser.steps(label).is_some() {
-                return Err(format!("label {label:?} is there twice"));
+                return Err(NormaliserError::Twice(label.to_owned()));
             }
             let steps = steps.split('+').map(|step| {
-                Step::parse(step).ok_or_else(|| {
-                    let words = Self::words();
-                    format!("step {step:?} of label {label:?} is none of {words}, truncate:BYTES")
-                })
+                Step::parse(step)
+                    .ok_or_else(|| NormaliserError::Step(step.to_owned(), label.to_owned()))
             });
             normaliser.set(label, steps.collect::<Result<_, _>>()?);
         }
         Ok(normaliser)
-    }
-
-    fn words() -> String {
-        Step::KEYWORDS.map(|(word, _)| word).join(", ")
     }
 
     /// True if no label has steps.

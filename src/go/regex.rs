@@ -38,6 +38,17 @@ pub(crate) struct DialectError {
     pub(crate) message: String,
 }
 
+/// The reason why a pattern in Go's dialect cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PatternError {
+    /// Go rejects it.
+    #[error("{0}")]
+    Dialect(#[from] DialectError),
+    /// Its translation cannot be compiled; the last line of the message names the reason.
+    #[error("{}", .0.to_string().lines().last().unwrap_or_default().trim())]
+    Compile(#[from] regex::Error),
+}
+
 /// Translates a pattern.
 ///
 /// # Errors

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use thiserror::Error;
+
 use super::float::{self, GoFloatError};
 
 /// Quotes text like Go's `slog`: only if it would be ambiguous otherwise.
@@ -36,12 +38,47 @@ pub(crate) fn quote(text: &str) -> String {
     quoted
 }
 
-fn syntax(function: &str, text: &str) -> String {
-    format!("strconv.{function}: parsing {}: invalid syntax", quote(text))
+/// The reason why a text is not a value, in Go's words.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ParseError {
+    /// It is not a value of this kind.
+    #[error("strconv.{function}: parsing {}: invalid syntax", quote(text))]
+    Syntax {
+        /// The function of `strconv`.
+        function: &'static str,
+        /// The text.
+        text: String,
+    },
+    /// It is too large.
+    #[error("strconv.{function}: parsing {}: value out of range", quote(text))]
+    Range {
+        /// The function of `strconv`.
+        function: &'static str,
+        /// The text.
+        text: String,
+    },
+    /// It is not a duration, or too long a one.
+    #[error("time: invalid duration {}", quote(.0))]
+    Duration(String),
+    /// It is a duration without a unit.
+    #[error("time: missing unit in duration {}", quote(.0))]
+    MissingUnit(String),
+    /// It is a duration with an unknown unit.
+    #[error("time: unknown unit {} in duration {}", quote(unit), quote(text))]
+    UnknownUnit {
+        /// The unit.
+        unit: String,
+        /// The text.
+        text: String,
+    },
 }
 
-fn range(function: &str, text: &str) -> String {
-    format!("strconv.{function}: parsing {}: value out of range", quote(text))
+fn syntax(function: &'static str, text: &str) -> ParseError {
+    ParseError::Syntax { function, text: text.to_owned() }
+}
+
+fn range(function: &'static str, text: &str) -> ParseError {
+    ParseError::Range { function, text: text.to_owned() }
 }
 
 /// Parses a boolean like `strconv.ParseBool`.
@@ -49,7 +86,7 @@ fn range(function: &str, text: &str) -> String {
 /// # Errors
 ///
 /// The text is not an accepted word.
-pub fn parse_bool(text: &str) -> Result<bool, String> {
+pub fn parse_bool(text: &str) -> Result<bool, ParseError> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
@@ -63,7 +100,7 @@ pub fn parse_bool(text: &str) -> Result<bool, String> {
 /// # Errors
 ///
 /// The text is not such a number or does not fit into `bits`.
-pub fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
+pub fn parse_int(text: &str, bits: u32) -> Result<i64, ParseError> {
     let (negative, digits) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
@@ -87,7 +124,7 @@ pub fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
 /// # Errors
 ///
 /// The text is not such a number.
-pub fn parse_uint(text: &str) -> Result<u64, String> {
+pub fn parse_uint(text: &str) -> Result<u64, ParseError> {
     magnitude(text).map_err(|fault| match fault {
         Fault::Syntax => syntax("ParseUint", text),
         Fault::Range => range("ParseUint", text),
@@ -140,7 +177,7 @@ fn magnitude(text: &str) -> Result<u64, Fault> {
 /// # Errors
 ///
 /// The text is not a number in Go's syntax, or is too large.
-pub fn parse_float(text: &str) -> Result<f64, String> {
+pub fn parse_float(text: &str) -> Result<f64, ParseError> {
     float::parse(text.as_bytes()).map_err(|error| match error {
         GoFloatError::Syntax => syntax("ParseFloat", text),
         GoFloatError::Range => range("ParseFloat", text),
@@ -167,7 +204,7 @@ const LONG_UNITS: [(&str, u64); 2] = [("d", 86_400_000_000_000), ("w", 604_800_0
 /// # Errors
 ///
 /// The text is empty, has no unit, has an unknown unit or does not fit into 64 bits.
-pub fn parse_duration(text: &str) -> Result<i64, String> {
+pub fn parse_duration(text: &str) -> Result<i64, ParseError> {
     duration(text, &[])
 }
 
@@ -176,12 +213,12 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
 /// # Errors
 ///
 /// As [`parse_duration`].
-pub fn parse_long_duration(text: &str) -> Result<i64, String> {
+pub fn parse_long_duration(text: &str) -> Result<i64, ParseError> {
     duration(text, &LONG_UNITS)
 }
 
-fn duration(text: &str, more: &[(&str, u64)]) -> Result<i64, String> {
-    let invalid = || format!("time: invalid duration {}", quote(text));
+fn duration(text: &str, more: &[(&str, u64)]) -> Result<i64, ParseError> {
+    let invalid = || ParseError::Duration(text.to_owned());
     let (negative, mut rest) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
@@ -204,12 +241,12 @@ fn duration(text: &str, more: &[(&str, u64)]) -> Result<i64, String> {
         let unit_end = tail.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
         if unit.is_empty() {
-            return Err(format!("time: missing unit in duration {}", quote(text)));
+            return Err(ParseError::MissingUnit(text.to_owned()));
         }
         let known = UNITS.iter().chain(more).find(|(name, _)| *name == unit);
         let Some((_, nanos)) = known else {
-            let (unit, text) = (quote(unit), quote(text));
-            return Err(format!("time: unknown unit {unit} in duration {text}"));
+            let (unit, text) = (unit.to_owned(), text.to_owned());
+            return Err(ParseError::UnknownUnit { unit, text });
         };
         let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| invalid())? };
         // Go ignores digits for which the fraction as an integer would not fit.
@@ -243,6 +280,10 @@ pub fn positive_duration(nanos: i64) -> Option<Duration> {
 mod tests {
     use super::*;
 
+    fn error<T: std::fmt::Debug>(result: Result<T, ParseError>) -> String {
+        result.expect_err("an error").to_string()
+    }
+
     #[test]
     fn integers() {
         assert_eq!(parse_int("0x10", 64), Ok(16));
@@ -253,26 +294,24 @@ mod tests {
         assert_eq!(parse_int("0x_1f", 64), Ok(31));
         assert_eq!(parse_int("-9223372036854775808", 64), Ok(i64::MIN));
         assert_eq!(
-            parse_int("9223372036854775808", 64),
-            Err("strconv.ParseInt: parsing \"9223372036854775808\": value out of range".into())
+            error(parse_int("9223372036854775808", 64)),
+            "strconv.ParseInt: parsing \"9223372036854775808\": value out of range"
         );
         assert_eq!(parse_int("2147483647", 32), Ok(2_147_483_647));
-        assert!(parse_int("2147483648", 32).is_err_and(|e| e.ends_with("value out of range")));
+        assert!(parse_int("2147483648", 32).is_err_and(|e| matches!(e, ParseError::Range { .. })));
         for text in ["", "abc", "1.5", "1__0", "_1", "1_", "0x", "08", "1e3", "--1"] {
             let expected = format!("strconv.ParseInt: parsing \"{text}\": invalid syntax");
-            assert_eq!(parse_int(text, 64), Err(expected));
+            assert_eq!(error(parse_int(text, 64)), expected);
         }
     }
 
     #[test]
     fn unsigned() {
         assert_eq!(parse_uint("18446744073709551615"), Ok(u64::MAX));
-        assert_eq!(
-            parse_uint("-1"),
-            Err("strconv.ParseUint: parsing \"-1\": invalid syntax".into())
-        );
+        assert_eq!(error(parse_uint("-1")), "strconv.ParseUint: parsing \"-1\": invalid syntax");
         assert!(
-            parse_uint("18446744073709551616").is_err_and(|e| e.ends_with("value out of range"))
+            parse_uint("18446744073709551616")
+                .is_err_and(|e| matches!(e, ParseError::Range { .. }))
         );
     }
 
@@ -283,7 +322,7 @@ mod tests {
         assert_eq!(parse_duration("-1.5h"), Ok(-5_400_000_000_000));
         assert_eq!(parse_duration(".5s"), Ok(500_000_000));
         assert_eq!(parse_duration("0"), Ok(0));
-        for (text, error) in [
+        for (text, expected) in [
             ("", "time: invalid duration \"\""),
             ("abc", "time: invalid duration \"abc\""),
             (" 1s", "time: invalid duration \" 1s\""),
@@ -294,7 +333,7 @@ mod tests {
             (".s", "time: invalid duration \".s\""),
             ("-", "time: invalid duration \"-\""),
         ] {
-            assert_eq!(parse_duration(text), Err(error.into()), "{text}");
+            assert_eq!(error(parse_duration(text)), expected, "{text}");
         }
         assert_eq!(parse_long_duration("1w1d"), Ok(8 * 86_400_000_000_000));
     }
@@ -333,9 +372,6 @@ mod tests {
         assert_eq!(parse_bool("T"), Ok(true));
         assert!(parse_bool("yes").is_err());
         assert_eq!(parse_float("0x1p-1"), Ok(0.5));
-        assert_eq!(
-            parse_float("x"),
-            Err("strconv.ParseFloat: parsing \"x\": invalid syntax".into())
-        );
+        assert_eq!(error(parse_float("x")), "strconv.ParseFloat: parsing \"x\": invalid syntax");
     }
 }

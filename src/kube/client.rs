@@ -35,8 +35,8 @@ use super::frame::{Encoding, Status};
 pub use config::{ClientOptions, check_url};
 pub(crate) use connection::Body;
 use connection::Connections;
-pub use error::ClientError;
 pub(crate) use error::causes;
+pub use error::{ClientError, TransportError};
 use inner::Inner;
 
 /// The timeout of a single request.
@@ -82,7 +82,7 @@ impl Client {
         let scheme = if identity.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{address}");
         let setup = config::Setup::of_peer(&url, identity);
-        Ok(Self::of(setup.map_err(|reason| ClientError::Setup { url, reason })?))
+        Ok(Self::of(setup.map_err(|error| ClientError::Setup { url, reason: error.to_string() })?))
     }
 
     fn of(setup: config::Setup) -> Self {
@@ -139,7 +139,7 @@ impl Client {
         path: &str,
         accept: &'static str,
         opened_after: Option<Instant>,
-    ) -> Result<Response<Body>, String> {
+    ) -> Result<Response<Body>, TransportError> {
         // A compressed watch would arrive as a separate gzip stream for each event.
         let coding = HeaderValue::from_static("identity");
         self.ask(path, HeaderValue::from_static(accept), coding, opened_after).await
@@ -152,7 +152,7 @@ impl Client {
         accept: HeaderValue,
         coding: HeaderValue,
         opened_after: Option<Instant>,
-    ) -> Result<Response<Body>, String> {
+    ) -> Result<Response<Body>, TransportError> {
         let request = Request::get(self.0.uri(path)?)
             .header(ACCEPT, accept)
             .header(ACCEPT_ENCODING, coding)
@@ -167,7 +167,7 @@ impl Client {
         &self,
         mut request: Request<Bytes>,
         opened_after: Option<Instant>,
-    ) -> Result<Response<Body>, String> {
+    ) -> Result<Response<Body>, TransportError> {
         let Inner { connections, identity, .. } = &*self.0;
         let mut again = true;
         loop {
@@ -212,8 +212,8 @@ impl Client {
         headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
         let url = || self.place(path);
         let response = self.send(request, None).await;
-        let response =
-            response.map_err(|reason| ClientError::Unreachable { url: url(), reason })?;
+        let response = response
+            .map_err(|error| ClientError::Unreachable { url: url(), reason: error.to_string() })?;
         if !response.status().is_success() {
             let Refusal { code, message, retry_after } = Refusal::read(response).await;
             return Err(ClientError::Refused { url: url(), code, message, retry_after }.into());
@@ -302,13 +302,17 @@ impl Client {
     ///
     /// # Errors
     /// There is no response, its status is an error, or its body is too long or incomplete.
-    pub(crate) async fn fetch_bytes(&self, path: &str, limit: usize) -> Result<Bytes, String> {
+    pub(crate) async fn fetch_bytes(
+        &self,
+        path: &str,
+        limit: usize,
+    ) -> Result<Bytes, TransportError> {
         let response = self.get(path, "*/*", None).await?;
         if !response.status().is_success() {
-            return Err(Refusal::read(response).await.message);
+            return Err(Refusal::read(response).await.message.into());
         }
         let body = Limited::new(response.into_body(), limit).collect().await;
-        body.map(|body| body.to_bytes()).map_err(|error| causes(&*error))
+        body.map(|body| body.to_bytes()).map_err(|error| causes(&*error).into())
     }
 
     fn place(&self, path: &str) -> String {

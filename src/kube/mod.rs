@@ -36,7 +36,7 @@ pub(crate) mod value_errors;
 pub mod workloads;
 
 pub use api_resource::ApiResource;
-pub use client::{Client, ClientError, ClientOptions, check_url};
+pub use client::{Client, ClientError, ClientOptions, TransportError, check_url};
 pub use config::{PipelineConfig, WatchedResource};
 pub use first_sync::{FirstSync, log_first_lists};
 pub use follow::backoff::{Backoff, BackoffConfig};

@@ -112,12 +112,9 @@ impl PeerStages {
     }
 }
 
-/// Returns the current certificate and key of the own listeners, which all pods share.
-pub type ListenerIdentity = Arc<
-    dyn Fn() -> Pin<Box<dyn Future<Output = Result<Arc<CertifiedKey>, String>> + Send>>
-        + Send
-        + Sync,
->;
+/// Returns the current certificate and key of the own listeners, which all pods share; `None` if they cannot be used.
+pub type ListenerIdentity =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Option<Arc<CertifiedKey>>> + Send>> + Send + Sync>;
 
 /// The way to connect to the telemetry listeners of other pods.
 #[derive(Clone)]
@@ -131,7 +128,7 @@ pub struct PeerOptions {
 impl PeerOptions {
     async fn client(&self, ip: IpAddr) -> Option<Client> {
         let identity = match &self.identity {
-            Some(identity) => Some(identity().await.ok()?),
+            Some(identity) => Some(identity().await?),
             None => None,
         };
         Client::of_peer(SocketAddr::new(ip, self.port), identity.as_ref()).ok()

@@ -72,7 +72,7 @@ impl Client {
     /// # Errors
     ///
     /// Returns an error if the API server does not answer or reports a problem with the token.
-    pub async fn review_token(&self, token: &str) -> Result<Option<Account>, String> {
+    pub async fn review_token(&self, token: &str) -> Result<Option<Account>, ClientError> {
         let review = TokenReview {
             spec: TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() },
             status: Some(TokenReviewStatus {
@@ -83,7 +83,8 @@ impl Client {
         };
         let status = self.review(&review).await?.status.unwrap_or_default();
         if status.authenticated != Some(true) {
-            return status.error.filter(|error| !error.is_empty()).map_or(Ok(None), Err);
+            let error = status.error.filter(|error| !error.is_empty());
+            return error.map_or(Ok(None), |error| Err(ClientError::Token(error)));
         }
         let UserInfo { extra, groups, uid, username } = status.user.unwrap_or_default();
         let account = Account {
@@ -105,7 +106,7 @@ impl Client {
         account: &Account,
         path: &str,
         verb: &str,
-    ) -> Result<Decision, String> {
+    ) -> Result<Decision, ClientError> {
         let attributes =
             NonResourceAttributes { path: Some(path.to_owned()), verb: Some(verb.to_owned()) };
         self.review_rights(SubjectAccessReviewSpec {
@@ -126,7 +127,7 @@ impl Client {
         &self,
         account: &Account,
         namespace: &str,
-    ) -> Result<Decision, String> {
+    ) -> Result<Decision, ClientError> {
         let text = |text: &str| Some(text.to_owned());
         let attributes = ResourceAttributes {
             namespace: text(namespace),
@@ -148,20 +149,20 @@ impl Client {
         &self,
         account: &Account,
         attributes: ResourceAttributes,
-    ) -> Result<Decision, String> {
+    ) -> Result<Decision, ClientError> {
         let spec = account.spec();
         let spec = SubjectAccessReviewSpec { resource_attributes: Some(attributes), ..spec };
         self.review_rights(spec).await
     }
 
-    async fn review_rights(&self, spec: SubjectAccessReviewSpec) -> Result<Decision, String> {
+    async fn review_rights(&self, spec: SubjectAccessReviewSpec) -> Result<Decision, ClientError> {
         let status = Some(SubjectAccessReviewStatus::default());
         let review = SubjectAccessReview { spec, status, ..SubjectAccessReview::default() };
         let status = self.review(&review).await?.status.unwrap_or_default();
         Ok(Decision { allowed: status.allowed, denied: status.denied == Some(true) })
     }
 
-    async fn review<K>(&self, review: &K) -> Result<K, String>
+    async fn review<K>(&self, review: &K) -> Result<K, ClientError>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
     {
@@ -178,7 +179,7 @@ impl Client {
                     sleep(retry_after.unwrap_or(pause.mul_f64(jitter))).await;
                     (pause, attempt) = (pause.mul_f64(GROWTH), attempt + 1);
                 }
-                answer => return answer.map_err(|error| error.to_string()),
+                answer => return answer,
             }
         }
     }

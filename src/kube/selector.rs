@@ -23,9 +23,8 @@ impl<'t> Term<'t> {
         Self { at: at + text.len() - trimmed.len(), text: trimmed.trim_end() }
     }
 
-    fn error(&self, problem: &str) -> String {
-        let Self { text, at } = self;
-        format!("column {}: {text:?} {problem}", at + 1)
+    fn error(&self, problem: &'static str) -> SelectorError {
+        SelectorError::Term { column: self.at + 1, text: self.text.to_owned(), problem }
     }
 
     /// Returns the texts before and after the first of `operators` that occurs.
@@ -63,21 +62,42 @@ fn terms(text: &str) -> impl Iterator<Item = Term<'_>> {
     })
 }
 
+/// The reason why a selector is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    /// The value of a flag has another form.
+    #[error("{0:?} must be RESOURCE=SELECTOR, such as pods=app!=batch")]
+    Flag(String),
+    /// The selector of this resource is malformed.
+    #[error("selector of {0}, {1}")]
+    Of(String, Box<SelectorError>),
+    /// A term is malformed.
+    #[error("column {column}: {text:?} {problem}")]
+    Term {
+        /// Where the text begins, in bytes from 1.
+        column: usize,
+        /// The part of the term that is wrong.
+        text: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+}
+
 /// Adds a flag's value, `RESOURCE=SELECTOR`, whose selector `check` accepts.
 ///
 /// # Errors
 /// The value has another form.
 pub fn add(
     text: &str,
-    check: fn(&str) -> Result<(), String>,
+    check: fn(&str) -> Result<(), SelectorError>,
     into: &mut KindSelectors,
-) -> Result<(), String> {
+) -> Result<(), SelectorError> {
     let (resource, selector) = text.split_once('=').unwrap_or_default();
     let resource = resource.trim();
     if resource.is_empty() || selector.trim().is_empty() {
-        return Err(format!("{text:?} must be RESOURCE=SELECTOR, such as pods=app!=batch"));
+        return Err(SelectorError::Flag(text.to_owned()));
     }
-    check(selector).map_err(|error| format!("selector of {resource}, {error}"))?;
+    check(selector).map_err(|error| SelectorError::Of(resource.to_owned(), Box::new(error)))?;
     append(into.entry(resource.to_owned()).or_default(), selector.trim());
     Ok(())
 }
@@ -94,7 +114,7 @@ pub(super) fn append(selector: &mut String, terms: &str) {
 ///
 /// # Errors
 /// A term is malformed.
-pub fn check_fields(text: &str) -> Result<(), String> {
+pub fn check_fields(text: &str) -> Result<(), SelectorError> {
     let is_path = |path: &str| {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/');
         !path.is_empty() && path.chars().all(is_part)
@@ -128,7 +148,7 @@ pub fn check_fields(text: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// A term is malformed.
-pub fn check_labels(text: &str) -> Result<(), String> {
+pub fn check_labels(text: &str) -> Result<(), SelectorError> {
     for term in terms(text) {
         let key = |key: Term<'_>| match is_label_key(key.text) {
             true => Ok(()),
@@ -253,7 +273,7 @@ mod tests {
             ("ü=a", "column 1: \"ü\" is not the key of a label"),
             ("size>x", "column 6: \"x\" is not a number"),
         ] {
-            assert_eq!(check_labels(text), Err(error.to_owned()), "{text}");
+            assert_eq!(check_labels(text).expect_err(text).to_string(), error);
         }
         for text in ["status.phase!=Succeeded", "spec.nodeName=", "a==b\\,c,d=e"] {
             assert_eq!(check_fields(text), Ok(()), "{text}");
@@ -264,14 +284,17 @@ mod tests {
             ("=a", "column 1: \"\" is not the path of a field"),
             ("a=b=c", "column 3: \"b=c\" needs a backslash before backslash, comma and ="),
         ] {
-            assert_eq!(check_fields(text), Err(error.to_owned()), "{text}");
+            assert_eq!(check_fields(text).expect_err(text).to_string(), error);
         }
         let mut all = KindSelectors::new();
         add("pods=app!=batch", check_labels, &mut all).expect("valid");
         add("pods=tier=web", check_labels, &mut all).expect("valid");
         assert_eq!(all["pods"], "app!=batch,tier=web");
         let error = add("pods", check_labels, &mut all).expect_err("no selector");
-        assert_eq!(error, "\"pods\" must be RESOURCE=SELECTOR, such as pods=app!=batch");
+        assert_eq!(
+            error.to_string(),
+            "\"pods\" must be RESOURCE=SELECTOR, such as pods=app!=batch"
+        );
     }
 
     /// Values may contain backslash, comma and `=`.

@@ -8,7 +8,7 @@ use regex::bytes::{CaptureLocations, Regex, RegexBuilder, RegexSet, RegexSetBuil
 use super::config::MetricType;
 use super::coverage;
 use crate::go;
-use crate::go::regex::Translated;
+use crate::go::regex::{PatternError, Translated};
 
 /// The size limit of a compiled pattern and of a set. Go has no comparable limit; this keeps a mapping file
 /// from using all memory.
@@ -36,13 +36,9 @@ impl Pattern {
     ///
     /// # Errors
     /// Returns the reason, with the position in the pattern if it is known.
-    pub(super) fn compile(text: &str) -> Result<Self, String> {
-        let Translated { pattern, groups, literals, .. } =
-            go::regex::translate(text).map_err(|error| error.to_string())?;
-        let regex =
-            RegexBuilder::new(&pattern).size_limit(SIZE_LIMIT).build().map_err(|error| {
-                error.to_string().lines().last().unwrap_or_default().trim().to_owned()
-            })?;
+    pub(super) fn compile(text: &str) -> Result<Self, PatternError> {
+        let Translated { pattern, groups, literals, .. } = go::regex::translate(text)?;
+        let regex = RegexBuilder::new(&pattern).size_limit(SIZE_LIMIT).build()?;
         let (required_text, glob) = (coverage::required_text(text), coverage::as_glob(text));
         Ok(Self { translated: pattern, regex, groups, literals, required_text, glob })
     }

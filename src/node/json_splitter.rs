@@ -8,6 +8,20 @@ use crate::wire::json::ValueScanner;
 /// The maximum length of an object, in bytes.
 const MAX_OBJECT: usize = 8 << 20;
 
+/// The reason why a body cannot be split.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SplitError {
+    /// It is something else than a JSON object.
+    #[error("not a JSON object")]
+    NotAnObject,
+    /// An object in it is too long.
+    #[error("an object is longer than {MAX_OBJECT} bytes")]
+    LongObject,
+    /// The receiver cannot parse an object.
+    #[error("{0}")]
+    Object(#[from] serde_json::Error),
+}
+
 /// A member of the body whose objects are extracted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
@@ -67,8 +81,8 @@ impl JsonSplitter {
     pub(super) fn feed(
         &mut self,
         mut bytes: &[u8],
-        mut with: impl FnMut(&'static str, &[u8]) -> Result<(), String>,
-    ) -> Result<(), String> {
+        mut with: impl FnMut(&'static str, &[u8]) -> serde_json::Result<()>,
+    ) -> Result<(), SplitError> {
         while let Some(&byte) = bytes.first() {
             let Some((scan, is_kept)) = &mut self.scan else {
                 if self.is_value(byte)? {
@@ -92,7 +106,7 @@ impl JsonSplitter {
             let is_kept = *is_kept;
             if is_kept {
                 if self.kept.len() + part.len() > MAX_OBJECT {
-                    return Err(format!("an object is longer than {MAX_OBJECT} bytes"));
+                    return Err(SplitError::LongObject);
                 }
                 self.kept.extend_from_slice(part);
             }
@@ -119,11 +133,11 @@ impl JsonSplitter {
     }
 
     /// Returns whether a value begins with this byte, which is otherwise whitespace or a token.
-    fn is_value(&mut self, byte: u8) -> Result<bool, String> {
+    fn is_value(&mut self, byte: u8) -> Result<bool, SplitError> {
         self.position = match (self.position, byte) {
             (position, b' ' | b'\t' | b'\r' | b'\n') => position,
             (Position::Start, b'{') | (Position::Element, b']') => Position::Name,
-            (Position::Start | Position::End, _) => return Err("not a JSON object".to_owned()),
+            (Position::Start | Position::End, _) => return Err(SplitError::NotAnObject),
             (position, b',' | b':') => position,
             (Position::Name, b'}') => Position::End,
             (Position::Value, b'[') if self.member.is_some_and(|member| member.is_list) => {
@@ -143,7 +157,7 @@ mod tests {
 
     /// Returns the objects of a body that arrives in chunks of this size, and whether it was
     /// complete.
-    fn cut(body: &str, size: usize) -> Result<(Vec<String>, bool), String> {
+    fn cut(body: &str, size: usize) -> Result<(Vec<String>, bool), SplitError> {
         let (mut pieces, mut found) = (JsonSplitter::new(WANTED), Vec::new());
         for part in body.as_bytes().chunks(size) {
             pieces.feed(part, |name, object| {
@@ -164,17 +178,17 @@ mod tests {
             r#"pods={"c":"]"}"#.to_owned(),
         ];
         for size in 1..body.len() {
-            assert_eq!(cut(body, size), Ok((want.to_vec(), true)), "{size}");
+            assert_eq!(cut(body, size).expect("JSON"), (want.to_vec(), true), "{size}");
         }
     }
 
     #[test]
     fn what_ends_early_is_not_whole_and_what_is_none_is_refused() {
         let cut_off = cut(r#"{"pods":[{"a":1},{"b":"#, 3);
-        assert_eq!(cut_off, Ok((vec![r#"pods={"a":1}"#.to_owned()], false)));
+        assert_eq!(cut_off.expect("JSON"), (vec![r#"pods={"a":1}"#.to_owned()], false));
         for body in ["<html>", "[{}]", "}", "null", "{} {}", "{}]"] {
             assert!(cut(body, 4).is_err(), "{body}");
         }
-        assert_eq!(cut("{}", 1), Ok((Vec::new(), true)));
+        assert_eq!(cut("{}", 1).expect("JSON"), (Vec::new(), true));
     }
 }

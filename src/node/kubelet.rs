@@ -23,11 +23,16 @@ use crate::telemetry::metric::{Counter, Gauge, Labelled, own_metrics};
 use crate::util::words::words;
 
 /// An HTTP response from any [`HttpClient`] implementation.
-pub(crate) type JsonResponse = Response<UnsyncBoxBody<Bytes, String>>;
+pub(crate) type JsonResponse = Response<UnsyncBoxBody<Bytes, FetchError>>;
+
+/// The reason why there is no response, or only a part of one.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct FetchError(pub(crate) String);
 
 /// The pending response of a request.
 pub(crate) type PendingResponse<'a> =
-    Pin<Box<dyn Future<Output = Result<JsonResponse, String>> + Send + 'a>>;
+    Pin<Box<dyn Future<Output = Result<JsonResponse, FetchError>> + Send + 'a>>;
 
 /// An HTTP client for one server.
 pub(crate) trait HttpClient: Send + Sync {
@@ -128,7 +133,7 @@ async fn fetch_objects(
     wanted: &'static [Member],
     deadline: Duration,
     bytes: &Counter,
-    mut with: impl FnMut(&'static str, &[u8]) -> Result<(), String>,
+    mut with: impl FnMut(&'static str, &[u8]) -> serde_json::Result<()>,
 ) -> Result<(), PollError> {
     let mut taken = 0_u64;
     let reading = async {

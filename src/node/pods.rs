@@ -149,8 +149,8 @@ pub(super) struct PodSpec {
 /// # Errors
 ///
 /// When the object is not a valid pod.
-pub(super) fn pod(object: &[u8]) -> Result<(String, PodSpec), String> {
-    let object: Object = serde_json::from_slice(object).map_err(|error| error.to_string())?;
+pub(super) fn pod(object: &[u8]) -> serde_json::Result<(String, PodSpec)> {
+    let object: Object = serde_json::from_slice(object)?;
     let Object { mut metadata, spec, status } = object;
     let owners = metadata.owner_references;
     let owner = owners.into_iter().find(|owner| owner.controller);

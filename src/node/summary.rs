@@ -132,8 +132,8 @@ pub(super) struct Pod {
 /// # Errors
 ///
 /// When the object has another form.
-pub(super) fn node(object: &[u8]) -> Result<Node, String> {
-    let stats: NodeStats<'_> = serde_json::from_slice(object).map_err(|error| error.to_string())?;
+pub(super) fn node(object: &[u8]) -> serde_json::Result<Node> {
+    let stats: NodeStats<'_> = serde_json::from_slice(object)?;
     let runtime = stats.runtime.as_ref();
     let disks = [
         ("node", stats.fs.as_ref()),
@@ -155,8 +155,8 @@ pub(super) fn node(object: &[u8]) -> Result<Node, String> {
 /// # Errors
 ///
 /// When the object has another form.
-pub(super) fn pod(object: &[u8], now: f64) -> Result<Pod, String> {
-    let stats: PodStats<'_> = serde_json::from_slice(object).map_err(|error| error.to_string())?;
+pub(super) fn pod(object: &[u8], now: f64) -> serde_json::Result<Pod> {
+    let stats: PodStats<'_> = serde_json::from_slice(object)?;
     let (mut figures, mut containers) = (Vec::new(), Vec::new());
     for container in stats.containers.unwrap_or_default() {
         let parts = [(PartKind::Layer, &container.rootfs), (PartKind::Logs, &container.logs)];

@@ -13,4 +13,4 @@ pub use cgroup::{Cgroup, CgroupInodes};
 pub use claim::{Claim, ContainerClaim};
 pub use index::{Found, Lookup, Missing, PodIndex, SenderLabels};
 pub use pod::{Pod, PodWorkload};
-pub use selection::{PodLabel, Selection};
+pub use selection::{PodLabel, Selection, UnknownLabel};

@@ -33,6 +33,11 @@ impl PodLabel {
     }
 }
 
+/// A label that lines cannot have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown label {0:?}, must be one of {names}", names = PodLabel::ALL.map(PodLabel::as_str).join(", "))]
+pub struct UnknownLabel(String);
+
 /// The selected labels, sorted by name. Empty if lines are not enriched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection(Vec<PodLabel>);
@@ -41,17 +46,14 @@ impl Selection {
     /// Parses `workload`, which selects namespace, workload and its type, or a comma-separated list of labels.
     ///
     /// # Errors
-    /// Returns a message that names the unknown label.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// A label is unknown.
+    pub fn parse(text: &str) -> Result<Self, UnknownLabel> {
         if text == "workload" {
             return Ok(Self(vec![PodLabel::Namespace, PodLabel::Workload, PodLabel::WorkloadType]));
         }
         let label = |name: &str| {
             let label = PodLabel::ALL.into_iter().find(|label| label.as_str() == name.trim());
-            label.ok_or_else(|| {
-                let names = PodLabel::ALL.map(PodLabel::as_str).join(", ");
-                format!("unknown label {name:?}, must be one of {names}")
-            })
+            label.ok_or_else(|| UnknownLabel(name.to_owned()))
         };
         let mut labels = text.split(',').map(label).collect::<Result<Vec<_>, _>>()?;
         labels.sort();

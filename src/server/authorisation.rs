@@ -82,8 +82,25 @@ pub struct Access {
     pub denied: bool,
 }
 
-/// A pending review; the error is for the log.
-pub type Review<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
+/// The reason why there is no answer to a review, or to another question to the API server; for the log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ReviewError(String);
+
+impl From<String> for ReviewError {
+    fn from(reason: String) -> Self {
+        Self(reason)
+    }
+}
+
+impl From<&str> for ReviewError {
+    fn from(reason: &str) -> Self {
+        Self(reason.to_owned())
+    }
+}
+
+/// A pending review.
+pub type Review<T> = Pin<Box<dyn Future<Output = Result<T, ReviewError>> + Send>>;
 
 /// A client for reviews.
 pub trait Reviews: Send + Sync {
@@ -173,12 +190,12 @@ impl Authorisation {
             Ok(Some(caller)) => {
                 return self.authorise(caller, client, head, path, by_namespace).await;
             }
-            Ok(None) => (&self.failures.unknown_token, "the token is not valid".to_owned()),
+            Ok(None) => (&self.failures.unknown_token, "the token is not valid".into()),
             Err(error) => (&self.failures.authentication, error),
         };
         if let Some(times) = throttle.pass(Instant::now()) {
             tracing::warn!(
-                error,
+                %error,
                 times,
                 client = client.map(tracing::field::display),
                 "Authentication failed"
@@ -208,7 +225,8 @@ impl Authorisation {
         {
             let reviews = self.refused(&caller, client, namespaces);
             let late = |_| {
-                Err(format!("no response from the API server within {:?}", self.review_timeout))
+                Err(format!("no response from the API server within {:?}", self.review_timeout)
+                    .into())
             };
             access = timeout(self.review_timeout, reviews).await.unwrap_or_else(late).map(|some| {
                 refused = some;
@@ -227,14 +245,18 @@ impl Authorisation {
             }
             Err(error) => {
                 if let Some(times) = self.failures.authorisation.pass(Instant::now()) {
-                    tracing::warn!(user = name, error, times, "Authorization failed");
+                    tracing::warn!(user = name, %error, times, "Authorization failed");
                 }
                 refuse(500, format!("Authorization for user {name} failed"))
             }
         }
     }
 
-    async fn caller(&self, token: &str, client: Option<IpAddr>) -> Result<Option<Caller>, String> {
+    async fn caller(
+        &self,
+        token: &str,
+        client: Option<IpAddr>,
+    ) -> Result<Option<Caller>, ReviewError> {
         let digest = digest(&[&self.client_number(), token]);
         let review = || self.reviews.caller(token);
         let judge = |caller: &Option<Caller>| (caller.is_some(), IDENTITY_TTL);
@@ -253,7 +275,7 @@ impl Authorisation {
         caller: &Caller,
         client: Option<IpAddr>,
         namespaces: BTreeSet<String>,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Vec<String>, ReviewError> {
         let mut refused = Vec::new();
         for namespace in namespaces {
             if !self.is_allowed(caller, client, &Action::Namespace(namespace.clone())).await? {
@@ -268,7 +290,7 @@ impl Authorisation {
         caller: &Caller,
         client: Option<IpAddr>,
         action: &Action,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, ReviewError> {
         let (asked, identity) = (&*self.client_number(), &*caller.identity);
         let digest = match action {
             Action::Path { path, verb } => digest(&[asked, identity, "path", path, verb]),
@@ -280,8 +302,8 @@ impl Authorisation {
             (access.allowed && !access.denied, lasts)
         };
         let access = self.cached(&self.accesses, client, digest, review, judge).await?;
-        let both = "the API server both allows and denies it".to_owned();
-        if access.allowed && access.denied { Err(both) } else { Ok(access.allowed) }
+        let both = "the API server both allows and denies it";
+        if access.allowed && access.denied { Err(both.into()) } else { Ok(access.allowed) }
     }
 
     /// Returns a cached answer or requests a review; concurrent requests for the same answer share
@@ -293,7 +315,7 @@ impl Authorisation {
         digest: Digest,
         review: impl Fn() -> Review<T>,
         judge: impl Fn(&T) -> (bool, Duration),
-    ) -> Result<T, String> {
+    ) -> Result<T, ReviewError> {
         let answer = async {
             if let Some(value) = memory.get(&digest, Instant::now()) {
                 return Ok(value);
@@ -315,8 +337,9 @@ impl Authorisation {
             memory.put(digest, value.clone(), Instant::now() + lasts, is_grant);
             Ok(value)
         };
-        let late =
-            |_| Err(format!("no response from the API server within {:?}", self.review_timeout));
+        let late = |_| {
+            Err(format!("no response from the API server within {:?}", self.review_timeout).into())
+        };
         timeout(self.review_timeout, answer).await.unwrap_or_else(late)
     }
 }
@@ -452,7 +475,7 @@ mod tests {
             self.tokens.fetch_add(1, Ordering::Relaxed);
             match token {
                 _ if token.starts_with("mute") => Box::pin(pending()),
-                "broken" => Box::pin(ready(Err("broken".to_owned()))),
+                "broken" => Box::pin(ready(Err("broken".into()))),
                 "good" => {
                     let caller = Caller { name: "me".into(), identity: "me".into() };
                     Box::pin(ready(Ok(Some(caller))))

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::explain::refuse;
-use super::query;
+use super::query::{self, QueryError};
 use super::response::{self, Response, json};
 use super::router::{Call, Methods, Router};
 use crate::telemetry::cardinality::{self, DEFAULT_LIMIT, MAX_LIMIT};
@@ -49,7 +49,7 @@ async fn answer(
 ) -> Response {
     let parse_question = match parse_question(call.query()) {
         Ok(parse_question) => parse_question,
-        Err(error) => return refuse(400, &error, true),
+        Err(error) => return refuse(400, error, true),
     };
     let make = move || {
         let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
@@ -64,21 +64,21 @@ async fn answer(
 /// # Errors
 ///
 /// The first invalid parameter.
-fn parse_question(query: &str) -> Result<Question, String> {
+fn parse_question(query: &str) -> Result<Question, QueryError> {
     let order = match query::first(query, "sort") {
         None => Order::default(),
         Some(word) => Order::read(&word)
-            .ok_or_else(|| query::invalid_parameter("sort", &word, "series, growth or bytes"))?,
+            .ok_or_else(|| QueryError::value("sort", &word, "series, growth or bytes"))?,
     };
     let metric = query::first(query, "metric").filter(|metric| !metric.is_empty());
     Ok(Question { order, metric, ..Question::of(limit(query)?) })
 }
 
 /// Parses the list length in `limit=`.
-fn limit(query: &str) -> Result<usize, String> {
+fn limit(query: &str) -> Result<usize, QueryError> {
     let Some(text) = query::first(query, "limit") else { return Ok(DEFAULT_LIMIT) };
     text.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit)).ok_or_else(|| {
-        query::invalid_parameter("limit", &text, &format!("a whole number from 1 to {MAX_LIMIT}"))
+        QueryError::value("limit", &text, &format!("a whole number from 1 to {MAX_LIMIT}"))
     })
 }
 
@@ -103,7 +103,7 @@ mod tests {
             ("limit=%1b%ff", "limit=\"\\u{1b}\u{fffd}\"", "from 1 to 10000"),
             ("sort=x", "sort=\"x\"", "series, growth or bytes"),
         ] {
-            let error = parse_question(query).expect_err(query);
+            let error = parse_question(query).expect_err(query).to_string();
             assert!(error.contains(value) && error.contains(wanted), "{query}: {error}");
         }
     }

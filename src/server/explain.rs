@@ -4,12 +4,13 @@
 //! The line is not ingested and changes nothing. The cost is bounded by its length and the number
 //! of rules, and one line is explained at a time.
 
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::query;
+use super::query::{self, QueryError};
 use super::response::{self, Response, json, nosniff};
 use super::router::{Call, Methods, Router};
 use crate::status::{Board, LineQuestion};
@@ -29,12 +30,12 @@ pub(crate) fn routes(board: &Arc<Board>) -> Router {
 async fn answer(board: Arc<Board>, call: Call) -> Response {
     let is_json = match wants_json(call.query()) {
         Ok(is_json) => is_json,
-        Err(error) => return refuse(400, &error, false),
+        Err(error) => return refuse(400, error, false),
     };
     let line = match line(call.query(), "line") {
         Ok(Some(line)) => line,
         Ok(None) => return refuse(400, "line= must be a StatsD line", is_json),
-        Err(error) => return refuse(400, &error, is_json),
+        Err(error) => return refuse(400, error, is_json),
     };
     let all = query::first(call.query(), "all").is_some();
     let sender = match query::first(call.query(), "sender").as_deref() {
@@ -42,8 +43,8 @@ async fn answer(board: Arc<Board>, call: Call) -> Response {
         Some(address) => match address.parse::<IpAddr>() {
             Ok(address) => Some(address.to_canonical()),
             Err(_) => {
-                let error = query::invalid_parameter("sender", address, "an IP address");
-                return refuse(400, &error, is_json);
+                let error = QueryError::value("sender", address, "an IP address");
+                return refuse(400, error, is_json);
             }
         },
     };
@@ -58,11 +59,11 @@ async fn answer(board: Arc<Board>, call: Call) -> Response {
 /// # Errors
 ///
 /// A message for the client when the format is unknown.
-pub(super) fn wants_json(query: &str) -> Result<bool, String> {
+pub(super) fn wants_json(query: &str) -> Result<bool, QueryError> {
     match query::first(query, "format").as_deref() {
         None | Some("" | "text") => Ok(false),
         Some("json") => Ok(true),
-        Some(other) => Err(query::invalid_parameter("format", other, "text or json")),
+        Some(other) => Err(QueryError::value("format", other, "text or json")),
     }
 }
 
@@ -82,26 +83,27 @@ pub(super) fn explained(explanation: &impl Serialize, text: String, is_json: boo
 ///
 /// # Errors
 /// A message for the client.
-pub(crate) fn line(query: &str, parameter: &str) -> Result<Option<Vec<u8>>, String> {
+pub(crate) fn line(query: &str, parameter: &str) -> Result<Option<Vec<u8>>, QueryError> {
     let Some(mut line) = query::first_bytes(query, parameter) else { return Ok(None) };
     if line.ends_with(b"\n") {
         line.pop();
     }
     if line.len() > MAX_LINE {
-        return Err(format!("lines of more than {MAX_LINE} bytes cannot be explained"));
+        return Err(QueryError::LongLine(MAX_LINE));
     }
     if line.contains(&b'\n') {
-        return Err("one line is explained at a time".to_owned());
+        return Err(QueryError::Lines);
     }
     Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
-pub(super) fn refuse(status: u16, error: &str, is_json: bool) -> Response {
+pub(super) fn refuse(status: u16, error: impl Display, is_json: bool) -> Response {
     if !is_json {
         return response::error(status, format!("{error}\n"));
     }
     // As in Prometheus' API.
     let kind = if status == 404 { "not_found" } else { "bad_data" };
-    let refusal = serde_json::json!({"status": "error", "errorType": kind, "error": error});
+    let refusal =
+        serde_json::json!({"status": "error", "errorType": kind, "error": error.to_string()});
     json(status, refusal.to_string())
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::explain::{explained, refuse, wants_json};
-use super::query;
+use super::query::{self, QueryError};
 use super::response::Response;
 use super::router::{Call, Methods, Router};
 use crate::status::{Board, ObjectName};
@@ -27,11 +27,11 @@ pub(crate) fn routes(board: &Arc<Board>, below: &str) -> Router {
 async fn answer(board: Arc<Board>, call: Call) -> Response {
     let is_json = match wants_json(call.query()) {
         Ok(is_json) => is_json,
-        Err(error) => return refuse(400, &error, false),
+        Err(error) => return refuse(400, error, false),
     };
     let object = match object(call.query()) {
         Ok(object) => object,
-        Err(error) => return refuse(400, &error, is_json),
+        Err(error) => return refuse(400, error, is_json),
     };
     let Some(explanation) = board.explain_object(object).await else {
         return refuse(404, "this process does not watch Kubernetes objects", is_json);
@@ -43,14 +43,14 @@ async fn answer(board: Arc<Board>, call: Call) -> Response {
 ///
 /// # Errors
 /// A message for the client.
-fn object(query: &str) -> Result<ObjectName, String> {
+fn object(query: &str) -> Result<ObjectName, QueryError> {
     let part = |name: &str, wanted: &str| {
         let value = query::first(query, name).unwrap_or_default();
         // Such names cannot exist, and would change the path of a request.
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
         let is_valid =
             value.len() <= MAX_NAME && value.chars().all(is_name) && !value.contains("..");
-        if is_valid { Ok(value) } else { Err(query::invalid_parameter(name, &value, wanted)) }
+        if is_valid { Ok(value) } else { Err(QueryError::value(name, &value, wanted)) }
     };
     let object = ObjectName {
         resource: part("resource", "a plural name such as pods")?,
@@ -58,10 +58,7 @@ fn object(query: &str) -> Result<ObjectName, String> {
         name: part("name", "the name of an object")?,
     };
     match object.resource.is_empty() || object.name.is_empty() {
-        true => {
-            Err("resource= and name= must be given, and namespace= unless the kind has none"
-                .to_owned())
-        }
+        true => Err(QueryError::NoObject),
         false => Ok(object),
     }
 }

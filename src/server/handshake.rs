@@ -77,7 +77,7 @@ pub(super) async fn accept(
     let settings = match config.settings().await {
         Ok(settings) => settings,
         Err(error) => {
-            tracing::debug!(error, "No handshake is possible now");
+            tracing::debug!(%error, "No handshake is possible now");
             alert(begun.io, AlertDescription::InternalError).await?;
             return Ok(None);
         }

@@ -47,7 +47,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::body::Body;
 use super::connection::Peer;
-use super::query;
+use super::query::{self, QueryError};
 use super::response::{self, Response, nosniff};
 use super::router::{Call, Methods, Router};
 use crate::status::words::duration;
@@ -255,7 +255,7 @@ impl Comparison {
         let name = |parameter: &str| match query::first(call.query(), parameter) {
             Some(name) if !kept::is_name(&name) => {
                 let wanted = "up to 64 letters, digits, dots, underscores and dashes";
-                Err(Refusal::new(400, query::invalid_parameter(parameter, &name, wanted) + "\n"))
+                Err(Refusal::new(400, format!("{}\n", QueryError::value(parameter, &name, wanted))))
             }
             name => Ok(name),
         };
@@ -263,7 +263,7 @@ impl Comparison {
             None | Some("" | "0") => false,
             Some("1") => true,
             Some(value) => {
-                let message = query::invalid_parameter("normalize", value, "0 or 1") + "\n";
+                let message = format!("{}\n", QueryError::value("normalize", value, "0 or 1"));
                 return Err(Refusal::new(400, message));
             }
         };
@@ -439,7 +439,7 @@ async fn take_heap(call: &Call, form: Form) -> Result<Response, Refusal> {
     let mut only = only(&HEAP, "heap")?;
     let stacks = || {
         let dump = heap::dump().map_err(|error| error.to_string())?;
-        heap::parse(&dump)
+        heap::parse(&dump).map_err(|error| error.to_string())
     };
     let before = match seconds {
         None => None,

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use thiserror::Error;
+
 use crate::exposition::ScrapeQuery;
 use crate::util::percent;
 
@@ -36,10 +38,68 @@ pub fn pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     })
 }
 
-/// Returns the error text for a parameter with an invalid value.
-pub(super) fn invalid_parameter(name: &str, value: &str, wanted: &str) -> String {
-    let start: String = value.chars().take(100).collect();
-    format!("{name}={start:?} is invalid; it must be {wanted}")
+/// The reason why a query is refused, for the client.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum QueryError {
+    /// The value of a parameter is not allowed.
+    #[error("{name}={value:?} is invalid; it must be {wanted}")]
+    Value {
+        /// The name of the parameter.
+        name: String,
+        /// The beginning of the value.
+        value: String,
+        /// The description of the allowed values.
+        wanted: String,
+    },
+    /// A parameter is there without the other one.
+    #[error("{name}={value:?} is invalid without {missing}")]
+    Alone {
+        /// The name of the parameter.
+        name: &'static str,
+        /// The value.
+        value: String,
+        /// The name of the other parameter.
+        missing: &'static str,
+    },
+    /// A parameter is there several times.
+    #[error("{name} is there several times, with {first:?} and {second:?}")]
+    Repeated {
+        /// The name of the parameter.
+        name: &'static str,
+        /// The first value.
+        first: String,
+        /// The second value.
+        second: String,
+    },
+    /// A name or value cannot be decoded.
+    #[error("invalid encoding in {0:?}")]
+    Encoding(String),
+    /// The name of a namespace is invalid.
+    #[error("namespace={0:?} is not a valid namespace name")]
+    Namespace(String),
+    /// The list of namespaces is empty.
+    #[error("namespace= is empty")]
+    NoNamespace,
+    /// There are more namespaces than a request may have.
+    #[error("{0} namespaces exceed the maximum of {NAMESPACES}")]
+    Namespaces(usize),
+    /// The parameters of an object are incomplete.
+    #[error("resource= and name= must be given, and namespace= unless the kind has none")]
+    NoObject,
+    /// A line to explain is too long.
+    #[error("lines of more than {0} bytes cannot be explained")]
+    LongLine(usize),
+    /// There are several lines to explain.
+    #[error("one line is explained at a time")]
+    Lines,
+}
+
+impl QueryError {
+    /// Creates the error for a parameter with an invalid value.
+    pub(super) fn value(name: &str, value: &str, wanted: &str) -> Self {
+        let value = value.chars().take(100).collect();
+        Self::Value { name: name.to_owned(), value, wanted: wanted.to_owned() }
+    }
 }
 
 /// Returns the first value of `name`.
@@ -103,7 +163,7 @@ fn items(value: &str) -> impl Iterator<Item = String> {
 ///
 /// A message for the client when a namespace is invalid: ignoring the filter would return other
 /// data than requested.
-pub fn scrape_query(query: &str, filters: Filters) -> Result<ScrapeQuery, String> {
+pub fn scrape_query(query: &str, filters: Filters) -> Result<ScrapeQuery, QueryError> {
     let mut scrape = ScrapeQuery::default();
     for (name, value) in pairs(query) {
         match name.as_str() {
@@ -133,29 +193,27 @@ const NAMESPACES: usize = 100;
 /// # Errors
 ///
 /// When a name is invalid, or there are none or too many.
-pub fn namespaces(query: &str) -> Result<Option<BTreeSet<String>>, String> {
+pub fn namespaces(query: &str) -> Result<Option<BTreeSet<String>>, QueryError> {
     let mut namespaces: Option<BTreeSet<String>> = None;
     // An undecodable pair would be skipped, and the limit with it.
     for pair in query.split('&') {
         let name = pair.split('=').next().unwrap_or_default();
         if percent_decode(name).as_deref() == Some("namespace") && pairs(pair).next().is_none() {
-            return Err(format!("invalid encoding in {pair:?}"));
+            return Err(QueryError::Encoding(pair.to_owned()));
         }
     }
     for (_, value) in pairs(query).filter(|(name, _)| name == "namespace") {
         let namespaces = namespaces.get_or_insert_default();
         for namespace in items(&value) {
             if !is_namespace(&namespace) {
-                return Err(format!("namespace={namespace:?} is not a valid namespace name"));
+                return Err(QueryError::Namespace(namespace));
             }
             namespaces.insert(namespace);
         }
     }
     match &namespaces {
-        Some(names) if names.is_empty() => Err("namespace= is empty".to_owned()),
-        Some(names) if names.len() > NAMESPACES => {
-            Err(format!("{} namespaces exceed the maximum of {NAMESPACES}", names.len()))
-        }
+        Some(names) if names.is_empty() => Err(QueryError::NoNamespace),
+        Some(names) if names.len() > NAMESPACES => Err(QueryError::Namespaces(names.len())),
         _ => Ok(namespaces),
     }
 }

@@ -75,7 +75,7 @@ impl Scrape {
         };
         let mut query = match query::scrape_query(call.query(), self.filters) {
             Ok(query) => query,
-            Err(error) => return response::error(400, error + "\n"),
+            Err(error) => return response::error(400, format!("{error}\n")),
         };
         if self.filters.has_shards() {
             match shard_query::shard(call.query()) {

@@ -1,8 +1,6 @@
 //! Parses `shard` and `total_shards`, which limit a scrape to a virtual shard.
 
-use thiserror::Error;
-
-use super::query::{invalid_parameter, pairs, percent_decode};
+use super::query::{QueryError, pairs, percent_decode};
 use crate::exposition::VirtualShard;
 
 /// The maximum number of virtual shards.
@@ -14,86 +12,45 @@ const SHARD: &str = "shard";
 /// The name of the parameter with the number of shards.
 const TOTAL: &str = "total_shards";
 
-/// An invalid shard of a query.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(super) enum ShardQueryError {
-    /// The value of a parameter is not allowed.
-    #[error("{}", invalid_parameter(.name, .value, .wanted))]
-    Value {
-        /// The name of the parameter.
-        name: &'static str,
-        /// The value.
-        value: String,
-        /// The description of the allowed values.
-        wanted: String,
-    },
-    /// A parameter is there without the other one.
-    #[error("{name}={value:?} is invalid without {missing}")]
-    Alone {
-        /// The name of the parameter.
-        name: &'static str,
-        /// The value.
-        value: String,
-        /// The name of the other parameter.
-        missing: &'static str,
-    },
-    /// A parameter is there several times.
-    #[error("{name} is there several times, with {first:?} and {second:?}")]
-    Repeated {
-        /// The name of the parameter.
-        name: &'static str,
-        /// The first value.
-        first: String,
-        /// The second value.
-        second: String,
-    },
-    /// The value of a parameter cannot be decoded.
-    #[error("invalid encoding in {pair:?}")]
-    Encoding {
-        /// The name and the value as in the query.
-        pair: String,
-    },
-}
-
 /// Returns the virtual shard to which a query limits its response, `None` if it does not.
 ///
 /// # Errors
 ///
 /// When a parameter is invalid, there several times, or without the other one.
-pub(super) fn shard(query: &str) -> Result<Option<VirtualShard>, ShardQueryError> {
+pub(super) fn shard(query: &str) -> Result<Option<VirtualShard>, QueryError> {
     let (index, total) = match (only(query, SHARD)?, only(query, TOTAL)?) {
         (None, None) => return Ok(None),
         (Some(value), None) => {
-            return Err(ShardQueryError::Alone { name: SHARD, value, missing: TOTAL });
+            return Err(QueryError::Alone { name: SHARD, value, missing: TOTAL });
         }
         (None, Some(value)) => {
-            return Err(ShardQueryError::Alone { name: TOTAL, value, missing: SHARD });
+            return Err(QueryError::Alone { name: TOTAL, value, missing: SHARD });
         }
         (Some(index), Some(total)) => (index, total),
     };
     let Some(of) = number(&total).filter(|of| (1..=MAX_TOTAL).contains(of)) else {
         let wanted = format!("a number from 1 to {MAX_TOTAL}");
-        return Err(ShardQueryError::Value { name: TOTAL, value: total, wanted });
+        return Err(QueryError::value(TOTAL, &total, &wanted));
     };
     let Some(at) = number(&index).filter(|at| *at < of) else {
         let wanted = format!("a number from 0 to {}, below {TOTAL}", of - 1);
-        return Err(ShardQueryError::Value { name: SHARD, value: index, wanted });
+        return Err(QueryError::value(SHARD, &index, &wanted));
     };
     Ok(Some(VirtualShard { index: at, total: of }))
 }
 
 /// Returns the only value of a parameter, `None` if there is none.
-fn only(query: &str, name: &'static str) -> Result<Option<String>, ShardQueryError> {
+fn only(query: &str, name: &'static str) -> Result<Option<String>, QueryError> {
     // An undecodable pair would be skipped, and the limit with it.
     for pair in query.split('&') {
         let key = pair.split(['=', ';']).next().unwrap_or_default();
         if percent_decode(key).as_deref() == Some(name) && pairs(pair).next().is_none() {
-            return Err(ShardQueryError::Encoding { pair: pair.chars().take(100).collect() });
+            return Err(QueryError::Encoding(pair.chars().take(100).collect()));
         }
     }
     let mut values = pairs(query).filter(|(key, _)| key == name).map(|(_, value)| value);
     match (values.next(), values.next()) {
-        (Some(first), Some(second)) => Err(ShardQueryError::Repeated { name, first, second }),
+        (Some(first), Some(second)) => Err(QueryError::Repeated { name, first, second }),
         (value, _) => Ok(value),
     }
 }

@@ -10,7 +10,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, REFERRE
 
 use super::body::Body;
 use super::explain;
-use super::query;
+use super::query::{self, QueryError};
 use super::response::{self, Response, nosniff};
 use super::router::{Call, Methods, Router};
 use crate::status::{self, Board, COUNTED, LineQuestion, PageContext};
@@ -55,19 +55,19 @@ impl Question {
     /// # Errors
     ///
     /// The first invalid parameter.
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, QueryError> {
         let flag = |name| match query::first(text, name).as_deref() {
             None | Some("") => Ok(None),
             Some("0") => Ok(Some(false)),
             Some("1") => Ok(Some(true)),
-            Some(value) => Err(query::invalid_parameter(name, value, "0 or 1")),
+            Some(value) => Err(QueryError::value(name, value, "0 or 1")),
         };
         let form = match query::first(text, "format").as_deref() {
             None | Some("" | "html") => Form::Html,
             Some("json") => Form::Json,
             Some("text") => Form::Text,
             Some(value) => {
-                return Err(query::invalid_parameter("format", value, "html, json or text"));
+                return Err(QueryError::value("format", value, "html, json or text"));
             }
         };
         let (refresh, labels) = (flag("refresh")?.unwrap_or(false), flag("labels")?);
@@ -123,7 +123,7 @@ mod tests {
             ("labels=2", "labels=\"2\"", "0 or 1"),
             ("refresh=%3Cx%3E", "refresh=\"<x>\"", "0 or 1"),
         ] {
-            let error = read(query).expect_err(query);
+            let error = read(query).expect_err(query).to_string();
             assert!(error.contains(value) && error.contains(wanted), "{query}: {error}");
         }
     }

@@ -75,7 +75,7 @@ fn configuration(board: &Board, web_config: Option<PathBuf>) -> Value {
 /// # Errors
 /// The file cannot be read, or secrets in it cannot be found because it is not valid YAML.
 fn content(path: &Path) -> Result<String, String> {
-    let text = config_file::read(path)?;
+    let text = config_file::read(path).map_err(|error| error.to_string())?;
     let rewritten = match serde_saphyr::from_str::<Value>(&text) {
         Ok(mut value) => match redaction::redact_value(&mut value) {
             true => format!("{value:#}"),

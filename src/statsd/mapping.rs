@@ -50,7 +50,7 @@ impl MappingError {
 /// Fails if the file cannot be read or is invalid.
 pub(crate) fn load(path: &Path) -> Result<Mapper, MappingError> {
     let text = config_file::read(path)
-        .map_err(|reason| MappingError::Read { path: path.to_owned(), reason })?;
+        .map_err(|error| MappingError::Read { path: path.to_owned(), reason: error.to_string() })?;
     config_file::reader::forget_applied(path);
     Mapper::from_yaml(&text)
         .map_err(|problems| MappingError::Invalid { path: path.to_owned(), problems })

@@ -17,7 +17,7 @@ use crate::exposition::reader::Reader;
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::client::endpoint::Access;
 use crate::node::kubelet::{
-    HttpClient, JsonResponse, PendingResponse, PollMetrics, PollTiming, poll,
+    FetchError, HttpClient, JsonResponse, PendingResponse, PollMetrics, PollTiming, poll,
 };
 use crate::node::{overlay_paths, store};
 use crate::server::pprof::saved::SavedProfile;
@@ -113,7 +113,7 @@ struct Kubelet {
 impl HttpClient for Kubelet {
     fn get<'a>(&'a self, _: &'a str) -> PendingResponse<'a> {
         let pieces = self.pieces.iter().cloned().map(|piece| Ok(Frame::data(piece)));
-        let end = self.torn.then(|| Err("torn".to_owned()));
+        let end = self.torn.then(|| Err(FetchError("torn".to_owned())));
         let answer: JsonResponse =
             Response::new(Pieces(pieces.chain(end).collect()).boxed_unsync());
         Box::pin(std::future::ready(Ok(answer)))
@@ -121,16 +121,16 @@ impl HttpClient for Kubelet {
 }
 
 /// A response body in pieces.
-struct Pieces(VecDeque<Result<Frame<Bytes>, String>>);
+struct Pieces(VecDeque<Result<Frame<Bytes>, FetchError>>);
 
 impl Body for Pieces {
     type Data = Bytes;
-    type Error = String;
+    type Error = FetchError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, FetchError>>> {
         Poll::Ready(self.0.pop_front())
     }
 }

@@ -13,6 +13,7 @@ use crate::resources::custom::{self, Config, Definition, Shape};
 use crate::server::web_config::WebConfig;
 use crate::statsd::MappingError;
 use crate::statsd::mapping;
+use crate::tools::CommandError;
 
 /// The kind of a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ impl FileKind {
     ///
     /// # Errors
     /// The file cannot be read, or its keys fit no kind or several.
-    pub fn of(path: &Path) -> Result<Self, String> {
+    pub fn of(path: &Path) -> Result<Self, CommandError> {
         let text =
             config_file::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let keys = top_level_keys(&text);
@@ -55,7 +56,7 @@ impl FileKind {
                 } else {
                     "several kinds of configurations"
                 },
-            )),
+            ).into()),
         }
     }
 }
@@ -77,7 +78,7 @@ pub struct Report {
     file: String,
     problems: Vec<Problem>,
     /// A summary of a readable file, or the reason why it cannot be used.
-    contents: Result<String, String>,
+    contents: Result<String, CommandError>,
 }
 
 impl Report {
@@ -85,7 +86,7 @@ impl Report {
     #[must_use]
     pub fn unreadable(path: &Path, reason: &str) -> Self {
         let file = path.display().to_string();
-        Self { file, problems: Vec::new(), contents: Err(reason.to_owned()) }
+        Self { file, problems: Vec::new(), contents: Err(reason.into()) }
     }
 
     /// Returns the report of a file with these problems. If none is an error, `contents` summarises
@@ -147,7 +148,7 @@ impl Report {
             "file": self.file,
             "valid": !self.failed(),
             "contents": self.contents.as_ref().ok().filter(|_| !self.failed()),
-            "error": self.contents.as_ref().err(),
+            "error": self.contents.as_ref().err().map(ToString::to_string),
             "problems": problems.collect::<Vec<Value>>(),
         })
     }
@@ -164,7 +165,7 @@ fn word(severity: Severity) -> &'static str {
 pub fn web(path: &Path) -> Report {
     let problems = match WebConfig::problems(path) {
         Ok(problems) => problems,
-        Err(reason) => return Report::unreadable(path, &reason),
+        Err(reason) => return Report::unreadable(path, &reason.to_string()),
     };
     if !problems.is_empty() {
         return Report::new(path, problems, "");
@@ -186,7 +187,7 @@ pub fn mapping(path: &Path) -> Report {
             let contents = format!("rules: {}", mapper.rules().len());
             Report::new(path, mapper.warnings().to_vec(), &contents)
         }
-        Err(MappingError::Read { reason, .. }) => Report::unreadable(path, &reason),
+        Err(MappingError::Read { reason, .. }) => Report::unreadable(path, &reason.to_string()),
         Err(MappingError::Invalid { problems, .. }) => Report::new(path, problems, ""),
     }
 }
@@ -199,7 +200,7 @@ pub fn mapping(path: &Path) -> Report {
 pub fn custom_resources(path: &Path, manifests: &[Manifest]) -> Result<Report, RenderError> {
     let text = match config_file::read(path) {
         Ok(text) => text,
-        Err(reason) => return Ok(Report::unreadable(path, &reason)),
+        Err(reason) => return Ok(Report::unreadable(path, &reason.to_string())),
     };
     let (_, problems, contents) = custom_problems(&text, manifests)?;
     Ok(Report::new(path, problems, &contents))

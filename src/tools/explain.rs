@@ -10,6 +10,7 @@ use super::process_client::ProcessClient;
 use crate::server::explain::PATH;
 use crate::server::explain_object::OBJECT_PATH;
 use crate::status::words::printable;
+use crate::tools::CommandError;
 use crate::util::percent::{self, UNRESERVED};
 
 /// The explanation of a line or an object by a process.
@@ -43,7 +44,7 @@ pub(crate) async fn ask(
     line: &[u8],
     all: bool,
     sender: Option<IpAddr>,
-) -> Result<Explained, String> {
+) -> Result<Explained, CommandError> {
     let mut target = format!("{PATH}?format=json&line={}", percent::encode(line, UNRESERVED));
     if all {
         target.push_str("&all=1");
@@ -64,7 +65,7 @@ pub(crate) async fn ask_about_object(
     process: &ProcessClient,
     resource: &str,
     object: &str,
-) -> Result<Explained, String> {
+) -> Result<Explained, CommandError> {
     let (namespace, name) = object.split_once('/').unwrap_or(("", object));
     let [resource, namespace, name] =
         [resource, namespace, name].map(|text| percent::encode(text, UNRESERVED));

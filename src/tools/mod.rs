@@ -11,6 +11,7 @@ pub(crate) mod custom_draft;
 #[cfg(feature = "demo")]
 pub(crate) mod demo;
 pub(crate) mod diff;
+mod error;
 pub(crate) mod explain;
 pub(crate) mod manifests;
 pub(crate) mod overhead;
@@ -23,3 +24,5 @@ pub(crate) mod shadow;
 pub(crate) mod status;
 pub(crate) mod terminal;
 pub(crate) mod top;
+
+pub use error::CommandError;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::reading::Subject;
 use self::reading::{Reading, Used};
 use crate::status::Writer;
+use crate::tools::CommandError;
 
 /// The significance level of a comparison. With a Bonferroni correction for the eight rows of a
 /// table, one in a hundred comparisons of identical processes reports a difference by chance.
@@ -44,11 +45,11 @@ impl Samples {
     /// # Errors
     ///
     /// When the file is unreadable or malformed.
-    pub(crate) fn load(path: &Path) -> Result<Self, String> {
+    pub(crate) fn load(path: &Path) -> Result<Self, CommandError> {
         let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let samples = serde_json::from_slice(&text);
         samples.map_err(|error| {
-            format!("{}: not a samples file of kstatd overhead: {error}", path.display())
+            format!("{}: not a samples file of kstatd overhead: {error}", path.display()).into()
         })
     }
 
@@ -73,10 +74,10 @@ pub(crate) fn sample(
     subject: &Subject,
     every: Duration,
     total: Duration,
-) -> Result<Samples, String> {
+) -> Result<Samples, CommandError> {
     let mut before = subject.read()?;
     if before.processes == 0 {
-        return Err("no such process".to_owned());
+        return Err("no such process".into());
     }
     let begun = Instant::now();
     let (mut last, mut values) = (begun, vec![Vec::new(); ROWS.len()]);

@@ -13,6 +13,7 @@ use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::server::cardinality::KSTATD_PREFIX;
 use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::status::words::printable;
+use crate::tools::CommandError;
 
 /// The request timeout.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,7 +56,11 @@ impl ProcessClient {
     ///
     /// # Errors
     /// When the address or the access settings are invalid.
-    pub(crate) fn new(address: &str, access: Access, user_agent: &str) -> Result<Self, String> {
+    pub(crate) fn new(
+        address: &str,
+        access: Access,
+        user_agent: &str,
+    ) -> Result<Self, CommandError> {
         let url = if address.contains("://") { address } else { &format!("http://{address}") };
         let endpoint = Endpoint::new(url, access, user_agent)?;
         Ok(Self { address: address.to_owned(), endpoint, base: String::new() })
@@ -89,7 +94,7 @@ impl ProcessClient {
         &self,
         target: &str,
         accept: &'static str,
-    ) -> Result<(u16, Vec<u8>), String> {
+    ) -> Result<(u16, Vec<u8>), CommandError> {
         self.get_within(target, accept, REQUEST_TIMEOUT).await
     }
 
@@ -102,7 +107,7 @@ impl ProcessClient {
         target: &str,
         accept: &'static str,
         limit: Duration,
-    ) -> Result<(u16, Vec<u8>), String> {
+    ) -> Result<(u16, Vec<u8>), CommandError> {
         let asking = async {
             let target = format!("{}{target}", self.base);
             let answer = self.endpoint.get_at(&target, accept, "identity").await?;
@@ -113,22 +118,24 @@ impl ProcessClient {
             Ok((status, body.to_vec()))
         };
         match timeout(limit, asking).await {
-            Ok(answer) => answer.map_err(|error: String| printable(&error).into_owned()),
-            Err(_) => Err(NoAnswer(limit).to_string()),
+            Ok(answer) => {
+                answer.map_err(|error: CommandError| printable(&error.to_string()).as_ref().into())
+            }
+            Err(_) => Err(NoAnswer(limit).to_string().into()),
         }
     }
 
     /// Fails if the API server has refused a request instead of forwarding it.
-    fn refusal_of_api_server(&self, status: u16, body: &[u8]) -> Result<(), String> {
+    fn refusal_of_api_server(&self, status: u16, body: &[u8]) -> Result<(), CommandError> {
         if self.base.is_empty() || status < 400 {
             return Ok(());
         }
         match (status, serde_json::from_slice::<ApiStatus>(body)) {
             (403, Ok(ApiStatus { kind, message })) if kind == "Status" => Err(format!(
                 "forbidden by the API server, which requires the verb get on the resource pods/proxy: {message}"
-            )),
+            ).into()),
             (_, Ok(ApiStatus { kind, message })) if kind == "Status" => {
-                Err(format!("{status} from the API server: {message}"))
+                Err(format!("{status} from the API server: {message}").into())
             }
             _ => Ok(()),
         }
@@ -146,7 +153,7 @@ impl ProcessClient {
     ///
     /// # Errors
     /// When there is none; the text contains the address.
-    pub(crate) async fn data<T: DeserializeOwned>(&self, target: &str) -> Result<T, String> {
+    pub(crate) async fn data<T: DeserializeOwned>(&self, target: &str) -> Result<T, CommandError> {
         let address = &self.address;
         let (status, body) = self
             .get(target, "application/json")
@@ -156,15 +163,15 @@ impl ProcessClient {
         match answer {
             Ok(Answer { data: Some(data), .. }) if status == 200 => Ok(data),
             Ok(Answer { error: Some(error), .. }) => {
-                Err(format!("{address}: {}", printable(&error)))
+                Err(format!("{address}: {}", printable(&error)).into())
             }
-            _ if status == 200 => Err(format!("{address} is not a kstatd process")),
+            _ if status == 200 => Err(format!("{address} is not a kstatd process").into()),
             _ if status == 404 => Err(format!(
                 "{address} does not receive StatsD lines; use the main port of a kstatd with the StatsD side enabled"
-            )),
+            ).into()),
             _ => {
                 let refusal = refusal(status, &String::from_utf8_lossy(&body));
-                Err(format!("no answer from {address}: {refusal}"))
+                Err(format!("no answer from {address}: {refusal}").into())
             }
         }
     }
@@ -176,7 +183,7 @@ impl ProcessClient {
     pub(crate) async fn data_of_any_name<T: DeserializeOwned>(
         &self,
         target: &str,
-    ) -> Result<T, String> {
+    ) -> Result<T, CommandError> {
         match self.data(target).await {
             Ok(data) => Ok(data),
             Err(error) => self.data(&format!("{KSTATD_PREFIX}{target}")).await.map_err(|_| error),
@@ -187,7 +194,7 @@ impl ProcessClient {
     ///
     /// # Errors
     /// There is no response, or none with a status.
-    pub(crate) async fn status<T: DeserializeOwned>(&self) -> Result<T, String> {
+    pub(crate) async fn status<T: DeserializeOwned>(&self) -> Result<T, CommandError> {
         for path in [PREFIXED_PATH, PATH] {
             let target = format!("{path}?format=json&labels=0");
             let (status, body) = self.get(&target, "application/json").await?;
@@ -197,7 +204,7 @@ impl ProcessClient {
                 return Ok(status);
             }
         }
-        Err(format!("no status from {}", self.address))
+        Err(format!("no status from {}", self.address).into())
     }
 }
 

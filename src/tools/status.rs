@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::process_client::{ProcessClient, refusal};
 use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::status::words::{json_line, printable};
+use crate::tools::CommandError;
 
 /// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl ProcessState {
 pub(crate) async fn fetch(process: &ProcessClient, json: bool) -> (ProcessState, String) {
     let address = process.address();
     let answered = process.with_timeout(fetch_text(process, json)).await;
-    let text = match answered.unwrap_or_else(|error| Err(error.to_string())) {
+    let text = match answered.unwrap_or_else(|error| Err(error.to_string().into())) {
         Ok(text) => text,
         Err(error) => return (ProcessState::Down, format!("no status from {address}: {error}\n")),
     };
@@ -58,7 +59,7 @@ pub(crate) async fn fetch(process: &ProcessClient, json: bool) -> (ProcessState,
 }
 
 /// Tries both paths; under the name statsd_exporter, the other path may return any page.
-async fn fetch_text(process: &ProcessClient, json: bool) -> Result<String, String> {
+async fn fetch_text(process: &ProcessClient, json: bool) -> Result<String, CommandError> {
     let (format, accept) = if json { ("json", "application/json") } else { ("text", "text/plain") };
     let mut last = String::new();
     for path in [PREFIXED_PATH, PATH] {
@@ -72,5 +73,5 @@ async fn fetch_text(process: &ProcessClient, json: bool) -> Result<String, Strin
             break;
         }
     }
-    Err(last)
+    Err(last.into())
 }

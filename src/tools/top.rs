@@ -15,6 +15,7 @@ use crate::server::cardinality::CARDINALITY_PATH;
 use crate::status::Writer;
 use crate::status::words::{bytes, clock, count, json_line, rate};
 use crate::telemetry::cardinality::{Label, Metric, Report};
+use crate::tools::CommandError;
 use crate::util::percent::{self, UNRESERVED};
 
 /// The minutes of the short interval.
@@ -98,12 +99,14 @@ struct Unmapped {
 ///
 /// # Errors
 /// When there is no data; the text contains the reason.
-pub(crate) async fn fetch(process: &ProcessClient, view: &View) -> Result<Screen, String> {
+pub(crate) async fn fetch(process: &ProcessClient, view: &View) -> Result<Screen, CommandError> {
     let seen = process.with_timeout(fetch_screen(process, view)).await;
-    seen.unwrap_or_else(|error| Err(format!("no answer from {}: {error}", process.address())))
+    seen.unwrap_or_else(
+        |error| Err(format!("no answer from {}: {error}", process.address()).into()),
+    )
 }
 
-async fn fetch_screen(process: &ProcessClient, view: &View) -> Result<Screen, String> {
+async fn fetch_screen(process: &ProcessClient, view: &View) -> Result<Screen, CommandError> {
     let sort = match view.sort {
         TopSort::Series | TopSort::Lines => "series",
         TopSort::Growth => "growth",
@@ -118,7 +121,7 @@ async fn fetch_screen(process: &ProcessClient, view: &View) -> Result<Screen, St
     if let Some(metric) = &view.metric
         && cardinality.metrics.is_empty()
     {
-        return Err(format!("there is no metric {metric:?} at {}", process.address()));
+        return Err(format!("there is no metric {metric:?} at {}", process.address()).into());
     }
     Ok(Screen {
         address: process.address().to_owned(),

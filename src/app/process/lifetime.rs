@@ -1,11 +1,12 @@
 //! The start and end of the process.
 
 use super::{Request, Signals, StartupGuard, dump_threads_and_exit, forced_exit, runtime};
+use crate::tools::CommandError;
 
 /// Runs a future on a new runtime. Signals end the process at once until `run` drops its argument.
-pub(crate) fn block_on<F>(run: impl FnOnce(StartupGuard) -> F) -> Result<(), String>
+pub(crate) fn block_on<F>(run: impl FnOnce(StartupGuard) -> F) -> Result<(), CommandError>
 where
-    F: Future<Output = Result<(), String>>,
+    F: Future<Output = Result<(), CommandError>>,
 {
     // Must precede the division of the limit.
     if let Err(error) = crate::util::descriptors::raise_limit() {
@@ -30,8 +31,8 @@ pub(crate) async fn or_exit_on_signal(signals: &mut Signals, end: impl Future<Ou
     }
 }
 
-pub(crate) fn signals() -> Result<Signals, String> {
-    Signals::new().map_err(|error| format!("cannot handle signals: {error}"))
+pub(crate) fn signals() -> Result<Signals, CommandError> {
+    Signals::new().map_err(|error| format!("cannot handle signals: {error}").into())
 }
 
 /// Waits for a signal that ends the process, ignoring others.

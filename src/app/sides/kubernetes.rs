@@ -36,6 +36,7 @@ use crate::server::routes::LivenessProbe;
 use crate::status::Reporter;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::{KubeMetrics, Recorder};
+use crate::tools::CommandError;
 
 use connection::{ApiServerReviews, Connection, log_version};
 pub(crate) use connection::{is_configured, own_identity};
@@ -149,7 +150,7 @@ async fn shard_changed(
 
 impl KubeSide {
     /// Connects and starts listing. As kube-state-metrics, fails if the API server does not answer.
-    async fn start(start: StartContext<'_>) -> Result<Box<dyn Side>, String> {
+    async fn start(start: StartContext<'_>) -> Result<Box<dyn Side>, CommandError> {
         let side = Self::open(&start).await.map_err(|error| error.to_string())?;
         Ok(Box::new(side))
     }
@@ -342,7 +343,7 @@ impl Side for KubeSide {
         let client = Arc::clone(&self.client);
         Some(Arc::new(move || {
             let client = client.load_full();
-            Box::pin(async move { client.livez().await.map_err(|error| error.to_string()) })
+            Box::pin(async move { client.livez().await.map_err(connection::unanswered) })
         }))
     }
 
@@ -377,11 +378,12 @@ impl Side for KubeSide {
         Some(Arc::new(ApiServerReviews(Arc::clone(&self.client))))
     }
 
-    fn prepare(&mut self, config: &Config) -> Result<Option<PrepareFuture>, String> {
+    fn prepare(&mut self, config: &Config) -> Result<Option<PrepareFuture>, CommandError> {
         let Some(kube) = config.kube.clone() else { return Ok(None) };
         if kube.pod != self.config.pod {
-            return Err("--pod and --pod-namespace cannot change at run time, restart the process"
-                .to_owned());
+            return Err(
+                "--pod and --pod-namespace cannot change at run time, restart the process".into()
+            );
         }
         let (name, current) = (config.name, self.connection.clone());
         let (sender, prepared) = oneshot::channel();
@@ -399,13 +401,11 @@ impl Side for KubeSide {
         })))
     }
 
-    fn reload(&mut self, config: &Config) -> Result<(), String> {
+    fn reload(&mut self, config: &Config) -> Result<(), CommandError> {
         let prepared = self.prepared.take().and_then(|mut prepared| prepared.try_recv().ok());
         let all = config;
         let (Some(connection), Some(config)) = (prepared, &config.kube) else {
-            return Err(
-                "the Kubernetes side has no connection for the new configuration".to_owned()
-            );
+            return Err("the Kubernetes side has no connection for the new configuration".into());
         };
         let asked = (&self.connection.client, &self.config.pipeline.namespaces);
         let other =
@@ -544,7 +544,12 @@ mod tests {
     #[tokio::test]
     async fn a_reload_without_prepare_is_refused() {
         let (config, mut side) = started().await;
-        assert!(side.reload(&config).expect_err("nothing is prepared").contains("connection"));
+        assert!(
+            side.reload(&config)
+                .expect_err("nothing is prepared")
+                .to_string()
+                .contains("connection")
+        );
         let preparing = side.prepare(&config).expect("usable").expect("something to do");
         preparing.await.expect("a connection");
         assert_eq!(side.reload(&config), Ok(()));

@@ -24,6 +24,7 @@ use crate::statsd::Pipeline;
 use crate::status::Reporter;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::{KubeMetrics, Recorder};
+use crate::tools::CommandError;
 
 /// A boxed future.
 pub(crate) type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -122,10 +123,10 @@ pub(crate) struct SideKind {
 }
 
 /// A future that resolves to a started side, or to the reason why it cannot start.
-pub(crate) type StartFuture<'a> = Task<'a, Result<Box<dyn Side>, String>>;
+pub(crate) type StartFuture<'a> = Task<'a, Result<Box<dyn Side>, CommandError>>;
 
 /// A future that resolves when a side is ready for a new configuration.
-pub(crate) type PrepareFuture = Task<'static, Result<(), String>>;
+pub(crate) type PrepareFuture = Task<'static, Result<(), CommandError>>;
 
 /// The arguments for starting a side.
 pub(crate) struct StartContext<'a> {
@@ -229,7 +230,7 @@ pub(crate) trait Side: Send {
     /// # Errors
     ///
     /// Returns the reason why the configuration can never be applied. Errors of the returned task may be temporary.
-    fn prepare(&mut self, config: &Config) -> Result<Option<PrepareFuture>, String> {
+    fn prepare(&mut self, config: &Config) -> Result<Option<PrepareFuture>, CommandError> {
         let _ = config;
         Ok(None)
     }
@@ -239,7 +240,7 @@ pub(crate) trait Side: Send {
     /// # Errors
     ///
     /// Returns the reason why the current configuration stays in force; may be temporary.
-    fn reload(&mut self, config: &Config) -> Result<(), String> {
+    fn reload(&mut self, config: &Config) -> Result<(), CommandError> {
         let _ = config;
         Ok(())
     }

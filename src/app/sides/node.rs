@@ -17,7 +17,7 @@ use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::kube::{Client, ClientOptions};
 use crate::node::host::{Host, ProcessNames};
 use crate::node::kubelet::{
-    self, HttpClient, JsonResponse, PendingResponse, Pods, PollMetrics, PollTiming,
+    self, FetchError, HttpClient, JsonResponse, PendingResponse, Pods, PollMetrics, PollTiming,
 };
 use crate::node::store::Store;
 use crate::node::walk::{Walk, WalkConfig, WalkMetrics};
@@ -25,6 +25,7 @@ use crate::node::{NodeSource, status};
 use crate::server::health::Check;
 use crate::status::{Facts, Reporter};
 use crate::telemetry::{Recorder, VERSION};
+use crate::tools::CommandError;
 
 /// Disk usage of a node's pods, resource usage of its system processes, and pressure.
 pub(crate) static NODE: SideKind = SideKind {
@@ -76,7 +77,7 @@ struct KubeletPoll {
 }
 
 impl NodeSide {
-    async fn start(start: StartContext<'_>) -> Result<Box<dyn Side>, String> {
+    async fn start(start: StartContext<'_>) -> Result<Box<dyn Side>, CommandError> {
         let args = start.config.node.as_ref().ok_or("no node side is configured")?;
         let store = Arc::new(Store::new(&args.node, args.compat_ephemeral_storage_names));
         let host = Arc::new(Host::new(args.host_proc.clone(), &process_names(args)));
@@ -117,7 +118,7 @@ async fn start_polling(
     args: &NodeArgs,
     store: Arc<Store>,
     polls: PollMetrics,
-) -> Result<KubeletPoll, String> {
+) -> Result<KubeletPoll, CommandError> {
     let user_agent = format!("kstatd/{VERSION}");
     let access: Access = access(args.access.clone())?.or_service_account();
     let endpoint = Endpoint::new(url, access, &user_agent);
@@ -156,7 +157,8 @@ struct Kubelet(Endpoint);
 impl HttpClient for Kubelet {
     fn get<'a>(&'a self, path: &'a str) -> PendingResponse<'a> {
         Box::pin(async move {
-            Ok(json_response(self.0.get_at(path, "application/json", "identity").await?))
+            let response = self.0.get_at(path, "application/json", "identity").await;
+            response.map(json_response).map_err(|error| FetchError(error.to_string()))
         })
     }
 }
@@ -165,14 +167,15 @@ struct ApiServer(Client);
 
 impl HttpClient for ApiServer {
     fn get<'a>(&'a self, path: &'a str) -> PendingResponse<'a> {
-        Box::pin(
-            async move { Ok(json_response(self.0.get(path, "application/json", None).await?)) },
-        )
+        Box::pin(async move {
+            let response = self.0.get(path, "application/json", None).await;
+            response.map(json_response).map_err(|error| FetchError(error.to_string()))
+        })
     }
 }
 
 fn json_response(response: Response<Body>) -> JsonResponse {
-    response.map(|body| body.map_err(|error| error.to_string()).boxed_unsync())
+    response.map(|body| body.map_err(|error| FetchError(error.to_string())).boxed_unsync())
 }
 
 /// The node side's data on the status page.
@@ -238,7 +241,7 @@ impl Side for NodeSide {
         Some(HealthChecks { ready: Arc::new(ready), live: Arc::new(live) })
     }
 
-    fn reload(&mut self, config: &Config) -> Result<(), String> {
+    fn reload(&mut self, config: &Config) -> Result<(), CommandError> {
         if let Some(args) = &config.node {
             self.host.set_names(&process_names(args));
         }

@@ -21,6 +21,7 @@ use crate::statsd::{Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartErr
 use crate::status::{Explanation, Facts, LineQuestion, Reporter, Sample};
 use crate::telemetry::Recorder;
 use crate::telemetry::countable::Countable;
+use crate::tools::CommandError;
 
 /// Metrics of StatsD clients.
 pub(crate) static STATSD: SideKind = SideKind {
@@ -50,7 +51,7 @@ struct StatsdSide {
 impl StatsdSide {
     fn start(
         StartContext { config, names, pods, merged_metrics, .. }: &StartContext<'_>,
-    ) -> Result<Box<dyn Side>, String> {
+    ) -> Result<Box<dyn Side>, CommandError> {
         let args = config.statsd.as_ref().ok_or("no StatsD side is configured")?;
         let self_metrics = match config.name {
             Name::StatsdExporter => SelfMetrics::Original,
@@ -254,7 +255,7 @@ fn parse_socket_mode(text: &str) -> Option<u32> {
 /// # Errors
 ///
 /// Returns an error if the mapping file cannot be used.
-pub(crate) fn run_checks(args: &StatsdArgs) -> Result<bool, String> {
+pub(crate) fn run_checks(args: &StatsdArgs) -> Result<bool, CommandError> {
     if args.mapping_config.is_empty() {
         if args.check_config {
             tracing::info!("Configuration check successful, exiting");

@@ -167,14 +167,16 @@ async fn ask(
         Some(client) => client,
         None => {
             let identity = match standby.0.identity.load_full() {
-                Some(identity) => Some(identity().await?),
+                Some(identity) => {
+                    Some(identity().await.ok_or("the own certificate cannot be used")?)
+                }
                 None => None,
             };
             let new = Client::of_peer(address, identity.as_ref());
             client.insert(new.map_err(|error| error.to_string())?)
         }
     };
-    client.fetch_bytes(&poll.target(), MAX_ANSWER).await
+    client.fetch_bytes(&poll.target(), MAX_ANSWER).await.map_err(|error| error.to_string())
 }
 
 /// Takes an answer. Returns the pause before the next poll.

@@ -12,7 +12,7 @@ use http::{HeaderValue, Uri};
 use secrecy::ExposeSecret;
 use tokio_rustls::rustls::sign::CertifiedKey;
 
-use super::error::{ClientError, causes};
+use super::error::{ClientError, TransportError, causes};
 use super::identity::Identity;
 use super::proxy::{self, Proxy};
 use super::tls;
@@ -62,7 +62,10 @@ impl Setup {
     ///
     /// # Errors
     /// The URL or the certificate cannot be used.
-    pub(crate) fn of_peer(url: &str, own: Option<&Arc<CertifiedKey>>) -> Result<Self, String> {
+    pub(crate) fn of_peer(
+        url: &str,
+        own: Option<&Arc<CertifiedKey>>,
+    ) -> Result<Self, TransportError> {
         let url: Uri = url.parse().map_err(|error| causes(&error))?;
         let identity =
             Identity::fixed(own.map(tls::of_own).transpose()?, HeaderValue::from_static("kstatd"));
@@ -196,14 +199,14 @@ impl ClientOptions {
             Some(text) => {
                 Proxy::parse(text, false).map(Some).map_err(|error| format!("proxy-url: {error}"))
             }
-            None => proxy::of_environment(&url),
+            None => proxy::of_environment(&url).map_err(|error| error.to_string()),
         };
         let proxy = proxy.map_err(fault)?;
         let user_agent = HeaderValue::from_str(&self.user_agent)
             .map_err(|_| fault(format!("{:?} cannot be sent as user agent", self.user_agent)))?;
         let server_name = cluster.tls_server_name.clone();
         let identity = Identity::new(cluster, user, user_agent, url.scheme_str() == Some("https"))
-            .map_err(fault)?;
+            .map_err(|error| fault(error.to_string()))?;
         Ok(Setup { url, server_name, identity, proxy })
     }
 }
@@ -229,7 +232,7 @@ fn merged(files: &[PathBuf]) -> Result<Kubeconfig, String> {
 /// Reads a kubeconfig and resolves its relative paths against its directory. Does not use kube's reader, which would
 /// block on a file that does not respond.
 fn read(path: &Path) -> Result<Kubeconfig, String> {
-    let text = config_file::read(path)?;
+    let text = config_file::read(path).map_err(|error| error.to_string())?;
     let mut kubeconfig = Kubeconfig::from_yaml(&text).map_err(|error| in_words(&error))?;
     kubeconfig.current_context.take_if(|name| name.is_empty());
     // "config" has the parent "", which joins to the same relative path.

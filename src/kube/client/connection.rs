@@ -28,7 +28,7 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::error::causes;
+use super::error::{TransportError, causes};
 use super::identity::Built;
 use super::proxy::{Kind, Proxy};
 use dial::Dialer;
@@ -43,13 +43,13 @@ const AGAIN: usize = 3;
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub(crate) struct BodyError {
-    reason: String,
+    reason: TransportError,
     /// The connection was closed because the peer was silent for too long.
     pub(crate) is_silent: bool,
 }
 
-impl From<String> for BodyError {
-    fn from(reason: String) -> Self {
+impl From<TransportError> for BodyError {
+    fn from(reason: TransportError) -> Self {
         Self { reason, is_silent: false }
     }
 }
@@ -117,9 +117,10 @@ impl hyper::body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.get_mut().0 {
             Content::Whole(whole) => Poll::Ready(whole.take().map(Frame::data).map(Ok)),
-            Content::Http1(driven) => driven
-                .poll_frame(context)
-                .map(|frame| frame.map(|frame| frame.map_err(|error| causes(&error).into()))),
+            Content::Http1(driven) => driven.poll_frame(context).map(|frame| {
+                frame
+                    .map(|frame| frame.map_err(|error| TransportError::from(causes(&error)).into()))
+            }),
             Content::Http2(streamed) => streamed.poll_data(context).map(|data| {
                 let is_silent = streamed.is_silent();
                 let failed = |reason| BodyError { reason, is_silent };
@@ -172,7 +173,7 @@ struct State {
 /// that simulated histories are the same in each run.
 type Opening = Shared<oneshot::Receiver<Opened>>;
 /// The result of an attempt to open a connection.
-type Opened = Result<(), String>;
+type Opened = Result<(), TransportError>;
 
 /// The connection for one request.
 enum Way {
@@ -228,7 +229,7 @@ impl Connections {
         tls: Option<&Built>,
         mut after: Option<Instant>,
         opened: &(dyn Fn(u64) + Sync),
-    ) -> Result<Response<Body>, String> {
+    ) -> Result<Response<Body>, TransportError> {
         for attempt in 0.. {
             let (way, fresh) = self.way(tls, after, opened).await?;
             let failed = match way {
@@ -258,11 +259,11 @@ impl Connections {
             // A reused connection may be closing while the request is sent. Only a GET is then safe to repeat.
             let stale = failed.stale && !fresh && request.method() == Method::GET;
             if attempt >= AGAIN || !(failed.untouched || stale) {
-                return Err(failed.reason);
+                return Err(failed.reason.into());
             }
             after = Some(Instant::now());
         }
-        Err("not sent".to_owned())
+        Err("not sent".into())
     }
 
     /// Returns the number of HTTP/2 connections opened from this event loop. HTTP/1.1 connections are not counted,
@@ -290,7 +291,7 @@ impl Connections {
         tls: Option<&Built>,
         after: Option<Instant>,
         opened: &(dyn Fn(u64) + Sync),
-    ) -> Result<(Way, bool), String> {
+    ) -> Result<(Way, bool), TransportError> {
         let here = Handle::current().id();
         let generation = tls.map_or(0, |built| built.generation);
         loop {
@@ -329,7 +330,7 @@ impl Connections {
         tls: Option<&Built>,
         generation: u64,
         opened: &(dyn Fn(u64) + Sync),
-    ) -> Result<Way, String> {
+    ) -> Result<Way, TransportError> {
         let dialed = self.0.dialer.dial(tls.map(|built| &built.config)).await?;
         {
             let mut state = self.0.state();
@@ -340,7 +341,9 @@ impl Connections {
         }
         if !dialed.http2 {
             let link = http1::Link::open(dialed, generation).await;
-            return link.map(|link| Way::Http1(Box::new(link))).map_err(|error| causes(&error));
+            return link
+                .map(|link| Way::Http1(Box::new(link)))
+                .map_err(|error| causes(&error).into());
         }
         let link = http2::Link::open(dialed, generation).await?;
         let place = link.place().ok_or("the server closed the connection at once")?;
@@ -357,7 +360,7 @@ impl Inner {
 
     /// Prepares a request for HTTP/1.1: adds `Host`, and reduces the URL to its path and query, except for a
     /// forwarding proxy.
-    fn written(&self, mut request: Request<Bytes>) -> Result<Request<Bytes>, String> {
+    fn written(&self, mut request: Request<Bytes>) -> Result<Request<Bytes>, TransportError> {
         let host = dial::place(&self.dialer.host, self.dialer.port);
         let authority = request.uri().authority().map_or(host.as_str(), |one| one.as_str());
         let host = HeaderValue::try_from(authority).map_err(|error| causes(&error))?;

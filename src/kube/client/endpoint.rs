@@ -11,7 +11,7 @@ use http::{HeaderValue, Response};
 use super::Client;
 use super::config::{ClientOptions, SERVICE_ACCOUNT};
 use super::connection::Body;
-use super::error::ClientError;
+use super::error::{ClientError, TransportError};
 
 /// The path to request if a URL has none.
 const PATH: &str = "/metrics";
@@ -70,7 +70,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// The URL, a file or a credential cannot be used.
-    pub(crate) fn new(url: &str, access: Access, user_agent: &str) -> Result<Self, String> {
+    pub(crate) fn new(url: &str, access: Access, user_agent: &str) -> Result<Self, TransportError> {
         let start = url.find("://").map_or(0, |at| at + 3);
         let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
         let target = url[end..].split('#').next().unwrap_or_default();
@@ -106,8 +106,11 @@ impl Endpoint {
     ///
     /// # Errors
     /// No API server is configured, or its configuration cannot be used.
-    pub(crate) fn of_api_server(options: &ClientOptions, target: String) -> Result<Self, String> {
-        let setup = options.setup().map_err(|error| error.to_string())?;
+    pub(crate) fn of_api_server(
+        options: &ClientOptions,
+        target: String,
+    ) -> Result<Self, TransportError> {
+        let setup = options.setup().map_err(|error| TransportError::from(error.to_string()))?;
         Ok(Self { client: Client::of(setup), target })
     }
 
@@ -130,7 +133,7 @@ impl Endpoint {
         &self,
         accept: &'static str,
         coding: &'static str,
-    ) -> Result<Response<Body>, String> {
+    ) -> Result<Response<Body>, TransportError> {
         self.get_at(&self.target, accept, coding).await
     }
 
@@ -143,7 +146,7 @@ impl Endpoint {
         target: &str,
         accept: &'static str,
         coding: &'static str,
-    ) -> Result<Response<Body>, String> {
+    ) -> Result<Response<Body>, TransportError> {
         let (accept, coding) = (HeaderValue::from_static(accept), HeaderValue::from_static(coding));
         self.client.ask(target, accept, coding, None).await
     }
@@ -178,7 +181,7 @@ mod tests {
         for (url, part) in [("http://", "URL \"http://\": "), ("ftp://a", "must be http or https")]
         {
             let error = Endpoint::new(url, Access::default(), "test/1").err().expect("an error");
-            assert!(error.contains(part), "{error}");
+            assert!(error.to_string().contains(part), "{error}");
         }
     }
 }

@@ -49,6 +49,9 @@ pub enum ClientError {
         /// A description of the cause.
         reason: String,
     },
+    /// The server could not tell whether a token is valid.
+    #[error("{0}")]
+    Token(String),
     /// The server responded with a status other than success.
     #[error("API server {url} answers {code}: {message}")]
     Refused {
@@ -61,6 +64,23 @@ pub enum ClientError {
         /// The value of the `Retry-After` header.
         retry_after: Option<Duration>,
     },
+}
+
+/// The reason why requests cannot be sent to a server: its address, a proxy, TLS, credentials, or the connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TransportError(String);
+
+impl From<String> for TransportError {
+    fn from(reason: String) -> Self {
+        Self(reason)
+    }
+}
+
+impl From<&str> for TransportError {
+    fn from(reason: &str) -> Self {
+        Self(reason.to_owned())
+    }
 }
 
 /// Formats an error and its causes in one line.

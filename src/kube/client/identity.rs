@@ -23,6 +23,7 @@ use secrecy::ExposeSecret as _;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_rustls::rustls::ClientConfig;
 
+use super::error::TransportError;
 use super::files::Watched;
 use plugins::headers_now;
 use sources::token;
@@ -46,10 +47,11 @@ impl Identity {
         mut user: AuthInfo,
         user_agent: HeaderValue,
         https: bool,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, TransportError> {
         let mut state = State { user_agent: Some(user_agent), ..State::default() };
         let read = |path: &String| {
-            Watched::read(path.as_ref()).map_err(|error| format!("{path}: {error}"))
+            let file = Watched::read(path.as_ref());
+            file.map_err(|error| TransportError::from(format!("{path}: {error}")))
         };
         if https {
             let file = |path: &Option<String>, is_inline: bool| {
@@ -75,19 +77,19 @@ impl Identity {
                 // Like client-go, uses `token` until the token file is usable.
                 Err(error) if user.token.is_some() => {
                     tracing::warn!(
-                        error,
+                        %error,
                         "The token file cannot be read, the token beside it is used"
                     );
                     state.token = Some(Watched::unread(path.as_ref()));
                     state.complained = true;
                 }
-                Err(error) => return Err(format!("token file {error}")),
+                Err(error) => return Err(format!("token file {error}").into()),
             }
         }
         if let Some(token) = &user.token
             && HeaderValue::from_str(token.expose_secret()).is_err()
         {
-            return Err("the token has characters that cannot be sent".to_owned());
+            return Err("the token has characters that cannot be sent".into());
         }
         let is_dynamic = user.auth_provider.is_some()
             || user.exec.is_some() && user.token.is_none() && user.username.is_none();
@@ -113,7 +115,7 @@ impl Identity {
     ///
     /// # Errors
     /// The plugin or the provider fails.
-    pub(crate) async fn current(&self) -> Result<Current, String> {
+    pub(crate) async fn current(&self) -> Result<Current, TransportError> {
         let mut state = self.state().await;
         state.reread(false);
         if self.is_dynamic {
@@ -132,7 +134,7 @@ impl Identity {
             if self.is_dynamic
                 && let Err(error) = state.refresh(true).await
             {
-                tracing::warn!(error, "The API server refuses the credentials");
+                tracing::warn!(%error, "The API server refuses the credentials");
             }
         }
         state.differs(refused)

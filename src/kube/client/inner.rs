@@ -4,7 +4,7 @@ use http::Uri;
 use http::uri::PathAndQuery;
 
 use super::connection::Connections;
-use super::error::causes;
+use super::error::{TransportError, causes};
 use super::identity::Identity;
 
 /// A client without its reference count: the parts that all clones share.
@@ -17,11 +17,11 @@ pub(super) struct Inner {
 
 impl Inner {
     /// Returns the URL of a path on the server, relative to the path of the server's own URL.
-    pub(super) fn uri(&self, path: &str) -> Result<Uri, String> {
+    pub(super) fn uri(&self, path: &str) -> Result<Uri, TransportError> {
         let mut parts = self.url.clone().into_parts();
         let base = self.url.path().trim_end_matches('/');
         let path = PathAndQuery::try_from(format!("{base}{path}"));
         parts.path_and_query = Some(path.map_err(|error| causes(&error))?);
-        Uri::from_parts(parts).map_err(|error| causes(&error))
+        Uri::from_parts(parts).map_err(|error| causes(&error).into())
     }
 }

@@ -10,6 +10,8 @@ use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use ipnet::IpNet;
 
+use super::error::TransportError;
+
 /// A proxy server, with the credentials for it.
 #[derive(Clone)]
 pub(crate) struct Proxy(Intercept);
@@ -39,10 +41,10 @@ impl Proxy {
     ///
     /// # Errors
     /// The URL is invalid. The message does not contain it, because it may include a password.
-    pub(crate) fn parse(text: &str, lenient: bool) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, lenient: bool) -> Result<Self, TransportError> {
         let text = text.trim();
         if !lenient && !text.contains("://") {
-            return Err("a URL with a scheme is needed".to_owned());
+            return Err("a URL with a scheme is needed".into());
         }
         let any = Uri::from_static("http://any");
         let proxy = Matcher::builder().all(text).build().intercept(&any).map(Self);
@@ -56,7 +58,7 @@ impl Proxy {
                 authority == host || proxy.uri().port_u16().is_some()
             })
             .ok_or_else(|| {
-                "not the URL of a proxy; the scheme must be http, https, or socks5".to_owned()
+                "not the URL of a proxy; the scheme must be http, https, or socks5".into()
             })
     }
 
@@ -103,14 +105,14 @@ impl Proxy {
 ///
 /// # Errors
 /// The variable has an invalid value; the message names the variable.
-pub(crate) fn of_environment(server: &Uri) -> Result<Option<Proxy>, String> {
+pub(crate) fn of_environment(server: &Uri) -> Result<Option<Proxy>, TransportError> {
     choose(server, |name| std::env::var(name).ok())
 }
 
 fn choose(
     server: &Uri,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Option<Proxy>, String> {
+) -> Result<Option<Proxy>, TransportError> {
     let any = |names: [&'static str; 2]| {
         names.into_iter().find_map(|name| {
             variable(name).filter(|value| !value.is_empty()).map(|value| (name, value))
@@ -127,7 +129,7 @@ fn choose(
     if is_direct(host, port, &exceptions) {
         return Ok(None);
     }
-    Proxy::parse(&value, true).map(Some).map_err(|reason| format!("{name}: {reason}"))
+    Proxy::parse(&value, true).map(Some).map_err(|reason| format!("{name}: {reason}").into())
 }
 
 /// Returns whether `exceptions` excludes a server from proxying, by the rules of Go's HTTP clients. Loopback is
@@ -195,7 +197,7 @@ mod tests {
             ["ftp://u:secret@p", "http://u:secret@", "http://u:secret@p:x", "socks4://u:secret@p"]
         {
             let error = Proxy::parse(bad, true).err().expect(bad);
-            assert!(!error.contains("secret"), "{error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
         }
         assert!(Proxy::parse("p:8080", false).is_err());
     }

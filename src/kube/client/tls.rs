@@ -12,14 +12,14 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-use super::error::causes;
+use super::error::{TransportError, causes};
 
 /// Returns the client configuration for TLS with a process that has the same certificate and key. It presents this
 /// certificate and trusts no other.
 ///
 /// # Errors
 /// There is no certificate, or TLS cannot be set up.
-pub(crate) fn of_own(identity: &Arc<CertifiedKey>) -> Result<ClientConfig, String> {
+pub(crate) fn of_own(identity: &Arc<CertifiedKey>) -> Result<ClientConfig, TransportError> {
     let provider = Arc::new(ring::default_provider());
     let only = identity.cert.first().ok_or("no certificate")?.clone();
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))

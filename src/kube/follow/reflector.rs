@@ -392,10 +392,9 @@ impl Reflector {
         let watch = matches!(machine.state(), State::Streaming | State::Watching { .. });
         let accept = self.scope.api.accept(self.representation, watch);
         let answer = self.client.get(&path, accept, after);
-        let response = timeout(limit, answer)
-            .await
-            .map_err(|_| silent())?
-            .map_err(|error| RequestResult::failed(unanswered.clone(), Reason::Broken, error))?;
+        let response = timeout(limit, answer).await.map_err(|_| silent())?.map_err(|error| {
+            RequestResult::failed(unanswered.clone(), Reason::Broken, error.to_string())
+        })?;
         self.progress.heard();
         if !response.status().is_success() {
             let refusal = timeout(limit, Refusal::read(response)).await;

@@ -25,7 +25,7 @@ pub use families::{FAMILIES, RESOURCE, Subject, WorkloadFamily};
 use ledger::{KUBE_EVENTS, LedgerFactory, LedgerKind, SharedLedger, WorkloadLookup};
 use objects::{LINKS, OTHERS, OwnerFacts, PodFacts, Uid, Workload};
 pub use options::WorkloadOptions;
-pub use pod_labels::PodLabels;
+pub use pod_labels::{PodLabels, PodLabelsError};
 use state::State;
 use tally::Contribution;
 

@@ -31,13 +31,32 @@ pub struct PodLabels {
     pub normalise: Arc<Normaliser>,
 }
 
+/// The reason why a flag's value selects no labels; each has the column, in bytes from 1.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PodLabelsError {
+    /// A list of labels does not end.
+    #[error("column {0}: the list of labels needs a ]")]
+    Unclosed(usize),
+    /// A list has something else than keys.
+    #[error("column {0}: each label is a key with at most one *")]
+    Key(usize),
+    /// An item is unknown.
+    #[error(
+        "column {0}: {1:?} must be workload, workload_type, labels=[KEY,KEY] or pod_labels=[KEY,KEY]"
+    )]
+    Item(usize, String),
+    /// There is something else between two items.
+    #[error("column {0}: a comma must follow ]")]
+    Comma(usize),
+}
+
 impl PodLabels {
     /// Parses a flag's value: `workload`, `workload_type`, `labels=[key,key]` and `pod_labels=[key,key]`, separated by commas,
     /// in any order.
     ///
     /// # Errors
     /// An item has another form.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, PodLabelsError> {
         let mut parsed = Self::default();
         let mut rest = text.trim_start();
         while !rest.is_empty() {
@@ -47,12 +66,12 @@ impl PodLabels {
                 Some(at) if rest[at..].starts_with('[') => rest.find(']').map(|at| at + 1),
                 end => end.or(Some(rest.len())),
             };
-            let end = end.ok_or_else(|| format!("column {at}: the list of labels needs a ]"))?;
+            let end = end.ok_or(PodLabelsError::Unclosed(at))?;
             let (item, after) = rest.split_at(end);
             let list = |list: &str| {
                 let mut keys: Vec<_> = list.split(',').map(|key| key.trim().to_owned()).collect();
                 if keys.iter().any(|key| key.is_empty() || key.matches('*').count() > 1) {
-                    return Err(format!("column {at}: each label is a key with at most one *"));
+                    return Err(PodLabelsError::Key(at));
                 }
                 // A lone * is the first key.
                 keys.sort_by_key(|key| key != "*");
@@ -66,15 +85,13 @@ impl PodLabels {
                     (Some(keys), _) => parsed.of_workload = keys?,
                     (None, Some(keys)) => parsed.of_pod = keys?,
                     (None, None) => {
-                        return Err(format!(
-                            "column {at}: {item:?} must be workload, workload_type, labels=[KEY,KEY] or pod_labels=[KEY,KEY]"
-                        ));
+                        return Err(PodLabelsError::Item(at, item.to_owned()));
                     }
                 },
             }
             let after = after.trim_start();
             if !after.is_empty() && !after.starts_with(',') {
-                return Err(format!("column {}: a comma must follow ]", column(after)));
+                return Err(PodLabelsError::Comma(column(after)));
             }
             rest = after.trim_start_matches(',').trim_start();
         }

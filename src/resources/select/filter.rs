@@ -86,7 +86,7 @@ const OWN: &str = "kstatd_";
 const SIZE_LIMIT: usize = 64 << 20;
 
 fn ecmascript(pattern: &str) -> Result<fancy_regex::Regex, String> {
-    let translated = ecmascript::translate(pattern)?;
+    let translated = ecmascript::translate(pattern).map_err(|error| error.to_string())?;
     fancy_regex::Regex::new(&translated).map_err(|error| error.to_string())
 }
 

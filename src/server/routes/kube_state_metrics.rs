@@ -69,7 +69,7 @@ async fn forward_livez(call: Call, probe: Option<LivenessProbe>, checks: Checks)
         None => Ok(()),
     };
     if let Err(error) = &lives {
-        tracing::warn!(error, "The API server's livez check failed");
+        tracing::warn!(%error, "The API server's livez check failed");
     }
     if health::is_verbose(call.query()) {
         let mut checks = checks.live();

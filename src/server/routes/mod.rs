@@ -16,6 +16,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::authorisation::ReviewError;
 use super::logged_scrape::LoggedScrape;
 use super::response::{self, Response};
 use super::router::{Call, Methods, Router};
@@ -24,9 +25,9 @@ use crate::telemetry::HttpMetrics;
 use crate::util::allocator::PurgeGuard;
 use crate::util::serial_blocking::SerialBlocking;
 
-/// Checks the liveness of the API server connection; the error is for the log.
+/// Checks the liveness of the API server connection.
 pub type LivenessProbe =
-    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), ReviewError>> + Send>> + Send + Sync>;
 
 fn metrics(
     router: Router,

@@ -24,6 +24,8 @@ use x509_cert::der::Decode;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
+use super::Unusable;
+
 /// `client_auth_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientAuth {
@@ -38,7 +40,7 @@ impl ClientAuth {
     /// # Errors
     ///
     /// When the word is not a known mode.
-    pub(super) fn named(word: &str) -> Result<Self, String> {
+    pub(super) fn named(word: &str) -> Result<Self, Unusable> {
         match word {
             "" | "NoClientCert" => Ok(Self::No),
             "RequestClientCert" => Ok(Self::Request),
@@ -48,7 +50,7 @@ impl ClientAuth {
             _ => Err(format!(
                 "client_auth_type is {word:?}; use one of: NoClientCert, RequestClientCert, RequireAnyClientCert, \
                  VerifyClientCertIfGiven, RequireAndVerifyClientCert"
-            )),
+            ).into()),
         }
     }
 
@@ -88,7 +90,7 @@ impl ClientCertificates {
         mode: ClientAuth,
         authorities: &[u8],
         names: Option<Vec<String>>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Unusable> {
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(

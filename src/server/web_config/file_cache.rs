@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::Unusable;
 use crate::config_file::reader;
 
 /// The maximum size of a file in bytes; a bundle of all public CA certificates is smaller.
@@ -45,7 +46,7 @@ fn stamp(path: &Path) -> io::Result<Option<Stamp>> {
 
 /// The content of files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Contents(Vec<(PathBuf, Result<Vec<u8>, String>)>);
+pub(super) struct Contents(Vec<(PathBuf, Result<Vec<u8>, Unusable>)>);
 
 impl Contents {
     /// # Errors
@@ -54,7 +55,7 @@ impl Contents {
     fn read(paths: Vec<PathBuf>, first: bool) -> io::Result<Self> {
         let read = |path: PathBuf| match read(&path, first) {
             Err(error) if error.kind() == ErrorKind::TimedOut && !first => Err(error),
-            content => Ok((path, content.map_err(|error| error.to_string()))),
+            content => Ok((path, content.map_err(|error| error.to_string().into()))),
         };
         paths.into_iter().map(read).collect::<io::Result<_>>().map(Self)
     }
@@ -64,9 +65,9 @@ impl Contents {
     /// # Errors
     ///
     /// The reason why it has none.
-    pub(super) fn of(&self, path: &Path) -> Result<Vec<u8>, String> {
+    pub(super) fn of(&self, path: &Path) -> Result<Vec<u8>, Unusable> {
         let found = self.0.iter().find(|(known, _)| known == path);
-        found.map_or_else(|| Err("not read".to_owned()), |(_, content)| content.clone())
+        found.map_or_else(|| Err("not read".into()), |(_, content)| content.clone())
     }
 }
 
@@ -161,17 +162,18 @@ mod tests {
         let (one, other) = (dir.path().join("a"), dir.path().join("b"));
         let mut file_cache = FileCache::default();
         let mut made = 0;
-        let mut get = |paths: &[&PathBuf], file_cache: &mut FileCache<Result<Vec<u8>, String>>| {
-            let paths: Vec<PathBuf> = paths.iter().map(|path| (*path).clone()).collect();
-            let first = paths[0].clone();
-            let value = file_cache.get(paths, |contents| {
-                made += 1;
-                contents.of(&first)
-            });
-            (value, made)
-        };
+        let mut get =
+            |paths: &[&PathBuf], file_cache: &mut FileCache<Result<Vec<u8>, Unusable>>| {
+                let paths: Vec<PathBuf> = paths.iter().map(|path| (*path).clone()).collect();
+                let first = paths[0].clone();
+                let value = file_cache.get(paths, |contents| {
+                    made += 1;
+                    contents.of(&first)
+                });
+                (value, made)
+            };
         let (absent, 1) = get(&[&one], &mut file_cache) else { panic!("made") };
-        assert!(absent.expect_err("absent").contains("No such file"));
+        assert!(absent.expect_err("absent").to_string().contains("No such file"));
         // Written twice within a tick, with the same size.
         for (content, count) in [("a", 2), ("a", 2), ("b", 3)] {
             fs::write(&one, content).expect("write");

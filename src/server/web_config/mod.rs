@@ -36,7 +36,7 @@ use self::rate_limit::Limiter;
 use self::users::{Checker, Verdict};
 use super::connection::Peer;
 use super::response::{self, Response};
-use crate::config_file::{self, Problem};
+use crate::config_file::{self, FileError, Problem};
 
 pub(crate) use self::tls::Settings;
 
@@ -48,8 +48,25 @@ pub struct WebConfig {
     had_users: bool,
     rate: Rate,
     checker: Checker,
-    file: Mutex<FileCache<Result<Arc<File>, String>>>,
-    settings: Mutex<FileCache<Result<Arc<Settings>, String>>>,
+    file: Mutex<FileCache<Result<Arc<File>, Unusable>>>,
+    settings: Mutex<FileCache<Result<Arc<Settings>, Unusable>>>,
+}
+
+/// The reason why a web configuration cannot be used, with its position.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unusable(String);
+
+impl From<String> for Unusable {
+    fn from(reason: String) -> Self {
+        Self(reason)
+    }
+}
+
+impl From<&str> for Unusable {
+    fn from(reason: &str) -> Self {
+        Self(reason.to_owned())
+    }
 }
 
 /// An unusable web configuration.
@@ -77,10 +94,10 @@ impl WebConfig {
     /// When the file, or one it refers to, is unreadable or invalid.
     pub fn load(path: &Path) -> Result<Self, WebConfigError> {
         Self::try_load(path)
-            .map_err(|reason| WebConfigError { path: path.display().to_string(), reason })
+            .map_err(|error| WebConfigError { path: path.display().to_string(), reason: error.0 })
     }
 
-    fn try_load(path: &Path) -> Result<Self, String> {
+    fn try_load(path: &Path) -> Result<Self, Unusable> {
         let mut config = Self {
             path: path.to_owned(),
             tls: false,
@@ -108,7 +125,7 @@ impl WebConfig {
     /// # Errors
     ///
     /// When the file is unreadable.
-    pub fn problems(path: &Path) -> Result<Vec<Problem>, String> {
+    pub fn problems(path: &Path) -> Result<Vec<Problem>, FileError> {
         let text = config_file::read(path)?;
         let directory = path.parent().unwrap_or(Path::new(""));
         Ok(File::parse(&text, directory).err().unwrap_or_default())
@@ -153,17 +170,17 @@ impl WebConfig {
     /// # Errors
     ///
     /// The reason why there are none at present.
-    pub(crate) async fn settings(self: &Arc<Self>) -> Result<Arc<Settings>, String> {
+    pub(crate) async fn settings(self: &Arc<Self>) -> Result<Arc<Settings>, Unusable> {
         let this = Arc::clone(self);
         aside(move || this.settings_now()).await
     }
 
-    async fn file(self: &Arc<Self>) -> Result<Arc<File>, String> {
+    async fn file(self: &Arc<Self>) -> Result<Arc<File>, Unusable> {
         let this = Arc::clone(self);
         aside(move || this.file_now()).await
     }
 
-    fn file_now(&self) -> Result<Arc<File>, String> {
+    fn file_now(&self) -> Result<Arc<File>, Unusable> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = self.path.parent().unwrap_or(Path::new(""));
         file.get(vec![self.path.clone()], |contents| {
@@ -173,10 +190,10 @@ impl WebConfig {
         })
     }
 
-    fn settings_now(&self) -> Result<Arc<Settings>, String> {
+    fn settings_now(&self) -> Result<Arc<Settings>, Unusable> {
         let file = self.file_now()?;
         if !file.tls.is_wanted() {
-            return Err("the TLS section was removed; disabling TLS requires a restart".to_owned());
+            return Err("the TLS section was removed; disabling TLS requires a restart".into());
         }
         let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         let named = tls::files(&file.tls).into_iter().map(Path::to_owned);
@@ -190,24 +207,25 @@ impl WebConfig {
     }
 
     /// Logs the effect of a changed file.
-    fn note(&self, error: Option<&String>) {
+    fn note(&self, error: Option<&Unusable>) {
         if let Some(error) = error {
-            tracing::error!(file = %self.path.display(), error, "Unable to use the web configuration");
+            tracing::error!(file = %self.path.display(), %error, "Unable to use the web configuration");
         }
     }
 }
 
-fn parse(contents: &Contents, path: &Path, directory: &Path) -> Result<Arc<File>, String> {
+fn parse(contents: &Contents, path: &Path, directory: &Path) -> Result<Arc<File>, Unusable> {
     let bytes = contents.of(path)?;
-    let text = config_file::text(bytes)?;
-    File::parse(&text, directory).map(Arc::new).map_err(|problems| Problem::list(&problems))
+    let text = config_file::text(bytes).map_err(|error| error.to_string())?;
+    let file = File::parse(&text, directory).map_err(|problems| Problem::list(&problems))?;
+    Ok(Arc::new(file))
 }
 
 /// Runs blocking work on the blocking pool.
 async fn aside<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, String> + Send + 'static,
-) -> Result<T, String> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
+    work: impl FnOnce() -> Result<T, Unusable> + Send + 'static,
+) -> Result<T, Unusable> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string().into()))
 }
 
 /// The web configuration at one listener.

@@ -18,6 +18,7 @@ use tokio_rustls::rustls::{
     SupportedProtocolVersion, version,
 };
 
+use super::Unusable;
 use super::client_certificate::{ClientAuth, ClientCertificates};
 use super::file::{Material, TlsSection};
 
@@ -106,15 +107,15 @@ pub(super) fn files(section: &TlsSection) -> Vec<&Path> {
 pub(super) fn build(
     section: &TlsSection,
     http2: bool,
-    read: impl Fn(&Path) -> Result<Vec<u8>, String>,
-) -> Result<Settings, String> {
+    read: impl Fn(&Path) -> Result<Vec<u8>, Unusable>,
+) -> Result<Settings, Unusable> {
     if !section.certificate.is_some() {
-        return Err("missing one of cert or cert_file".to_owned());
+        return Err("missing one of cert or cert_file".into());
     }
     if !section.key.is_some() {
-        return Err("missing one of key or key_file".to_owned());
+        return Err("missing one of key or key_file".into());
     }
-    let content = |material: &Material, key: &str| -> Result<(Vec<u8>, String), String> {
+    let content = |material: &Material, key: &str| -> Result<(Vec<u8>, String), Unusable> {
         match (&material.file, &material.text) {
             (Some(path), _) => {
                 let place = format!("{key}_file ({})", path.display());
@@ -135,7 +136,7 @@ pub(super) fn build(
             return Err(format!(
                 "client CAs are configured, but client_auth_type is {:?}: set it to one that asks for certificates",
                 section.client_auth
-            ));
+            ).into());
         }
         true => content(&section.client_ca, "client_ca")?.0,
         false => Vec::new(),
@@ -183,7 +184,7 @@ pub(super) fn build(
             Some(Arc::new(ClientCertificates::new(mode, &authorities, names)?))
         }
     };
-    let config = |suites: Vec<SupportedCipherSuite>| -> Result<Arc<ServerConfig>, String> {
+    let config = |suites: Vec<SupportedCipherSuite>| -> Result<Arc<ServerConfig>, Unusable> {
         let builder = ServerConfig::builder_with_provider(provider(suites))
             .with_protocol_versions(&versions)
             .map_err(|error| error.to_string())?;
@@ -212,14 +213,15 @@ pub(super) fn build(
 /// # Errors
 ///
 /// When HTTP/2 is enabled without a suite that it requires.
-pub(super) fn check_http2(section: &TlsSection, http2: bool) -> Result<(), String> {
+pub(super) fn check_http2(section: &TlsSection, http2: bool) -> Result<(), Unusable> {
     let has = |name: &str| section.suites.iter().any(|suite| suite == name);
     let old = section.min_version.unwrap_or(12) < 13;
     if http2 && old && !section.suites.is_empty() && !HTTP2_SUITES.iter().any(|name| has(name)) {
         return Err(format!(
             "cipher_suites has none of those that HTTP/2 needs: add {}, or set http2 to false",
             HTTP2_SUITES.join(" or ")
-        ));
+        )
+        .into());
     }
     Ok(())
 }
@@ -229,11 +231,11 @@ fn identity(
     chain_place: &str,
     key: &[u8],
     key_place: &str,
-) -> Result<CertifiedKey, String> {
+) -> Result<CertifiedKey, Unusable> {
     let chain: Vec<CertificateDer<'static>> =
         CertificateDer::pem_slice_iter(chain).filter_map(Result::ok).collect();
     if chain.is_empty() {
-        return Err(format!("{chain_place}: no certificate in PEM"));
+        return Err(format!("{chain_place}: no certificate in PEM").into());
     }
     let key = PrivateKeyDer::from_pem_slice(key)
         .map_err(|error| format!("{key_place}: no private key in PEM that can be read: {error}"))?;
@@ -246,8 +248,9 @@ fn identity(
         Ok(()) => Ok(identity),
         Err(Error::InconsistentKeys(_)) => Err(format!(
             "{key_place}: the private key does not match the certificate of {chain_place}"
-        )),
-        Err(error) => Err(format!("{chain_place}: malformed certificate: {error}")),
+        )
+        .into()),
+        Err(error) => Err(format!("{chain_place}: malformed certificate: {error}").into()),
     }
 }
 

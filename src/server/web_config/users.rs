@@ -18,6 +18,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use ring::hmac;
 use ring::rand::SystemRandom;
 
+use super::Unusable;
 use crate::server::fair_queue::FairQueue;
 
 /// The maximum number of hashes computed concurrently.
@@ -126,7 +127,7 @@ fn same(one: &[u8], other: &[u8]) -> bool {
 /// # Errors
 ///
 /// The error of the first invalid hash.
-pub(super) fn check(users: &BTreeMap<String, String>) -> Result<(), String> {
+pub(super) fn check(users: &BTreeMap<String, String>) -> Result<(), Unusable> {
     for (name, hash) in users {
         Hash::parse(hash).map_err(|error| format!("the hash of user {name:?}: {error}"))?;
     }
@@ -168,7 +169,7 @@ impl Checker {
     /// # Errors
     ///
     /// When the system has no random bytes.
-    pub(super) fn new() -> Result<Self, String> {
+    pub(super) fn new() -> Result<Self, Unusable> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         Ok(Self {
             key: key.map_err(|_| "no random bytes available".to_owned())?,

@@ -23,6 +23,7 @@ use crate::server::cardinality::{CARDINALITY_PATH, KSTATD_PREFIX};
 use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::server::support::{CONFIGURATION_PATH, LOG_PATH};
 use crate::telemetry::{REVISION, VERSION};
+use crate::tools::CommandError;
 use crate::util::redaction;
 
 /// The timeout of a part.
@@ -55,7 +56,7 @@ impl Subject {
 /// A part of the archive.
 pub(crate) struct Part {
     name: &'static str,
-    content: Result<Vec<u8>, String>,
+    content: Result<Vec<u8>, CommandError>,
 }
 
 /// A request for a part.
@@ -69,21 +70,22 @@ struct Source {
 
 impl Source {
     async fn read(self) -> Part {
-        let mut content = Err(String::new());
+        let mut content = Err(CommandError::from(""));
         for target in &self.targets {
             content = match self.process.get_within(target, "*/*", self.timeout).await {
                 Ok((200, body)) => Ok(body),
                 // The failed checks are in the body.
                 Ok((503, body)) if self.name == "readyz.txt" => Ok(body),
-                Ok((status, body)) => Err(refusal(status, &String::from_utf8_lossy(&body))),
+                Ok((status, body)) => Err(refusal(status, &String::from_utf8_lossy(&body)).into()),
                 Err(error) => Err(error),
             };
             // The others are for processes that do not have this one.
-            if !content.as_ref().is_err_and(|error| error.starts_with("404")) {
+            if !content.as_ref().is_err_and(|error| error.to_string().starts_with("404")) {
                 break;
             }
         }
-        let content = content.map_err(|error| format!("{}: {error}", self.process.address()));
+        let content =
+            content.map_err(|error| format!("{}: {error}", self.process.address()).into());
         Part { name: self.name, content }
     }
 }
@@ -101,7 +103,7 @@ pub(crate) async fn collect(subject: Subject) -> Vec<Part> {
     let mut read = |name, process: &Arc<ProcessClient>, targets: &[String], timeout| {
         if is_foreign && Arc::ptr_eq(process, &telemetry) {
             let error = format!("{}: another process, see --telemetry-addr", process.address());
-            return parts.push(Part { name, content: Err(error) });
+            return parts.push(Part { name, content: Err(error.into()) });
         }
         let (process, targets) = (Arc::clone(process), targets.to_vec());
         tasks.spawn(Source { name, process, targets, timeout }.read());
@@ -166,7 +168,7 @@ impl Bundle {
         folder: &str,
         time: u64,
         hash_names: bool,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, CommandError> {
         if let Some(Part { content: Err(error), .. }) = parts.first()
             && parts.iter().all(|part| part.content.is_err())
         {
@@ -243,7 +245,7 @@ impl Text {
     fn new(Part { name, content }: Part) -> Self {
         let (bytes, error) = match content {
             Ok(bytes) => (bytes, None),
-            Err(error) => (Vec::new(), Some(redaction::redact(&error))),
+            Err(error) => (Vec::new(), Some(redaction::redact(&error.to_string()))),
         };
         // Profiles have names of functions only.
         if name.ends_with(".gz") {

@@ -18,9 +18,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::exposition::labels;
 use crate::exposition::reader::{Line, Reader, Sample};
+use crate::kube::TransportError;
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::mapper::MetricType;
 use crate::statsd::line::{self, Event, EventKind, ParserFlags};
+use crate::tools::CommandError;
 use crate::tools::process_client::MAX_EXPOSITION;
 
 /// The time within which a response must begin.
@@ -80,7 +82,7 @@ impl Captured {
     ///
     /// # Errors
     /// When it cannot be read, or a pipe cannot be spooled.
-    pub(super) fn lines(path: &Path, flags: ParserFlags) -> Result<Self, String> {
+    pub(super) fn lines(path: &Path, flags: ParserFlags) -> Result<Self, CommandError> {
         let failed = |error: io::Error| format!("{}: {error}", path.display());
         let mut file = if path == Path::new("-") {
             File::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?)
@@ -106,7 +108,7 @@ impl Captured {
         address: &str,
         access: Access,
         user_agent: &str,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, CommandError> {
         let url =
             if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
         let host = url.find("://").map_or(0, |at| at + 3);
@@ -133,10 +135,12 @@ impl Captured {
     pub(super) fn replay(
         &mut self,
         each: &mut dyn FnMut(&CapturedSample<'_>),
-    ) -> Result<u64, String> {
+    ) -> Result<u64, CommandError> {
         self.file.seek(SeekFrom::Start(self.start)).map_err(|error| error.to_string())?;
         match self.form {
-            Form::Lines(flags) => self.replay_lines(flags, each).map_err(|error| error.to_string()),
+            Form::Lines(flags) => {
+                self.replay_lines(flags, each).map_err(|error| error.to_string().into())
+            }
             Form::Exposition => self.replay_exposition(each),
         }
     }
@@ -167,7 +171,7 @@ impl Captured {
     fn replay_exposition(
         &mut self,
         each: &mut dyn FnMut(&CapturedSample<'_>),
-    ) -> Result<u64, String> {
+    ) -> Result<u64, CommandError> {
         let mut reader = Reader::default();
         let mut families = Families { each, name: String::new(), kind: String::new(), samples: 0 };
         let mut buffer = vec![0; PIECE];
@@ -185,7 +189,7 @@ impl Captured {
 }
 
 /// Creates an unnamed temporary file, which vanishes with the process.
-fn without_name() -> Result<File, String> {
+fn without_name() -> Result<File, CommandError> {
     let folder = std::env::temp_dir();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let path = folder.join(format!("kstatd-captured-{}-{now}", std::process::id()));
@@ -194,26 +198,30 @@ fn without_name() -> Result<File, String> {
     let file = made.and_then(|file| std::fs::remove_file(&path).map(|()| file));
     file.map_err(|error| {
         let folder = folder.display();
-        format!("cannot save the input to {folder}: {error}; set TMPDIR or give a file")
+        format!("cannot save the input to {folder}: {error}; set TMPDIR or give a file").into()
     })
 }
 
 /// Returns the response, if it is an exposition and begins before `end`.
 async fn fetched(
-    answer: impl Future<Output = Result<http::Response<crate::kube::client::connection::Body>, String>>,
+    answer: impl Future<
+        Output = Result<http::Response<crate::kube::client::connection::Body>, TransportError>,
+    >,
     end: Instant,
-) -> Result<File, String> {
+) -> Result<File, CommandError> {
     let late = |patience: Duration| format!("no answer within {} s", patience.as_secs());
     let answer = timeout_at(end, answer).await.map_err(|_| late(BEGIN))??;
     let status = answer.status();
     if status != 200 {
         let reason = status.canonical_reason().unwrap_or_default();
-        return Err(format!("the server returned {} {reason}", status.as_u16()));
+        return Err(format!("the server returned {} {reason}", status.as_u16()).into());
     }
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     if !kind.is_some_and(|kind| kind.starts_with("text/plain") && kind.contains("version=")) {
         let kind = kind.unwrap_or_default();
-        return Err(format!("the response is not an exposition: its Content-Type is {kind:?}"));
+        return Err(
+            format!("the response is not an exposition: its Content-Type is {kind:?}").into()
+        );
     }
     let mut file = without_name()?;
     let mut body =

@@ -22,6 +22,7 @@ use std::path::PathBuf;
 
 use crate::kube::client::endpoint::Access;
 use crate::statsd::line::ParserFlags;
+use crate::tools::CommandError;
 use captured::Captured;
 use session::Session;
 
@@ -49,7 +50,7 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// When the input cannot be read, or a mapping is invalid.
-pub(crate) async fn run(options: Options) -> Result<String, String> {
+pub(crate) async fn run(options: Options) -> Result<String, CommandError> {
     let captured = match options.origin {
         Origin::Lines(path, flags) => Captured::lines(&path, flags)?,
         Origin::Process(address, access, user_agent) => {

@@ -5,6 +5,7 @@ use super::count::SeriesCounts;
 use super::mapped_sample::Mapping;
 use crate::config_file::Problem;
 use crate::mapper::Mapper;
+use crate::tools::CommandError;
 
 /// The input and the current mapping.
 pub(super) struct Session {
@@ -18,7 +19,7 @@ impl Session {
     ///
     /// # Errors
     /// When it is invalid.
-    pub(super) fn before(&self) -> Result<Mapping, String> {
+    pub(super) fn before(&self) -> Result<Mapping, CommandError> {
         let in_use = match self.captured.form {
             Form::Lines(_) => &self.mapping,
             Form::Exposition => "",
@@ -31,7 +32,7 @@ impl Session {
     ///
     /// # Errors
     /// When the result is invalid.
-    pub(super) fn after(&self, rules: &str) -> Result<Mapping, String> {
+    pub(super) fn after(&self, rules: &str) -> Result<Mapping, CommandError> {
         let said = |problems: Vec<Problem>| Problem::list(&problems);
         let all = Mapper::combined(rules, &self.mapping).map_err(said)?;
         let tried = Mapper::from_yaml(rules).map_err(said)?;
@@ -42,7 +43,10 @@ impl Session {
     ///
     /// # Errors
     /// When the input cannot be read.
-    pub(super) fn count(&mut self, mapping: &mut Mapping) -> Result<(SeriesCounts, u64), String> {
+    pub(super) fn count(
+        &mut self,
+        mapping: &mut Mapping,
+    ) -> Result<(SeriesCounts, u64), CommandError> {
         let mut ledger = SeriesCounts::new();
         let seen = self.captured.replay(&mut |seen| {
             mapping.place(seen, &mut |placed| ledger.note(seen.name, placed));

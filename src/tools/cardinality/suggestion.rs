@@ -11,6 +11,7 @@ use super::steps::{self, Choice};
 use super::yaml::{self, Fragment, comment, step};
 use crate::mapper::{Mapper, MetricType};
 use crate::status::words::{printable, some_names};
+use crate::tools::CommandError;
 
 /// The sample size of label values, chosen by hash.
 const SAMPLE: usize = 2_000;
@@ -62,7 +63,7 @@ struct Labelled {
 ///
 /// # Errors
 /// When the input cannot be read, or the current mapping is invalid.
-pub(super) fn run(session: &mut Session, least: usize) -> Result<String, String> {
+pub(super) fn run(session: &mut Session, least: usize) -> Result<String, CommandError> {
     let mut mapping = session.before()?;
     let (before, seen) = session.count(&mut mapping)?;
     let found = Finding { session, least, before, seen };
@@ -78,7 +79,7 @@ struct Finding<'s> {
 }
 
 impl Finding<'_> {
-    fn run(mut self, mut mapping: Mapping) -> Result<String, String> {
+    fn run(mut self, mut mapping: Mapping) -> Result<String, CommandError> {
         let mut names = self.names(&mut mapping)?;
         if !names.is_empty() {
             let mut with = self.session.after(&fragment(&names, &[], &self.before).text())?;
@@ -141,7 +142,7 @@ impl Finding<'_> {
     }
 
     /// Finds rules for unmapped metrics.
-    fn names(&mut self, mapping: &mut Mapping) -> Result<Vec<NameRule>, String> {
+    fn names(&mut self, mapping: &mut Mapping) -> Result<Vec<NameRule>, CommandError> {
         if self.before.names().value < self.least as u64 {
             return Ok(Vec::new());
         }
@@ -174,7 +175,7 @@ impl Finding<'_> {
         &mut self,
         mapping: &mut Mapping,
         exploding: &[(String, String)],
-    ) -> Result<Vec<Labelled>, String> {
+    ) -> Result<Vec<Labelled>, CommandError> {
         let mut samples: HashMap<(&str, &str), Sample> = HashMap::new();
         let mut by_metric: HashMap<&str, Vec<&str>> = HashMap::new();
         for (metric, label) in exploding {
@@ -235,7 +236,7 @@ impl Finding<'_> {
         labels: &[Labelled],
         middle: &SeriesCounts,
         after: &SeriesCounts,
-    ) -> Result<String, String> {
+    ) -> Result<String, CommandError> {
         let mut fragment = fragment(names, labels, middle);
         let mut head = Vec::new();
         let form = self.session.captured.form;
@@ -320,7 +321,7 @@ impl Finding<'_> {
     }
 
     /// Describes labels that still have many values, and rules with many metrics.
-    fn without_rule(&mut self, after: &SeriesCounts) -> Result<Vec<String>, String> {
+    fn without_rule(&mut self, after: &SeriesCounts) -> Result<Vec<String>, CommandError> {
         let mut lines = Vec::new();
         let mapper = Mapper::from_yaml(&self.session.mapping).unwrap_or_default();
         let mut varying: Vec<_> = self.before.by_rule.iter().collect();

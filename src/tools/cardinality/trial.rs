@@ -6,6 +6,7 @@ use std::fmt::Write;
 use super::count::{METRICS, Metric, Number, SeriesCounts};
 use super::session::Session;
 use crate::status::Writer;
+use crate::tools::CommandError;
 
 /// The maximum number of metrics listed by name.
 const SHOWN: usize = 100;
@@ -14,7 +15,7 @@ const SHOWN: usize = 100;
 ///
 /// # Errors
 /// When the input cannot be read, or the rules are invalid.
-pub(super) fn run(session: &mut Session, rules: &str) -> Result<String, String> {
+pub(super) fn run(session: &mut Session, rules: &str) -> Result<String, CommandError> {
     let (mut before, mut after) = (session.before()?, session.after(rules)?);
     let (before, _) = session.count(&mut before)?;
     let (after, _) = session.count(&mut after)?;

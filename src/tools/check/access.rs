@@ -12,6 +12,7 @@ use super::workload::{Workload, texts};
 use crate::cli::config;
 use crate::kube::{Account, Client};
 use crate::resources::custom::with_built_in;
+use crate::tools::CommandError;
 use crate::tools::manifests::Manifest;
 use crate::tools::rbac::{self, Needs};
 use crate::tools::render_kube;
@@ -39,7 +40,7 @@ pub(crate) async fn check(
     settings: &Settings,
     inventory: &Inventory,
     client: Option<&Client>,
-) -> Result<Section, String> {
+) -> Result<Section, CommandError> {
     let namespace = workload.namespace().unwrap_or("default");
     let account = format!("{namespace}/{}", workload.service_account());
     let title = format!("{}: rights of the service account {account}", workload.title());
@@ -55,7 +56,7 @@ pub(crate) async fn check(
     }
     let reviewed = match client {
         Some(client) => reviewed(client, workload, &rights).await,
-        None => Err(String::new()),
+        None => Err("".into()),
     };
     let missing = match (reviewed, client) {
         (Ok(missing), _) => {
@@ -69,7 +70,7 @@ pub(crate) async fn check(
             // Without one of the lists, the bindings prove nothing either.
             let gaps = std::mem::take(&mut bindings.gaps);
             if let Some(gap) = gaps.first() {
-                Err(format!("{reason}; {gap}"))
+                Err(format!("{reason}; {gap}").into())
             } else {
                 lacking(workload, &rights, &bindings, &mut section)
             }
@@ -95,10 +96,10 @@ fn lacking(
     rights: &BTreeSet<Right>,
     bindings: &Inventory,
     section: &mut Section,
-) -> Result<Vec<Right>, String> {
+) -> Result<Vec<Right>, CommandError> {
     let kinds = ["ClusterRoleBinding", "RoleBinding"];
     if kinds.iter().all(|kind| bindings.of(RBAC, kind).next().is_none()) {
-        return Err("the input has no bindings".to_owned());
+        return Err("the input has no bindings".into());
     }
     let granted = Granted::of(workload, bindings);
     for role in &granted.unknown {
@@ -206,7 +207,7 @@ async fn reviewed(
     client: &Client,
     workload: &Workload<'_>,
     rights: &BTreeSet<Right>,
-) -> Result<Vec<Right>, String> {
+) -> Result<Vec<Right>, CommandError> {
     let (name, namespace) = user(workload);
     let account = Account { name, groups: groups(&namespace).to_vec(), ..Account::default() };
     let mut missing = Vec::new();

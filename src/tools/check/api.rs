@@ -11,6 +11,7 @@ use super::inventory::{Inventory, MONITORING, RBAC, Selection};
 use super::workload;
 use crate::kube::Client;
 use crate::kube::client::Refusal;
+use crate::tools::CommandError;
 use crate::tools::manifests::{self, Manifest};
 
 /// The timeout of a request.
@@ -27,7 +28,7 @@ impl Inventory {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(crate) async fn read(client: &Client, selection: &Selection) -> Result<Self, String> {
+    pub(crate) async fn read(client: &Client, selection: &Selection) -> Result<Self, CommandError> {
         let mut inventory = Self::default();
         inventory.read_workloads(client, selection).await?;
         let found = workload::find(&inventory, selection);
@@ -60,7 +61,7 @@ impl Inventory {
         &mut self,
         client: &Client,
         selection: &Selection,
-    ) -> Result<(), String> {
+    ) -> Result<(), CommandError> {
         let place = scope(selection.namespace.as_deref());
         for plural in ["deployments", "statefulsets", "daemonsets"] {
             let keep = |one: &Manifest| workload::of(one, selection).is_some();
@@ -77,7 +78,7 @@ impl Inventory {
         &mut self,
         client: &Client,
         selection: &Selection,
-    ) -> Result<(), String> {
+    ) -> Result<(), CommandError> {
         let found = workload::find(self, selection);
         let paths = found.iter().flat_map(|found| {
             let namespace = found.namespace().unwrap_or_default();
@@ -95,7 +96,11 @@ impl Inventory {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(crate) async fn read_object(&mut self, client: &Client, path: &str) -> Result<(), String> {
+    pub(crate) async fn read_object(
+        &mut self,
+        client: &Client,
+        path: &str,
+    ) -> Result<(), CommandError> {
         self.page(client, path, &|_| true).await.map(drop)
     }
 
@@ -111,7 +116,7 @@ impl Inventory {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(crate) async fn read_bindings(&mut self, client: &Client) -> Result<(), String> {
+    pub(crate) async fn read_bindings(&mut self, client: &Client) -> Result<(), CommandError> {
         for plural in ["clusterrolebindings", "clusterroles", "rolebindings", "roles"] {
             self.list(client, &format!("/apis/{RBAC}/v1/{plural}"), "", |_| true).await?;
         }
@@ -127,7 +132,7 @@ impl Inventory {
         client: &Client,
         namespace: Option<&str>,
         labels: &Value,
-    ) -> Result<(), String> {
+    ) -> Result<(), CommandError> {
         let terms = labels.as_object().into_iter().flatten().filter_map(|(name, value)| {
             Some(format!("{}%3D{}", name.replace('/', "%2F"), value.as_str()?))
         });
@@ -144,7 +149,7 @@ impl Inventory {
         path: &str,
         query: &str,
         keep: impl Fn(&Manifest) -> bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), CommandError> {
         let mut token = String::new();
         loop {
             let page = format!("{path}?limit={PAGE}&{query}&continue={token}");
@@ -161,7 +166,7 @@ impl Inventory {
         client: &Client,
         path: &str,
         keep: &impl Fn(&Manifest) -> bool,
-    ) -> Result<Option<String>, String> {
+    ) -> Result<Option<String>, CommandError> {
         let (code, body) = get(client, path).await?;
         let place = path.split('?').next().unwrap_or(path);
         match code {
@@ -201,7 +206,7 @@ fn scope(namespace: Option<&str>) -> String {
 ///
 /// # Errors
 /// There is no answer.
-pub(crate) async fn get(client: &Client, path: &str) -> Result<(u16, String), String> {
+pub(crate) async fn get(client: &Client, path: &str) -> Result<(u16, String), CommandError> {
     let url = client.url();
     let asking = async {
         let answer = client.get(path, "application/json", None).await?;
@@ -215,7 +220,9 @@ pub(crate) async fn get(client: &Client, path: &str) -> Result<(u16, String), St
         Ok((status.as_u16(), String::from_utf8_lossy(&body).into_owned()))
     };
     match timeout(ANSWER, asking).await {
-        Ok(answer) => answer.map_err(|error: String| format!("no answer from {url}: {error}")),
-        Err(_) => Err(format!("no answer from {url} within {} s", ANSWER.as_secs())),
+        Ok(answer) => {
+            answer.map_err(|error: CommandError| format!("no answer from {url}: {error}").into())
+        }
+        Err(_) => Err(format!("no answer from {url} within {} s", ANSWER.as_secs()).into()),
     }
 }

@@ -16,6 +16,7 @@ use crate::cli::{kingpin, options_file, pflag};
 use crate::config_file::{Problem, Severity};
 use crate::mapper::Mapper;
 use crate::resources::{self, custom};
+use crate::tools::CommandError;
 use crate::tools::check_config;
 use crate::tools::manifests::Manifest;
 
@@ -49,7 +50,7 @@ pub(crate) fn check(
             judge(&workload.argv, &flags, KUBE_FLAGS, section, |words| {
                 match pflag::parse(&flags, &mut args, words)?.first() {
                     None => Ok(()),
-                    Some(word) => Err(format!("unknown command {word:?}")),
+                    Some(word) => Err(format!("unknown command {word:?}").into()),
                 }
             });
             let (kube, custom) = kube_files(args, workload, inventory, section);
@@ -161,7 +162,7 @@ fn judge<A>(
     flags: &[Flag<A>],
     table: Table,
     section: &mut Section,
-    mut parse: impl FnMut(&[String]) -> Result<(), String>,
+    mut parse: impl FnMut(&[String]) -> Result<(), CommandError>,
 ) {
     let (mut rest, table) = (argv, table.rows());
     while let [word, more @ ..] = rest {
@@ -175,7 +176,8 @@ fn judge<A>(
             continue;
         }
         let mut parsed = parse(&rest[..1]);
-        let wants_value = |error: &String| {
+        let wants_value = |error: &CommandError| {
+            let error = error.to_string();
             error.contains("needs an argument") || error.starts_with("expected argument")
         };
         let mut used = 1;

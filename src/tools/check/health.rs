@@ -11,6 +11,7 @@ use crate::cli::config::{Config, Name};
 use crate::kube::Client;
 use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::telemetry::VERSION;
+use crate::tools::CommandError;
 use crate::tools::process_client::ProcessClient;
 use crate::tools::status::{self, ProcessState};
 
@@ -36,7 +37,7 @@ pub(crate) async fn of_pods(
     workload: &Workload<'_>,
     config: &Config,
     section: &mut Section,
-) -> Result<(), String> {
+) -> Result<(), CommandError> {
     let mut found = Inventory::default();
     let labels = &workload.manifest.object["spec"]["selector"]["matchLabels"];
     found.read_pods(client, workload.namespace(), labels).await?;

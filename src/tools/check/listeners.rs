@@ -17,6 +17,7 @@ use crate::server::routes::{kube_state_metrics, native, statsd_exporter, telemet
 use crate::status::Board;
 use crate::telemetry::scrapes::ScrapeLog;
 use crate::telemetry::{HttpMetrics, Recorder};
+use crate::tools::CommandError;
 
 /// A port of a pod.
 pub(crate) enum Port {
@@ -55,7 +56,11 @@ impl<'o> Listeners<'o> {
     ///
     /// # Errors
     /// There is no such port.
-    pub(crate) fn resolve(&self, reference: &Value, protocol: &str) -> Result<(u16, Port), String> {
+    pub(crate) fn resolve(
+        &self,
+        reference: &Value,
+        protocol: &str,
+    ) -> Result<(u16, Port), CommandError> {
         let declared = |container: &&'o Value| {
             let ports = container["ports"].as_array().into_iter().flatten();
             let found = ports.into_iter().find(|port| {
@@ -85,18 +90,18 @@ impl<'o> Listeners<'o> {
         if is_of_sidecar {
             return Ok((number, Port::Sidecar));
         }
-        Err(format!("the exporter does not listen on {protocol} port {number}"))
+        Err(format!("the exporter does not listen on {protocol} port {number}").into())
     }
 
     /// Returns the port of a probe, whose name must be one of the same container.
     ///
     /// # Errors
     /// There is no such port.
-    pub(crate) fn resolve_probe(&self, reference: &Value) -> Result<(u16, Port), String> {
+    pub(crate) fn resolve_probe(&self, reference: &Value) -> Result<(u16, Port), CommandError> {
         let mut own = self.own["ports"].as_array().into_iter().flatten();
         match reference.as_str() {
             Some(name) if !own.any(|port| port["name"] == name) => {
-                Err(format!("the container has no port {name}"))
+                Err(format!("the container has no port {name}").into())
             }
             _ => self.resolve(reference, "TCP"),
         }

@@ -22,6 +22,7 @@ use self::report::{Outcome, Report, Section};
 use self::workload::Workload;
 use crate::cli::config::Name;
 use crate::kube::Client;
+use crate::tools::CommandError;
 
 /// The maximum number of exporters in one report.
 const MAX_EXPORTERS: usize = 32;
@@ -34,7 +35,7 @@ pub(crate) async fn before(
     inventory: &Inventory,
     selection: &Selection,
     client: Option<&Client>,
-) -> Result<Report, String> {
+) -> Result<Report, CommandError> {
     let mut report = Report::default();
     let found =
         searched(inventory, selection, "kube-state-metrics or statsd_exporter", &mut report);
@@ -68,7 +69,7 @@ pub(crate) async fn after(
     inventory: &Inventory,
     selection: &Selection,
     client: &Client,
-) -> Result<Report, String> {
+) -> Result<Report, CommandError> {
     let mut report = Report::default();
     let mut found = searched(inventory, selection, "kstatd", &mut report);
     if selection.workload.is_none() {

@@ -9,6 +9,7 @@ use super::workload::{self, Workload};
 use crate::cli::check::WorkloadName;
 use crate::cli::config::{Config, Name};
 use crate::kube::Client;
+use crate::tools::CommandError;
 use crate::tools::manifests::Manifest;
 
 /// A pod of kstatd.
@@ -56,7 +57,7 @@ pub(crate) async fn only(
     client: &Client,
     namespace: Option<String>,
     target: Option<&str>,
-) -> Result<Pod, String> {
+) -> Result<Pod, CommandError> {
     let named = target.map(WorkloadName::parse).transpose()?;
     let is_named = named.is_some();
     let mut inventory = Inventory::default();
@@ -79,15 +80,18 @@ pub(crate) async fn only(
         (None, Some(namespace)) => format!("that runs kstatd's image in namespace {namespace}"),
     };
     let workload = match found.as_slice() {
-        [] if inventory.gaps.is_empty() => return Err(format!("no pod or workload {}", place())),
-        [] => return Err(format!("no pod found: {}", inventory.gaps.join("; "))),
+        [] if inventory.gaps.is_empty() => {
+            return Err(format!("no pod or workload {}", place()).into());
+        }
+        [] => return Err(format!("no pod found: {}", inventory.gaps.join("; ")).into()),
         [workload] => workload,
         several => {
             let names: Vec<String> = several.iter().map(Workload::title).collect();
             return Err(format!(
                 "several workloads run kstatd, select one with -n and --target: {}",
                 names.join(", ")
-            ));
+            )
+            .into());
         }
     };
     let settings = configuration::check(workload, &inventory, &mut Section::new(""));
@@ -107,15 +111,16 @@ pub(crate) async fn only(
     });
     match pods.objects.as_slice() {
         [pod] => Ok(Pod::new(pod, workload, &settings.config)),
-        [] if pods.gaps.is_empty() => Err(format!("{title} has no running pod")),
-        [] => Err(format!("the pods of {title} are not known: {}", pods.gaps.join("; "))),
+        [] if pods.gaps.is_empty() => Err(format!("{title} has no running pod").into()),
+        [] => Err(format!("the pods of {title} are not known: {}", pods.gaps.join("; ")).into()),
         several => {
             let names: Vec<&str> = several.iter().filter_map(|pod| pod.name().1).collect();
             let namespace = workload.namespace().unwrap_or_default();
             let names = names.join(", ");
             Err(format!(
                 "{title} has several pods, select one with -n {namespace} --target: {names}"
-            ))
+            )
+            .into())
         }
     }
 }

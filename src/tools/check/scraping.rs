@@ -8,6 +8,7 @@ use super::inventory::{Inventory, MONITORING, is_same};
 use super::listeners::{Listeners, Port};
 use super::report::{Outcome, Section};
 use super::workload::{Workload, texts};
+use crate::tools::CommandError;
 use crate::tools::manifests::Manifest;
 
 const PAGE: &str = "docs/migration.md#swap";
@@ -26,8 +27,7 @@ pub(crate) fn probes(workload: &Workload<'_>, listeners: &Listeners<'_>, section
             let port = listeners.resolve_probe(&socket["port"]);
             port.map(|(port, _)| format!("TCP port {port}"))
         } else if probe.get("exec").is_some() || probe.get("grpc").is_some() {
-            Err("kstatd's image has no commands to execute, and kstatd does not serve gRPC"
-                .to_owned())
+            Err("kstatd's image has no commands to execute, and kstatd does not serve gRPC".into())
         } else {
             continue;
         };
@@ -36,14 +36,14 @@ pub(crate) fn probes(workload: &Workload<'_>, listeners: &Listeners<'_>, section
     }
     for (name, hook) in workload.container["lifecycle"].as_object().into_iter().flatten() {
         if hook.get("exec").is_some() {
-            let found = Err("kstatd's image has no commands to execute".to_owned());
+            let found = Err("kstatd's image has no commands to execute".into());
             add(section, name, found, "remove the hook");
         }
     }
 }
 
 /// Resolves a port and checks that kstatd answers the path there.
-fn resolved(listeners: &Listeners<'_>, port: &Value, path: &str) -> Result<u16, String> {
+fn resolved(listeners: &Listeners<'_>, port: &Value, path: &str) -> Result<u16, CommandError> {
     served(listeners, listeners.resolve(port, "TCP")?, path)
 }
 
@@ -52,16 +52,16 @@ fn served(
     listeners: &Listeners<'_>,
     (number, port): (u16, Port),
     path: &str,
-) -> Result<u16, String> {
+) -> Result<u16, CommandError> {
     let path = path.split('?').next().unwrap_or(path);
     let place = if path.starts_with('/') { path } else { &format!("/{path}") };
     match listeners.serves(&port, place) {
         true => Ok(number),
-        false => Err(format!("kstatd does not serve {path:?} on port {number}")),
+        false => Err(format!("kstatd does not serve {path:?} on port {number}").into()),
     }
 }
 
-fn add(section: &mut Section, subject: &str, found: Result<String, String>, hint: &str) {
+fn add(section: &mut Section, subject: &str, found: Result<String, CommandError>, hint: &str) {
     match found {
         Ok(text) => section.ok(format!("{subject}: {text}")),
         Err(error) => section.add(Outcome::Failed, format!("{subject}: {error}"), hint, PAGE),
@@ -256,14 +256,14 @@ fn through(
     wanted: &Value,
     path: &str,
     listeners: &Listeners<'_>,
-) -> Option<Result<u16, String>> {
+) -> Option<Result<u16, CommandError>> {
     let mut ports = service.object["spec"]["ports"].as_array().into_iter().flatten();
     match ports.find(|one| one[field] == *wanted) {
         Some(port) if listeners.resolve(target(port), "TCP").is_err() => None,
         Some(port) => Some(resolved(listeners, target(port), path)),
         None => {
             let (name, wanted) = (service.name().1.unwrap_or_default(), wanted.to_string());
-            Some(Err(format!("the Service {name} has no port {}", wanted.trim_matches('"'))))
+            Some(Err(format!("the Service {name} has no port {}", wanted.trim_matches('"')).into()))
         }
     }
 }

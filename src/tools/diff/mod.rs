@@ -19,6 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, sleep_until};
 
 use crate::kube::client::endpoint::Access;
+use crate::tools::CommandError;
 use difference_kind::{DifferenceKind, Side};
 use report::Compared;
 pub(crate) use report::{Difference, Explained, Family as DifferingFamily, Report};
@@ -63,11 +64,11 @@ pub(crate) struct Rules {
 ///
 /// # Errors
 /// When a side cannot be read.
-pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<Report, String> {
+pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<Report, CommandError> {
     let Options { sides, access, user_agent, interval, watch, rules } = options;
     let [a, b] = &sides;
     if a == "-" && b == "-" {
-        return Err("only one side can be standard input".to_owned());
+        return Err("only one side can be standard input".into());
     }
     let source = |word: &String| {
         let source = Source::new(word, &access, &user_agent);
@@ -122,7 +123,7 @@ impl Comparison {
     }
 
     /// Compares until the result is certain.
-    async fn once(mut self, fixed: bool, interval: Duration) -> Result<Report, String> {
+    async fn once(mut self, fixed: bool, interval: Duration) -> Result<Report, CommandError> {
         self.sample().await?;
         let mut streak = 0;
         loop {
@@ -146,7 +147,7 @@ impl Comparison {
         time: Duration,
         interval: Duration,
         say: impl Fn(&str),
-    ) -> Result<Report, String> {
+    ) -> Result<Report, CommandError> {
         let end = Instant::now() + time;
         let mut last_error = None;
         let mut stop = stop().map_err(|error| format!("cannot handle signals: {error}"))?;
@@ -161,7 +162,7 @@ impl Comparison {
                 Ok(()) => {}
                 Err(error) => {
                     if last_error.as_ref() != Some(&error) {
-                        say(&error);
+                        say(&error.to_string());
                     }
                     last_error = Some(error);
                 }
@@ -179,7 +180,7 @@ impl Comparison {
             }
         }
         match (self.compared, last_error) {
-            (0, error) => Err(error.unwrap_or_else(|| "never read twice".to_owned())),
+            (0, error) => Err(error.unwrap_or_else(|| "never read twice".into())),
             _ => Ok(self.report()),
         }
     }
@@ -189,7 +190,7 @@ impl Comparison {
     ///
     /// # Errors
     /// A side cannot be read.
-    pub(crate) async fn round(&mut self) -> Result<(), String> {
+    pub(crate) async fn round(&mut self) -> Result<(), CommandError> {
         let sampled = self.sample().await;
         self.good = if sampled.is_ok() { self.good.saturating_add(1) } else { 0 };
         if self.good >= 2 {
@@ -223,7 +224,7 @@ impl Comparison {
     }
 
     /// Samples both sides, one after the other.
-    async fn sample(&mut self) -> Result<(), String> {
+    async fn sample(&mut self) -> Result<(), CommandError> {
         let Self { table, names, sources, rules, forms, samples, sizes, .. } = self;
         for side in Side::BOTH {
             let (source, at) = (&sources[side.index()], side.index());

@@ -14,6 +14,7 @@ use super::difference_kind::Side;
 use super::table::{Reading, Table};
 use crate::exposition::reader::Reader;
 use crate::kube::client::endpoint::{Access, Endpoint};
+use crate::tools::CommandError;
 use crate::tools::process_client::MAX_EXPOSITION;
 use crate::util::words::words;
 
@@ -52,16 +53,16 @@ impl Source {
     ///
     /// # Errors
     /// When the argument or `access` is invalid.
-    pub(super) fn new(word: &str, access: &Access, user_agent: &str) -> Result<Self, String> {
+    pub(super) fn new(word: &str, access: &Access, user_agent: &str) -> Result<Self, CommandError> {
         if word == "-" {
             return Ok(Self::Stdin);
         }
         if word.contains("://") {
-            return Endpoint::new(word, access.clone(), user_agent).map(Self::Server);
+            return Ok(Self::Server(Endpoint::new(word, access.clone(), user_agent)?));
         }
         let path = PathBuf::from(word);
         if !path.exists() && word.contains(':') {
-            return Err("no such file; the address of a server begins with http://".to_owned());
+            return Err("no such file; the address of a server begins with http://".into());
         }
         Ok(Self::File(path))
     }
@@ -81,7 +82,7 @@ impl Source {
         side: Side,
         open_metrics: bool,
         limit: Duration,
-    ) -> Result<Form, String> {
+    ) -> Result<Form, CommandError> {
         let reading = table.read(side);
         let mut intake = ParsingWriter { reader: Reader::default(), reading };
         match self {
@@ -90,7 +91,7 @@ impl Source {
                 let fetched = fetch(server, accept, "gzip", limit, &mut intake).await?;
                 let form = intake.end(Ok(()))?;
                 if fetched.is_open_metrics && form == Form::Text {
-                    return Err("the response is truncated: # EOF is missing".to_owned());
+                    return Err("the response is truncated: # EOF is missing".into());
                 }
                 Ok(form)
             }
@@ -126,7 +127,7 @@ impl Write for ParsingWriter<'_> {
 
 impl ParsingWriter<'_> {
     /// Finishes after the last byte or a read error.
-    fn end(self, read: io::Result<()>) -> Result<Form, String> {
+    fn end(self, read: io::Result<()>) -> Result<Form, CommandError> {
         read.map_err(|error| error.to_string())?;
         let ended = self.reader.finish().map_err(|error| error.to_string())?;
         self.reading.finish();
@@ -182,7 +183,7 @@ pub(crate) async fn fetch(
     coding: &'static str,
     limit: Duration,
     sink: &mut impl Write,
-) -> Result<Fetched, String> {
+) -> Result<Fetched, CommandError> {
     let answer = receive(server, accept, coding, sink);
     let late = |_| format!("no whole answer within {} s", limit.as_secs_f64());
     timeout(limit, answer).await.map_err(late)?
@@ -193,7 +194,7 @@ async fn receive(
     accept: &'static str,
     coding: &'static str,
     sink: &mut impl Write,
-) -> Result<Fetched, String> {
+) -> Result<Fetched, CommandError> {
     let answer = server.get(accept, coding).await?;
     let header = |name| {
         let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
@@ -206,27 +207,29 @@ async fn receive(
             place if place.is_empty() => String::new(),
             place => format!(", and points to {place}"),
         };
-        return Err(format!("the server returned {} {reason}{elsewhere}", status.as_u16()));
+        return Err(format!("the server returned {} {reason}{elsewhere}", status.as_u16()).into());
     }
     let kind = header(CONTENT_TYPE).to_ascii_lowercase();
     let is_open_metrics = kind.starts_with("application/openmetrics-text");
     if !is_open_metrics && !kind.starts_with("text/plain") {
-        return Err(format!("the response is not an exposition: its Content-Type is {kind:?}"));
+        return Err(
+            format!("the response is not an exposition: its Content-Type is {kind:?}").into()
+        );
     }
     let coding = header(CONTENT_ENCODING).to_ascii_lowercase();
     if !matches!(coding.as_str(), "" | "identity") {
-        return Err(format!("the response is encoded as {coding}, which was not requested"));
+        return Err(format!("the response is encoded as {coding}, which was not requested").into());
     }
     let (mut body, mut size) = (answer.into_body(), 0);
     loop {
         match body.frame().await {
             None => break,
-            Some(Err(error)) => return Err(format!("the response is truncated: {error}")),
+            Some(Err(error)) => return Err(format!("the response is truncated: {error}").into()),
             Some(Ok(frame)) => {
                 let Ok(data) = frame.into_data() else { continue };
                 size += data.len() as u64;
                 if size > MAX_EXPOSITION {
-                    return Err(format!("longer than {} GiB", MAX_EXPOSITION >> 30));
+                    return Err(format!("longer than {} GiB", MAX_EXPOSITION >> 30).into());
                 }
                 sink.write_all(&data).map_err(|error| error.to_string())?;
             }

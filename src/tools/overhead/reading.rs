@@ -1,5 +1,6 @@
 //! Reads the kernel's resource counters from procfs and cgroup v2.
 
+use crate::tools::CommandError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ impl Subject {
     /// # Errors
     ///
     /// When the counters of the host or of a cgroup cannot be read.
-    pub(super) fn read(&self) -> Result<Reading, String> {
+    pub(super) fn read(&self) -> Result<Reading, CommandError> {
         let mut reading = Reading::default();
         host(&mut reading)?;
         let mut apart = BTreeSet::new();
@@ -90,7 +91,7 @@ impl Subject {
         found
     }
 
-    fn cgroup(&self, named: &Path, reading: &mut Reading) -> Result<Vec<u32>, String> {
+    fn cgroup(&self, named: &Path, reading: &mut Reading) -> Result<Vec<u32>, CommandError> {
         let folder = match named.join("cgroup.procs").exists() {
             true => named.to_owned(),
             false => Path::new(CGROUPS).join(named.strip_prefix("/").unwrap_or(named)),
@@ -140,7 +141,7 @@ fn field(text: &str, key: &str) -> Option<f64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-fn host(reading: &mut Reading) -> Result<(), String> {
+fn host(reading: &mut Reading) -> Result<(), CommandError> {
     let stat = fs::read_to_string("/proc/stat").map_err(|error| format!("/proc/stat: {error}"))?;
     let line = stat.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
     // Guest time is included in user time.

@@ -10,10 +10,12 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
+use crate::cli::error::UsageError;
 use crate::cli::kube_flags::{self, KubeArgs};
 use crate::cli::statsd_flags::{self, StatsdArgs};
 use crate::cli::{kingpin, pflag};
 use crate::status::words::printable;
+use crate::tools::CommandError;
 
 /// The number of log lines that explain a failure.
 const LOG_LINES: usize = 10;
@@ -37,17 +39,17 @@ impl CommandLine {
     ///
     /// # Errors
     /// The program is unknown, or it rejects the flags.
-    pub(crate) fn parse(words: &[String]) -> Result<Self, String> {
+    pub(crate) fn parse(words: &[String]) -> Result<Self, CommandError> {
         let named = words.first().filter(|word| !word.starts_with('-'));
         let program = named.map_or("kube-state-metrics", |word| file_name(word));
         let flags = &words[usize::from(named.is_some())..];
-        let fault = |error: String| format!("flags of {program}: {error}");
+        let fault = |error: UsageError| format!("flags of {program}: {error}");
         let original = match program {
             "kube-state-metrics" => {
                 let mut args = KubeArgs::default();
                 let rest = pflag::parse(&kube_flags::all(), &mut args, flags).map_err(fault)?;
                 if let Some(word) = rest.first() {
-                    return Err(fault(format!("unexpected argument {word:?}")));
+                    return Err(fault(format!("unexpected argument {word:?}").into()).into());
                 }
                 Original::KubeStateMetrics(Box::new(args))
             }
@@ -56,7 +58,7 @@ impl CommandLine {
                 let request = kingpin::parse(statsd_flags::FLAGS, &mut args, flags);
                 match request.map_err(fault)? {
                     kingpin::Request::Run => {}
-                    _ => return Err(fault("one of them only prints something".to_owned())),
+                    _ => return Err(fault("one of them only prints something".into()).into()),
                 }
                 statsd_flags::check(&args).map_err(fault)?;
                 Original::StatsdExporter(Box::new(args))
@@ -64,7 +66,7 @@ impl CommandLine {
             other => {
                 return Err(format!(
                     "{other:?} is not an original: -- must be followed by flags, kube-state-metrics or statsd_exporter"
-                ));
+                ).into());
             }
         };
         Ok(Self { original, flags: flags.to_vec() })
@@ -170,7 +172,7 @@ impl Candidate {
     ///
     /// # Errors
     /// It cannot be started.
-    pub(super) fn start(line: &CommandLine) -> Result<Self, String> {
+    pub(super) fn start(line: &CommandLine) -> Result<Self, CommandError> {
         let fault = |error: std::io::Error| format!("cannot start kstatd: {error}");
         let mut command = std::process::Command::new(std::env::current_exe().map_err(fault)?);
         command.arg0(line.program()).args(line.of_candidate());
@@ -190,13 +192,13 @@ impl Candidate {
     ///
     /// # Errors
     /// It ended.
-    pub(super) async fn urls(&mut self) -> Result<(String, String), String> {
+    pub(super) async fn urls(&mut self) -> Result<(String, String), CommandError> {
         let has_telemetry = self.has_telemetry;
         let is_complete =
             |of: &Addresses| of.main.is_some() && (of.telemetry.is_some() || !has_telemetry);
         let found = self.addresses.wait_for(is_complete).await.map(|found| *found);
         let Ok(Addresses { main: Some(main), telemetry }) = found else {
-            return Err(self.ended().await);
+            return Err(self.ended().await.into());
         };
         let url = format!("http://{main}{}", self.path);
         Ok((url.clone(), telemetry.map_or(url, |at| format!("http://{at}/metrics"))))
@@ -263,7 +265,7 @@ async fn follow(
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<CommandLine, String> {
+    fn parse(words: &[&str]) -> Result<CommandLine, CommandError> {
         CommandLine::parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
     }
 
@@ -307,7 +309,7 @@ mod tests {
             ),
             (&["prometheus"], "\"prometheus\" is not an original"),
         ] {
-            let error = parse(words).expect_err("an error");
+            let error = parse(words).expect_err("an error").to_string();
             assert!(error.starts_with(want), "{error}");
         }
     }

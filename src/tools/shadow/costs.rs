@@ -10,6 +10,7 @@ use crate::exposition::reader::{Line, Reader};
 use crate::kube::client::endpoint::Endpoint;
 use crate::status::Track;
 use crate::status::words::{bytes, count, duration};
+use crate::tools::CommandError;
 use crate::tools::diff::{TEXT, fetch};
 
 const MEMORY: &str = "process_resident_memory_bytes";
@@ -37,7 +38,7 @@ impl OwnMetrics {
     ///
     /// # Errors
     /// There is no complete exposition.
-    pub(super) async fn fetch(server: &Endpoint, limit: Duration) -> Result<Self, String> {
+    pub(super) async fn fetch(server: &Endpoint, limit: Duration) -> Result<Self, CommandError> {
         let mut sink = OwnMetricsWriter::default();
         fetch(server, TEXT, "gzip", limit, &mut sink).await?;
         Ok(sink.read)

@@ -17,6 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, sleep_until};
 
 use crate::kube::client::endpoint::{Access, Endpoint};
+use crate::tools::CommandError;
 use crate::tools::diff::{Comparison, Rules, Source};
 use candidate::Candidate;
 pub(crate) use candidate::{CommandLine, Original};
@@ -50,14 +51,17 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// The comparison cannot begin.
-pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<ShadowReport, String> {
+pub(crate) async fn run(
+    options: Options,
+    say: impl Fn(&str),
+) -> Result<ShadowReport, CommandError> {
     let Options { line, target, user_agent, total, every, rules } = options;
     let mut signals = Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
     let timeout = rules.timeout;
     let mut candidate = Candidate::start(&line)?;
     let endpoints = tokio::select! {
         endpoints = prepare(&mut candidate, &line, &user_agent, timeout, &say) => endpoints?,
-        () = signals.recv() => return Err("stopped before the first comparison".to_owned()),
+        () = signals.recv() => return Err("stopped before the first comparison".into()),
     };
     let commands = target.commands(&line).await;
     let [ours, telemetry] = endpoints;
@@ -113,7 +117,7 @@ async fn prepare(
     user_agent: &str,
     timeout: Duration,
     say: &impl Fn(&str),
-) -> Result<[Endpoint; 2], String> {
+) -> Result<[Endpoint; 2], CommandError> {
     let (metrics, telemetry) = candidate.urls().await?;
     let endpoint = |url: &str| Endpoint::new(url, Access::default(), user_agent);
     let endpoints = [endpoint(&metrics)?, endpoint(&telemetry)?];
@@ -132,10 +136,10 @@ async fn prepare(
     };
     tokio::select! {
         synced = synced => synced?,
-        failure = candidate.ended() => return Err(failure),
+        failure = candidate.ended() => return Err(failure.into()),
         () = sleep(SYNC_TIMEOUT), if !is_statsd => {
             let seconds = SYNC_TIMEOUT.as_secs();
-            return Err(format!("the first lists took more than {seconds} s:\n{}", candidate.last_lines()));
+            return Err(format!("the first lists took more than {seconds} s:\n{}", candidate.last_lines()).into());
         }
     }
     Ok(endpoints)
@@ -166,7 +170,7 @@ impl<S: Fn(&str)> Run<S> {
             let differed = self.comparison.differs();
             let compared = self.comparison.round().await;
             let is_compared = compared.is_ok();
-            self.tell(COMPARISON, compared.err());
+            self.tell(COMPARISON, compared.err().map(|error| error.to_string()));
             if !differed && self.comparison.differs() {
                 self.event("there are differences".to_owned());
             }

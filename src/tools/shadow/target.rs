@@ -11,6 +11,7 @@ use super::candidate::{CommandLine, Original};
 use crate::kube::ClientOptions;
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::telemetry::VERSION;
+use crate::tools::CommandError;
 use crate::tools::diff::shown;
 
 /// The time in which the API server must describe a pod.
@@ -55,7 +56,7 @@ impl Target {
         access: &Access,
         api_server: &ClientOptions,
         line: &CommandLine,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, CommandError> {
         let agent = &api_server.user_agent;
         let direct = |url: &str| {
             let endpoint = Endpoint::new(url, access.clone(), agent);
@@ -76,11 +77,14 @@ impl Target {
             _ => {
                 return Err(format!(
                     "{address:?} is neither a URL nor NAMESPACE/POD nor NAMESPACE/svc/SERVICE"
-                ));
+                )
+                .into());
             }
         };
         if let Some(part) = [namespace, name].iter().find(|part| !is_plain(part, "-.")) {
-            return Err(format!("{address:?}: {part:?} is not a name of a Kubernetes object"));
+            return Err(
+                format!("{address:?}: {part:?} is not a name of a Kubernetes object").into()
+            );
         }
         let ports = Ports::of(line)?;
         let scheme = if ports.tls { "https:" } else { "" };
@@ -126,7 +130,7 @@ struct Ports {
 }
 
 impl Ports {
-    fn of(line: &CommandLine) -> Result<Self, String> {
+    fn of(line: &CommandLine) -> Result<Self, CommandError> {
         let port = |flag: &str, port: &str| {
             let parsed = port.parse().ok().filter(|port| *port > 0);
             parsed.ok_or_else(|| format!("--{flag}={port}: not a port of the original"))
@@ -294,7 +298,7 @@ mod tests {
         };
         let target = |address: &str, words: &[&str]| {
             let target = Target::new(address, None, &Access::default(), &options, &line(words))?;
-            Ok::<_, String>(
+            Ok::<_, CommandError>(
                 [Some(target.metrics), target.telemetry]
                     .map(|of| of.map(|of| of.target().to_owned())),
             )

@@ -11,7 +11,7 @@ use crate::cli::kube_flags::KubeArgs;
 use crate::config_file::reader;
 use crate::kube::resharding::ListenerIdentity;
 use crate::kube::{Account, Client, ClientError, ClientOptions, Decision};
-use crate::server::authorisation::{Access, Action, Caller, Review, Reviews};
+use crate::server::authorisation::{Access, Action, Caller, Review, ReviewError, Reviews};
 use crate::server::web_config::WebConfig;
 use crate::telemetry::VERSION;
 
@@ -112,7 +112,7 @@ pub(crate) fn own_identity(config: &Config) -> Option<ListenerIdentity> {
     let web = Arc::new(web);
     Some(Arc::new(move || {
         let web = Arc::clone(&web);
-        Box::pin(async move { Ok(Arc::clone(&web.settings().await?.identity)) })
+        Box::pin(async move { Some(Arc::clone(&web.settings().await.ok()?.identity)) })
     }))
 }
 
@@ -126,6 +126,11 @@ pub(crate) async fn log_version(client: Arc<Client>) {
     }
 }
 
+/// Describes an error of the client for the server, which does not know the client.
+pub(crate) fn unanswered(error: ClientError) -> ReviewError {
+    error.to_string().into()
+}
+
 /// Reviews callers of the metrics endpoints with the currently connected API server.
 pub(crate) struct ApiServerReviews(pub(crate) Arc<ArcSwap<Client>>);
 
@@ -137,7 +142,8 @@ impl Reviews for ApiServerReviews {
     fn caller(&self, token: &str) -> Review<Option<Caller>> {
         let (client, token) = (self.0.load_full(), token.to_owned());
         Box::pin(async move {
-            let Some(account) = client.review_token(&token).await? else { return Ok(None) };
+            let account = client.review_token(&token).await.map_err(unanswered)?;
+            let Some(account) = account else { return Ok(None) };
             let identity = serde_json::to_string(&account).map_err(|error| error.to_string())?;
             Ok(Some(Caller { name: account.name, identity: identity.into() }))
         })
@@ -149,10 +155,11 @@ impl Reviews for ApiServerReviews {
         Box::pin(async move {
             let account: Account =
                 serde_json::from_str(&identity).map_err(|error| error.to_string())?;
-            let Decision { allowed, denied } = match &action {
-                Action::Path { path, verb } => client.review_access(&account, path, verb).await?,
-                Action::Namespace(name) => client.review_namespace(&account, name).await?,
+            let decision = match &action {
+                Action::Path { path, verb } => client.review_access(&account, path, verb).await,
+                Action::Namespace(name) => client.review_namespace(&account, name).await,
             };
+            let Decision { allowed, denied } = decision.map_err(unanswered)?;
             Ok(Access { allowed, denied })
         })
     }

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tower::{Service as _, service_fn};
 
 use super::socket::{Activity, Socket};
-use crate::kube::client::error::causes;
+use crate::kube::client::error::{TransportError, causes};
 use crate::kube::client::proxy::{Kind, Proxy};
 
 /// The timeout for name resolution, TCP, proxy and TLS together.
@@ -53,7 +53,7 @@ pub(crate) trait Network: Send + Sync {
 /// The future of a simulated connection.
 #[cfg(any(test, fuzzing))]
 pub(crate) type Connecting<'a> =
-    std::pin::Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, String>> + Send + 'a>>;
+    std::pin::Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, TransportError>> + Send + 'a>>;
 
 /// An open stream to the server.
 pub(crate) struct Dialed {
@@ -68,7 +68,10 @@ impl Dialer {
     ///
     /// # Errors
     /// The connection, the proxy or TLS fails, or the timeout expires.
-    pub(crate) async fn dial(&self, tls: Option<&Arc<ClientConfig>>) -> Result<Dialed, String> {
+    pub(crate) async fn dial(
+        &self,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> Result<Dialed, TransportError> {
         let end = Instant::now() + LIMIT;
         let late = |_| format!("not connected within {} s", LIMIT.as_secs());
         timeout_at(end, self.connect(tls, end)).await.map_err(late)?
@@ -78,14 +81,15 @@ impl Dialer {
         &self,
         tls: Option<&Arc<ClientConfig>>,
         end: Instant,
-    ) -> Result<Dialed, String> {
+    ) -> Result<Dialed, TransportError> {
         let activity = Arc::new(Activity::new());
         let stream: Box<dyn Stream> = match &self.proxy {
             #[cfg(any(test, fuzzing))]
             None if self.network.is_some() => self.simulated(&activity).await?,
             None => Box::new(connect(&self.host, self.port, end, &activity).await?),
             Some(proxy) => {
-                let fault = |error: String| format!("proxy {proxy}: {error}");
+                let fault =
+                    |error: TransportError| TransportError::from(format!("proxy {proxy}: {error}"));
                 let socket =
                     connect(proxy.host(), proxy.port(), end, &activity).await.map_err(fault)?;
                 self.through(proxy, socket, tls).await.map_err(fault)?
@@ -101,7 +105,7 @@ impl Dialer {
     }
 
     #[cfg(any(test, fuzzing))]
-    async fn simulated(&self, activity: &Arc<Activity>) -> Result<Box<dyn Stream>, String> {
+    async fn simulated(&self, activity: &Arc<Activity>) -> Result<Box<dyn Stream>, TransportError> {
         let network = self.network.as_ref().ok_or("no network")?;
         let stream = network.connect(&self.host, self.port).await?;
         Ok(Box::new(Socket::over(stream, Arc::clone(activity))))
@@ -114,7 +118,7 @@ impl Dialer {
         proxy: &Proxy,
         socket: Socket,
         tls: Option<&Arc<ClientConfig>>,
-    ) -> Result<Box<dyn Stream>, String> {
+    ) -> Result<Box<dyn Stream>, TransportError> {
         let stream: Box<dyn Stream> = match proxy.kind() {
             Kind::Http { tls: true } => {
                 let mut own = match tls {
@@ -151,7 +155,7 @@ impl Dialer {
                 Some(socks.call(server).await.map_err(|error| causes(&error))?)
             }
         };
-        stream.map(TokioIo::into_inner).ok_or_else(|| "not connected".to_owned())
+        stream.map(TokioIo::into_inner).ok_or_else(|| "not connected".into())
     }
 }
 
@@ -166,7 +170,7 @@ async fn connect(
     port: u16,
     end: Instant,
     activity: &Arc<Activity>,
-) -> Result<Socket, String> {
+) -> Result<Socket, TransportError> {
     let addresses = timeout(LIMIT - EACH, tokio::net::lookup_host((host, port)));
     let addresses: Vec<SocketAddr> = addresses
         .await
@@ -184,16 +188,16 @@ async fn connect(
             Err(_) => fault = format!("{address}: not connected within {} s", share.as_secs()),
         }
     }
-    Err(fault)
+    Err(fault.into())
 }
 
 async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     config: Arc<ClientConfig>,
     name: &str,
-) -> Result<tokio_rustls::client::TlsStream<S>, String> {
+) -> Result<tokio_rustls::client::TlsStream<S>, TransportError> {
     let name = ServerName::try_from(name.to_owned())
         .map_err(|_| format!("{name:?} cannot be the name of a TLS server"))?;
     let stream = TlsConnector::from(config).connect(name, stream).await;
-    stream.map_err(|error| format!("TLS: {}", causes(&error)))
+    stream.map_err(|error| format!("TLS: {}", causes(&error)).into())
 }

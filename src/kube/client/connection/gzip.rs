@@ -11,6 +11,8 @@ use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 use hyper::body::Body;
 
+use crate::kube::client::error::TransportError;
+
 /// The maximum size of a decompressed chunk, in bytes.
 const PIECE: usize = 64 * 1024;
 /// The size of the deflate window, as a power of two.
@@ -55,7 +57,7 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Packed<B> {
     pub(super) fn poll_data(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, String>>> {
+    ) -> Poll<Option<Result<Bytes, TransportError>>> {
         loop {
             if !self.rest.is_empty() || self.more {
                 let piece = self.unpack()?;
@@ -71,20 +73,18 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Packed<B> {
                     self.rest = frame.into_data().unwrap_or_default();
                     self.received += self.rest.len() as u64;
                 }
-                Some(Err(error)) => return Poll::Ready(Some(Err(error.to_string()))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.to_string().into()))),
                 None => {
                     self.body = None;
                     if self.member.is_some() {
-                        return Poll::Ready(Some(Err(
-                            "it is no whole gzip: it ends early".to_owned()
-                        )));
+                        return Poll::Ready(Some(Err("it is no whole gzip: it ends early".into())));
                     }
                 }
             }
         }
     }
 
-    fn unpack(&mut self) -> Result<Bytes, String> {
+    fn unpack(&mut self) -> Result<Bytes, TransportError> {
         let member = self.member.get_or_insert_with(|| Decompress::new_gzip(WINDOW));
         let mut piece = Vec::with_capacity(PIECE);
         let before = member.total_in();
@@ -96,7 +96,7 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Packed<B> {
         if status == Status::StreamEnd {
             (self.member, self.more) = (None, false);
         } else if taken == 0 && piece.is_empty() && !self.rest.is_empty() {
-            return Err("it is no gzip: it cannot be unpacked".to_owned());
+            return Err("it is no gzip: it cannot be unpacked".into());
         }
         Ok(piece.into())
     }

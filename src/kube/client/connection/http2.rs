@@ -21,6 +21,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::dial::{Dialed, Stream};
 use super::socket::Activity;
+use crate::kube::client::error::TransportError;
 
 /// The flow-control window of a stream, in bytes.
 const STREAM_WINDOW: u32 = 4 * 1024 * 1024;
@@ -107,7 +108,7 @@ impl Link {
     ///
     /// # Errors
     /// The handshake fails or takes too long.
-    pub(crate) async fn open(dialed: Dialed, generation: u64) -> Result<Self, String> {
+    pub(crate) async fn open(dialed: Dialed, generation: u64) -> Result<Self, TransportError> {
         let Dialed { stream, activity, .. } = dialed;
         let opened = Instant::now();
         activity.read_ahead();
@@ -146,10 +147,10 @@ impl Link {
         let _ = shared.driver.set(driver);
         let late = tokio::time::timeout(ANSWER, shared.settled.notified()).await;
         if late.is_err() {
-            return Err(format!("no HTTP/2 settings within {} s", ANSWER.as_secs()));
+            return Err(format!("no HTTP/2 settings within {} s", ANSWER.as_secs()).into());
         }
         if let Some(end) = shared.end.get() {
-            return Err(end.reason.clone());
+            return Err(end.reason.clone().into());
         }
         task.detach_all();
         let number = LINKS.fetch_add(1, Ordering::Relaxed);
@@ -344,7 +345,7 @@ impl Streamed {
     pub(crate) fn poll_data(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, String>>> {
+    ) -> Poll<Option<Result<Bytes, TransportError>>> {
         let data = match self.stream.poll_data(context) {
             Poll::Ready(Some(data)) => data,
             Poll::Ready(None) => return Poll::Ready(None),
@@ -355,7 +356,7 @@ impl Streamed {
             self.stream.flow_control().release_capacity(data.len())?;
             Ok(data)
         });
-        Poll::Ready(Some(data.map_err(|error| self.place.link.shared.explain(&error))))
+        Poll::Ready(Some(data.map_err(|error| self.place.link.shared.explain(&error).into())))
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {

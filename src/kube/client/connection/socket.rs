@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use crate::kube::client::error::TransportError;
 use crate::util::descriptors::{self, Permit, Share};
 
 /// The idle time before the first TCP keepalive probe, and the interval of further probes.
@@ -85,7 +86,7 @@ impl Socket {
     ///
     /// # Errors
     /// No descriptor is left for the API server.
-    pub(crate) fn permit() -> Result<Permit<'static>, String> {
+    pub(crate) fn permit() -> Result<Permit<'static>, TransportError> {
         let descriptors = descriptors::of_process();
         descriptors.take(Share::ApiServer).ok_or_else(|| {
             // The text is always the same, because only new errors are logged.
@@ -94,6 +95,7 @@ impl Socket {
                  open files",
                 descriptors.limit()
             )
+            .into()
         })
     }
 

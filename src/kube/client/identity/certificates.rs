@@ -7,10 +7,10 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
 
 use super::state::{Built, State};
-use crate::kube::client::error::causes;
+use crate::kube::client::error::{TransportError, causes};
 
 impl State {
-    pub(super) fn renew_tls(&mut self) -> Result<(), String> {
+    pub(super) fn renew_tls(&mut self) -> Result<(), TransportError> {
         self.broken = true;
         let mut config = self.config()?;
         // TLS does not need the credentials for headers, and kube would run the plugin for them.

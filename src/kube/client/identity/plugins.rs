@@ -19,7 +19,7 @@ use tower::{BoxError, Layer as _, Service as _, service_fn};
 
 use super::certificates::{chain, end};
 use super::state::{Dynamic, Printed, Run, Signed, Signer, State};
-use crate::kube::client::error::causes;
+use crate::kube::client::error::{TransportError, causes};
 
 /// The timeout of a credential plugin.
 const LIMIT: Duration = Duration::from_secs(25);
@@ -40,7 +40,7 @@ const UNSENDABLE: &str = "what the exec plugin prints cannot be sent";
 
 impl State {
     /// Calls the plugin or provider if its last credentials are due for renewal, or if the server has rejected them.
-    pub(super) async fn refresh(&mut self, refused: bool) -> Result<(), String> {
+    pub(super) async fn refresh(&mut self, refused: bool) -> Result<(), TransportError> {
         let now = Instant::now();
         let Dynamic { ran, asked, running, certificate, .. } = &self.dynamic;
         let is_recent = |at: Instant, pause| now.duration_since(at) < pause;
@@ -73,11 +73,12 @@ impl State {
         let Some(running) = &mut dynamic.running else { return Ok(()) };
         let Ok(ended) = timeout(LIMIT, running).await else {
             let error = format!("the exec plugin is not ready within {} s", LIMIT.as_secs());
+            let error = TransportError::from(error);
             dynamic.ran = Some((Instant::now(), Err(error.clone())));
             return Err(error);
         };
         dynamic.running = None;
-        let (signer, result) = ended.unwrap_or_else(|_| (None, Err(UNSENDABLE.to_owned())));
+        let (signer, result) = ended.unwrap_or_else(|_| (None, Err(UNSENDABLE.into())));
         let now = Instant::now();
         (dynamic.signer, dynamic.asked) = (signer, Some(now));
         let Signed { headers, certificate, is_new } = match result {
@@ -104,12 +105,12 @@ impl State {
 }
 
 /// Returns the headers for fixed credentials.
-pub(super) fn headers_now(config: &Config) -> Result<HeaderMap, String> {
+pub(super) fn headers_now(config: &Config) -> Result<HeaderMap, TransportError> {
     let mut signer = signer(config)?.0;
     let signed = pin!(signer.call(Request::default()));
     match signed.poll(&mut task::Context::from_waker(Waker::noop())) {
-        Poll::Ready(signed) => signed.map(headers).map_err(|error| fault(&*error)),
-        Poll::Pending => Err("credentials that have to be waited for".to_owned()),
+        Poll::Ready(signed) => signed.map(headers).map_err(|error| fault(&*error).into()),
+        Poll::Pending => Err("credentials that have to be waited for".into()),
     }
 }
 
@@ -118,7 +119,7 @@ fn headers(signed: Response<()>) -> HeaderMap {
 }
 
 /// Builds the signer from kube's layers, which runs an exec plugin. Also returns whether it sets `Authorization`.
-fn signer(config: &Config) -> Result<(Signer, bool), String> {
+fn signer(config: &Config) -> Result<(Signer, bool), TransportError> {
     let fault = |error: ::kube::Error| fault(&error);
     let headers = service_fn(|request: Request<Full<Bytes>>| async {
         let mut response = Response::new(());
@@ -135,19 +136,19 @@ fn signer(config: &Config) -> Result<(Signer, bool), String> {
 /// Starts a call on a separate thread with its own event loop, so that a plugin that hangs does not delay shutdown.
 fn start<F: Future<Output = Run>>(
     run: impl FnOnce() -> F + Send + 'static,
-) -> Result<oneshot::Receiver<Run>, String> {
+) -> Result<oneshot::Receiver<Run>, TransportError> {
     let (sender, receiver) = oneshot::channel();
     let thread = move || {
         let runtime = Builder::new_current_thread().enable_all().build();
         let run = match runtime {
             Ok(runtime) => runtime.block_on(run()),
-            Err(error) => (None, Err(format!("credentials: {error}"))),
+            Err(error) => (None, Err(format!("credentials: {error}").into())),
         };
         // The receiver is dropped with the client.
         let _ = sender.send(run);
     };
     let started = std::thread::Builder::new().name("credentials".to_owned()).spawn(thread);
-    started.map(|_| receiver).map_err(|error| format!("credentials: {error}"))
+    started.map(|_| receiver).map_err(|error| format!("credentials: {error}").into())
 }
 
 /// Gets headers from `signer`. Without one, creates it, which runs the plugin. `certificate` is set if the plugin is
@@ -176,9 +177,10 @@ async fn sign(mut config: Config, signer: Option<Signer>, certificate: bool, htt
     };
     let (mut signer, certificate) = match made {
         Ok(made) => made,
-        Err(error) => return (None, Err(named(error))),
+        Err(error) => return (None, Err(named(error.to_string()).into())),
     };
-    let signed = signer.call(Request::default()).await.map_err(|error| named(fault(&*error)));
+    let signed =
+        signer.call(Request::default()).await.map_err(|error| named(fault(&*error)).into());
     let kept = certificate.is_none().then_some(signer);
     (kept, signed.map(|signed| Signed { headers: headers(signed), certificate, is_new }))
 }
@@ -188,14 +190,14 @@ fn make(
     config: &mut Config,
     certificate: bool,
     https: bool,
-) -> Result<(Signer, Option<Printed>), String> {
+) -> Result<(Signer, Option<Printed>), TransportError> {
     if !certificate && let (signer, true) = signer(config)? {
         return Ok((signer, None));
     }
     // kube can only get the certificate by running the plugin again.
     let tls = config.rustls_client_config().map_err(|error| fault(&error))?;
     if !https || !tls.client_auth_cert_resolver.has_certs() {
-        return Err("it prints neither a token nor a certificate".to_owned());
+        return Err("it prints neither a token nor a certificate".into());
     }
     let end = chain(&tls).and_then(|chain| end(&chain));
     config.auth_info.exec = None;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::plugins::headers_now;
 use super::state::{Files, State};
+use crate::kube::client::error::TransportError;
 use crate::kube::client::files::Watched;
 
 impl State {
@@ -19,7 +20,7 @@ impl State {
         for file in [authorities, certificate, key].into_iter().flatten() {
             match file.refresh(all) {
                 Ok(new) => changed |= new,
-                Err(error) => result = Err(format!("{}: {error}", file.path().display())),
+                Err(error) => result = Err(format!("{}: {error}", file.path().display()).into()),
             }
         }
         if changed && let Some(end) = &mut self.dynamic.certificate {
@@ -29,23 +30,24 @@ impl State {
             result = result.and_then(|()| self.renew_tls());
         }
         if let Some(file) = &mut self.token {
-            let refreshed =
-                file.refresh(all).map_err(|error| format!("{}: {error}", file.path().display()));
+            let refreshed = file
+                .refresh(all)
+                .map_err(|error| format!("{}: {error}", file.path().display()).into());
             let read = refreshed.and_then(|changed| changed.then(|| token(file)).transpose());
             let renewed = read.and_then(|text| text.map_or(Ok(()), |text| self.renew_token(text)));
-            result = result.and(renewed.map_err(|error| format!("token file {error}")));
+            result = result.and(renewed.map_err(|error| format!("token file {error}").into()));
         }
         match result {
             Ok(()) => self.complained = false,
             // Logs the error once, not for each request.
             Err(error) if !std::mem::replace(&mut self.complained, true) => {
-                tracing::warn!(error, "Cannot use the new credentials, going on with the old ones");
+                tracing::warn!(%error, "Cannot use the new credentials, going on with the old ones");
             }
             Err(_) => {}
         }
     }
 
-    fn renew_token(&mut self, text: String) -> Result<(), String> {
+    fn renew_token(&mut self, text: String) -> Result<(), TransportError> {
         if let Some(user) = self.kubeconfig.auth_infos[0].auth_info.as_mut() {
             user.token = Some(text.into());
         }
@@ -55,8 +57,8 @@ impl State {
 }
 
 /// Returns the token in a file, trimmed.
-pub(super) fn token(file: &Watched) -> Result<String, String> {
-    let fault = |reason: &str| format!("{}: {reason}", file.path().display());
+pub(super) fn token(file: &Watched) -> Result<String, TransportError> {
+    let fault = |reason: &str| TransportError::from(format!("{}: {reason}", file.path().display()));
     let text = std::str::from_utf8(file.content()).map_err(|_| fault("not UTF-8"))?.trim();
     if text.is_empty() {
         return Err(fault("it is empty"));

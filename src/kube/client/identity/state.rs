@@ -17,7 +17,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tower::BoxError;
 use tower::util::BoxService;
 
-use crate::kube::client::error::causes;
+use crate::kube::client::error::{TransportError, causes};
 use crate::kube::client::files::Watched;
 
 /// The credentials and TLS configuration at one point in time.
@@ -82,7 +82,7 @@ pub(super) struct Signed {
 }
 
 /// The signer for the next call, and the result of this one.
-pub(super) type Run = (Option<Signer>, Result<Signed, String>);
+pub(super) type Run = (Option<Signer>, Result<Signed, TransportError>);
 
 /// The state of a plugin or a provider.
 #[derive(Default)]
@@ -93,7 +93,7 @@ pub(super) struct Dynamic {
     /// A call in progress. One that exceeds the timeout is awaited again instead of starting another.
     pub(super) running: Option<oneshot::Receiver<Run>>,
     /// The time and the result of the last run of the plugin.
-    pub(super) ran: Option<(Instant, Result<(), String>)>,
+    pub(super) ran: Option<(Instant, Result<(), TransportError>)>,
     /// When the signer was last called.
     pub(super) asked: Option<Instant>,
 }
@@ -109,7 +109,7 @@ impl State {
     }
 
     /// Returns kube's configuration, with the file contents as last read.
-    pub(super) fn config(&self) -> Result<Config, String> {
+    pub(super) fn config(&self) -> Result<Config, TransportError> {
         let mut kubeconfig = self.kubeconfig.clone();
         let cluster = kubeconfig.clusters[0].cluster.get_or_insert_default();
         let user = kubeconfig.auth_infos[0].auth_info.get_or_insert_default();
@@ -126,7 +126,7 @@ impl State {
         }
         let mut config = Config::try_from(kubeconfig).map_err(|error| causes(&error))?;
         if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
-            return Err("certificate authority: no certificate in it".to_owned());
+            return Err("certificate authority: no certificate in it".into());
         }
         // Otherwise kube loads the system's CA certificates, and fails in an image without any.
         if config.accept_invalid_certs || config.cluster_url.scheme_str() != Some("https") {

@@ -133,7 +133,7 @@ const HEAD: &str = r#"{"apiVersion":"client.authentication.k8s.io/v1","status":"
 
 async fn complaint(script: &str) -> String {
     let identity = plain(plugin(script)).unwrap_or_else(|error| panic!("{error}"));
-    identity.current().await.err().unwrap_or_default()
+    identity.current().await.err().map(|error| error.to_string()).unwrap_or_default()
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn mistakes_of_plugins_are_named() {
     exec.command = Some("/not/there".to_owned());
     exec.install_hint = Some("see https://there".to_owned());
     let identity = plain(absent).unwrap_or_else(|error| panic!("{error}"));
-    let error = identity.current().await.err().unwrap_or_default();
+    let error = identity.current().await.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(error.starts_with("exec plugin /not/there: it cannot be started: No such"), "{error}");
     assert!(error.ends_with("; see https://there"), "{error}");
     let terminal = |version: &str, mode| {
@@ -368,6 +368,6 @@ async fn openid() {
     let (identity, token) = provider(4_102_444_800);
     assert_eq!(sent(&identity).await.1, format!("Bearer {token}"));
     let (identity, _) = provider(978_307_200);
-    let error = identity.current().await.err().unwrap_or_default();
+    let error = identity.current().await.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(error.contains("idp-issuer-url") && !error.contains("secret"), "{error}");
 }

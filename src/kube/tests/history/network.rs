@@ -18,7 +18,7 @@ impl Network for SimulatedNetwork {
             sleep(Duration::from_millis(1)).await;
             if self.0.has_fault(|fault| *fault == Fault::DnsFailure) {
                 self.0.count_failed_connection();
-                return Err(format!("no address of {host}: Name or service not known"));
+                return Err(format!("no address of {host}: Name or service not known").into());
             }
             // A client retries its first request only after a while. The connection is therefore delayed until the
             // end of the fault.
@@ -31,7 +31,7 @@ impl Network for SimulatedNetwork {
             };
             if self.0.has_fault(refused) {
                 self.0.count_failed_connection();
-                return Err(format!("{host}:{port}: Connection refused"));
+                return Err(format!("{host}:{port}: Connection refused").into());
             }
             Ok(Box::new(self.0.connect()) as Box<dyn Stream>)
         })

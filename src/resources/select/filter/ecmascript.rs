@@ -8,13 +8,14 @@
 use std::fmt::Write;
 
 use crate::go::cursor::Cursor;
+use crate::go::regex::DialectError;
 
 /// Translates a pattern.
 ///
 /// # Errors
 ///
 /// The error that the original reports, with its position in characters from 1.
-pub(crate) fn translate(pattern: &str) -> Result<String, String> {
+pub(crate) fn translate(pattern: &str) -> Result<String, DialectError> {
     let groups = pass(pattern, None)?.opened;
     Ok(pass(pattern, Some(&groups))?.out)
 }
@@ -22,13 +23,13 @@ pub(crate) fn translate(pattern: &str) -> Result<String, String> {
 fn pass<'p>(
     pattern: &'p str,
     groups: Option<&'p [Option<String>]>,
-) -> Result<Translator<'p>, String> {
+) -> Result<Translator<'p>, DialectError> {
     let mut translator = Translator::new(pattern, groups);
     match translator.run() {
         Ok(()) => Ok(translator),
         Err(reason) => {
             let before = pattern.get(..translator.input.position).unwrap_or(pattern);
-            Err(format!("{reason} at character {} of the pattern", before.chars().count() + 1))
+            Err(DialectError { at: before.chars().count() + 1, message: reason.to_owned() })
         }
     }
 }
@@ -598,11 +599,12 @@ mod tests {
         assert!(patterns.len() > 200);
         let mut wrong = Vec::new();
         for (pattern, kept) in patterns {
-            let ours = translate(pattern).and_then(|translated| {
-                let regex = fancy_regex::Regex::new(&translated)
-                    .map_err(|error| format!("{translated}: {error}"))?;
-                Ok(names.iter().filter(|name| regex.is_match(name).unwrap()).count() as u64)
-            });
+            let ours =
+                translate(pattern).map_err(|error| error.to_string()).and_then(|translated| {
+                    let regex = fancy_regex::Regex::new(&translated)
+                        .map_err(|error| format!("{translated}: {error}"))?;
+                    Ok(names.iter().filter(|name| regex.is_match(name).unwrap()).count() as u64)
+                });
             if ours.as_ref().ok().copied() != kept.as_u64() {
                 wrong.push(format!("{pattern}: {ours:?}, not {kept}"));
             }
@@ -629,7 +631,7 @@ mod tests {
     #[test]
     fn errors_have_a_place() {
         assert_eq!(
-            translate("é*+").unwrap_err(),
+            translate("é*+").unwrap_err().to_string(),
             "a repetition of a repetition at character 3 of the pattern"
         );
     }
