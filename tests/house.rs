@@ -1,8 +1,10 @@
 //! Structural rules of the source: an import goes to a lower level or stays in its room, files of a room do not
-//! import each other in a cycle, every file is compiled, every flag is read, `unsafe` is only in listed files, and the
-//! defects of `tests/mutants` still fit the source.
+//! import each other in a cycle, every file is compiled, every flag is read, `unsafe` is only in listed files, errors
+//! have types, and the defects of `tests/mutants` still fit the source.
 //! The levels are those in `docs/design.md`.
 
+#[path = "house/errors.rs"]
+mod errors;
 #[path = "house/flags.rs"]
 mod flags;
 #[path = "house/imports.rs"]
@@ -14,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use imports::{Import, imports, undeclared};
+use syn::visit::Visit as _;
 
 /// Returns the level of each room, from the block in `docs/design.md` with lines `LEVEL  ROOM ROOM …  purpose`.
 fn levels() -> BTreeMap<String, u32> {
@@ -178,6 +181,23 @@ fn unsafe_is_only_in_listed_files() {
         let text = std::fs::read_to_string(root().join(other)).unwrap();
         assert!(text.contains("#![forbid(unsafe_code)]"), "{other}");
     }
+}
+
+/// An error that another file gets has a type, so that it can be told from others and from a value.
+#[test]
+fn errors_have_types() {
+    let is_test = |file: &str| file.split('/').any(|part| matches!(part, "tests" | "tests.rs"));
+    let mut found = Vec::new();
+    for (file, text) in sources().iter().filter(|(file, _)| !is_test(file)) {
+        let mut errors = errors::TextErrors::default();
+        errors.visit_file(&syn::parse_file(text).unwrap());
+        found.extend(errors.0.into_iter().map(|function| format!("src/{file}: {function}")));
+    }
+    assert_eq!(found, Vec::<String>::new());
+    let mut errors = errors::TextErrors::default();
+    let wrong = "impl A { pub(crate) async fn f() -> io::Result<Result<u8, String>> { g() } }";
+    errors.visit_file(&syn::parse_file(wrong).unwrap());
+    assert_eq!(errors.0, ["f"]);
 }
 
 /// A patch that fits only roughly may change another place than the one it was written for.

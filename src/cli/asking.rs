@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::clap_table::Table;
-use super::error::UsageError;
 use super::flag_selection::RenderStatsd;
 use super::process::ProcessArgs;
 use super::shared::{OutputArgs, duration};
+use super::usage_error::UsageError;
 
 /// Flags of `kstatd status`.
 #[derive(Clone, Debug, Args)]

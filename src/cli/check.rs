@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::error::UsageError;
 use super::process::ClusterArgs;
 use super::shared::{AccessArgs, OutputArgs, is_name};
+use super::usage_error::UsageError;
 
 /// Flags of `kstatd check`.
 #[derive(Clone, Debug, Args)]

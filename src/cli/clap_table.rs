@@ -5,8 +5,8 @@ use clap::builder::ValueParser;
 use clap::parser::MatchesError;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::error::UsageError;
 use super::flag::{Flag, ValueType};
+use super::usage_error::UsageError;
 use crate::go::strconv;
 
 /// A selection of flags from one table.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::error::UsageError;
+use super::usage_error::UsageError;
 use crate::resources::select::selection::AllowLists;
 
 /// The kind of value a flag takes.
@@ -137,7 +137,7 @@ macro_rules! kinds {
                 $unset
             }
 
-            fn read($text: &str, $into: &mut $Value) -> Result<(), $crate::cli::error::UsageError> {
+            fn read($text: &str, $into: &mut $Value) -> Result<(), $crate::cli::usage_error::UsageError> {
                 $read
             }
         }

@@ -7,9 +7,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::error::UsageError;
 use super::flag::{Flag, ValueType, find, wrap};
 use super::removed;
+use super::usage_error::UsageError;
 
 /// The action requested by the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

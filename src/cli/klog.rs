@@ -1,9 +1,9 @@
 //! The logging flags of kube-state-metrics. Those for writing to files are parsed and validated but have no effect,
 //! which is logged once.
 
-use super::error::UsageError;
 use super::flag::{Flag, ValueType, store};
 use super::kube_args::KubeArgs;
+use super::usage_error::UsageError;
 use crate::go::strconv::{self, ParseError};
 
 /// Defines a flag that is validated and otherwise ignored.

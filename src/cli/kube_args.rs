@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::error::UsageError;
 use super::flag::{Text, Url, ValueType, flags, kinds, store};
 use super::limits::{self, FoldValue, LimitMode};
+use super::usage_error::UsageError;
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::normalise::Normaliser;
 use crate::go::strconv;

@@ -1,7 +1,7 @@
 //! The values of the budget flags `--limit.…`, which both sides have.
 
-use super::error::UsageError;
 use super::flag::{ValueType, kinds, store};
+use super::usage_error::UsageError;
 use crate::exposition::budget::BudgetMode;
 
 /// The budget of a label value and of a name, in bytes.

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Command;
 
 use super::completion;
-use super::error::UsageError;
+use super::usage_error::UsageError;
 use crate::telemetry::VERSION;
 
 /// Returns the page of a command, such as `render kube`, or of kstatd itself without words.

@@ -39,3 +39,4 @@ pub(crate) mod services;
 pub(crate) mod shadow;
 pub(crate) mod shared;
 pub(crate) mod statsd_flags;
+pub(crate) mod usage_error;

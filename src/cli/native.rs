@@ -10,7 +10,6 @@ use super::asking::{ExplainArgs, StatusArgs, TopArgs};
 use super::bundle::BundleArgs;
 use super::check::ClusterCheckArgs;
 use super::clap_table::Table;
-use super::error::UsageError;
 use super::flag_selection::{RbacKube, RenderKube, RenderStatsd, RunKube, RunStatsd};
 use super::node::NodeArgs;
 use super::overhead::OverheadArgs;
@@ -18,6 +17,7 @@ use super::profile::ProfileCommand;
 use super::shadow::ShadowArgs;
 pub use super::shared::{AccessArgs, LogArgs, LogLevel, OutputArgs, Profiles};
 use super::shared::{duration, is_name, whole};
+use super::usage_error::UsageError;
 use crate::pods::Selection;
 
 /// The command line of kstatd.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::error::UsageError;
 use super::limits::bytes;
 use super::shared::{AccessArgs, LogArgs, Profiles, duration};
+use super::usage_error::UsageError;
 use crate::node::host::DEFAULT_PROCESSES;
 
 /// Flags of `kstatd node`.

@@ -4,9 +4,9 @@
 //! two dashes; `-v5`, `-v=5`, `-v 5` and grouped letters for short names; `--` ends the flags.
 //! Error messages are those of pflag and cobra.
 
-use super::error::UsageError;
 use super::flag::{Flag, ValueType, find};
 use super::removed;
+use super::usage_error::UsageError;
 
 /// Stores all flags and returns the positional arguments, in order.
 ///

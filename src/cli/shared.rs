@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tracing::Level;
 
-use super::error::UsageError;
+use super::usage_error::UsageError;
 use crate::go::strconv;
 
 /// The name under which the program runs.

@@ -2,9 +2,9 @@
 
 use tracing::Level;
 
-use super::error::UsageError;
 use super::flag::{Text, ValueType, flags, kinds, store};
 use super::limits::{self, FoldValue, LimitMode};
+use super::usage_error::UsageError;
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::go::strconv;
 use crate::pods::Selection;

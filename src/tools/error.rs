@@ -1,6 +1,6 @@
 //! The error of commands.
 
-use crate::cli::error::UsageError;
+use crate::cli::usage_error::UsageError;
 use crate::config_file::FileError;
 use crate::kube::{ClientError, TransportError};
 

@@ -24,7 +24,7 @@ use x509_cert::der::Decode;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-use super::Unusable;
+use super::unusable::Unusable;
 
 /// `client_auth_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

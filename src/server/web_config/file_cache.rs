@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::Unusable;
+use super::unusable::Unusable;
 use crate::config_file::reader;
 
 /// The maximum size of a file in bytes; a bundle of all public CA certificates is smaller.

@@ -20,6 +20,7 @@ mod file_cache;
 mod names;
 mod rate_limit;
 mod tls;
+mod unusable;
 mod users;
 
 use std::fmt;
@@ -33,6 +34,7 @@ use hyper::http::request::Parts;
 use self::file::{File, Rate};
 use self::file_cache::{Contents, FileCache};
 use self::rate_limit::Limiter;
+use self::unusable::Unusable;
 use self::users::{Checker, Verdict};
 use super::connection::Peer;
 use super::response::{self, Response};
@@ -50,23 +52,6 @@ pub struct WebConfig {
     checker: Checker,
     file: Mutex<FileCache<Result<Arc<File>, Unusable>>>,
     settings: Mutex<FileCache<Result<Arc<Settings>, Unusable>>>,
-}
-
-/// The reason why a web configuration cannot be used, with its position.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Unusable(String);
-
-impl From<String> for Unusable {
-    fn from(reason: String) -> Self {
-        Self(reason)
-    }
-}
-
-impl From<&str> for Unusable {
-    fn from(reason: &str) -> Self {
-        Self(reason.to_owned())
-    }
 }
 
 /// An unusable web configuration.
@@ -93,8 +78,10 @@ impl WebConfig {
     ///
     /// When the file, or one it refers to, is unreadable or invalid.
     pub fn load(path: &Path) -> Result<Self, WebConfigError> {
-        Self::try_load(path)
-            .map_err(|error| WebConfigError { path: path.display().to_string(), reason: error.0 })
+        Self::try_load(path).map_err(|error| WebConfigError {
+            path: path.display().to_string(),
+            reason: error.to_string(),
+        })
     }
 
     fn try_load(path: &Path) -> Result<Self, Unusable> {

@@ -18,9 +18,9 @@ use tokio_rustls::rustls::{
     SupportedProtocolVersion, version,
 };
 
-use super::Unusable;
 use super::client_certificate::{ClientAuth, ClientCertificates};
 use super::file::{Material, TlsSection};
+use super::unusable::Unusable;
 
 /// The suites required by HTTP/2, unless only TLS 1.3 is enabled.
 const HTTP2_SUITES: [&str; 2] =

@@ -18,7 +18,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use ring::hmac;
 use ring::rand::SystemRandom;
 
-use super::Unusable;
+use super::unusable::Unusable;
 use crate::server::fair_queue::FairQueue;
 
 /// The maximum number of hashes computed concurrently.

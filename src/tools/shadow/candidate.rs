@@ -10,9 +10,9 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
-use crate::cli::error::UsageError;
 use crate::cli::kube_flags::{self, KubeArgs};
 use crate::cli::statsd_flags::{self, StatsdArgs};
+use crate::cli::usage_error::UsageError;
 use crate::cli::{kingpin, pflag};
 use crate::status::words::printable;
 use crate::tools::CommandError;
