@@ -71,7 +71,7 @@ pub fn main(argv: Vec<OsString>, is_kubectl: bool) -> ExitCode {
         #[cfg(not(feature = "demo"))]
         CliCommand::Demo(_) => {
             Err("this build does not include `demo`; build the image target `demo`, or run `cargo run --release -- demo` in the source tree"
-                .to_owned())
+                .into())
         }
         CliCommand::Render { what: RenderCommand::Kube(args) } => render(&args),
         CliCommand::Render { what: RenderCommand::Statsd(args) } => render_statsd(&args),
