@@ -83,7 +83,7 @@ pub fn differ(one: &Path, other: &Path) -> Result<(bool, String), String> {
             examples: 3,
         },
     };
-    let report = in_no_time(diff::run(options, |_| ()))?;
+    let report = in_no_time(diff::run(options, |_| ())).map_err(|error| error.to_string())?;
     assert!(!report.json().is_empty());
     Ok((report.is_same(true), report.text(diff::Explained::Strict, false)))
 }
@@ -168,12 +168,9 @@ pub fn suggested(
     least: u32,
 ) -> Result<String, String> {
     let origin = cardinality::Origin::Lines(lines.to_owned(), flags);
-    in_no_time(cardinality::run(cardinality::Options {
-        origin,
-        mapping: String::new(),
-        rules,
-        least,
-    }))
+    let mapping = String::new();
+    let suggested = cardinality::run(cardinality::Options { origin, mapping, rules, least });
+    in_no_time(suggested).map_err(|error| error.to_string())
 }
 
 /// Drafts a configuration from definitions, as `kstatd custom draft` does.
@@ -195,7 +192,8 @@ pub fn drafted(text: &str) -> Result<String, String> {
 pub fn checked(text: &str) -> Result<String, String> {
     let mut inventory = check::inventory::Inventory::default();
     manifests::parse("input", text, &mut inventory.objects).map_err(|error| error.to_string())?;
-    let report = in_no_time(check::before(&inventory, &Default::default(), None))?;
+    let report = in_no_time(check::before(&inventory, &Default::default(), None));
+    let report = report.map_err(|error| error.to_string())?;
     assert!(!report.json().is_empty());
     Ok(report.text())
 }
