@@ -353,14 +353,16 @@ fn a_heap_that_grew_is_red_and_subtracted_for_tools() {
     let (now, kept) = exporter.fetch("heap");
     assert_eq!(kept, None);
     let svg = get(exporter.web, "/debug/pprof/heap_flamegraph?base=before").text();
-    assert!(grown(&svg, "kstatd::statsd::") > 30.0, "{svg}");
+    // Three quarters are new. Most is allocated in functions of the standard library, whose share among the hundred samples
+    // varies.
+    assert!(grown(&svg, "") > 50.0 && grown(&svg, "kstatd::statsd::") > 10.0, "{svg}");
     assert!(svg.contains("red: more than in the base"), "{svg}");
     let output = compare(&before, &now, &[]);
     assert!(output.status.success(), "{}", output.stderr);
-    assert!(grown(&output.stdout, "kstatd::statsd::") > 30.0, "{}", output.stdout);
+    assert!(grown(&output.stdout, "") > 50.0, "{}", output.stdout);
     // With the same total nothing has grown by that much: the heap has the same shape.
     let normalized = compare(&before, &now, &["--normalize"]).stdout;
-    assert!(grown(&normalized, "kstatd::statsd::") < 30.0, "{normalized}");
+    assert!(grown(&normalized, "") < 10.0, "{normalized}");
     let change = exporter.profile("heap?base=before");
     let (mut own, mut base) = (0, 0);
     for sample in &change.sample {
