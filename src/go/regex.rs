@@ -41,7 +41,7 @@ pub(crate) struct DialectError {
 /// The reason why a pattern in Go's dialect cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PatternError {
-    /// Go rejects it.
+    /// Go rejects the pattern.
     #[error("{0}")]
     Dialect(#[from] DialectError),
     /// Its translation cannot be compiled; the last line of the message names the reason.

@@ -46,7 +46,7 @@ pub enum ParseError {
     Syntax {
         /// The function of `strconv`.
         function: &'static str,
-        /// The text.
+        /// The text that was parsed.
         text: String,
     },
     /// It is too large.
@@ -54,7 +54,7 @@ pub enum ParseError {
     Range {
         /// The function of `strconv`.
         function: &'static str,
-        /// The text.
+        /// The text that was parsed.
         text: String,
     },
     /// It is not a duration, or too long a one.
@@ -66,9 +66,9 @@ pub enum ParseError {
     /// It is a duration with an unknown unit.
     #[error("time: unknown unit {} in duration {}", quote(unit), quote(text))]
     UnknownUnit {
-        /// The unit.
+        /// The unknown unit.
         unit: String,
-        /// The text.
+        /// The text that was parsed.
         text: String,
     },
 }

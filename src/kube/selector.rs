@@ -78,7 +78,7 @@ pub enum SelectorError {
         column: usize,
         /// The part of the term that is wrong.
         text: String,
-        /// What is wrong with it.
+        /// The rule that the text breaks.
         problem: &'static str,
     },
 }

@@ -29,6 +29,7 @@ use super::connection::Peer;
 use super::fair_queue::FairQueue;
 use super::query;
 use super::response::{self, Response};
+use crate::util::reasons::reason;
 
 /// The maximum wait for a review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
@@ -82,21 +83,9 @@ pub struct Access {
     pub denied: bool,
 }
 
-/// The reason why there is no answer to a review, or to another question to the API server; for the log.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ReviewError(String);
-
-impl From<String> for ReviewError {
-    fn from(reason: String) -> Self {
-        Self(reason)
-    }
-}
-
-impl From<&str> for ReviewError {
-    fn from(reason: &str) -> Self {
-        Self(reason.to_owned())
-    }
+reason! {
+    /// The reason why there is no answer to a review, or to another question to the API server; for the log.
+    pub struct ReviewError;
 }
 
 /// A pending review.

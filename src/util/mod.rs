@@ -21,6 +21,7 @@ pub(crate) mod misra_gries;
 pub(crate) mod per_minute;
 pub(crate) mod percent;
 pub(crate) mod program_pages;
+pub(crate) mod reasons;
 pub(crate) mod redaction;
 pub(crate) mod serial_blocking;
 pub(crate) mod short_search;

@@ -14,7 +14,7 @@ use crate::cli::node::{NodeArgs, PodSource};
 use crate::exposition::Source;
 use crate::kube::client::Body;
 use crate::kube::client::endpoint::{Access, Endpoint};
-use crate::kube::{Client, ClientOptions};
+use crate::kube::{Client, ClientOptions, TransportError};
 use crate::node::host::{Host, ProcessNames};
 use crate::node::kubelet::{
     self, FetchError, HttpClient, JsonResponse, PendingResponse, Pods, PollMetrics, PollTiming,
@@ -156,10 +156,9 @@ struct Kubelet(Endpoint);
 
 impl HttpClient for Kubelet {
     fn get<'a>(&'a self, path: &'a str) -> PendingResponse<'a> {
-        Box::pin(async move {
-            let response = self.0.get_at(path, "application/json", "identity").await;
-            response.map(json_response).map_err(|error| FetchError(error.to_string()))
-        })
+        Box::pin(
+            async move { json_response(self.0.get_at(path, "application/json", "identity").await) },
+        )
     }
 }
 
@@ -167,15 +166,16 @@ struct ApiServer(Client);
 
 impl HttpClient for ApiServer {
     fn get<'a>(&'a self, path: &'a str) -> PendingResponse<'a> {
-        Box::pin(async move {
-            let response = self.0.get(path, "application/json", None).await;
-            response.map(json_response).map_err(|error| FetchError(error.to_string()))
-        })
+        Box::pin(async move { json_response(self.0.get(path, "application/json", None).await) })
     }
 }
 
-fn json_response(response: Response<Body>) -> JsonResponse {
-    response.map(|body| body.map_err(|error| FetchError(error.to_string())).boxed_unsync())
+fn json_response(
+    response: Result<Response<Body>, TransportError>,
+) -> Result<JsonResponse, FetchError> {
+    let failed = |error: &dyn std::fmt::Display| FetchError(error.to_string());
+    let response = response.map_err(|error| failed(&error))?;
+    Ok(response.map(|body| body.map_err(move |error| failed(&error)).boxed_unsync()))
 }
 
 /// The node side's data on the status page.

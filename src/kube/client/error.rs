@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::util::reasons::reason;
+
 /// The reason why the API server cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -66,21 +68,9 @@ pub enum ClientError {
     },
 }
 
-/// The reason why requests cannot be sent to a server: its address, a proxy, TLS, credentials, or the connection.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct TransportError(String);
-
-impl From<String> for TransportError {
-    fn from(reason: String) -> Self {
-        Self(reason)
-    }
-}
-
-impl From<&str> for TransportError {
-    fn from(reason: &str) -> Self {
-        Self(reason.to_owned())
-    }
+reason! {
+    /// The reason why requests cannot be sent to a server: its address, a proxy, TLS, credentials, or the connection.
+    pub struct TransportError;
 }
 
 /// Formats an error and its causes in one line.

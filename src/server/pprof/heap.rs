@@ -67,10 +67,10 @@ pub(super) type Stacks = HashMap<Vec<u64>, [f64; 2]>;
 /// The reason why a dump cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DumpError {
-    /// The first line.
+    /// The first line is not the header of a dump.
     #[error("{0:?} is not a heap_v2 header")]
     Header(String),
-    /// A later line.
+    /// A later line is malformed.
     #[error("{0:?} in a heap_v2 file")]
     Line(String),
 }

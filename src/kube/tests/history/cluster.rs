@@ -48,7 +48,7 @@ pub const ALL_KINDS: [Kind; 7] =
 pub const VERSIONS: [Kind; 2] = [Kind::Widget, Kind::WidgetV2];
 /// The further kinds of histories whose custom kind has a definition.
 pub const DEFINED_KINDS: [Kind; 2] = [Kind::Definition, Kind::WidgetV2];
-/// The name of the definition of the custom kind. Others define kinds that nobody watches.
+/// The name of the definition of the custom kind. Other definitions are for kinds without a watch.
 const WIDGETS: &str = "o0";
 /// The minimum number of versions lost in a restore.
 const MIN_LOST_VERSIONS: u64 = 400;

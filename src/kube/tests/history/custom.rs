@@ -1,6 +1,6 @@
 //! Custom resources in a history: a configuration that is reloaded, and a definition that comes, changes and goes.
 //!
-//! Each entry of the configuration has a number of its own, which is the prefix of its families. A scrape is therefore
+//! Each entry of the configuration has a unique number, which is the prefix of its families. A scrape is therefore
 //! compared in two steps: its objects with the states of the cluster, like those of any other kind, and its numbers with
 //! the configurations so far:
 //!
