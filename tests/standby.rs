@@ -1,13 +1,15 @@
 //! Several replicas with `--standby`, of which one exposes its metrics, while they are scraped every 200 ms.
 
 mod common;
+#[path = "standby/lines.rs"]
+mod lines;
 #[path = "web_config/pki.rs"]
 #[allow(dead_code, reason = "another test uses the rest")]
 mod pki;
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -15,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
 use common::{Gate, Passage, Program, Reserved, get, request, until, valid_text};
-use kstatd_double::Options;
 
 /// The interval between two scrapes of a replica.
 const SCRAPE_INTERVAL: Duration = Duration::from_millis(200);
@@ -428,70 +429,6 @@ fn a_partition_is_reported_by_both_sides() {
     println!("partition: no metrics for {:?}", longest_gap(&exposures));
 }
 
-/// Sends lines, one per datagram.
-fn send(to: SocketAddr, lines: impl Iterator<Item = String>) {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
-    for line in lines {
-        socket.send_to(line.as_bytes(), to).expect("sent");
-    }
-}
-
-/// Lines count once, whichever replica receives them, and are relayed once.
-#[test]
-fn statsd_counters_continue_after_a_takeover() {
-    let target = UdpSocket::bind("127.0.0.1:0").expect("bind");
-    let relay = format!("--statsd.relay.address={}", target.local_addr().expect("address"));
-    let flags = ["--statsd.listen-udp=127.0.0.1:0", "--statsd.listen-tcp=", &relay];
-    let ([mut first, second], _ports) = pair("kstatd", &flags);
-    let counted = |number: u64| {
-        (0..number).flat_map(move |n| [String::from("hits:1|c"), format!("last_{number}:{n}|g")])
-    };
-    send(first.udp(), counted(300));
-    send(second.udp(), counted(200));
-    let lines = "kstatd_standby_lines_total";
-    until("mirrored", || (second.own(lines) == Some(600.0)).then_some(()));
-    until("forwarded", || (first.own(lines) == Some(400.0)).then_some(()));
-    let body = get(first.main, "/metrics").text();
-    assert!(body.contains("\nhits 500\n") && body.contains("\nlast_200 199\n"), "{body}");
-    first.program.signal("TERM");
-    assert!(first.program.ended().success());
-    second.becomes(true);
-    let body = get(second.main, "/metrics").text();
-    assert!(body.contains("\nhits 500\n") && body.contains("\nlast_300 299\n"), "{body}");
-    assert_eq!(second.own(lines), Some(600.0), "no line returns");
-    assert_eq!(second.own("kstatd_standby_lost_lines_total"), Some(0.0));
-    // Every line was relayed once, by the replica that received it.
-    target.set_read_timeout(Some(common::DEADLINE)).expect("timeout");
-    let (mut buffer, mut relayed) = ([0; 65_535], 0);
-    while relayed < 1_000 {
-        let length = target.recv(&mut buffer).expect("a datagram");
-        relayed += buffer[..length].iter().filter(|byte| **byte == b'\n').count();
-    }
-    assert_eq!(relayed, 1_000);
-    assert_eq!(second.own("statsd_exporter_relay_lines_relayed_total{target=\"x\"}"), None);
-}
-
-/// Lines that were sent to one replica during a partition reach the other one afterwards.
-#[test]
-fn lines_of_a_partition_are_delivered_afterwards() {
-    let ports = [Reserved::new(), Reserved::new()];
-    let own = ports.each_ref().map(|port| port.address);
-    let gate = Gate::new(own[0], Passage::Open);
-    let first = Replica::kstatd(own[0], &own, &[]);
-    first.becomes(true);
-    let second = Replica::kstatd(own[1], &[own[1], gate.address()], &[]);
-    second.hears(gate.address(), true);
-    send(first.udp(), (0..10).map(|_| "a:1|c".to_owned()));
-    let lines = "kstatd_standby_lines_total";
-    until("mirrored", || (second.own(lines) == Some(10.0)).then_some(()));
-    gate.set(Passage::Cut);
-    second.hears(gate.address(), false);
-    send(first.udp(), (0..10).map(|_| "a:1|c".to_owned()));
-    gate.set(Passage::Open);
-    until("mirrored", || (second.own(lines) == Some(20.0)).then_some(()));
-    assert_eq!(second.own("kstatd_standby_lost_lines_total"), Some(0.0));
-}
-
 /// Answers every connection with the same bytes, and then nothing.
 fn impostor(answer: &'static [u8], repeat: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
@@ -655,47 +592,4 @@ fn invalid_flags_are_refused() {
             assert!(output.stderr.contains(error), "{name} {flags:?}: {}", output.stderr);
         }
     }
-}
-
-/// A line that one replica received gets the labels of its sender's pod on the other one too, although it comes from that
-/// replica's address there.
-#[test]
-fn lines_keep_their_senders_on_other_replicas() {
-    let cluster = Cluster::with(&Options { pods: 100, local_pods: true, ..Options::default() });
-    let flags = [
-        &cluster.flag(),
-        "--statsd.enrich=workload",
-        "--statsd.listen-udp=0.0.0.0:0",
-        "--statsd.listen-tcp=",
-    ];
-    let (replicas, _ports) = pair("kstatd", &flags);
-    replicas.iter().for_each(Replica::synced);
-    let text = get(replicas[0].main, "/metrics/kubernetes").text();
-    let is_deployed = |line: &&str| {
-        line.starts_with("kube_pod_info{")
-            && ["created_by_kind=\"ReplicaSet\"", "host_network=\"false\""]
-                .iter()
-                .all(|part| line.contains(part))
-    };
-    let addresses = text.lines().filter(is_deployed).filter_map(|line| {
-        let (_, rest) = line.split_once("pod_ip=\"")?;
-        rest.split_once('"')?.0.parse::<std::net::IpAddr>().ok()
-    });
-    let address = addresses.take(1).last().expect("a pod with an address");
-    let socket = UdpSocket::bind((address, 0)).expect("a local address");
-    let port = replicas[1].udp().port();
-    socket
-        .send_to(b"a:1|c|#k:v\na:1|c|#k:v\n\x01fake\x01a:1|c", ("127.0.0.1", port))
-        .expect("sent");
-    // The standby received the lines, and the other replica exposes them.
-    until("the lines with their sender", || {
-        let text = get(replicas[0].main, "/metrics/statsd").text();
-        let mut series = text.lines().filter(|line| line.starts_with("a{"));
-        let series =
-            series.find(|line| line.contains("k=\"v\",namespace=") && line.ends_with(" 2"))?;
-        assert!(series.contains("workload_type=\"deployment\""), "{text}");
-        Some(())
-    });
-    assert_eq!(replicas[0].own("kstatd_statsd_enriched_lines_total{by=\"replica\"}"), Some(3.0));
-    assert_eq!(replicas[1].own("kstatd_statsd_enriched_lines_total{by=\"address\"}"), Some(3.0));
 }

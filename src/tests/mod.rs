@@ -6,6 +6,8 @@ mod bounds;
 pub mod fuzzed;
 #[cfg(test)]
 pub(crate) mod recorded;
+#[cfg(test)]
+pub(crate) mod replay;
 
 /// Returns the number in an environment variable, if it is set.
 pub(crate) fn env_number(name: &str) -> Option<u64> {

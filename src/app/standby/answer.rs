@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use tokio::time::timeout;
 
 use super::election::Replica;
@@ -28,6 +29,23 @@ const MAX_WAIT: Duration = Duration::from_millis(500);
 /// started very often.
 pub(super) const MAX_REPLICAS: usize = 256;
 
+/// The reason why an answer cannot be used.
+#[derive(Debug, Error)]
+pub(super) enum AnswerError {
+    #[error("the answer is incomplete")]
+    Incomplete,
+    #[error("the answer is not that of a replica")]
+    Stranger,
+    #[error("it speaks version {0} of the protocol")]
+    OtherVersion(u32),
+    #[error("the answer cannot be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    #[error("it is shard {0}, this is shard {1}")]
+    OtherShard(String, String),
+    #[error("the answer has another number of lines than it says")]
+    WrongCount,
+}
+
 /// The first line of an answer, as JSON. StatsD lines follow.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
@@ -39,6 +57,9 @@ pub(super) struct Answer {
     pub(super) first: u64,
     /// The number after the last line that follows, for the next poll.
     pub(super) next: u64,
+    /// In the answer to a first poll, the number of the first line since the start of the replica that polls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) start: Option<u64>,
     /// True if each line has its sender.
     #[serde(default)]
     pub(super) has_senders: bool,
@@ -57,14 +78,17 @@ pub(super) struct Poll {
     pub(super) next: u64,
     /// True if lines are wanted with their senders.
     pub(super) senders: bool,
+    /// The time since the start of the replica that polls, in milliseconds. Replicas compare times of different hosts only as
+    /// durations, because their clocks may differ.
+    pub(super) age: u64,
 }
 
 impl Poll {
     /// Returns path and query.
     pub(super) fn target(&self) -> String {
-        let Self { from, to, version, next, senders } = self;
+        let Self { from, to, version, next, senders, age } = self;
         let senders = if *senders { "&senders=1" } else { "" };
-        format!("{PATH}?from={from}&to={to}&version={version}&next={next}{senders}")
+        format!("{PATH}?from={from}&to={to}&version={version}&next={next}&age={age}{senders}")
     }
 
     /// Reads the query. What is missing or invalid is 0.
@@ -72,7 +96,8 @@ impl Poll {
         let number = |name| query::first(text, name).and_then(|n| n.parse().ok()).unwrap_or(0);
         let (from, to) = (number("from"), number("to"));
         let senders = number("senders") == 1;
-        Self { from, to, version: number("version"), next: number("next"), senders }
+        let (version, next, age) = (number("version"), number("next"), number("age"));
+        Self { from, to, version, next, senders, age }
     }
 }
 
@@ -133,7 +158,9 @@ async fn answer(standby: Standby, call: Call) -> Response {
     let lines = mirror.map(|mirror| mirror.read(from, poll.senders));
     let (first, next, text) =
         lines.map_or((0, 0, Vec::new()), |lines| (lines.first, lines.next, lines.text));
-    let head = Answer { protocol: PROTOCOL, replica, version, first, next, has_senders };
+    let age = Duration::from_millis(poll.age);
+    let start = mirror.filter(|_| !is_known).map(|mirror| mirror.first_within(age));
+    let head = Answer { protocol: PROTOCOL, replica, version, first, next, start, has_senders };
     let mut body = serde_json::to_vec(&head).unwrap_or_default();
     body.push(b'\n');
     body.extend_from_slice(&text);
@@ -144,22 +171,20 @@ async fn answer(standby: Standby, call: Call) -> Response {
 ///
 /// # Errors
 ///
-/// Returns the reason why it is not an answer that this version understands.
-pub(super) fn parse(body: &[u8]) -> Result<(Answer, &[u8]), String> {
-    let end = memchr::memchr(b'\n', body).ok_or("the answer is incomplete")?;
+/// It is not an answer that this version understands.
+pub(super) fn parse(body: &[u8]) -> Result<(Answer, &[u8]), AnswerError> {
+    let end = memchr::memchr(b'\n', body).ok_or(AnswerError::Incomplete)?;
     let (head, text) = body.split_at(end + 1);
-    let version: Protocol =
-        serde_json::from_slice(head).map_err(|_| "the answer is not that of a replica")?;
+    let version: Protocol = serde_json::from_slice(head).map_err(|_| AnswerError::Stranger)?;
     if version.protocol != PROTOCOL {
-        return Err(format!("it speaks version {} of the protocol", version.protocol));
+        return Err(AnswerError::OtherVersion(version.protocol));
     }
-    let answer: Answer = serde_json::from_slice(head)
-        .map_err(|error| format!("the answer cannot be read: {error}"))?;
+    let answer: Answer = serde_json::from_slice(head)?;
     let count = memchr::memchr_iter(b'\n', text).count() as u64;
     if !text.is_empty() && !text.ends_with(b"\n")
         || answer.next.checked_sub(answer.first) != Some(count)
     {
-        return Err("the answer has another number of lines than it says".to_owned());
+        return Err(AnswerError::WrongCount);
     }
     Ok((answer, text))
 }
@@ -195,7 +220,7 @@ mod tests {
             (body(1, 5, 3, ""), "another number"),
             (body(1, 3, 4, "a:1|c\nb"), "another number"),
         ] {
-            let error = parse(text.as_bytes()).expect_err(&text);
+            let error = parse(text.as_bytes()).expect_err(&text).to_string();
             assert!(error.contains(complaint), "{text}: {error}");
         }
     }
@@ -203,7 +228,7 @@ mod tests {
     #[test]
     fn polls() {
         for senders in [true, false] {
-            let poll = Poll { from: u64::MAX, to: 2, version: 3, next: 4, senders };
+            let poll = Poll { from: u64::MAX, to: 2, version: 3, next: 4, senders, age: 5 };
             let target = poll.target();
             let (path, query) = target.split_once('?').expect("a query");
             assert_eq!((path, Poll::parse(query)), (PATH, poll));

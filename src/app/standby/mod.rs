@@ -79,6 +79,7 @@ impl Standby {
             asked: BTreeMap::new(),
         };
         Self(Arc::new(Shared {
+            started: Instant::now(),
             state: Mutex::new(state),
             version: watch::Sender::new(1),
             has_news: Notify::new(),

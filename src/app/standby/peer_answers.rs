@@ -45,8 +45,8 @@ pub(crate) async fn take(answers: &[Bytes], lines: Option<Arc<Pipeline>>) -> Out
     let mut outcome = Outcome::default();
     for answer in answers {
         if let Err(error) = receive(&standby, address, answer, &mut poll).await {
-            let _ = fail(&standby, address, error.clone());
-            outcome.errors.push(error);
+            let _ = fail(&standby, address, error.to_string());
+            outcome.errors.push(error.to_string());
         }
         standby.change(|own| own.synced = true);
     }
@@ -74,6 +74,12 @@ mod tests {
         ))
     }
 
+    /// Adds the number of the first line since the start of the replica that polls.
+    fn since(start: u64, answer: &Bytes) -> Bytes {
+        let text = String::from_utf8(answer.to_vec()).expect("UTF-8");
+        text.replacen("}\n", &format!(",\"start\":{start}}}\n"), 1).into()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn answers_decide_until_they_cease() {
         for (answers, is_active, lost) in [
@@ -83,6 +89,22 @@ mod tests {
             (vec![answer(7, true, 4..4, ""), answer(7, true, 9..10, "a:1|c\n")], false, 5),
             (vec![answer(7, true, 9..9, ""), answer(7, true, 1..2, "a:1|c\n")], false, 0),
             (vec![answer(7, true, u64::MAX..u64::MAX, ""), answer(7, true, 0..0, "")], false, 0),
+            // Lines from before the first answer, which says where they begin, and a replica that comes back at the address.
+            (
+                vec![since(1, &answer(7, true, 4..4, "")), answer(7, true, 3..4, "a:1|c\n")],
+                false,
+                2,
+            ),
+            (
+                vec![
+                    answer(7, true, 4..4, ""),
+                    answer(8, true, 0..0, ""),
+                    since(0, &answer(7, true, 9..9, "")),
+                    answer(7, true, 6..7, "a:1|c\n"),
+                ],
+                false,
+                2,
+            ),
             // Another process at the same address.
             (vec![answer(7, true, 5..5, ""), answer(8, false, 0..1, "a:1|c\n")], false, 0),
         ] {

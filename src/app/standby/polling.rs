@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::answer::{self, Answer, Poll};
+use super::answer::{self, Answer, AnswerError, Poll};
 use super::election::BOUND;
 use super::state::{PAUSE, Peer, Standby};
 use crate::kube::Client;
@@ -98,6 +98,8 @@ async fn poll(standby: Standby, address: SocketAddr) {
     let mut next_poll = Poll { from, senders, ..Poll::default() };
     loop {
         let sent = Instant::now();
+        let age = sent.saturating_duration_since(standby.0.started).as_millis();
+        next_poll.age = u64::try_from(age).unwrap_or(u64::MAX);
         let answer = timeout(BOUND, ask(&standby, address, &mut client, &next_poll)).await;
         // If this process was stopped meanwhile, the other one may have answered before it took over, or have tried to.
         let was_stopped = standby.lock().election.was_stopped_since(sent, Instant::now());
@@ -110,7 +112,7 @@ async fn poll(standby: Standby, address: SocketAddr) {
                     }
                     pause
                 }
-                Err(error) => fail(&standby, address, error),
+                Err(error) => fail(&standby, address, error.to_string()),
             },
             Err(error) => {
                 client = None;
@@ -144,7 +146,7 @@ impl Standby {
         for (address, mut client) in active {
             let answer = timeout(CONFIRMATION, ask(self, address, &mut client, &poll)).await;
             let failure = match answer {
-                Ok(Ok(body)) => answer::parse(&body).err(),
+                Ok(Ok(body)) => answer::parse(&body).err().map(|error| error.to_string()),
                 Ok(Err(error)) => Some(error),
                 Err(_) => Some(format!("no answer within {CONFIRMATION:?} during a scrape")),
             };
@@ -185,26 +187,34 @@ pub(super) async fn receive(
     address: SocketAddr,
     body: &bytes::Bytes,
     poll: &mut Poll,
-) -> Result<Duration, String> {
-    let (Answer { replica, version, first, next, has_senders, .. }, text) = answer::parse(body)?;
+) -> Result<Duration, AnswerError> {
+    let (Answer { replica, version, first, next, start, has_senders, .. }, text) =
+        answer::parse(body)?;
     let is_own = replica.id == poll.from;
     let id = replica.id;
+    // A first poll is answered without lines. Those since the start of this process are asked for next: until then nobody
+    // else has applied what the other one received.
+    let is_first = id != poll.to && next == first;
     // The lines of a replica that is reached at two addresses are applied once.
-    let mut skipped = 0;
+    let (mut skipped, mut wanted) = (0, next);
     {
         let mut state = standby.lock();
         let group = &state.election.own.group;
         if *group != replica.group {
-            return Err(format!("it is shard {}, this is shard {group}", replica.group));
+            return Err(AnswerError::OtherShard(replica.group, group.clone()));
         }
         if state.positions.len() >= answer::MAX_REPLICAS {
             state.positions.clear();
         }
         if !is_own && (next > 0 || state.positions.contains_key(&id)) {
-            let position = state.positions.entry(id).or_insert(first);
-            skipped = position.saturating_sub(first).min(next - first);
-            standby.0.lost.fetch_add(first.saturating_sub(*position), Ordering::Relaxed);
-            *position = next.max(*position);
+            let begin = if id == poll.to { poll.next } else { start.unwrap_or(first) };
+            let position = state.positions.entry(id).or_insert(begin);
+            if !is_first {
+                skipped = position.saturating_sub(first).min(next - first);
+                standby.0.lost.fetch_add(first.saturating_sub(*position), Ordering::Relaxed);
+                *position = next.max(*position);
+            }
+            wanted = *position;
         }
         let Some(peer) = state.peers.get_mut(&address) else { return Ok(OWN_PAUSE) };
         if peer.replica.is_none() && !is_own {
@@ -218,7 +228,7 @@ pub(super) async fn receive(
             standby.0.has_news.notify_one();
         }
     }
-    (poll.to, poll.version, poll.next) = (id, version, next);
+    (poll.to, poll.version, poll.next) = (id, version, wanted);
     if is_own {
         return Ok(OWN_PAUSE);
     }

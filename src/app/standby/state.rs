@@ -26,6 +26,8 @@ const MAX_HANDOVER: Duration = Duration::from_secs(2);
 pub(crate) struct Standby(pub(super) Arc<Shared>);
 
 pub(super) struct Shared {
+    /// The start of this replica.
+    pub(super) started: Instant,
     pub(super) state: Mutex<State>,
     /// The number of the own state, which increases with each change.
     pub(super) version: watch::Sender<u64>,

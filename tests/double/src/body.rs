@@ -80,7 +80,7 @@ impl List {
     /// The token is malformed, or the version has expired or does not exist yet.
     pub fn new(scope: Scope, options: &ListOptions) -> Result<Self, Failure> {
         let (world, collection) = (&scope.world, &scope.collection);
-        let layout = &world.layout;
+        let source = &world.source;
         // A shared snapshot may be older than the world, but nothing in it has changed since.
         let present = world.version();
         let (snapshot, after) = match &options.next {
@@ -108,13 +108,13 @@ impl List {
             None => (snapshot_for(world, collection, options)?, None),
         };
         let start = after.map_or(0, |key| {
-            snapshot.items.partition_point(|item| collection.key(layout, item).as_str() <= key)
+            snapshot.items.partition_point(|item| collection.key(source, item).as_str() <= key)
         });
         let mut rest = snapshot
             .items
             .iter()
             .skip(start)
-            .filter(|item| scope.selector.takes(layout, collection, item));
+            .filter(|item| scope.selector.takes(source, collection, item));
         // The watch cache, which answers version 0, ignores the limit.
         let limit = match (options.limit, options.version, after) {
             (0, _, _) | (_, Some(0), None) => usize::MAX,
@@ -124,7 +124,7 @@ impl List {
         let left = if items.len() < limit { 0 } else { rest.count() };
         let next = match (left, items.last()) {
             (1.., Some(last)) => {
-                format!("{}.{}", snapshot.version, collection.key(layout, last))
+                format!("{}.{}", snapshot.version, collection.key(source, last))
             }
             _ => String::new(),
         };
@@ -137,7 +137,7 @@ impl List {
         if scope.encoding == Encoding::Protobuf {
             for item in &items {
                 object.clear();
-                collection.encode(layout, item, scope.encoding, false, &mut object);
+                collection.encode(source, item, scope.encoding, false, &mut object);
                 len += 1 + varint_len(object.len()) + object.len();
             }
         }
@@ -165,7 +165,7 @@ impl List {
             };
             let Scope { world, collection, encoding, .. } = &self.scope;
             self.object.clear();
-            collection.encode(&world.layout, &item, *encoding, false, &mut self.object);
+            collection.encode(&world.source, &item, *encoding, false, &mut self.object);
             envelope::before_item(&mut out, *encoding, self.first, self.object.len());
             out.extend_from_slice(&self.object);
             self.first = false;
@@ -291,14 +291,14 @@ impl Watch {
     /// Sends every object as an ADDED event and returns their version.
     async fn initial_events(&self) -> Result<u64, Gone> {
         let Scope { world, collection, selector, encoding } = &self.scope;
-        let layout = &world.layout;
+        let source = &world.source;
         let snapshot = world.snapshot(collection);
         let mut out = Vec::with_capacity(FRAME + FRAME / 4);
         for item in &snapshot.items {
-            if !selector.takes(layout, collection, item) {
+            if !selector.takes(source, collection, item) {
                 continue;
             }
-            collection.event(layout, ChangeKind::Added.name(), item, *encoding, &mut out);
+            collection.event(source, ChangeKind::Added.name(), item, *encoding, &mut out);
             world.count_delivered(1);
             if out.len() >= FRAME {
                 let frame = std::mem::replace(&mut out, Vec::with_capacity(FRAME + FRAME / 4));
@@ -316,16 +316,16 @@ impl Watch {
 
     async fn send_changes(&self, changes: &[Arc<Change>]) -> Result<(), Gone> {
         let Scope { world, collection, selector, encoding } = &self.scope;
-        let layout = &world.layout;
+        let source = &world.source;
         if let ([change], true) = (changes, selector.is_empty()) {
-            return self.send(collection.frame(layout, change, *encoding)).await;
+            return self.send(collection.frame(source, change, *encoding)).await;
         }
         let mut out = Vec::new();
         for change in changes {
             if selector.is_empty() {
-                out.extend_from_slice(&collection.frame(layout, change, *encoding));
+                out.extend_from_slice(&collection.frame(source, change, *encoding));
             } else if let Some(kind) = self.seen_through_selector(change) {
-                collection.event(layout, kind.name(), &change.item, *encoding, &mut out);
+                collection.event(source, kind.name(), &change.item, *encoding, &mut out);
             }
             if out.len() >= FRAME {
                 self.send(std::mem::take(&mut out)).await?;
@@ -338,7 +338,7 @@ impl Watch {
     /// that leaves it was deleted.
     fn seen_through_selector(&self, change: &Change) -> Option<ChangeKind> {
         let Scope { world, collection, selector, .. } = &self.scope;
-        let takes = |item: &Item| selector.takes(&world.layout, collection, item);
+        let takes = |item: &Item| selector.takes(&world.source, collection, item);
         let before = change.before.as_ref().is_some_and(takes);
         let after = change.kind != ChangeKind::Deleted && takes(&change.item);
         match (before, after) {

@@ -16,7 +16,7 @@ use super::random::Random;
 use super::world::{Collection, World};
 
 /// Steps per second of the cluster's clock, regardless of the actual rate.
-const STEPS_PER_SECOND: u64 = 100;
+pub const STEPS_PER_SECOND: u64 = 100;
 
 /// The source of changes.
 pub struct Churn {
@@ -24,6 +24,8 @@ pub struct Churn {
     pods: Arc<Collection>,
     others: Vec<Arc<Collection>>,
     random: Random,
+    /// Unix time of the initial state.
+    epoch: i64,
     steps: u64,
     /// The current pod of each slot.
     places: Vec<Item>,
@@ -40,8 +42,9 @@ enum Next {
 }
 
 impl Churn {
-    /// Creates the changes of `world`; `None` if it has no pods.
+    /// Creates the changes of a synthetic cluster; `None` if it has no pods, and for other clusters.
     pub fn new(world: &Arc<World>) -> Option<Self> {
+        let layout = world.source.layout()?;
         let pods = Arc::clone(world.named("pods")?);
         let mut places = pods.items();
         if places.is_empty() {
@@ -56,7 +59,8 @@ impl Churn {
             pods,
             other_items: others.iter().map(|collection| collection.items()).collect(),
             others: others.into_iter().cloned().collect(),
-            random: Random::new(world.layout.seed ^ 0x63_68_75_72_6e),
+            random: Random::new(layout.seed ^ 0x63_68_75_72_6e),
+            epoch: layout.epoch,
             steps: 0,
             places,
             starting: VecDeque::new(),
@@ -66,7 +70,7 @@ impl Churn {
     /// Makes one change.
     pub fn step(&mut self) {
         self.steps += 1;
-        let now = self.world.layout.epoch + (self.steps / STEPS_PER_SECOND) as i64;
+        let now = self.epoch + (self.steps / STEPS_PER_SECOND) as i64;
         match self.random.below(100) {
             0..2 => self.replace(now),
             2..8 if !self.starting.is_empty() => self.advance(now),
@@ -79,9 +83,10 @@ impl Churn {
     fn replace(&mut self, now: i64) {
         let place = self.random.below(self.places.len() as u32);
         let item = self.places[place as usize];
-        let controller = self.world.layout.workload(item.workload).controller;
+        let controller =
+            self.world.source.layout().map(|layout| layout.workload(item.workload).controller);
         let waiting = self.starting.iter().any(|(starting, _)| *starting == place);
-        if controller != Controller::Deployment || waiting {
+        if controller != Some(Controller::Deployment) || waiting {
             return self.report(now);
         }
         self.world.delete(&self.pods, &item);
@@ -161,30 +166,30 @@ impl Churn {
         item.revision += 1;
         self.world.put(collection, *item);
     }
+}
 
-    /// Makes steps at the rate of `rate` (events per second) until its sender is dropped.
-    pub async fn run(mut self, mut rate: watch::Receiver<f64>) {
+/// Makes steps at the rate of `rate` (events per second) until its sender is dropped.
+pub async fn run(mut step: impl FnMut(), mut rate: watch::Receiver<f64>) {
+    loop {
+        let pace = *rate.borrow_and_update();
+        let start = Instant::now();
+        let mut done = 0_u64;
         loop {
-            let pace = *rate.borrow_and_update();
-            let start = Instant::now();
-            let mut done = 0_u64;
-            loop {
-                if pace > 0.0 {
-                    let due = (start.elapsed().as_secs_f64() * pace) as u64;
-                    while done < due {
-                        self.step();
-                        done += 1;
-                    }
+            if pace > 0.0 {
+                let due = (start.elapsed().as_secs_f64() * pace) as u64;
+                while done < due {
+                    step();
+                    done += 1;
                 }
-                // With a rate of zero, waits until it changes.
-                let next = if pace > 0.0 { (done + 1) as f64 / pace } else { 1e6 };
-                tokio::select! {
-                    changed = rate.changed() => match changed {
-                        Ok(()) => break,
-                        Err(_) => return,
-                    },
-                    () = sleep_until(start + Duration::from_secs_f64(next.min(1e6))) => {}
-                }
+            }
+            // With a rate of zero, waits until it changes.
+            let next = if pace > 0.0 { (done + 1) as f64 / pace } else { 1e6 };
+            tokio::select! {
+                changed = rate.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                () = sleep_until(start + Duration::from_secs_f64(next.min(1e6))) => {}
             }
         }
     }
@@ -194,10 +199,15 @@ impl Churn {
 mod tests {
     use super::*;
     use crate::layout::Layout;
+    use crate::source::Source;
+
+    fn synthetic(pods: u32, epoch: i64) -> Source {
+        Source::Synthetic(Box::new(Layout::new(pods, 5, epoch)))
+    }
 
     #[test]
     fn every_step_is_one_change_and_pods_come_back() {
-        let world = Arc::new(World::new(Layout::new(200, 5, 1_800_000_000), 100_000));
+        let world = Arc::new(World::new(synthetic(200, 1_800_000_000), 100_000));
         let start = world.version();
         let mut churn = Churn::new(&world).unwrap();
         for _ in 0..20_000 {
@@ -216,12 +226,12 @@ mod tests {
 
     #[test]
     fn one_pod_is_enough() {
-        let world = Arc::new(World::new(Layout::new(1, 5, 1_800_000_000), 10));
+        let world = Arc::new(World::new(synthetic(1, 1_800_000_000), 10));
         let mut churn = Churn::new(&world).unwrap();
         for _ in 0..1_000 {
             churn.step();
         }
         assert_eq!(world.changes(), 1_000);
-        assert!(Churn::new(&Arc::new(World::new(Layout::new(0, 5, 0), 10))).is_none());
+        assert!(Churn::new(&Arc::new(World::new(synthetic(0, 0), 10))).is_none());
     }
 }

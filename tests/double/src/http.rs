@@ -118,6 +118,9 @@ impl Service {
         if let Some(code) = self.refusal(&path) {
             return Err(Failure::refused(code, path.resource));
         }
+        if !self.world.source.has_encoding(encoding) && !collection.items().is_empty() {
+            return Err(Failure::not_acceptable());
+        }
         let options = ListOptions::parse(query)?;
         if options.initial_events && !self.watch_list {
             let message = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch \

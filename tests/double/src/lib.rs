@@ -3,8 +3,9 @@
 //! It is an HTTP/1.1 server on loopback. It answers LIST (paged, with the API's rules for resource versions and 410
 //! for expired ones), WATCH and WatchList (initial events, bookmarks, timeouts) in protobuf and JSON for every
 //! resource of [`APIS`]; the bytes were compared with kube-apiserver. The cluster has a given number of pods and, in
-//! realistic proportions, their related objects; the same seed yields the same cluster and the same changes. Objects
-//! are stored as a few numbers and encoded when they are read: 100,000 pods take about 20 MB.
+//! realistic proportions, their related objects; the same seed yields the same cluster and the same changes. It is
+//! generated, or repeats a [`Recording`] of a real API server, in protobuf only. Objects are stored as a few numbers and
+//! encoded when they are read: 100,000 pods take about 20 MB.
 //!
 //! It serves every client on loopback without authentication, and it is read-only. It does not depend on kstatd,
 //! which is tested with it.
@@ -21,8 +22,14 @@ mod kinds;
 mod layout;
 mod query;
 mod random;
+mod recording;
+mod replay;
+mod rollouts;
+mod source;
 mod world;
 
+#[cfg(test)]
+mod replay_tests;
 #[cfg(test)]
 mod tests;
 
@@ -36,10 +43,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use api::{APIS, Api};
+pub use recording::{MalformedRecording, Recording};
 
 use churn::Churn;
 use encode::Encoding;
 use layout::Layout;
+use replay::Replay;
+use rollouts::Rollouts;
+use source::Source;
 use world::World;
 
 /// The options of a double.
@@ -62,7 +73,9 @@ pub struct Options {
     pub bookmark_interval: Duration,
     /// Number of changes of each resource that a watch can start from.
     pub history: usize,
-    /// True if pods have addresses in 127.0.0.0/8, from which a test can send.
+    /// A recording to repeat instead of the synthetic cluster.
+    pub recording: Option<Arc<Recording>>,
+    /// True if pods of the synthetic cluster have addresses in 127.0.0.0/8, from which a test can send.
     pub local_pods: bool,
 }
 
@@ -77,6 +90,7 @@ impl Default for Options {
             watch_list: true,
             bookmark_interval: Duration::from_secs(60),
             history: 2_000,
+            recording: None,
             local_pods: false,
         }
     }
@@ -86,10 +100,9 @@ impl Default for Options {
 /// without their envelope, or JSON. For benchmarks that need objects without a server.
 #[must_use]
 pub fn objects(options: &Options, resource: &str, json: bool, changes: u32) -> Vec<Vec<u8>> {
-    let layout = Layout::new(options.pods, options.seed, options.epoch);
-    let world = Arc::new(World::new(layout, options.history));
-    if let Some(mut churn) = Churn::new(&world) {
-        (0..changes).for_each(|_| churn.step());
+    let world = Arc::new(World::new(source(options), options.history));
+    if let Some(mut step) = changes_of(&world) {
+        (0..changes).for_each(|_| step());
     }
     let encoding = if json { Encoding::Json } else { Encoding::Protobuf };
     let Some(collection) = world.named(resource) else {
@@ -97,10 +110,51 @@ pub fn objects(options: &Options, resource: &str, json: bool, changes: u32) -> V
     };
     let encode = |item| {
         let mut out = Vec::new();
-        collection.encode(&world.layout, &item, encoding, false, &mut out);
+        collection.encode(&world.source, &item, encoding, false, &mut out);
         out
     };
     collection.items().into_iter().map(encode).collect()
+}
+
+/// Returns the objects of the first watch events of a cluster, each with its resource, as protobuf messages. For
+/// benchmarks of what an event costs at least.
+#[must_use]
+pub fn events(options: &Options, changes: u32) -> Vec<(&'static str, Vec<u8>)> {
+    let world = Arc::new(World::new(source(options), changes as usize));
+    let start = world.version();
+    if let Some(mut step) = changes_of(&world) {
+        (0..changes).for_each(|_| step());
+    }
+    let mut events = Vec::new();
+    for collection in world.collections() {
+        for change in collection.changes_after(start, usize::MAX).unwrap_or_default() {
+            let mut out = Vec::new();
+            collection.encode(&world.source, &change.item, Encoding::Protobuf, false, &mut out);
+            events.push((change.version, collection.api.name, out));
+        }
+    }
+    events.sort_unstable_by_key(|(version, ..)| *version);
+    events.into_iter().map(|(_, resource, object)| (resource, object)).collect()
+}
+
+fn source(options: &Options) -> Source {
+    if let Some(recording) = &options.recording {
+        let recording = Arc::clone(recording);
+        let replay = Replay::new(recording, options.pods, options.seed, options.epoch);
+        return Source::Recorded(Box::new(replay));
+    }
+    let mut layout = Layout::new(options.pods, options.seed, options.epoch);
+    layout.local_pods = options.local_pods;
+    Source::Synthetic(Box::new(layout))
+}
+
+/// Returns a function that makes the next change; `None` if there is nothing to change.
+fn changes_of(world: &Arc<World>) -> Option<Box<dyn FnMut() + Send>> {
+    if let Some(mut churn) = Churn::new(world) {
+        return Some(Box::new(move || churn.step()));
+    }
+    let mut rollouts = Rollouts::new(world)?;
+    Some(Box::new(move || rollouts.step()))
 }
 
 /// A running double. Dropping it closes every connection.
@@ -122,9 +176,7 @@ impl Double {
     pub async fn start(options: &Options) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).await?;
         let address = listener.local_addr()?;
-        let mut layout = Layout::new(options.pods, options.seed, options.epoch);
-        layout.local_pods = options.local_pods;
-        let world = Arc::new(World::new(layout, options.history));
+        let world = Arc::new(World::new(source(options), options.history));
         let (pace, paces) = watch::channel(options.events_per_second);
         let (mut serving, mut churning) = (JoinSet::new(), JoinSet::new());
         let service = http::Service {
@@ -135,8 +187,8 @@ impl Double {
         };
         let service = Arc::new(service);
         serving.spawn(http::serve(listener, Arc::clone(&service)));
-        if let Some(churn) = Churn::new(&world) {
-            churning.spawn(churn.run(paces));
+        if let Some(step) = changes_of(&world) {
+            churning.spawn(churn::run(step, paces));
         }
         Ok(Self { address, world, pace, service, serving, _churn: churning })
     }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::encode::Encoding;
 use super::envelope::Failure;
-use super::kinds;
-use super::layout::{Item, Layout};
+use super::layout::Item;
+use super::source::Source;
 use super::world::Collection;
 
 /// The collection in a path.
@@ -268,20 +268,18 @@ impl Selector {
     }
 
     /// Returns whether it selects this object.
-    pub fn takes(&self, layout: &Layout, collection: &Collection, item: &Item) -> bool {
+    pub fn takes(&self, source: &Source, collection: &Collection, item: &Item) -> bool {
         if self.terms.is_empty() {
             return true;
         }
-        let Some(name) = collection.name(layout, item) else {
-            return false;
-        };
+        let name = collection.name(source, item);
         self.terms.iter().all(|term| {
             let same = match term.field {
                 Field::Name => name.name == term.value,
                 Field::Namespace => name.namespace.unwrap_or_default() == term.value,
-                Field::Node => kinds::node_name(layout, item) == term.value,
-                Field::Phase => kinds::phase(item) == term.value,
-                Field::AppLabel => layout.workload(item.workload).name == term.value,
+                Field::Node => source.node_name(item) == term.value,
+                Field::Phase => source.phase(item) == term.value,
+                Field::AppLabel => source.app(item) == term.value,
             };
             same == term.equal
         })

@@ -8,6 +8,7 @@ use hyper_util::rt::TokioIo;
 
 use super::encode::Encoding;
 use super::layout::Layout;
+use super::source::Source;
 use super::world::World;
 use super::{Double, Options};
 
@@ -19,7 +20,7 @@ fn decodes<T: prost::Message + Default>(world: &World, resource: &str) -> Vec<T>
     let mut objects = Vec::new();
     for item in collection.items() {
         let mut bytes = Vec::new();
-        collection.encode(&world.layout, &item, Encoding::Protobuf, false, &mut bytes);
+        collection.encode(&world.source, &item, Encoding::Protobuf, false, &mut bytes);
         objects.push(T::decode(bytes.as_slice()).unwrap());
     }
     objects
@@ -27,7 +28,7 @@ fn decodes<T: prost::Message + Default>(world: &World, resource: &str) -> Vec<T>
 
 #[test]
 fn published_definitions_read_the_objects() {
-    let world = World::new(Layout::new(400, 3, 1_800_000_000), 10);
+    let world = World::new(Source::Synthetic(Box::new(Layout::new(400, 3, 1_800_000_000))), 10);
     let pods: Vec<k8s_pb::api::core::v1::Pod> = decodes(&world, "pods");
     assert_eq!(pods.len(), 400);
     for pod in &pods {

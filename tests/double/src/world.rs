@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::encode::{Encoding, Message};
+use super::encode::Encoding;
 use super::envelope;
-use super::kinds::{self, Kind};
-use super::layout::{Item, Layout};
+use super::kinds::{self, Kind, Name};
+use super::layout::Item;
+use super::source::Source;
 use crate::api::{APIS, Api, DEFINITIONS};
 
 /// The version before the first object's, with as many digits as in a real cluster.
@@ -23,8 +24,8 @@ const SNAPSHOTS: usize = 8;
 
 /// The whole cluster.
 pub struct World {
-    /// Its layout.
-    pub layout: Layout,
+    /// The source of its objects.
+    pub source: Source,
     version: AtomicU64,
     changes: AtomicU64,
     delivered: AtomicU64,
@@ -94,17 +95,17 @@ pub struct Change {
 }
 
 impl World {
-    /// Creates the cluster of this layout; watches can start from the last `history` changes of each resource.
-    pub fn new(layout: Layout, history: usize) -> Self {
+    /// Creates the cluster of this source; watches can start from the last `history` changes of each resource.
+    pub fn new(source: Source, history: usize) -> Self {
         let mut version = FIRST_VERSION;
-        let new = |api| Arc::new(Collection::new(api, &layout, &mut version));
+        let new = |api| Arc::new(Collection::new(api, &source, &mut version));
         let collections: Vec<_> = APIS.iter().chain([&DEFINITIONS]).map(new).collect();
         for collection in &collections {
             collection.lock().forgotten = version;
             collection.newest.send_replace(version);
         }
         Self {
-            layout,
+            source,
             version: AtomicU64::new(version),
             changes: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
@@ -129,6 +130,11 @@ impl World {
     /// Returns the objects of a resource in any group.
     pub fn named(&self, resource: &str) -> Option<&Arc<Collection>> {
         self.collections.iter().find(|collection| collection.api.name == resource)
+    }
+
+    /// Returns the objects of all resources.
+    pub fn collections(&self) -> &[Arc<Collection>] {
+        &self.collections
     }
 
     /// Returns the newest version.
@@ -158,23 +164,17 @@ impl World {
 
     /// Creates an object, or updates the one of that name.
     pub fn put(&self, collection: &Collection, mut item: Item) {
-        let Some(kind) = collection.kind else {
-            return;
-        };
         let mut state = collection.lock();
         item.resource_version = self.next_version();
-        let before = state.items.insert(key(kind, &self.layout, &item), item);
+        let before = state.items.insert(collection.key(&self.source, &item), item);
         let change = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         self.log(collection, state, change, item, before);
     }
 
     /// Deletes the object with the name of `item`, if it exists.
     pub fn delete(&self, collection: &Collection, item: &Item) {
-        let Some(kind) = collection.kind else {
-            return;
-        };
         let mut state = collection.lock();
-        if let Some(before) = state.items.remove(&key(kind, &self.layout, item)) {
+        if let Some(before) = state.items.remove(&collection.key(&self.source, item)) {
             let item = Item { resource_version: self.next_version(), ..before };
             self.log(collection, state, ChangeKind::Deleted, item, Some(before));
         }
@@ -182,7 +182,7 @@ impl World {
 
     /// Returns the object with the name of `item`.
     pub fn get(&self, collection: &Collection, item: &Item) -> Option<Item> {
-        let name = key(collection.kind?, &self.layout, item);
+        let name = collection.key(&self.source, item);
         collection.lock().items.get(&name).copied()
     }
 
@@ -244,33 +244,24 @@ impl World {
     }
 }
 
-fn key(kind: &Kind, layout: &Layout, item: &Item) -> String {
-    let name = (kind.name)(layout, item);
-    match name.namespace {
-        Some(namespace) => format!("{namespace}/{}", name.name),
-        None => name.name,
-    }
-}
-
 impl Collection {
-    fn new(api: &'static Api, layout: &Layout, version: &mut u64) -> Self {
-        let kind = kinds::find(api.name);
-        let mut items = BTreeMap::new();
-        for mut item in kind.map(|kind| (kind.items)(layout)).unwrap_or_default() {
+    fn new(api: &'static Api, source: &Source, version: &mut u64) -> Self {
+        let (state, newest) = (Mutex::default(), watch::Sender::new(0));
+        let collection = Self { api, kind: kinds::find(api.name), state, newest };
+        let mut state = collection.lock();
+        for mut item in source.items(api.name, collection.kind) {
             *version += 1;
             item.resource_version = *version;
-            if let Some(kind) = kind {
-                let mut name = key(kind, layout, &item);
-                // Two random suffixes may be equal.
-                while items.contains_key(&name) {
-                    item.incarnation += 1;
-                    name = key(kind, layout, &item);
-                }
-                items.insert(name, item);
+            let mut name = collection.key(source, &item);
+            // Two random suffixes may be equal.
+            while state.items.contains_key(&name) {
+                item.incarnation += 1;
+                name = collection.key(source, &item);
             }
+            state.items.insert(name, item);
         }
-        let state = Mutex::new(State { items, ..State::default() });
-        Self { api, kind, state, newest: watch::Sender::new(0) }
+        drop(state);
+        collection
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -305,36 +296,38 @@ impl Collection {
     /// Appends an object. With `type_meta`, JSON has `kind` and `apiVersion`.
     pub fn encode(
         &self,
-        layout: &Layout,
+        source: &Source,
         item: &Item,
         encoding: Encoding,
         type_meta: bool,
         out: &mut Vec<u8>,
     ) {
-        if let Some(kind) = self.kind {
-            let api_version = api_version(self.api);
-            let type_meta = type_meta.then_some((self.api.kind, api_version.as_str()));
-            Message::object(out, encoding, type_meta, |m| (kind.write)(layout, item, m));
-        }
+        let api_version = api_version(self.api);
+        let type_meta = type_meta.then_some((self.api.kind, api_version.as_str()));
+        source.encode(self.kind, item, encoding, type_meta, out);
     }
 
     /// Returns namespace and name of an object.
-    pub fn name<'a>(&self, layout: &'a Layout, item: &Item) -> Option<kinds::Name<'a>> {
-        self.kind.map(|kind| (kind.name)(layout, item))
+    pub fn name<'a>(&self, source: &'a Source, item: &Item) -> Name<'a> {
+        source.name(self.kind, item)
     }
 
     /// Returns the sort key of an object.
-    pub fn key(&self, layout: &Layout, item: &Item) -> String {
-        self.kind.map(|kind| key(kind, layout, item)).unwrap_or_default()
+    pub fn key(&self, source: &Source, item: &Item) -> String {
+        let name = self.name(source, item);
+        match name.namespace {
+            Some(namespace) => format!("{namespace}/{}", name.name),
+            None => name.name,
+        }
     }
 
     /// Returns the watch event of a change as sent to all watches without a selector; encoded on the first call.
-    pub fn frame(&self, layout: &Layout, change: &Change, encoding: Encoding) -> Bytes {
+    pub fn frame(&self, source: &Source, change: &Change, encoding: Encoding) -> Bytes {
         let [protobuf, json] = &change.frames;
         let cell = if encoding == Encoding::Protobuf { protobuf } else { json };
         let frame = cell.get_or_init(|| {
             let mut out = Vec::new();
-            self.event(layout, change.kind.name(), &change.item, encoding, &mut out);
+            self.event(source, change.kind.name(), &change.item, encoding, &mut out);
             Bytes::from(out)
         });
         frame.clone()
@@ -343,14 +336,14 @@ impl Collection {
     /// Appends a watch event about an object.
     pub fn event(
         &self,
-        layout: &Layout,
+        source: &Source,
         kind: &str,
         item: &Item,
         encoding: Encoding,
         out: &mut Vec<u8>,
     ) {
         let mut object = Vec::with_capacity(16 * 1024);
-        self.encode(layout, item, encoding, true, &mut object);
+        self.encode(source, item, encoding, true, &mut object);
         envelope::event(out, encoding, kind, &api_version(self.api), self.api.kind, &object);
     }
 }
@@ -366,9 +359,10 @@ pub fn api_version(api: &Api) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Layout;
 
     fn world() -> World {
-        World::new(Layout::new(60, 1, 1_800_000_000), 3)
+        World::new(Source::Synthetic(Box::new(Layout::new(60, 1, 1_800_000_000))), 3)
     }
 
     #[test]
@@ -416,7 +410,7 @@ mod tests {
             let pods = world.named("pods").unwrap();
             let mut out = Vec::new();
             for item in pods.items() {
-                pods.encode(&world.layout, &item, Encoding::Protobuf, false, &mut out);
+                pods.encode(&world.source, &item, Encoding::Protobuf, false, &mut out);
             }
             out
         };
