@@ -6,8 +6,10 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::relay::RelayBatch;
 
@@ -16,6 +18,12 @@ const KEPT_BYTES: usize = 8 << 20;
 
 /// The size in bytes from which a reader gets no further batches at once.
 const READ_BYTES: usize = 1 << 20;
+
+/// The shortest time between evicted batches whose numbers are remembered.
+const EVICTED_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The largest number of evicted batches whose numbers are remembered: ten minutes.
+const MAX_EVICTED: usize = 6_000;
 
 /// The byte before and after the UID of a line's sender.
 const SENDER: u8 = 1;
@@ -39,6 +47,7 @@ pub(super) fn split_sender(line: &[u8]) -> (&[u8], &[u8]) {
 /// A bounded log of the latest lines.
 #[derive(Debug)]
 pub(crate) struct Mirror {
+    started: Instant,
     kept: Mutex<Kept>,
     /// The number of the next line.
     next: watch::Sender<u64>,
@@ -48,9 +57,31 @@ pub(crate) struct Mirror {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Batches with the number of their first line.
-    batches: VecDeque<(u64, RelayBatch)>,
+    batches: VecDeque<KeptBatch>,
     bytes: usize,
+    /// The time and the first line of evicted batches, at least [`EVICTED_INTERVAL`] apart.
+    evicted: VecDeque<(Instant, u64)>,
+}
+
+impl Kept {
+    /// Remembers when the line with number `first` was received, which is not kept.
+    fn note_evicted(&mut self, received: Instant, first: u64) {
+        let is_due = |(last, _): &(Instant, u64)| received - *last >= EVICTED_INTERVAL;
+        if self.evicted.back().is_none_or(is_due) {
+            self.evicted.push_back((received, first));
+        }
+        if self.evicted.len() > MAX_EVICTED {
+            self.evicted.pop_front();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct KeptBatch {
+    /// The number of its first line.
+    first: u64,
+    received: Instant,
+    batch: RelayBatch,
 }
 
 /// A range of consecutive lines.
@@ -67,7 +98,8 @@ pub(crate) struct MirroredLines {
 impl Mirror {
     /// Returns an empty log. `has_senders` states whether each line has its [sender](with_sender).
     pub(super) fn new(has_senders: bool) -> Self {
-        Self { kept: Mutex::default(), next: watch::Sender::new(0), has_senders }
+        let (started, kept) = (Instant::now(), Mutex::default());
+        Self { started, kept, next: watch::Sender::new(0), has_senders }
     }
 
     /// Adds a batch and evicts the oldest ones beyond the limit.
@@ -76,13 +108,17 @@ impl Mirror {
         let (lines, cost) = (batch.lines(), batch.cost());
         let first = *self.next.borrow();
         while kept.bytes + cost > KEPT_BYTES
-            && let Some((_, evicted)) = kept.batches.pop_front()
+            && let Some(evicted) = kept.batches.pop_front()
         {
-            kept.bytes -= evicted.cost();
+            kept.bytes -= evicted.batch.cost();
+            kept.note_evicted(evicted.received, evicted.first);
         }
+        let received = Instant::now();
         if cost <= KEPT_BYTES {
             kept.bytes += cost;
-            kept.batches.push_back((first, batch));
+            kept.batches.push_back(KeptBatch { first, received, batch });
+        } else {
+            kept.note_evicted(received, first);
         }
         // Under the lock, so that numbers are given in the order of the batches.
         self.next.send_replace(first + lines);
@@ -93,10 +129,10 @@ impl Mirror {
     pub(crate) fn read(&self, from: Option<u64>, with_senders: bool) -> MirroredLines {
         let kept = self.lock();
         let end = *self.next.borrow();
-        let at = kept.batches.partition_point(|(first, _)| *first < from.unwrap_or(u64::MAX));
-        let first = kept.batches.get(at).map_or(end, |(first, _)| *first);
+        let at = kept.batches.partition_point(|kept| kept.first < from.unwrap_or(u64::MAX));
+        let first = kept.batches.get(at).map_or(end, |kept| kept.first);
         let mut lines = MirroredLines { first, next: first, text: Vec::new() };
-        for (first, batch) in kept.batches.range(at..) {
+        for KeptBatch { first, batch, .. } in kept.batches.range(at..) {
             if lines.text.len() >= READ_BYTES || *first != lines.next {
                 break;
             }
@@ -110,6 +146,22 @@ impl Mirror {
             }
         }
         lines
+    }
+
+    /// Returns the number of the first line that was received within the last `time`. Of evicted lines, up to 100 ms may be
+    /// missing, and all but the last ten minutes unless `time` goes back to the start, when it is 0.
+    pub(crate) fn first_within(&self, time: Duration) -> u64 {
+        if self.started.elapsed() <= time {
+            return 0;
+        }
+        let kept = self.lock();
+        let is_older = |received: &Instant| received.elapsed() > time;
+        let at = kept.evicted.partition_point(|(received, _)| is_older(received));
+        if let Some((_, first)) = kept.evicted.get(at) {
+            return *first;
+        }
+        let at = kept.batches.partition_point(|kept| is_older(&kept.received));
+        kept.batches.get(at).map_or(*self.next.borrow(), |kept| kept.first)
     }
 
     /// Returns a receiver of the number of the next line.
@@ -150,6 +202,35 @@ mod tests {
         for from in [None, Some(3), Some(u64::MAX)] {
             assert_eq!(read(&mirror, from), (3, 3, String::new()), "{from:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_are_found_by_their_age() {
+        let (mirror, second) = (Mirror::new(false), Duration::from_secs(1));
+        for lines in [&["a:1|c", "b:1|c"][..], &["c:1|c"]] {
+            tokio::time::advance(10 * second).await;
+            mirror.push(batch(lines));
+        }
+        tokio::time::advance(second).await;
+        let found = [0, 1, 10, 11, 20, 21, u64::MAX];
+        let found = found.map(|age| mirror.first_within(Duration::from_secs(age)));
+        assert_eq!(found, [3, 2, 2, 0, 0, 0, 0]);
+    }
+
+    /// The replica that asks must know how many lines it has lost.
+    #[tokio::test(start_paused = true)]
+    async fn evicted_lines_are_found_by_their_age() {
+        let (mirror, second) = (Mirror::new(false), Duration::from_secs(1));
+        let long = "x".repeat(KEPT_BYTES / 2 - 1_000);
+        for _ in 0..6 {
+            tokio::time::advance(10 * second).await;
+            mirror.push(batch(&[&long]));
+        }
+        mirror.push(batch(&[&"x".repeat(KEPT_BYTES)]));
+        mirror.push(batch(&["a:1|c"]));
+        let found = [0, 1, 10, 25, 45, 59, 60].map(|age| mirror.first_within(age * second));
+        assert_eq!(found, [5, 5, 4, 3, 1, 0, 0]);
+        assert_eq!(mirror.read(Some(4), false).first, 7, "the reader sees the gap");
     }
 
     #[test]

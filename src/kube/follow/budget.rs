@@ -84,12 +84,19 @@ impl Member {
 struct Collecting {
     /// The number of series of the old state.
     old: u64,
-    /// The old and new state together may exceed the budget, so known objects must be told from new ones.
-    may_exceed: bool,
-    /// The number of series of objects that are in the old state and have been listed again.
+    /// The number of series in the old state of objects that have been listed again.
     known: u64,
     /// The number of series that are in both states, by family with a label budget.
     overlap: Vec<u64>,
+}
+
+impl Collecting {
+    /// Notes an object before it is added to the new state.
+    fn note(&mut self, uid: &[u8], current: &CurrentObjects<'_>) {
+        if self.old > 0 && !current.is_collected(uid) {
+            self.known += current.served_series(uid);
+        }
+    }
 }
 
 /// The objects of a list/watch at one moment: the state being collected, if any, and the served one.
@@ -132,6 +139,12 @@ impl CurrentObjects<'_> {
         }
     }
 
+    /// Returns whether the state being collected contains the object.
+    fn is_collected(&self, uid: &[u8]) -> bool {
+        let collected = self.collected.as_ref();
+        collected.is_some_and(|collected| collected.contains(uid)) || self.pending.hides(uid)
+    }
+
     /// Returns whether the served state contains the object.
     fn is_known(&self, uid: &[u8]) -> bool {
         self.store.contains(uid) || self.handover.hides(uid)
@@ -142,6 +155,16 @@ impl CurrentObjects<'_> {
             Some(collected) => collected.series() + self.pending.series(),
             None => self.old_series(),
         }
+    }
+
+    /// Returns the number of series that an object has in the served state.
+    fn served_series(&self, uid: &[u8]) -> u64 {
+        let series = self.store.look(uid, |object| object.series());
+        series.unwrap_or_else(|| {
+            let mut hidden = 0;
+            self.handover.look(uid, |object| hidden = object.series());
+            hidden
+        })
     }
 
     fn old_objects(&self) -> u64 {
@@ -255,10 +278,9 @@ impl Allowance {
         {
             state.table = Some(self.count_labels(&state, rules, current));
         }
-        let (series, old) = (state.series, current.old_series());
-        let may_exceed = self.kind.max_series > 0 && series + old > self.kind.max_series;
         let Some(member) = state.members.get_mut(self.number) else { return };
-        member.collecting = Some(Collecting { old, may_exceed, known: 0, overlap: Vec::new() });
+        let old = current.old_series();
+        member.collecting = Some(Collecting { old, known: 0, overlap: Vec::new() });
         (member.rejected, member.smallest_rejected) = (RejectedSeries::default(), None);
     }
 
@@ -316,6 +338,10 @@ impl Allowance {
     pub(crate) fn admit(&self, object: &mut Rendered, current: &mut CurrentObjects<'_>) -> bool {
         let mut state = self.kind.lock();
         if self.is_within_budgets(&state, object, current) {
+            let member = state.members.get_mut(self.number);
+            if let Some(collecting) = member.and_then(|member| member.collecting.as_mut()) {
+                collecting.note(&object.uid, current);
+            }
             drop(state);
             self.rejected.remove(current.store.key(&object.uid));
             return true;
@@ -346,9 +372,7 @@ impl Allowance {
         if self.kind.max_series > 0 {
             let old = member.collecting.as_ref().map_or(0, |collecting| collecting.old);
             let others = state.series - member.series;
-            let may_exceed =
-                member.collecting.as_ref().is_some_and(|collecting| collecting.may_exceed);
-            if may_exceed || others + old + current.series() + series > self.kind.max_series {
+            if others + old + current.series() + series > self.kind.max_series {
                 return false;
             }
         }
@@ -431,8 +455,8 @@ impl Allowance {
             exceeded.push(Exceeded { family: None, label: String::new(), limit, action });
         }
         if fits || !self.kind.enforces() {
-            if let Some(collecting) = member.collecting.as_mut().filter(|_| known && old == 0) {
-                collecting.known += new;
+            if let Some(collecting) = &mut member.collecting {
+                collecting.note(&uid, current);
             }
             return true;
         }

@@ -196,6 +196,7 @@ impl Worker {
         let ending = Arc::clone(&batcher);
         tokio::spawn(async move {
             tokio::select! {
+                biased;
                 () = ending.end.notified() => {}
                 () = task => {}
             }

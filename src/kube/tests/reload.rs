@@ -153,27 +153,35 @@ async fn changed_kinds_are_exchanged_one_by_one_when_complete() {
     wait_for_lines(&fixture, &["b new 1"]).await;
 }
 
-/// A list that is older than what the old list/watch shows by then is served when its watch has caught up.
+/// A list that is older than what the old list/watch shows by then is served when its watch has caught up. Label selectors
+/// that are equal, and one that is removed, do not hide the versions that the new list/watch has to reach.
 #[tokio::test]
 async fn list_that_is_behind_replaces_nothing() {
-    let (mut fixture, client, mut requests, bodies) = synced_resources(&["a"]).await;
-    let mut other = with_resources(&["a"]);
-    other.timing.list_idle += Duration::from_secs(1);
-    let number = reconfigure(&fixture, &client, &other);
-    let request = requests.next_for(&mut fixture.stub, "a").await;
-    bodies[0].send(event("MODIFIED", &pod("old", "8")));
-    wait_for_lines(&fixture, &["a old 8"]).await;
-    let new = stream_list(request, &["old"]);
-    new.send(event("ADDED", &pod("other", "6")));
-    fixture
-        .wait_for_metric("kstatd_kubernetes_events_total{resource=\"*v1.a\",type=\"added\"} 3")
-        .await;
-    assert_eq!(exposed_lines(&fixture), ["a old 8"]);
-    assert!(!fixture.handle.is_applied(number));
-    new.send(event("MODIFIED", &pod("old", "8")));
-    wait_until_applied(&fixture, number).await;
-    wait_for_lines(&fixture, &["a old 8", "a other 6"]).await;
-    bodies[0].closed().await;
+    for [before, after] in [["", ""], ["x=y", "x=y"], ["x=y", ""]] {
+        let selected = |labels: &str| {
+            let label_selectors = [("a".to_owned(), labels.to_owned())].into();
+            PipelineConfig { label_selectors, ..with_resources(&["a"]) }
+        };
+        let (mut fixture, client, mut requests, bodies) = synced(&selected(before)).await;
+        let mut other = selected(after);
+        other.timing.list_idle += Duration::from_secs(1);
+        let number = reconfigure(&fixture, &client, &other);
+        let request = requests.next_for(&mut fixture.stub, "a").await;
+        assert_eq!(request.path.contains("labelSelector"), !after.is_empty(), "{}", request.path);
+        bodies[0].send(event("MODIFIED", &pod("old", "8")));
+        wait_for_lines(&fixture, &["a old 8"]).await;
+        let new = stream_list(request, &["old"]);
+        new.send(event("ADDED", &pod("other", "6")));
+        fixture
+            .wait_for_metric("kstatd_kubernetes_events_total{resource=\"*v1.a\",type=\"added\"} 3")
+            .await;
+        assert_eq!(exposed_lines(&fixture), ["a old 8"], "{before:?} to {after:?}");
+        assert!(!fixture.handle.is_applied(number));
+        new.send(event("MODIFIED", &pod("old", "8")));
+        wait_until_applied(&fixture, number).await;
+        wait_for_lines(&fixture, &["a old 8", "a other 6"]).await;
+        bodies[0].closed().await;
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use super::config::{Block, Config, Entry, LabelPaths, Metric, SourcePosition};
 use super::label;
 use super::labels_check;
 use super::metric::MetricType;
-use super::path::Path;
+use super::path::{Path, SegmentError};
 use super::program::COUNT_NAME_TAKEN;
 
 /// The metric types, in canonical spelling.
@@ -186,7 +186,7 @@ fn label_paths(paths: &LabelPaths, problems: &mut Vec<Problem>) {
 }
 
 fn path_problem(segments: &[String], position: SourcePosition, problems: &mut Vec<Problem>) {
-    if let Err(bad) = Path::compile(segments) {
+    if let Err(SegmentError(bad)) = Path::compile(segments) {
         let problem = Problem::error(
             ProblemClass::InvalidOptions,
             position.0,

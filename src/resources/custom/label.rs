@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use thiserror::Error;
+
 use crate::exposition::{escape, float};
 
 use super::config::{LabelPaths, LabelTexts};
 use super::mask::Mask;
-use super::path::Path;
+use super::path::{Path, SegmentError};
 use super::tree::Json;
 
 /// The compiled label sources of a metric.
@@ -19,18 +21,25 @@ pub(super) struct Sources {
     plain: Vec<(String, Path, Option<String>)>,
 }
 
+/// A label with an invalid path.
+#[derive(Debug, Error)]
+#[error("labelsFromPath: {label}: {error}")]
+pub(super) struct LabelError {
+    label: String,
+    #[source]
+    error: SegmentError,
+}
+
 impl Sources {
     /// Compiles label paths.
     ///
     /// # Errors
-    /// The label whose path is invalid, and the segment.
-    pub(super) fn compile(
-        paths: &LabelPaths,
-        defaults: &LabelTexts,
-    ) -> Result<Self, (String, String)> {
+    /// An invalid path.
+    pub(super) fn compile(paths: &LabelPaths, defaults: &LabelTexts) -> Result<Self, LabelError> {
         let mut sources = Self::default();
         for (label, text) in paths {
-            let path = Path::compile(&text.segments).map_err(|bad| (label.clone(), bad))?;
+            let error = |error| LabelError { label: label.clone(), error };
+            let path = Path::compile(&text.segments).map_err(error)?;
             if let Some(prefix) = label.strip_suffix('*') {
                 sources.copies.push((prefix.to_owned(), path));
             } else if label.starts_with('*') {

@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 
+use thiserror::Error;
+
 use super::config::{Block, Metric};
-use super::label::{Labels, Sources, sanitised};
+use super::label::{LabelError, Labels, Sources, sanitised};
 use super::mask::Mask;
 use super::number::{self, NumberError};
-use super::path::Path;
+use super::path::{Path, SegmentError};
 use super::tree::Json;
 use crate::util::words::words;
 
@@ -76,25 +78,45 @@ pub(super) trait Sink {
     fn value_error(&mut self, reason: NumberError, value: Option<&Json<'_>>);
 }
 
+/// The reason why a metric does not compile. `name` is that of its settings under `each`.
+#[derive(Debug, Error)]
+pub(super) enum MetricError {
+    #[error("unknown metric type {0:?}")]
+    UnknownType(String),
+    #[error("type is {kind} and each.{name} is missing")]
+    NoBlock { kind: String, name: &'static str },
+    #[error("each.{name}.{setting}: {error}")]
+    Path {
+        name: &'static str,
+        setting: &'static str,
+        #[source]
+        error: SegmentError,
+    },
+    #[error("each.{name}.{error}")]
+    Label {
+        name: &'static str,
+        #[source]
+        error: LabelError,
+    },
+}
+
 impl Extractor {
     /// Compiles a metric.
     ///
     /// # Errors
     /// A missing setting, or an invalid path.
-    pub(super) fn compile(metric: &Metric) -> Result<Self, String> {
+    pub(super) fn compile(metric: &Metric) -> Result<Self, MetricError> {
         let kind = MetricType::of(&metric.kind)
-            .ok_or_else(|| format!("unknown metric type {:?}", metric.kind.to_lowercase()))?;
+            .ok_or_else(|| MetricError::UnknownType(metric.kind.to_lowercase()))?;
         let name = kind.as_str();
         let Some(block) = kind.block(metric) else {
-            return Err(format!("type is {} and each.{name} is missing", metric.kind));
+            return Err(MetricError::NoBlock { kind: metric.kind.clone(), name });
         };
-        let path = |text: &[String], what: &str| {
-            Path::compile(text).map_err(|bad| format!("each.{name}.{what}: {}", lookup(&bad)))
+        let path = |text: &[String], setting| {
+            Path::compile(text).map_err(|error| MetricError::Path { name, setting, error })
         };
-        let labels = Sources::compile(&block.labels_from_path, &block.label_defaults);
-        let labels = labels.map_err(|(label, bad)| {
-            format!("each.{name}.labelsFromPath: {label}: {}", lookup(&bad))
-        })?;
+        let labels = Sources::compile(&block.labels_from_path, &block.label_defaults)
+            .map_err(|error| MetricError::Label { name, error })?;
         Ok(Self {
             kind,
             path: path(&block.path.segments, "path")?,
@@ -297,9 +319,4 @@ impl Extractor {
         }
         true
     }
-}
-
-/// Describes the error in a segment in brackets.
-pub(super) fn lookup(segment: &str) -> String {
-    format!("{segment} is no lookup in a list, write [key=value]")
 }

@@ -1,5 +1,7 @@
 //! Paths: lists of segments that select a value in an object.
 
+use thiserror::Error;
+
 use super::number;
 use super::tree::Json;
 
@@ -27,6 +29,11 @@ struct Condition {
     boolean: Option<bool>,
 }
 
+/// A segment in brackets without `=`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0} is no lookup in a list, write [key=value]")]
+pub(super) struct SegmentError(pub(super) String);
+
 /// A compiled path: the steps from an object to a value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Path(Vec<Segment>);
@@ -46,7 +53,7 @@ impl Path {
     ///
     /// # Errors
     /// A segment in brackets without `=`.
-    pub(super) fn compile(segments: &[String]) -> Result<Self, String> {
+    pub(super) fn compile(segments: &[String]) -> Result<Self, SegmentError> {
         segments.iter().map(|text| Segment::compile(text)).collect::<Result<_, _>>().map(Self)
     }
 
@@ -95,12 +102,12 @@ impl<'p> PathTail<'p> {
 }
 
 impl Segment {
-    fn compile(text: &str) -> Result<Self, String> {
+    fn compile(text: &str) -> Result<Self, SegmentError> {
         let pair = |text: &str| -> Option<(String, String)> {
             text.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()))
         };
         if let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
-            let (key, text) = pair(inner).ok_or_else(|| text.to_owned())?;
+            let (key, text) = pair(inner).ok_or_else(|| SegmentError(text.to_owned()))?;
             let number = number::of_text(&text).ok();
             let boolean = go_bool(&text);
             return Ok(Self::Lookup(Condition { key, text, number, boolean }));

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::cache::{Family, MetricKind};
 
 use super::config::{Entry, LabelPaths, LabelTexts, Metric};
-use super::label::{Sources, sanitised};
+use super::label::{LabelError, Sources, sanitised};
 use super::mask::Mask;
-use super::metric::{Extractor, MetricType, lookup};
+use super::metric::{Extractor, MetricType};
 use super::path::Path;
 
 /// An error that makes an entry unusable.
@@ -81,7 +81,8 @@ impl Program {
     pub(super) fn add(&mut self, entry: &Entry, gvk: [&str; 3]) -> Result<(), CompileError> {
         for metric in &entry.metrics {
             let error = |reason: String| CompileError::of(metric, reason);
-            let extractor = Extractor::compile(metric).map_err(error)?;
+            let extractor =
+                Extractor::compile(metric).map_err(|reason| error(reason.to_string()))?;
             let name = entry.family_name(metric);
             let is_count = extractor.kind() == MetricType::Count;
             self.has_count |= is_count;
@@ -91,7 +92,8 @@ impl Program {
             {
                 return Err(error(COUNT_NAME_TAKEN.to_owned()));
             }
-            let base = base(entry, metric, &extractor, gvk).map_err(error)?;
+            let base =
+                base(entry, metric, &extractor, gvk).map_err(|reason| error(reason.to_string()))?;
             let base = match self.bases.iter().position(|own| *own == base) {
                 Some(at) => at,
                 None => {
@@ -176,7 +178,7 @@ fn base(
     metric: &Metric,
     extractor: &Extractor,
     gvk: [&str; 3],
-) -> Result<BaseLabels, String> {
+) -> Result<BaseLabels, LabelError> {
     let mut texts = entry.common_labels.clone();
     texts.extend(kind_labels(gvk));
     let own = |texts: &LabelTexts| {
@@ -192,7 +194,5 @@ fn base(
     paths.extend(metric.labels_from_path.iter().map(|(name, path)| (name.clone(), path.clone())));
     let mut defaults = entry.label_defaults.clone();
     defaults.extend(own(&metric.label_defaults));
-    let sources = Sources::compile(&paths, &defaults)
-        .map_err(|(label, bad)| format!("labelsFromPath: {label}: {}", lookup(&bad)))?;
-    Ok(BaseLabels { texts, sources })
+    Ok(BaseLabels { texts, sources: Sources::compile(&paths, &defaults)? })
 }

@@ -33,6 +33,13 @@ const MAX_FRAME: u32 = 64 * 1024;
 const SMALL_FRAMES: usize = 64 * 1024 * 1024;
 /// The maximum number of cancelled streams that h2 remembers in order to ignore their late frames.
 const GIVEN_UP: usize = 4096;
+/// The time for which h2 remembers them, by the wall clock.
+#[cfg(not(any(test, fuzzing)))]
+const REMEMBERED: Duration = Duration::from_secs(1);
+/// In simulated time they are never forgotten. Otherwise the order in which h2 reports a broken connection to its requests
+/// would depend on the speed of the machine.
+#[cfg(any(test, fuzzing))]
+const REMEMBERED: Duration = Duration::MAX;
 /// The maximum number of bytes to read before the tasks that read the bodies run.
 const TURN: usize = 512 * 1024;
 /// A PING is sent after this much silence.
@@ -118,6 +125,7 @@ impl Link {
             .max_frame_size(MAX_FRAME)
             .data_frame_budget(SMALL_FRAMES)
             .max_concurrent_reset_streams(GIVEN_UP)
+            .reset_stream_duration(REMEMBERED)
             .enable_push(false)
             // Send nothing before the peer's SETTINGS have set the limit.
             .initial_max_send_streams(0)

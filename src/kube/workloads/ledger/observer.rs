@@ -90,6 +90,7 @@ impl SharedLedger {
                 }
             };
             tokio::select! {
+                biased;
                 () = due => self.lock().expire(Instant::now()),
                 () = self.earlier.notified() => {}
             }
