@@ -10,12 +10,14 @@
 //!
 //! `KSTATD_HISTORIES=100 cargo test --lib world_history` runs 100 histories of five minutes, `KSTATD_SEED=n` sets the first
 //! seed, and `KSTATD_FIRST=1` ends them at the first violation. `cargo test --lib pairs_of_both_sides -- --ignored` runs
-//! histories until each feature of the lines was active together with each fault, a reload of the options, custom resources,
-//! budgets of objects and both versions of HTTP, and each fault with these.
+//! histories, from the 21st on for pairs that are missing, until each feature of the lines was active together with each
+//! fault, a reload of the options, custom resources, budgets of objects and both versions of HTTP, and each fault with
+//! these. It prints tables with the scrapes of each pair.
+//! `KSTATD_PAIR='ONE|OTHER' KSTATD_SEED=n` runs the history of such a pair.
 
+mod pairs;
 mod senders;
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::rc::Rc;
@@ -32,9 +34,8 @@ use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
 use crate::exposition::tests::samples;
 use crate::kube::tests::history::cluster::Kind;
-use crate::kube::tests::history::faults::Fault;
 use crate::kube::tests::history::journal::{Entry, Topic, write_timeline};
-use crate::kube::tests::history::run::{FEATURES, World};
+use crate::kube::tests::history::run::World;
 use crate::kube::tests::history::scenario::Scenario;
 use crate::kube::tests::history::setup::in_simulated_time;
 use crate::pods::{PodIndex, Selection};
@@ -42,8 +43,10 @@ use crate::server::query::Filters;
 use crate::server::router::Call;
 use crate::server::scrape::{Gzip, Scrape};
 use crate::statsd::tests::history::History;
+use crate::tests::replay::{Journal, assert_same_in_another_process};
 use crate::tests::{env_number, hash};
 use crate::util::work_counter;
+use pairs::{Pairs, RELOAD, TRANSPORTS};
 use senders::Pods;
 
 /// The longest pause between two steps of the senders, in milliseconds.
@@ -60,14 +63,6 @@ const FORMATS: [(&str, &str); 3] = [
         "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
     ),
 ];
-
-/// A reload of the options, as a feature.
-const RELOAD: &str = "reload of options";
-/// The versions of HTTP, as features.
-const TRANSPORTS: [&str; 2] = ["HTTP/1.1", "HTTP/2"];
-
-/// The features of both sides that were active together.
-type Pairs = BTreeSet<(&'static str, &'static str)>;
 
 /// The outcome of a history.
 struct Outcome {
@@ -113,7 +108,7 @@ impl Both {
             gzip: Gzip::ByWeight,
         };
         let rng = Rng::with_seed(seed ^ 0x5851_f42d_4c95_7f2d);
-        let (pairs, scrapes, reloaded) = (Pairs::new(), 0, None);
+        let (pairs, scrapes, reloaded) = (Pairs::default(), 0, None);
         Self { rng, kubernetes, statsd, pods, scrape, pairs, scrapes, reloaded, transport }
     }
 
@@ -191,10 +186,7 @@ impl Both {
     fn scrape(&mut self) -> Result<(), String> {
         self.scrapes += 1;
         let compressed = self.rng.bool();
-        let active = self.active_features();
-        for (at, one) in active.iter().enumerate() {
-            self.pairs.extend(active[at + 1..].iter().map(|other| (*one, *other)));
-        }
+        self.pairs.count(&self.active_features());
         let text = self.body(FORMATS[0].1, compressed);
         if self.body(FORMATS[0].1, !compressed) != text {
             return Err("a compressed scrape differs from a plain one".to_owned());
@@ -229,11 +221,7 @@ impl Both {
     }
 }
 
-fn run(seed: u64, length: Duration) -> Outcome {
-    run_scenario(seed, Scenario::random(seed, length))
-}
-
-fn run_scenario(seed: u64, scenario: Scenario) -> Outcome {
+fn run(seed: u64, scenario: Scenario) -> Outcome {
     in_simulated_time(seed, async {
         let mut both = Both::start(seed, scenario);
         let mut violation = None;
@@ -275,16 +263,18 @@ fn random_histories() {
         Some(count) => (count, 300),
         None => (if seed.is_some() { 1 } else { 4 }, 130),
     };
+    let pair = std::env::var("KSTATD_PAIR").ok();
+    let pair = pair.as_deref().map(|pair| pair.split_once('|').expect("KSTATD_PAIR=ONE|OTHER"));
     let first = seed.unwrap_or(1);
-    let (mut wrong, mut pairs) = (String::new(), Pairs::new());
+    let (mut wrong, mut pairs) = (String::new(), Pairs::default());
     let (mut lines, mut scrapes, mut requests, mut seconds) = (0, 0, 0, 0);
     for seed in first..first + count {
-        let outcome = run(seed, Duration::from_secs(length));
+        let outcome = run(seed, pairs::scenario(seed, Duration::from_secs(length), pair));
         lines += outcome.lines.iter().filter(|(what, _)| *what == "lines").count();
         scrapes += outcome.scrapes;
         requests += outcome.requests;
         seconds += outcome.journal.last().map_or(0, |entry| entry.at.as_secs());
-        pairs.extend(outcome.pairs);
+        pairs.add(outcome.pairs);
         if let Some(violation) = outcome.violation {
             let timeline = write_timeline(&format!("world-{seed}"), &outcome.journal);
             let _ = writeln!(wrong, "KSTATD_SEED={seed}: {violation}\n    timeline: {timeline:?}");
@@ -300,48 +290,57 @@ fn random_histories() {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// A seed determines each request, line and scrape of both sides.
+/// A seed determines each request, line and scrape of both sides: two processes do the same to the byte.
 #[test]
 fn a_seed_determines_the_history() {
     let first = env_number("KSTATD_SEED").unwrap_or(1);
-    for seed in first..first + env_number("KSTATD_HISTORIES").unwrap_or(4) {
-        let scenario = || Scenario::random(seed, Duration::from_secs(40)).without_definitions();
-        let [one, other] = [(); 2].map(|()| run_scenario(seed, scenario()));
-        assert!(one.lines.len() > 50, "seed {seed}: {}", one.lines.len());
-        let differs = one.journal.iter().zip(&other.journal).find(|(one, other)| one != other);
-        assert_eq!(differs, None, "seed {seed}");
-        assert_eq!(one.lines, other.lines, "seed {seed}");
-        assert_eq!(one.journal.len(), other.journal.len(), "seed {seed}");
-    }
-}
-
-/// Returns the pairs of features that no history had active together.
-fn missing_pairs(pairs: &Pairs) -> Pairs {
-    let mut rng = Rng::with_seed(1);
-    let faults: BTreeSet<&str> = (0..2_000).map(|_| Fault::random(&mut rng).0.name()).collect();
-    let shared = || TRANSPORTS.into_iter().chain([RELOAD]).chain(FEATURES);
-    let of_lines = History::feature_names()
-        .flat_map(|one| shared().chain(faults.clone()).map(move |other| (one, other)));
-    let of_cluster = faults.iter().flat_map(|one| shared().map(move |other| (*one, other)));
-    let all = of_lines.chain(of_cluster).map(|(one, other)| (one.min(other), one.max(other)));
-    all.filter(|pair| !pairs.contains(pair)).collect()
+    let seeds = first..first + env_number("KSTATD_HISTORIES").unwrap_or(4);
+    let journal = |seed| {
+        let outcome = run(seed, Scenario::random(seed, Duration::from_secs(100)));
+        assert!(outcome.lines.len() > 50, "seed {seed}: {}", outcome.lines.len());
+        let entries = outcome.journal.iter().map(|entry| format!("{entry:?}"));
+        let lines = entries.chain(outcome.lines.iter().map(|line| format!("{line:?}"))).collect();
+        Journal { seed, lines }
+    };
+    assert_same_in_another_process(
+        concat!(module_path!(), "::a_seed_determines_the_history"),
+        || seeds.map(journal).collect(),
+    );
 }
 
 /// Each feature of the lines is active together with each fault and each way to follow the cluster, and each fault with
 /// these.
 #[test]
-#[ignore = "takes a quarter of an hour"]
+#[ignore = "takes 20 minutes"]
 fn pairs_of_both_sides() {
-    let (mut pairs, mut seeds) = (Pairs::new(), 0);
-    while seeds < 1_000 && !missing_pairs(&pairs).is_empty() {
-        seeds += 1;
-        let outcome = run(seeds, Duration::from_secs(300));
-        assert_eq!(outcome.violation, None, "KSTATD_SEED={seeds}");
-        pairs.extend(outcome.pairs);
-        if seeds % 25 == 0 {
-            println!("{seeds} histories, missing: {:?}", missing_pairs(&pairs));
+    /// The number of random histories. Each later one is made for a pair that is missing.
+    const RANDOM: u64 = 20;
+    const LENGTH: Duration = Duration::from_secs(300);
+    let (mut pairs, mut seeds) = (Pairs::default(), 0);
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let mut missing = pairs.missing();
+    while seeds < 1_000 && !missing.is_empty() {
+        let round = seeds + 1..seeds + 1 + cores;
+        // Another pair each time, because a pair may need several histories.
+        let pair = |seed| (seed > RANDOM).then(|| missing[seed as usize % missing.len()]);
+        std::thread::scope(|scope| {
+            let start = |seed| {
+                let pair = pair(seed);
+                scope.spawn(move || run(seed, pairs::scenario(seed, LENGTH, pair)))
+            };
+            let started: Vec<_> = round.clone().map(start).collect();
+            for (seed, one) in round.zip(started) {
+                let outcome = one.join().expect("no panic");
+                assert_eq!(outcome.violation, None, "KSTATD_SEED={seed} of {:?}", pair(seed));
+                pairs.add(outcome.pairs);
+            }
+        });
+        seeds += cores;
+        missing = pairs.missing();
+        if seeds % 20 < cores {
+            println!("{seeds} histories, missing: {missing:?}");
         }
     }
-    println!("{} pairs of features and faults in {seeds} histories", pairs.len());
-    assert_eq!(missing_pairs(&pairs), Pairs::new(), "never active together");
+    println!("{seeds} histories\n{}", pairs.tables());
+    assert!(missing.is_empty(), "never active together: {missing:?}");
 }

@@ -137,13 +137,11 @@ impl Pods {
 
 impl Model {
     fn note(&mut self, object: &Object) {
-        if !self.labels.contains_key(&object.uid) {
+        let is_new = !self.labels.contains_key(&object.uid);
+        if is_new {
             let labels = labels_of(object);
             self.uses.entry(labels.clone()).or_default();
             self.labels.insert(object.uid.clone(), labels);
-        }
-        if matches!(object.phase(), "Succeeded" | "Failed") {
-            return;
         }
         let node = Key::Node(object.node_address().into());
         let address = match object.is_in_host_network() {
@@ -152,7 +150,28 @@ impl Model {
         };
         let keys = [address, Key::Uid(object.uid.clone()), node];
         let (uid, started) = (object.uid.clone(), object.started());
+        if matches!(object.phase(), "Succeeded" | "Failed") {
+            if is_new {
+                self.note_moment(&uid, keys);
+            }
+            return;
+        }
         self.live.push(Pod { uid, started, keys });
+    }
+
+    /// Notes that the keys belonged for a moment to a pod, which had already finished when it was seen first, and that its
+    /// labels were in use.
+    fn note_moment(&mut self, uid: &str, keys: [Key; 3]) {
+        let used = self.uses.entry(self.labels[uid].clone()).or_default();
+        if used.since.is_none() {
+            used.may_end.get_or_insert(self.now);
+            (used.unused_since, used.has_ended) = (self.now, None);
+        }
+        for key in keys {
+            let timeline = self.timelines.entry(key).or_default();
+            let owner = timeline.last().and_then(|(_, owner)| owner.clone());
+            timeline.extend([(self.now, Some(uid.to_owned())), (self.now, owner)]);
+        }
     }
 
     /// Notes the pod that each key belongs to: of several, the one that started last.

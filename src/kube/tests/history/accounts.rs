@@ -35,6 +35,8 @@ pub struct Account {
     pub is_restored: bool,
     /// A backup has set its status back, and its kubelet has not yet reported again.
     pub is_set_back: bool,
+    /// The number of times that a backup has set its status back.
+    pub set_backs: u32,
     /// The time of the first report after that.
     pub reported_at: Option<Instant>,
     /// The reasons with which the pod or job has ended since histories began, as far as its states prove them.
@@ -152,6 +154,7 @@ impl Accounts {
             is_present: true,
             is_restored: false,
             is_set_back: false,
+            set_backs: 0,
             reported_at: None,
             ends: BTreeSet::new(),
             occurrences: Vec::new(),
@@ -190,6 +193,7 @@ impl Accounts {
             let was_present = std::mem::replace(&mut account.is_present, status.is_some());
             account.is_restored |= account.is_present;
             account.is_set_back = status.is_some_and(|status| **status != account.status);
+            account.set_backs += u32::from(account.is_set_back);
             account.is_forgotten |= !was_present
                 && account.is_present
                 && account.removed_at.is_some_and(|at| at.elapsed() >= EVENT_RETENTION);

@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::cluster::{Kind, NAMESPACES, Scope, Snapshot};
+use super::cluster::{Kind, NAMESPACES, Scope};
 use super::limits::Fit;
+use super::snapshot::{Shown, Snapshot};
+use crate::kube::shard::Shard;
 use crate::tests::time_bound;
 
 /// The maximum age of exposed states without faults: data in flight.
@@ -33,7 +35,7 @@ pub struct RequestLimit {
     /// The time and the number of requests when counting started.
     begun: Option<(Instant, u64)>,
     /// The number of list/watches. All may reopen their watches at the same moment, and retry once.
-    watches: u64,
+    pub watches: u64,
 }
 
 impl RequestLimit {
@@ -91,6 +93,8 @@ pub struct Checker {
     shown: BTreeMap<Scope, usize>,
     /// The number of objects that budgets have left out, by scope, in histories with budgets.
     pub left_out: Option<BTreeMap<Scope, u64>>,
+    /// The shard whose objects are shown, in histories with changes of the shard.
+    pub shard: Option<Shard>,
     /// The parts of the states that the last scrape did not show, because of budgets.
     pub fits: Fits,
 }
@@ -120,7 +124,7 @@ impl Checker {
         for (scope, mut lines) in lines {
             lines.sort_unstable();
             let snapshots = &history[&scope];
-            let old = self.scope(scope, snapshots, &lines, now, expectation(scope));
+            let old = self.scope(scope, snapshots, &Shown::new(lines), now, expectation(scope));
             oldest = oldest.max(old.map_err(|why| Violation(format!("{scope:?}: {why}")))?);
         }
         Ok(oldest)
@@ -130,10 +134,11 @@ impl Checker {
         &mut self,
         scope: Scope,
         snapshots: &[Snapshot],
-        lines: &[&str],
+        shown: &Shown<'_>,
         now: Instant,
         expectation: Expectation,
     ) -> Result<Duration, String> {
+        let lines = &shown.lines[..];
         let before = self.shown.get(&scope).copied();
         let nothing = lines.is_empty();
         if nothing && (expectation == Expectation::Empty || expectation == Expectation::PastOrEmpty)
@@ -146,14 +151,22 @@ impl Checker {
             return Ok(Duration::ZERO);
         }
         let left_out = self.left_out.as_ref().map(|all| all.get(&scope).copied().unwrap_or(0));
+        let shard = self.shard;
         let fit = |snapshot: &Snapshot| match left_out {
-            None => equals(snapshot, lines).then(Fit::default),
-            Some(left_out) => Fit::of(snapshot, lines, left_out),
+            None => shown.is_all_of(snapshot, shard).then(Fit::default),
+            Some(left_out) => Fit::of(snapshot, shown, left_out),
         };
         let matches = |snapshot: &Snapshot| fit(snapshot).is_some();
         let from = before.unwrap_or(0);
         let Some(earliest) = snapshots[from..].iter().position(matches).map(|at| from + at) else {
-            return Err(self.describe_violation(snapshots, lines, from));
+            return Err(match shard {
+                None => describe_violation(snapshots, shown, from),
+                Some(shard) => {
+                    let of_shard = snapshots.iter().map(|snapshot| snapshot.of_shard(shard));
+                    let of_shard: Vec<Snapshot> = of_shard.collect();
+                    format!("{shard:?}: {}", describe_violation(&of_shard, shown, from))
+                }
+            });
         };
         let latest = snapshots.iter().rposition(matches).unwrap_or(earliest);
         self.shown.insert(scope, earliest);
@@ -172,30 +185,26 @@ impl Checker {
             _ => Ok(if old > *MAX_DELAY { old } else { Duration::ZERO }),
         }
     }
-
-    fn describe_violation(&self, snapshots: &[Snapshot], lines: &[&str], from: usize) -> String {
-        if let Some(twice) = lines.windows(2).find(|pair| pair[0] == pair[1]) {
-            return format!("duplicate series: {}", twice[0]);
-        }
-        let has_existed = |line: &str| {
-            snapshots.iter().any(|snapshot| snapshot.lines.iter().any(|known| known == line))
-        };
-        if let Some(unknown) = lines.iter().find(|line| !has_existed(line)) {
-            return format!("never existed: {unknown}");
-        }
-        if snapshots[..from].iter().any(|snapshot| equals(snapshot, lines)) {
-            return format!("older than the last scrape: {}", difference(lines, &snapshots[from]));
-        }
-        let least =
-            snapshots[from..].iter().min_by_key(|snapshot| difference(lines, snapshot).len());
-        let least = least.map(|snapshot| difference(lines, snapshot)).unwrap_or_default();
-        format!("a state that never existed, the closest one has {least}")
-    }
 }
 
-/// Returns true if a scope shows exactly this state.
-fn equals(snapshot: &Snapshot, lines: &[&str]) -> bool {
-    snapshot.lines.iter().map(String::as_str).eq(lines.iter().copied())
+/// Describes why no state since `from` is that of a scrape.
+fn describe_violation(snapshots: &[Snapshot], shown: &Shown<'_>, from: usize) -> String {
+    let lines = &shown.lines[..];
+    if let Some(twice) = lines.windows(2).find(|pair| pair[0] == pair[1]) {
+        return format!("duplicate series: {}", twice[0]);
+    }
+    let has_existed = |line: &str| {
+        snapshots.iter().any(|snapshot| snapshot.lines.iter().any(|known| known == line))
+    };
+    if let Some(unknown) = lines.iter().find(|line| !has_existed(line)) {
+        return format!("never existed: {unknown}");
+    }
+    if snapshots[..from].iter().any(|snapshot| shown.is_all_of(snapshot, None)) {
+        return format!("older than the last scrape: {}", difference(lines, &snapshots[from]));
+    }
+    let least = snapshots[from..].iter().min_by_key(|snapshot| difference(lines, snapshot).len());
+    let least = least.map(|snapshot| difference(lines, snapshot)).unwrap_or_default();
+    format!("a state that never existed, the closest one has {least}")
 }
 
 /// Describes the lines that a moment has more and less than a scrape.

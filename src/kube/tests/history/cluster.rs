@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fastrand::Rng;
 
@@ -13,7 +14,9 @@ use tokio::time::Instant;
 
 use super::accounts::{Account, Accounts};
 use super::signal::{Observer, Signal};
+use super::snapshot::Snapshot;
 use super::status::Status;
+use crate::cache::fnv1a64;
 
 /// Kinds of objects, one for each representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,10 +53,16 @@ pub const VERSIONS: [Kind; 2] = [Kind::Widget, Kind::WidgetV2];
 pub const DEFINED_KINDS: [Kind; 2] = [Kind::Definition, Kind::WidgetV2];
 /// The name of the definition of the custom kind. Other definitions are for kinds without a watch.
 const WIDGETS: &str = "o0";
+/// The interval of bookmarks on a watch.
+pub const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+/// The age of the versions that [`Cluster::compact_old`] keeps.
+pub const KEPT_VERSIONS: Duration = Duration::from_secs(130);
 /// The minimum number of versions lost in a restore.
 const MIN_LOST_VERSIONS: u64 = 400;
 /// The number of versions that a server uses when it starts.
 const STARTUP_VERSIONS: u64 = 15;
+/// The keys of taints.
+const TAINTS: [&str; 3] = ["t0", "t1", "t2"];
 pub const NAMESPACES: [&str; 2] = ["east", "west"];
 
 impl Kind {
@@ -177,6 +186,11 @@ impl Object {
 
     pub fn is_cordoned(&self) -> bool {
         self.state % 2 == 1
+    }
+
+    /// Returns the keys of a node's taints, whose number is that of its series.
+    pub fn taints(&self) -> &'static [&'static str] {
+        &TAINTS[..self.state as usize / 2 % (TAINTS.len() + 1)]
     }
 
     /// Returns the number in the name, which determines the place and the owner of a pod.
@@ -303,6 +317,10 @@ impl Object {
                 let cordoned = u8::from(self.is_cordoned());
                 out.push(format!("kube_node_labels{{node=\"{name}\",label_state=\"{state}\"}} 1"));
                 out.push(format!("kube_node_spec_unschedulable{{node=\"{name}\"}} {cordoned}"));
+                for key in self.taints() {
+                    let taint = format!("key=\"{key}\",value=\"\",effect=\"NoSchedule\"");
+                    out.push(format!("kube_node_spec_taint{{node=\"{name}\",{taint}}} 1"));
+                }
             }
             Kind::Pod => {
                 let who = format!("namespace=\"{namespace}\",pod=\"{name}\",uid=\"{uid}\"");
@@ -341,15 +359,6 @@ pub struct Change {
     pub object: Object,
 }
 
-/// The state of one scope between two changes.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    /// The start of the period.
-    pub since: Instant,
-    /// The series of all objects, sorted.
-    pub lines: Arc<[String]>,
-}
-
 /// The identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ObjectKey {
@@ -375,6 +384,8 @@ pub struct Cluster {
     /// The changes since the oldest version that can be watched from.
     log: VecDeque<Change>,
     compacted: u64,
+    /// The versions of changes with their times.
+    versions: Vec<(Instant, u64)>,
     /// The states at the versions of continue tokens.
     pages: BTreeMap<u64, Objects>,
     /// Past states with their versions, for restores.
@@ -396,6 +407,7 @@ impl Cluster {
             objects: Objects::new(),
             log: VecDeque::new(),
             compacted: 1000,
+            versions: Vec::new(),
             pages: BTreeMap::new(),
             backups: VecDeque::new(),
             snapshots: BTreeMap::new(),
@@ -469,6 +481,17 @@ impl Cluster {
         self.pages.clear();
     }
 
+    /// Compacts the versions that no watch needs any more, if there was no fault since: each had a bookmark since it was
+    /// opened, and it was opened at most one bookmark earlier.
+    pub fn compact_old(&mut self) {
+        let known = Instant::now().checked_sub(KEPT_VERSIONS);
+        let is_old = |(at, _): &&(Instant, u64)| known.is_some_and(|known| *at <= known);
+        let old = self.versions.iter().rev().find(is_old).map(|(_, version)| *version);
+        self.compacted = self.compacted.max(old.unwrap_or_default().min(self.version));
+        self.log.retain(|change| change.version > self.compacted);
+        self.pages.retain(|version, _| *version > self.compacted);
+    }
+
     /// Restores a backup, if there is an old enough one: more changes must be lost than are made before the next
     /// request. Like a real server, it makes a few changes when it starts.
     pub fn restore(&mut self) {
@@ -480,6 +503,7 @@ impl Cluster {
         let version = version + STARTUP_VERSIONS;
         self.accounts.restore(objects.values());
         (self.version, self.compacted, self.objects) = (version, version, objects);
+        self.versions.clear();
         self.scopes.clone().into_iter().for_each(|scope| self.record(scope));
         self.notify();
     }
@@ -559,7 +583,8 @@ impl Cluster {
         }
     }
 
-    fn notify(&self) {
+    fn notify(&mut self) {
+        self.versions.push((Instant::now(), self.version));
         self.changes.announce();
     }
 
@@ -646,14 +671,18 @@ impl Cluster {
         if scope.kind == Kind::Widget && self.scopes.contains(&other) {
             self.record(other);
         }
-        let mut lines = Vec::new();
         let stored = Scope { kind: scope.kind.stored(), ..scope };
         let of_scope = self.objects.values().filter(|object| object.scope == stored);
-        of_scope.for_each(|object| object.clone().shown_as(scope.kind).lines(&mut lines));
-        lines.sort();
+        let lines = of_scope.flat_map(|object| {
+            let mut lines = Vec::new();
+            object.clone().shown_as(scope.kind).lines(&mut lines);
+            let owner = fnv1a64(object.uid.as_bytes());
+            lines.into_iter().map(move |line| (line, owner))
+        });
         let snapshots = self.snapshots.entry(scope).or_default();
-        if snapshots.last().is_none_or(|last| *last.lines != *lines) {
-            snapshots.push(Snapshot { since: Instant::now(), lines: lines.into() });
+        let snapshot = Snapshot::new(lines.collect());
+        if snapshots.last().is_none_or(|last| last.lines != snapshot.lines) {
+            snapshots.push(snapshot);
         }
     }
 }

@@ -374,6 +374,7 @@ mod tests {
 
     use k8s_pb::api::core::v1::{
         ConfigMap, Container, Node, NodeSpec, NodeStatus, Pod, PodIp, PodSpec, PodStatus, Secret,
+        Taint,
     };
     use k8s_pb::apimachinery::pkg::apis::meta::v1::{
         ObjectMeta, OwnerReference, PartialObjectMetadata, Status, Time,
@@ -427,7 +428,13 @@ mod tests {
         check(Kind::Pod, ObjectForm::Metadata, partial.encode_to_vec());
         let map = ConfigMap { metadata: metadata("east"), ..ConfigMap::default() };
         check(Kind::ConfigMap, ObjectForm::Complete, map.encode_to_vec());
-        let spec = Some(NodeSpec { unschedulable: Some(true), ..NodeSpec::default() });
+        let taint = |key: &str| Taint {
+            key: Some(key.to_owned()),
+            effect: Some("NoSchedule".to_owned()),
+            ..Taint::default()
+        };
+        let taints = ["t0", "t1"].map(taint).to_vec();
+        let spec = Some(NodeSpec { unschedulable: Some(true), taints, ..NodeSpec::default() });
         let node = Node { metadata: metadata(""), spec, status: Some(NodeStatus::default()) };
         check(Kind::Node, ObjectForm::Complete, node.encode_to_vec());
         let phase = Some(object(Kind::Pod, "east").phase().to_owned());

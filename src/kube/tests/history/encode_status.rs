@@ -188,7 +188,11 @@ pub(super) fn node(object: &Object) -> Vec<u8> {
         field(4, &[field(1, name.as_bytes()), field(2, status.as_bytes()), time(4, at)].concat())
     });
     let conditions: Vec<u8> = conditions.flatten().collect();
-    [field(2, &number(4, object.is_cordoned().into())), field(3, &conditions)].concat()
+    let taint =
+        |key: &&str| field(5, &[field(1, key.as_bytes()), field(3, b"NoSchedule")].concat());
+    let taints: Vec<u8> = object.taints().iter().flat_map(taint).collect();
+    let spec = [number(4, object.is_cordoned().into()), taints].concat();
+    [field(2, &spec), field(3, &conditions)].concat()
 }
 
 /// Returns `spec` and `status` of a node as JSON.
@@ -198,8 +202,10 @@ pub(super) fn node_json(object: &Object) -> String {
         format!(r#"{{"type":"{name}","status":"{status}","lastTransitionTime":"{at}"}}"#)
     });
     let conditions = conditions.collect::<Vec<_>>().join(",");
+    let taint = |key: &&str| format!(r#"{{"key":"{key}","effect":"NoSchedule"}}"#);
+    let taints = object.taints().iter().map(taint).collect::<Vec<_>>().join(",");
     format!(
-        r#","spec":{{"unschedulable":{}}},"status":{{"conditions":[{conditions}]}}"#,
+        r#","spec":{{"unschedulable":{},"taints":[{taints}]}},"status":{{"conditions":[{conditions}]}}"#,
         object.is_cordoned()
     )
 }

@@ -16,6 +16,9 @@ pub(super) static SILENCE: LazyLock<Duration> =
 /// The same for a silent watch whose connection works.
 static STREAM_SILENCE: LazyLock<Duration> =
     LazyLock::new(|| time_bound("recovery from a silent watch on a connection that works"));
+/// The time within which scrapes may be stale after a list has stopped half-way.
+static LIST_SILENCE: LazyLock<Duration> =
+    LazyLock::new(|| time_bound("a list that stops half-way is repeated"));
 
 /// A fault of the server or the network.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +35,8 @@ pub enum Fault {
     WatchesEnded,
     /// Old versions are compacted, and open watches get a 410.
     Compacted,
+    /// Versions that are older than the last bookmarks are compacted, and all connections are reset.
+    OldCompacted,
     /// Connections fall silent forever. With `new_too`, new ones do so as well until the end of the fault.
     Frozen { new_too: bool },
     /// Connections, including new ones, fall silent and continue at the end of the fault.
@@ -65,6 +70,8 @@ pub enum Fault {
     NotAList(usize),
     /// Bodies are truncated, with a regular end or (not `clean`) an error.
     Truncated { clean: bool },
+    /// Lists stop half-way, although their connections work.
+    ListsHang,
     /// Bodies end in garbage.
     Garbage,
     /// Bodies are compressed without having been requested so.
@@ -119,15 +126,17 @@ impl Fault {
             Self::WatchesBroken => "watches broken (RST_STREAM)",
             Self::WatchesEnded => "watches ended early",
             Self::Compacted => "compaction: 410 on watches and pages",
+            Self::OldCompacted => "connections broken, old versions compacted",
+            Self::ListsHang => "lists stop half-way",
             Self::Frozen { new_too: false } => "connections silent for good",
-            Self::Frozen { new_too: true } => "the same, new ones silent too for a while",
+            Self::Frozen { new_too: true } => "connections silent for good, new ones for a while",
             Self::Suspended => "connections silent, then alive again",
             Self::WatchesSilent => "watches silent, connection alive",
             Self::BackendGone => "connections answer PINGs only",
             Self::Stalled => "server hangs, connection alive",
             Self::Restarted { .. } => "API server restarted",
             Self::Restored { held: false } => "restored: versions go back",
-            Self::Restored { held: true } => "the same, connections are held meanwhile",
+            Self::Restored { held: true } => "restored, connections held meanwhile",
             Self::Refused => "connection refused",
             Self::DnsFailure => "name does not resolve",
             Self::ConnectTimeout => "no answer to connecting",
@@ -142,7 +151,7 @@ impl Fault {
             Self::NotAList(_) => "200 that is no list",
             Self::Truncated { .. } => "bodies truncated",
             Self::Garbage => "garbage in bodies",
-            Self::Gzip => "gzip nobody asked for",
+            Self::Gzip => "unrequested gzip",
             Self::Slow => "1 byte/s",
             Self::Delayed(_) => "late answers",
             Self::PagesExpired => "410 on pages",
@@ -157,12 +166,23 @@ impl Fault {
     }
 
     /// The number of choices for [`Fault::chosen`]; the most important faults have two.
-    pub const CHOICES: u32 = 36;
+    pub const CHOICES: u32 = 38;
 
-    /// Returns a random fault and its duration.
-    pub fn random(rng: &mut Rng) -> (Self, Duration) {
+    /// The choices of histories with all kinds of faults.
+    pub const USUAL_CHOICES: u32 = 36;
+
+    /// Returns a random one of the first faults and its duration.
+    pub fn random(choices: u32, rng: &mut Rng) -> (Self, Duration) {
         let share = if rng.bool() { 1.0 } else { 0.5 };
-        Self::chosen(rng.u32(0..Self::CHOICES), share, rng)
+        Self::chosen(rng.u32(0..choices), share, rng)
+    }
+
+    /// Returns a random one of the usual faults with this name.
+    #[cfg(test)]
+    pub fn of_name(name: &str, rng: &mut Rng) -> Self {
+        let all = std::iter::repeat_with(|| Self::random(Self::USUAL_CHOICES, rng).0);
+        let mut named = all.take(100_000).filter(|fault| fault.name() == name);
+        named.next().expect("a usual fault")
     }
 
     /// Returns this fault and its duration. `share` is the share of affected requests, if applicable; everything else
@@ -214,16 +234,25 @@ impl Fault {
                 list: Duration::from_secs([0, 2][rng.usize(..2)]),
                 others_forbidden: rng.bool(),
             }),
+            36 => Self::OldCompacted,
+            37 => Self::ListsHang,
             _ if rng.bool() => Self::NoProtobuf,
             _ => Self::NoRepresentations { refuses: rng.bool() },
         };
-        let duration = match fault {
+        let duration = fault.duration(rng);
+        (fault, duration)
+    }
+
+    /// Returns a random duration of this fault, zero if it is over at once.
+    pub fn duration(&self, rng: &mut Rng) -> Duration {
+        Duration::from_millis(match self {
             Self::Reset
             | Self::Closed
             | Self::GoAway
             | Self::WatchesBroken
             | Self::WatchesEnded
             | Self::Compacted
+            | Self::OldCompacted
             | Self::Frozen { new_too: false }
             | Self::WatchesSilent
             | Self::BackendGone => 0,
@@ -231,8 +260,7 @@ impl Fault {
             Self::Denied(_) => rng.u64(10_000..150_000),
             Self::Flapping(_) => rng.u64(15_000..50_000),
             _ => rng.u64(500..25_000),
-        };
-        (fault, Duration::from_millis(duration))
+        })
     }
 
     /// Returns the time within which scrapes may be stale, counted from the start of the fault.
@@ -247,6 +275,7 @@ impl Fault {
             // A watch from a future version is silent, which is only noticed at its end.
             Self::Restored { held: true } => duration + *SILENCE,
             Self::WatchesSilent => *STREAM_SILENCE + *RECOVERY,
+            Self::ListsHang => duration + *LIST_SILENCE + *RECOVERY,
             _ if self.is_noticed_late() => after.max(*SILENCE),
             _ => after,
         }
@@ -263,6 +292,28 @@ impl Fault {
                 | Self::Stalled
                 | Self::ConnectTimeout
                 | Self::Restored { held: true }
+        )
+    }
+
+    /// Returns true if the server refuses many kinds as if permissions were missing.
+    pub fn is_refusal_of_many(&self) -> bool {
+        matches!(
+            self,
+            Self::Status { code: 401 | 403 | 404, .. }
+                | Self::Flapping(Flap { others_forbidden: true, .. })
+        )
+    }
+
+    /// Returns true if the process only has to reopen its watches.
+    pub fn is_disconnect(&self) -> bool {
+        matches!(
+            self,
+            Self::Reset
+                | Self::Closed
+                | Self::GoAway
+                | Self::WatchesBroken
+                | Self::WatchesEnded
+                | Self::OldCompacted
         )
     }
 

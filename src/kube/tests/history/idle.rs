@@ -231,6 +231,25 @@ fn revoked_permission_is_noticed_at_the_end_of_the_watch() {
     });
 }
 
+/// In an outage one list/watch at a time tries, every 1.6 s: not more often, and an end of the outage is not noticed later.
+#[test]
+fn an_outage_is_probed_at_a_steady_rate() {
+    const TIME: Duration = Duration::from_secs(160);
+    for http2 in [false, true] {
+        in_simulated_time(1, async {
+            let simulation = listed(http2).await;
+            let failing = Fault::Status { code: 503, retry_after: None, share: 1.0 };
+            simulation.server.begin_fault(0, &failing);
+            simulation.server.begin_fault(1, &Fault::WatchesBroken);
+            simulation.server.end_fault(1);
+            sleep(3 * LISTED).await;
+            let requests = Requests::within(&simulation, TIME).await;
+            let attempts = requests.all - requests.probes;
+            assert!((98..=102).contains(&attempts), "{attempts} attempts in {TIME:?}");
+        });
+    }
+}
+
 /// A new configuration, here with another shard, takes effect immediately although watches are long.
 #[test]
 fn new_shard_does_not_wait_for_the_end_of_a_watch() {

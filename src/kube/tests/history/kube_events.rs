@@ -162,7 +162,10 @@ impl EventChecker {
             // It existed when the faults were over.
             let was_seen = account.is_present
                 || account.removed_at.zip(*quiet_since).is_some_and(|(at, since)| at > since);
-            if is_quiet && was_seen && has_waited && !account.is_set_back {
+            // What a backup has undone arrives again with the next report.
+            let has_arrived = !account.is_set_back
+                && account.reported_at.is_none_or(|reported| reported + delay <= *now);
+            if is_quiet && was_seen && has_waited && has_arrived {
                 // What was reported before the end of a fault may have arrived before the object.
                 let before = quiet_since.map_or(total, |since| account.occurrences_before(since));
                 let before = before.max(track.certain).max(track.base.most);

@@ -16,8 +16,9 @@ use fastrand::Rng;
 use tokio::time::Instant;
 
 use super::checker::Fits;
-use super::cluster::{KINDS, Kind, Scope, Snapshot};
+use super::cluster::{KINDS, Kind, Scope};
 use super::forms;
+use super::snapshot::{Shown, Snapshot};
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::{Format, ScrapeQuery};
 use crate::telemetry::{KubeMetrics, Recorder};
@@ -31,7 +32,7 @@ static RELOAD: LazyLock<Duration> =
     LazyLock::new(|| time_bound("lists after a reload of the options"));
 
 /// The replacement of folded values.
-const FOLDED: &str = "label_state=\"other\"";
+pub const FOLDED: &str = "label_state=\"other\"";
 
 /// The part of a state of the cluster that a scrape does not show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +46,7 @@ pub struct Fit {
 /// Returns the labels of a series that identify its object.
 fn identity(line: &str) -> &str {
     let labels = line.split_once('{').map_or(line, |(_, labels)| labels);
-    let ends = [",label_state=", ",phase=", ",type=", "}"];
+    let ends = [",key=", ",label_state=", ",phase=", ",type=", "}"];
     let end = ends.iter().filter_map(|end| labels.find(end)).min();
     &labels[..end.unwrap_or(labels.len())]
 }
@@ -56,7 +57,11 @@ fn identities<'l>(lines: impl IntoIterator<Item = &'l String>) -> BTreeSet<&'l s
 
 impl Fit {
     /// Compares a state with sorted lines of a scrape that lacks this number of objects; `None` if it does not fit.
-    pub fn of(snapshot: &Snapshot, lines: &[&str], missing: u64) -> Option<Self> {
+    pub fn of(snapshot: &Snapshot, shown: &Shown<'_>, missing: u64) -> Option<Self> {
+        if !shown.may_be_of(snapshot) {
+            return None;
+        }
+        let lines = &shown.lines[..];
         let (folded, exact): (Vec<&str>, Vec<&str>) =
             lines.iter().partition(|line| line.contains(FOLDED));
         let mut exact = exact.into_iter().peekable();
@@ -227,9 +232,8 @@ impl Limits {
         }
         if !fit.missing.is_empty() {
             let from = self.window(now - *RETURN);
-            let objects = window_lines(history, from);
-            // States of the same object count once.
-            let demand = identities(objects).len() as u64 * series(kind);
+            // The largest of the states of each object.
+            let demand: u64 = largest_states(history, from).values().sum();
             let exceeded =
                 |budget: &&&Budget| budget.series_per_kind > 0 && demand > budget.series_per_kind;
             let (enforced, _) = self.enforced_since(from);
@@ -261,7 +265,7 @@ impl Limits {
         let limit = most(|budget| budget.series_per_kind);
         let room = limit.map(|limit| limit.saturating_sub(shown.len() as u64));
         match room {
-            Some(room) if !fit.missing.is_empty() && room >= series(kind) => {
+            Some(room) if smallest_object(&fit.missing).is_some_and(|series| series <= room) => {
                 let since = *self.room.entry(kind).or_insert(now);
                 if now - since > *RETURN {
                     let seconds = (now - since).as_secs_f64();
@@ -293,13 +297,18 @@ impl Limits {
     }
 }
 
-/// Returns the series of each object of a kind.
-fn series(kind: Kind) -> u64 {
-    match kind {
-        Kind::Pod => 6,
-        Kind::Widget => 1,
-        _ => 2,
+/// Returns the number of series of each object.
+fn series_by_object<'l>(lines: impl IntoIterator<Item = &'l String>) -> BTreeMap<&'l str, u64> {
+    let mut objects = BTreeMap::new();
+    for line in lines {
+        *objects.entry(identity(line)).or_default() += 1;
     }
+    objects
+}
+
+/// Returns the number of series of the object with the fewest; `None` without objects.
+fn smallest_object(lines: &[String]) -> Option<u64> {
+    series_by_object(lines).into_values().min()
 }
 
 /// Returns the name of a kind in the own metrics.
@@ -310,11 +319,31 @@ pub fn resource(kind: Kind) -> String {
     }
 }
 
-/// Returns the lines of all states since a time, each once.
-fn window_lines<'h>(history: &[&'h [Snapshot]], from: Instant) -> BTreeSet<&'h String> {
-    let since = |snapshots: &&'h [Snapshot]| {
+/// Returns all states since a time.
+fn states_since<'h>(
+    history: &[&'h [Snapshot]],
+    from: Instant,
+) -> impl Iterator<Item = &'h Snapshot> {
+    let since = move |snapshots: &&'h [Snapshot]| {
         let end = snapshots.partition_point(|snapshot| snapshot.since <= from);
         &snapshots[end.saturating_sub(1)..]
     };
-    history.iter().flat_map(since).flat_map(|snapshot| snapshot.lines.iter()).collect()
+    history.iter().flat_map(since)
+}
+
+/// Returns the lines of all states since a time, each once.
+fn window_lines<'h>(history: &[&'h [Snapshot]], from: Instant) -> BTreeSet<&'h String> {
+    states_since(history, from).flat_map(|snapshot| snapshot.lines.iter()).collect()
+}
+
+/// Returns for each object the largest number of series that it had since a time.
+fn largest_states<'h>(history: &[&'h [Snapshot]], from: Instant) -> BTreeMap<&'h str, u64> {
+    let mut largest: BTreeMap<&str, u64> = BTreeMap::new();
+    for snapshot in states_since(history, from) {
+        for (object, series) in series_by_object(snapshot.lines.iter()) {
+            let known = largest.entry(object).or_default();
+            *known = series.max(*known);
+        }
+    }
+    largest
 }

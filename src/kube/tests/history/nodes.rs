@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::accounts::Accounts;
+use super::accounts::{Account, Accounts};
 use super::cluster::Kind;
 use super::ledger::{ARRIVAL, Conditions, Range};
 use super::status::{CONDITIONS, Status, Transition};
@@ -31,6 +31,27 @@ struct NodeTrack {
     uid: String,
     removals: u32,
     conditions: Vec<Track>,
+    /// The number of times that a backup has set its status back.
+    set_backs: u32,
+    /// True until a scrape shows the status as the last backup had it.
+    is_awaited: bool,
+    /// The number of backups whose status no scrape has shown. The process may not have seen it either, and counts what the
+    /// node then reports again, with a new time, as another transition.
+    unseen: i64,
+}
+
+impl NodeTrack {
+    /// Takes the number of times that the status has been set back, and the status that is shown.
+    fn note(&mut self, account: &Account, shown: &Status) {
+        let new = account.set_backs - std::mem::replace(&mut self.set_backs, account.set_backs);
+        self.unseen += i64::from(new);
+        self.is_awaited |= new > 0;
+        let mut conditions = shown.conditions.iter().zip(&self.conditions);
+        if self.is_awaited && conditions.any(|(shown, known)| (shown.len() as i64) <= known.seen) {
+            self.unseen -= 1;
+            self.is_awaited = false;
+        }
+    }
 }
 
 #[derive(Default)]
@@ -72,10 +93,19 @@ impl NodeChecker {
                     settled: (0, 0),
                 };
                 let conditions = account.status.conditions.iter().map(new).collect();
-                let (uid, removals) = ((*uid).to_owned(), account.removals);
-                self.nodes.insert(name.to_owned(), NodeTrack { uid, removals, conditions });
+                let track = NodeTrack {
+                    uid: (*uid).to_owned(),
+                    removals: account.removals,
+                    conditions,
+                    set_backs: account.set_backs - u32::from(account.is_set_back),
+                    is_awaited: false,
+                    unseen: 0,
+                };
+                self.nodes.insert(name.to_owned(), track);
             }
             let Some(track) = self.nodes.get_mut(name) else { continue };
+            track.note(account, status);
+            let unseen = track.unseen;
             let counts = counters.get(name);
             if !matches!(shard.ownership(uid.as_bytes()), Ownership::Kept | Ownership::Lost) {
                 if counts.is_some() {
@@ -96,7 +126,12 @@ impl NodeChecker {
                     .map_or(0, |initial| initial.conditions[number].len() as i64 - 1);
                 let shown = status.conditions[number].len() as i64 - 1;
                 track.conditions[number]
-                    .check(condition, (first, shown, world), counts, (conditions, is_set_back))
+                    .check(
+                        condition,
+                        (first, shown, world, unseen),
+                        counts,
+                        (conditions, is_set_back),
+                    )
                     .map_err(|why| {
                         format!("{condition} of {name}: {why}; {track:?} {account:?}")
                     })?;
@@ -116,12 +151,12 @@ impl NodeChecker {
 }
 
 impl Track {
-    /// Compares the counts with the numbers of transitions at the beginning and in the state that is shown, and with all
-    /// statuses of the world.
+    /// Compares the counts with the numbers of transitions at the beginning and in the state that is shown, with all
+    /// statuses of the world, and with the number of those that may count again.
     fn check(
         &mut self,
         condition: &str,
-        (first, shown, world): (i64, i64, &[Transition]),
+        (first, shown, world, again): (i64, i64, &[Transition], i64),
         counts: Option<&Counts<'_>>,
         (conditions, is_set_back): (Conditions, bool),
     ) -> Result<(), String> {
@@ -131,7 +166,7 @@ impl Track {
             let count = *count.ok_or_else(|| format!("no counter of {status}"))?;
             sum += count;
             let transitions = world.iter().skip(first as usize + 1);
-            let most = transitions.filter(|one| one.status == text).count() as i64;
+            let most = transitions.filter(|one| one.status == text).count() as i64 + again;
             if count > most {
                 return Err(format!("{count} transitions to {status}, at most {most}"));
             }
@@ -149,7 +184,7 @@ impl Track {
             self.settled = (0, 0);
         }
         let before = self.missing;
-        if !self.missing.restrict(self.seen - sum, all - sum) {
+        if !self.missing.restrict(self.seen - sum, all - sum + again) {
             let seen = self.seen;
             return Err(format!("{sum} transitions of {seen} to {all} without {before:?}"));
         }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, RETRY_AFTER};
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
@@ -11,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::body::{ChannelBody, ChunkSender, build_response, complete_response};
-use super::cluster::{ALL_KINDS, DEFINED_KINDS, EventType, Kind, Object};
+use super::cluster::{ALL_KINDS, BOOKMARK_INTERVAL, DEFINED_KINDS, EventType, Kind, Object};
 use super::encode::{self, ObjectForm, ResponseFormat};
 use super::faults::{Fault, Flap};
 use super::journal::Topic;
@@ -206,7 +207,7 @@ impl Server {
         let next = if end < objects.len() { format!("{version}.{end}") } else { String::new() };
         let body = encode::list(req.format, req.kind, version, &next, &objects[from.min(end)..end]);
         let (chunks, receiver) = mpsc::unbounded_channel();
-        self.send(&chunks, body, 0.7);
+        self.send_list(&chunks, body, 0.7);
         build_response(200, req.format.content_type(false), self.compressed(), receiver)
     }
 
@@ -246,7 +247,24 @@ impl Server {
         } else {
             piece
         };
-        chunks.send(Ok(piece.into())).is_ok()
+        let mut rest = Bytes::from(piece);
+        if self.state().is_fragmenting {
+            for _ in 0..self.random_below(4) {
+                let _ = chunks.send(Ok(rest.split_to(self.random_below(rest.len() + 1))));
+            }
+        }
+        chunks.send(Ok(rest)).is_ok()
+    }
+
+    /// Sends a piece of a list like [`Server::send`], or only a part of it if lists hang.
+    fn send_list(&self, chunks: &ChunkSender, piece: Vec<u8>, share: f64) -> bool {
+        if self.has_fault(|fault| *fault == Fault::ListsHang) && self.is_chosen(share) {
+            let _ = chunks.send(Ok(piece[..self.random_below(piece.len())].to_vec().into()));
+            let open = chunks.clone();
+            tokio::spawn(async move { open.closed().await });
+            return false;
+        }
+        self.send(chunks, piece, share)
     }
 
     fn watch(self: Arc<Self>, req: ApiRequest) -> Response<ChannelBody> {
@@ -294,7 +312,7 @@ impl Server {
                     object,
                     std::mem::take(&mut has_columns),
                 );
-                if !self.send(chunks, event, 0.1) {
+                if !self.send_list(chunks, event, 0.1) {
                     return;
                 }
             }
@@ -307,7 +325,7 @@ impl Server {
                     has_columns: std::mem::take(&mut has_columns),
                 },
             );
-            if !self.send(chunks, event, 0.1) {
+            if !self.send_list(chunks, event, 0.1) {
                 return;
             }
             version
@@ -373,7 +391,7 @@ impl Server {
                 let version = self.cluster().version;
                 let due = now >= bookmark || now >= end;
                 if due {
-                    bookmark = now + Duration::from_secs(60);
+                    bookmark = now + BOOKMARK_INTERVAL;
                 }
                 // A watch from a future version gets no bookmarks either.
                 if due && cursor <= version && self.state().bookmarks {

@@ -9,21 +9,24 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::checker::{Checker, Expectation, RequestLimit, Violation};
-use super::cluster::{Kind, NAMESPACES, Scope, scopes};
+use super::cluster::{KEPT_VERSIONS, Kind, NAMESPACES, Scope, scopes};
 use super::custom::{CustomLines, CustomResources};
 use super::faults::{Fault, RECOVERY, SILENCE};
 use super::forms;
 use super::journal::{Entry, Topic};
 use super::ledger::{Conditions, LedgerChecker};
 use super::limits::{self, Limits};
+use super::object_shards::ObjectShards;
+use super::queue::{Action, Queue};
+use super::refusals::Refusals;
+#[cfg(test)]
+use super::scenario::OptionalFeature;
 use super::scenario::{Scenario, Schedule, ScheduledFault};
 use super::server::Server;
-use super::setup::{
-    STALENESS_LIMIT, connect, in_simulated_time, pipeline_config, tls, write_token,
-};
+use super::setup::{connect, in_simulated_time, pipeline_config, tls, write_token};
 use super::totals::{self, Lines, namespace_totals};
 use crate::cache::Catalog;
 use crate::exposition::{Format, ScrapeQuery};
@@ -35,16 +38,16 @@ use crate::pods::PodIndex;
 use crate::telemetry::KubeMetrics;
 use crate::tests::{hash, time_bound};
 
-/// The time until a watch has ended, the refusal has been noticed and the request has been repeated once. The server does
-/// not end a watch whose permission is revoked.
-static DENIAL_NOTICED: LazyLock<Duration> =
-    LazyLock::new(|| time_bound("a revoked permission is noticed"));
-
 /// The time allowed for the first lists.
 static FIRST_LISTS: LazyLock<Duration> = LazyLock::new(|| time_bound("first lists"));
 /// The same for the lists after a reload of the options, which begin one after the other.
 static RELOAD: LazyLock<Duration> =
     LazyLock::new(|| time_bound("lists after a reload of the options"));
+
+/// The longest time between two requests of each of more than eight refused list/watches, divided by their number.
+const REFUSED: Duration = Duration::from_secs(1);
+/// The time of a list without faults.
+const LIST: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 const CUSTOM_RELOAD: &str = "reload of custom resources";
@@ -57,6 +60,16 @@ const LEFT_OUT: &str = "objects left out by a budget";
 /// The features that not all histories have.
 #[cfg(test)]
 pub const FEATURES: [&str; 4] = [CUSTOM_RELOAD, DEFINITION_CHANGE, LIMITS_RELOAD, LEFT_OUT];
+
+/// Returns what a scenario needs for one of [`FEATURES`].
+#[cfg(test)]
+pub fn optional_feature(feature: &str) -> Option<OptionalFeature> {
+    match feature {
+        CUSTOM_RELOAD | DEFINITION_CHANGE => Some(OptionalFeature::Custom),
+        LIMITS_RELOAD | LEFT_OUT => Some(OptionalFeature::Limits),
+        _ => None,
+    }
+}
 
 /// The result of a fault.
 pub struct FaultResult {
@@ -81,44 +94,6 @@ pub struct Outcome {
     pub journal: Vec<Entry>,
 }
 
-/// The kinds of scheduled actions.
-enum Action {
-    /// The change that this seed determines, or a random one that schedules the next.
-    Change(Option<u64>),
-    /// A scrape; if true, it schedules the next.
-    Scrape(bool),
-    Begin(usize),
-    End(usize),
-    Reshard(Shard),
-    /// A reload of the custom resources.
-    ReloadCustom,
-    /// A reload of the budgets.
-    ReloadLimits,
-}
-
-/// The scheduled actions in the order of their times.
-#[derive(Default)]
-struct Queue {
-    actions: BTreeMap<(Instant, usize), Action>,
-    /// The number of actions so far.
-    number: usize,
-}
-
-impl Queue {
-    fn add(&mut self, at: Instant, action: Action) {
-        self.number += 1;
-        self.actions.insert((at, self.number), action);
-    }
-}
-
-/// The time for which a scope has been refused, possibly by several faults in a row.
-struct Refusal {
-    since: Instant,
-    /// The same, with other faults in between that also kept the scope from being listed.
-    unlisted_since: Instant,
-    last: Instant,
-}
-
 /// A fault that has started and whose recovery time is not over.
 struct RecoveringFault {
     result: FaultResult,
@@ -126,6 +101,8 @@ struct RecoveringFault {
     until: Instant,
     /// The fault is a silence without an observable end.
     is_silence: bool,
+    /// The number of lists when it began, if it must not cause any.
+    lists: Option<u64>,
 }
 
 /// A simulated server, a pipeline that follows it, and the checkers of its scrapes.
@@ -147,6 +124,9 @@ pub struct World {
     ledger: LedgerChecker,
     custom: Option<CustomResources>,
     limits: Option<Limits>,
+    object_shards: Option<ObjectShards>,
+    /// The number of the last change of the pipeline's configuration.
+    applied: u64,
     /// The ledger, and the task that removes its counters in time.
     counts: Arc<SharedLedger>,
     _timer: JoinSet<()>,
@@ -162,10 +142,14 @@ pub struct World {
     /// The number of lists after the time of the first ones.
     first_lists: Option<u64>,
     may_be_stale_until: Instant,
+    /// The time from which the last fault or change of the options cannot cause lists any more.
+    disturbed: Instant,
     pending: Vec<RecoveringFault>,
     /// The active faults with the times of their beginnings.
     lasting: Vec<(usize, Instant)>,
-    refusals: BTreeMap<Scope, Refusal>,
+    refusals: Refusals,
+    /// The time of the last scrape.
+    last_check: Instant,
     outcome: Outcome,
 }
 
@@ -212,11 +196,22 @@ impl World {
                 queue.add(start + *at, Action::Reshard(*shard));
             }
         }
+        let shards = scenario.object_shards.take().filter(|_| senders.is_none());
+        let object_shards = shards.map(ObjectShards::new);
+        if let Some(at) = object_shards.as_ref().and_then(ObjectShards::first) {
+            queue.add(start + at, Action::ReshardObjects);
+        }
         for at in scenario.custom.iter().flatten() {
             queue.add(start + *at, Action::ReloadCustom);
         }
         for at in scenario.limits.iter().flatten() {
             queue.add(start + *at, Action::ReloadLimits);
+        }
+        for (number, lack) in scenario.lacks.iter().enumerate() {
+            server.begin_fault(scenario.events.len() + number, lack);
+        }
+        if scenario.is_fragmented {
+            server.fragment();
         }
         match scenario.schedule.take() {
             None => {
@@ -251,6 +246,8 @@ impl World {
             ledger: LedgerChecker::new(retention),
             custom,
             limits,
+            object_shards,
+            applied: 1,
             counts,
             _timer: timer,
             reloaded: None,
@@ -261,25 +258,27 @@ impl World {
             first_lists: None,
             // The first lists get the same recovery time as a fault.
             may_be_stale_until: start + *FIRST_LISTS,
+            disturbed: start,
             pending: Vec::new(),
             lasting: Vec::new(),
-            refusals: BTreeMap::new(),
+            refusals: Refusals::default(),
+            last_check: start,
             outcome: Outcome::default(),
         }
     }
 
     /// Returns the time of the next action, or `None` at the end of the history and after a violation.
     pub fn next_action(&self) -> Option<Instant> {
-        let ((at, _), _) = self.queue.actions.first_key_value()?;
-        let is_over = self.outcome.violation.is_some() || *at > self.start + self.scenario.length;
-        (!is_over).then_some(*at)
+        let at = self.queue.next_time()?;
+        let is_over = self.outcome.violation.is_some() || at > self.start + self.scenario.length;
+        (!is_over).then_some(at)
     }
 
     /// Waits for the time of the next action and performs it. Returns false at the end.
     pub async fn step(&mut self) -> bool {
         let Some(at) = self.next_action() else { return false };
         self.wait_until(at).await;
-        let Some((_, action)) = self.queue.actions.pop_first() else { return false };
+        let Some(action) = self.queue.pop() else { return false };
         match action {
             Action::Change(seed) => self.change(seed),
             Action::Begin(id) => self.begin(id),
@@ -289,6 +288,7 @@ impl World {
                 self.counts.set_shard(shard);
                 self.ledger.reshard(&self.server.cluster().accounts, shard);
             }
+            Action::ReshardObjects => self.reshard_objects().await,
             Action::ReloadCustom => {
                 if let Some(custom) = &mut self.custom {
                     let entries = custom.reload();
@@ -351,8 +351,27 @@ impl World {
         totals::attach(&self.workloads, &mut config.resources, &self.scenario.kinds);
         config.resources.extend(self.custom.iter().flat_map(CustomResources::watched));
         config.budget = self.limits.as_ref().map_or_else(Arc::default, Limits::current);
-        self.pipeline.reconfigure(&self.client, &config);
         self.request_limit.changed(Instant::now());
+        self.disturbed = self.disturbed.max(Instant::now());
+        self.pending.iter_mut().for_each(|fault| fault.lists = None);
+        self.applied = self.pipeline.reconfigure(&self.client, &config);
+    }
+
+    /// Makes the next change of the shard whose objects are shown. Gained objects are shown once they have been listed.
+    async fn reshard_objects(&mut self) {
+        let is_listed = self.pipeline.handle().is_applied(self.applied);
+        let Some(shards) = &mut self.object_shards else { return };
+        let (has_changed, next) = shards.advance(is_listed);
+        if has_changed {
+            self.config.shard = shards.shard;
+            self.server.note(Topic::Line, format!("objects of {:?}", shards.shard));
+            self.apply();
+            // The pipeline takes it at once.
+            sleep(Duration::from_millis(1)).await;
+        }
+        if let Some(wait) = next {
+            self.queue.add(Instant::now() + wait, Action::ReshardObjects);
+        }
     }
 
     /// Observes the pods anew, as a reload of the options does: they are listed again and exchanged.
@@ -418,7 +437,11 @@ impl World {
             }
         }
         if seed.is_none() {
-            let wait = if self.rng.u32(0..10) == 0 { 5_000 } else { 400 };
+            let wait = match self.rng.u32(0..10) == 0 {
+                _ if self.scenario.is_quiet => 40_000,
+                true => 5_000,
+                false => 400,
+            };
             let wait = Duration::from_millis(self.rng.u64(1..wait));
             self.queue.add(Instant::now() + wait, Action::Change(None));
         }
@@ -429,7 +452,17 @@ impl World {
         let now = Instant::now();
         let ScheduledFault { fault, duration, is_secondary, .. } = &self.scenario.events[id];
         self.server.begin_fault(id, fault);
+        match fault {
+            Fault::Denied(_) | Fault::GoAway => {}
+            _ if fault.is_disconnect() && self.pending.len() <= 1 => self.refusals.cut(now),
+            _ if fault.is_disconnect() => {}
+            _ => self.refusals.disturb(),
+        }
         let mut grace = fault.grace(*duration);
+        if fault.is_refusal_of_many() {
+            let list_watches = self.request_limit.watches.try_into().unwrap_or(u32::MAX);
+            grace = grace.max(*duration + REFUSED * list_watches + LIST);
+        }
         // Bytes that arrive late let a connection look alive whose server is gone.
         if fault.is_silence() || self.pending.iter().any(|other| other.is_silence) {
             let lasting = self.lasting.iter().copied().chain([(id, now)]);
@@ -448,9 +481,12 @@ impl World {
             let (name, zero) = (fault.name(), Duration::ZERO);
             let result = FaultResult { name, recovered: zero, oldest: zero, isolated };
             let from = if fault.is_silence() { now } else { now + *duration };
-            let is_silence = fault.is_silence();
-            self.pending.push(RecoveringFault { result, from, until: now + grace, is_silence });
+            let (is_silence, until) = (fault.is_silence(), now + grace);
+            let is_calm = self.custom.is_none() && now - self.disturbed > KEPT_VERSIONS;
+            let lists = (is_calm && fault.is_disconnect()).then(|| self.server.lists());
+            self.pending.push(RecoveringFault { result, from, until, is_silence, lists });
         }
+        self.disturbed = self.disturbed.max(now + grace);
         if *duration > Duration::ZERO {
             self.lasting.push((id, now));
         }
@@ -482,17 +518,11 @@ impl World {
         if now >= self.start + *FIRST_LISTS {
             self.first_lists.get_or_insert(self.server.lists());
         }
-        let is_dropped = |scope: &Scope| {
-            let refusal = self.refusals.get(scope).filter(|refusal| refusal.last == now);
-            refusal.is_some_and(|refusal| now - refusal.unlisted_since > STALENESS_LIMIT)
-        };
-        let are_definitions_dropped = is_dropped(&Scope { kind: Kind::Definition, namespace: "" });
+        let definitions = Scope { kind: Kind::Definition, namespace: "" };
+        let are_definitions_dropped = self.refusals.dropped(now).any(|scope| scope == definitions);
         let conditions = Conditions {
             may_be_stale: now < self.may_be_stale_until,
-            may_be_dropped: self
-                .refusals
-                .keys()
-                .any(|scope| scope.kind.has_account() && is_dropped(scope)),
+            may_be_dropped: self.refusals.dropped(now).any(|scope| scope.kind.has_account()),
         };
         let custom = match &mut self.custom {
             None => Ok(CustomLines::default()),
@@ -511,19 +541,16 @@ impl World {
         };
         lines.states.extend(custom.states.iter().map(String::as_str));
         let left_out = self.limits.is_some().then(|| self.left_out());
+        let last_check = std::mem::replace(&mut self.last_check, now);
         let Self { server, checker, ledger, pending, refusals, may_be_stale_until, .. } = self;
         let (isolated, may_miss_events) = (pending.len() == 1, self.may_miss_events);
         let expectation = |scope| {
-            let refusal = refusals.get(&scope).filter(|refusal| refusal.last == now);
-            let other =
-                match refusal.map(|refusal| (now - refusal.since, now - refusal.unlisted_since)) {
-                    Some((since, _)) if isolated && since > STALENESS_LIMIT + *DENIAL_NOTICED => {
-                        Expectation::Empty
-                    }
-                    Some((_, since)) if since > STALENESS_LIMIT => Expectation::PastOrEmpty,
-                    _ if now < *may_be_stale_until => Expectation::Past,
-                    _ => Expectation::Present,
-                };
+            let other = refusals.expectation(scope, (last_check, now), isolated);
+            let other = other.unwrap_or(if now < *may_be_stale_until {
+                Expectation::Past
+            } else {
+                Expectation::Present
+            });
             match &self.custom {
                 Some(custom) => custom.expectation(scope, *may_be_stale_until, other),
                 None => other,
@@ -535,6 +562,7 @@ impl World {
             .flatten()
             .any(|(scope, left_out)| scope.kind == Kind::Pod && *left_out > 0);
         checker.left_out = left_out;
+        checker.shard = self.object_shards.as_ref().map(|shards| shards.shard);
         let checked = checker.check(&cluster.snapshots, &lines.states, now, expectation);
         let checked = checked.and_then(|old| {
             if let Some(limits) = &mut self.limits {
@@ -542,7 +570,8 @@ impl World {
                 let checked = limits.check(&cluster.snapshots, &lines.states, &checker.fits);
                 checked.map_err(Violation)?;
             }
-            if are_pods_left_out {
+            // Totals and counters are of objects that are not shown, too.
+            if are_pods_left_out || self.object_shards.is_some() {
                 return Ok(old);
             }
             totals::compare(&lines).map_err(Violation)?;
@@ -564,8 +593,17 @@ impl World {
                         one.result.recovered = now.saturating_duration_since(one.from);
                     }
                 }
+                let lists = self.server.lists();
                 let over = self.pending.extract_if(.., |one| now >= one.until);
-                self.outcome.fault_results.extend(over.map(|one| one.result));
+                let mut needless = None;
+                for one in over {
+                    let before = one.lists.filter(|before| one.result.isolated && *before < lists);
+                    needless = before.map(|before| lists - before).or(needless);
+                    self.outcome.fault_results.push(one.result);
+                }
+                if let Some(number) = needless {
+                    self.violate(&format!("{number} lists after a mere disconnect"), body);
+                }
             }
             Err(Violation(why)) => self.violate(&why, body),
         }
@@ -599,22 +637,13 @@ impl World {
 
     /// Notes the scopes that an active fault refuses.
     fn note_refusals(&mut self, now: Instant) {
-        // Everything has been listed since.
         if now >= self.may_be_stale_until {
-            self.refusals.retain(|_, refusal| now - refusal.last <= *RECOVERY);
+            self.refusals.forget_ended(now);
         }
         for scope in scopes(&self.scenario.kinds) {
-            let Some(since) = self.refused_since(scope) else { continue };
-            let refusal = self.refusals.entry(scope).or_insert(Refusal {
-                since,
-                unlisted_since: since,
-                last: now,
-            });
-            // A shorter gap may fall between two of its requests, so that it is not noticed.
-            if now - refusal.last > *RECOVERY {
-                refusal.since = since;
+            if let Some(since) = self.refused_since(scope) {
+                self.refusals.note(scope, since, now);
             }
-            refusal.last = now;
         }
     }
 

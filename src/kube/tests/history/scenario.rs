@@ -1,5 +1,6 @@
 //! The definitions of histories: what happens in them, and when.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -10,6 +11,9 @@ use crate::kube::shard::{Shard, Stage};
 
 /// No fault starts this close to the end, so each has time to recover.
 const MIN_TAIL: Duration = Duration::from_secs(75);
+
+/// The shortest time between two silences of all watches: the longest silence that is awaited, and the interval of bookmarks.
+const SILENCE_INTERVAL: Duration = Duration::from_secs(220);
 
 /// The time that a history from bytes continues after its last event, so that the first lists and the last changes are
 /// certainly exposed.
@@ -29,6 +33,16 @@ pub struct ScheduledFault {
     pub is_secondary: bool,
 }
 
+/// A feature that not all histories have.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionalFeature {
+    /// Budgets of objects, which are reloaded.
+    Limits,
+    /// A definition of the custom kind.
+    Custom,
+}
+
 /// The definition of a history.
 pub struct Scenario {
     pub seed: u64,
@@ -44,6 +58,14 @@ pub struct Scenario {
     pub custom: Option<Vec<Duration>>,
     /// The times of reloads of the budgets, if there are any.
     pub limits: Option<Vec<Duration>>,
+    /// Changes of the shard whose objects are shown, if objects of several shards are not shown.
+    pub object_shards: Option<Vec<(Duration, Shard)>>,
+    /// Nothing changes for many seconds at a time.
+    pub is_quiet: bool,
+    /// What the server never supports, as in these faults.
+    pub lacks: Vec<Fault>,
+    /// The server sends each event in several chunks.
+    pub is_fragmented: bool,
     /// The time for which the counters of a workload outlive it.
     pub retention: Duration,
     /// The times of changes and scrapes; random if `None`.
@@ -57,6 +79,70 @@ pub struct Scenario {
 pub struct Schedule {
     pub changes: Vec<(Duration, u64)>,
     pub scrapes: Vec<Duration>,
+}
+
+/// The faults of a history, and the pauses between them.
+///
+/// Few kinds of faults that come again and again lead to states that all kinds in turn do not ("Swarm Testing", Groce et
+/// al., ISSTA 2012), and long pauses are times in which scrapes have to be current and requests are few.
+struct FaultMix {
+    /// All of them if it is empty.
+    faults: Vec<Fault>,
+    has_restores: bool,
+    /// True for a random mix.
+    is_random: bool,
+    /// The ranges of the pauses, in milliseconds, which are equally likely.
+    pauses: [Range<u64>; 3],
+}
+
+impl FaultMix {
+    /// Returns the mix of all faults, without restores if the ledger forgets objects too early for them.
+    fn of_all(has_restores: bool) -> Self {
+        let pauses = [0..5_000, 0..30_000, 15_000..60_000];
+        Self { faults: Vec::new(), has_restores, is_random: false, pauses }
+    }
+
+    /// Returns a random mix.
+    #[cfg(test)]
+    fn random(rng: &mut Rng, has_restores: bool) -> Self {
+        let count = if rng.u32(0..3) == 0 { 0 } else { rng.usize(1..5) };
+        let all = Self { is_random: true, ..Self::of_all(has_restores) };
+        let pauses = match rng.u32(0..5) {
+            0 => std::array::from_fn(|_| 0..3_000),
+            1 => std::array::from_fn(|_| 50_000..150_000),
+            _ => all.pauses.clone(),
+        };
+        let faults = (0..count).map(|_| all.fault(rng).0).collect();
+        Self { faults, pauses, ..all }
+    }
+
+    /// Returns a mix of faults with this name, which comes again and again.
+    #[cfg(test)]
+    fn of_name(rng: &mut Rng, has_restores: bool, name: &str) -> Self {
+        let all = Self { is_random: true, ..Self::of_all(has_restores) };
+        if !has_restores && matches!(Fault::of_name(name, rng), Fault::Restored { .. }) {
+            return all;
+        }
+        Self { faults: (0..4).map(|_| Fault::of_name(name, rng)).collect(), ..all }
+    }
+
+    fn fault(&self, rng: &mut Rng) -> (Fault, Duration) {
+        if let Some(fault) = rng.choice(&self.faults) {
+            return (fault.clone(), fault.duration(rng));
+        }
+        let choices = if self.is_random { Fault::CHOICES } else { Fault::USUAL_CHOICES };
+        loop {
+            let (fault, duration) = Fault::random(choices, rng);
+            if self.has_restores || !matches!(fault, Fault::Restored { .. }) {
+                return (fault, duration);
+            }
+        }
+    }
+
+    fn pause(&self, rng: &mut Rng) -> Duration {
+        let range = self.pauses[rng.u32(0..self.pauses.len() as u32) as usize].clone();
+        Duration::from_millis(rng.u64(range))
+    }
 }
 
 /// Returns random changes of the shard, each of them in its stages.
@@ -95,14 +181,53 @@ impl Scenario {
             shards: Vec::new(),
             custom: None,
             limits: None,
+            object_shards: None,
+            is_quiet: false,
+            lacks: Vec::new(),
+            is_fragmented: false,
             retention: RETENTION,
             schedule: None,
             trace: false,
         }
     }
 
-    /// Random faults at random times.
+    /// Random faults of all kinds at random times.
     pub fn random(seed: u64, length: Duration) -> Self {
+        Self::of_mix(seed, length, |_, has_restores| FaultMix::of_all(has_restores))
+            .with_features(seed)
+    }
+
+    /// A random [mix](FaultMix) of faults, with a server that may lack features, and with further features.
+    #[cfg(test)]
+    pub fn of_random_mix(seed: u64, length: Duration) -> Self {
+        Self::of_mix(seed, length, FaultMix::random).with_rare_features(seed)
+    }
+
+    /// One kind of fault again and again, if it is named, with budgets that are reloaded often, a defined custom kind, or
+    /// neither.
+    #[cfg(test)]
+    pub fn of_fault_and_feature(
+        seed: u64,
+        length: Duration,
+        fault: Option<&str>,
+        feature: Option<OptionalFeature>,
+    ) -> Self {
+        let mut scenario = Self::of_mix(seed, length, |rng, has_restores| match fault {
+            Some(name) => FaultMix::of_name(rng, has_restores, name),
+            None => FaultMix::of_all(has_restores),
+        });
+        let mut rng = Rng::with_seed(seed ^ 0x3c6e_f372_fe94_f82b);
+        match feature {
+            Some(OptionalFeature::Limits) => {
+                scenario.limits = Some(scenario.reloads(&mut rng, 40_000))
+            }
+            Some(OptionalFeature::Custom) => scenario.define_custom_kind(&mut rng),
+            None => {}
+        }
+        scenario
+    }
+
+    fn of_mix(seed: u64, length: Duration, mix: impl FnOnce(&mut Rng, bool) -> FaultMix) -> Self {
         let mut rng = Rng::with_seed(seed);
         let (http2, each_namespace) = (rng.bool(), rng.u32(0..4) == 0);
         let (retention, shards) = match rng.u32(0..4) {
@@ -111,12 +236,27 @@ impl Scenario {
             2 => (SHORT_RETENTION, random_shards(&mut rng, length)),
             _ => (RETENTION, Vec::new()),
         };
+        let mix = mix(&mut rng, retention != SHORT_RETENTION);
         let mut events = Vec::new();
         let (mut at, mut end) = (Duration::from_millis(rng.u64(0..20_000)), length);
+        let (mut silent, mut is_restored): (Option<Duration>, bool) = (None, false);
         while at < length.saturating_sub(MIN_TAIL) {
-            let (fault, duration) = Fault::random(&mut rng);
-            if retention == SHORT_RETENTION && matches!(fault, Fault::Restored { .. }) {
+            let (fault, duration) = mix.fault(&mut rng);
+            if mix.is_random
+                && matches!(fault, Fault::Restored { .. })
+                && std::mem::replace(&mut is_restored, true)
+            {
+                // After a second restore, what objects report for the third time cannot be told from what is new.
+                at += mix.pause(&mut rng).max(Duration::from_secs(1));
                 continue;
+            }
+            if mix.is_random && fault == Fault::WatchesSilent {
+                // A server whose watches are silent twice without a bookmark in between is taken for one that sends none.
+                if silent.is_some_and(|last| at < last + SILENCE_INTERVAL) {
+                    at += mix.pause(&mut rng).max(Duration::from_secs(1));
+                    continue;
+                }
+                silent = Some(at);
             }
             if rng.bool() && duration > Duration::ZERO {
                 let fault =
@@ -131,48 +271,69 @@ impl Scenario {
             }
             end = end.max(at + fault.grace(duration) + Duration::from_secs(5));
             events.push(ScheduledFault { fault, begin: at, duration, is_secondary: false });
-            at += Duration::from_millis(match rng.u32(0..3) {
-                0 => rng.u64(0..5_000),
-                1 => rng.u64(0..30_000),
-                _ => rng.u64(15_000..60_000),
-            });
+            at += mix.pause(&mut rng);
         }
         Self { shards, retention, ..Self::with_faults(seed, end, (http2, each_namespace), events) }
-            .with_features(seed)
-    }
-
-    /// Returns the history without definitions of custom kinds, with which requests at the same moment are in another order
-    /// in each run.
-    #[cfg(test)]
-    pub fn without_definitions(mut self) -> Self {
-        self.kinds.retain(|kind| !DEFINED_KINDS.contains(kind));
-        Self { custom: None, ..self }
     }
 
     /// Adds the features that this seed determines, with other numbers than those of the faults.
     fn with_features(mut self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x6a09_e667_f3bc_c908);
-        let reloads = |rng: &mut Rng, interval| {
-            let (mut at, mut reloads) = (Duration::ZERO, Vec::new());
-            while at < self.length {
-                at += Duration::from_millis(rng.u64(500..interval));
-                reloads.push(at);
-            }
-            Some(reloads)
-        };
-        let feature = rng.u32(0..3);
-        if feature == 0 {
-            self.limits = reloads(&mut rng, 150_000);
-        } else if feature == 1 {
-            self.custom = reloads(&mut rng, 60_000);
-            self.kinds.extend(DEFINED_KINDS);
-            let definitions = |event: &mut ScheduledFault| match &mut event.fault {
-                Fault::Denied(kind) if rng.bool() => *kind = Kind::Definition,
-                _ => {}
-            };
-            self.events.iter_mut().for_each(definitions);
+        match rng.u32(0..3) {
+            0 => self.limits = Some(self.reloads(&mut rng, 150_000)),
+            1 => self.define_custom_kind(&mut rng),
+            _ => {}
         }
         self
+    }
+
+    /// The same, with features of the server and those that make the checkers less strict.
+    #[cfg(test)]
+    fn with_rare_features(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0xbb67_ae85_84ca_a73b);
+        (self.is_quiet, self.is_fragmented) = (rng.u32(0..4) == 0, rng.u32(0..4) == 0);
+        let refuses = rng.bool();
+        for lack in [Fault::NoStreaming, Fault::NoProtobuf, Fault::NoRepresentations { refuses }] {
+            if rng.u32(0..5) == 0 {
+                self.lacks.push(lack);
+            }
+        }
+        match rng.u32(0..5) {
+            0 => self.limits = Some(self.reloads(&mut rng, 150_000)),
+            1 => self.define_custom_kind(&mut rng),
+            2 => self.object_shards = Some(random_shards(&mut rng, self.length)),
+            3 => {
+                // Where the ledger follows one of its other kinds, it follows all of them.
+                self.kinds = vec![Kind::ConfigMap, Kind::Node, Kind::Secret, Kind::Widget];
+                rng.shuffle(&mut self.kinds);
+                self.kinds.truncate(rng.usize(1..4));
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// Returns random times, with up to `interval` milliseconds between them.
+    fn reloads(&self, rng: &mut Rng, interval: u64) -> Vec<Duration> {
+        let (mut at, mut reloads) = (Duration::ZERO, Vec::new());
+        while at < self.length {
+            at += Duration::from_millis(rng.u64(500..interval));
+            reloads.push(at);
+        }
+        reloads
+    }
+
+    /// Gives the custom kind a definition, which may be forbidden, and a configuration.
+    fn define_custom_kind(&mut self, rng: &mut Rng) {
+        self.custom = Some(self.reloads(rng, 60_000));
+        self.kinds.extend(DEFINED_KINDS);
+        for event in &mut self.events {
+            if let Fault::Denied(kind) = &mut event.fault
+                && rng.bool()
+            {
+                *kind = Kind::Definition;
+            }
+        }
     }
 
     /// Decodes a history from bytes. The first byte selects transport and kinds. Then follow steps of three bytes: the

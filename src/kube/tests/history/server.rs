@@ -66,6 +66,8 @@ pub(super) struct State {
     pub(super) kind_counts: BTreeMap<Kind, u64>,
     /// The number of requests that start a list, streaming or not.
     pub(super) lists: u64,
+    /// The server sends events and lists in several chunks.
+    pub(super) is_fragmenting: bool,
     /// True if the server sends bookmarks on watches.
     pub(super) bookmarks: bool,
     /// The number of connection probes.
@@ -87,6 +89,7 @@ impl Server {
             silent: 0,
             gone: 0,
             bookmarks: true,
+            is_fragmenting: false,
             probes: 0,
             broken: 0,
             ended: 0,
@@ -158,6 +161,11 @@ impl Server {
         self.state().probes
     }
 
+    /// Sends events and lists in several chunks from now on.
+    pub fn fragment(&self) {
+        self.state().is_fragmenting = true;
+    }
+
     /// Sends no more bookmarks, except the one at the end of a streaming list.
     pub fn stop_bookmarks(&self) {
         self.state().bookmarks = false;
@@ -183,6 +191,10 @@ impl Server {
         let mut state = self.state();
         state.faults.push(ActiveFault { id, fault: fault.clone() });
         match fault {
+            Fault::OldCompacted => {
+                self.cluster().compact_old();
+                state.connections.iter().for_each(ConnectionHandle::reset);
+            }
             Fault::Reset => state.connections.iter().for_each(ConnectionHandle::reset),
             Fault::Closed => state.connections.iter().for_each(ConnectionHandle::end),
             Fault::GoAway => state.goaways += 1,
@@ -285,11 +297,12 @@ impl Server {
                 fault_changes.changed().await;
             }
         };
-        // Connection errors are the client's concern.
+        // Connection errors are the client's concern. Responses have no date, which is that of the wall clock.
         match &self.tls {
             Some(tls) => {
                 let Ok(stream) = tls.accept(end).await else { return };
-                let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                http.auto_date_header(false);
                 let mut connection =
                     std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
                 tokio::select! {
@@ -300,7 +313,8 @@ impl Server {
                 let _ = connection.await;
             }
             None => {
-                let http = hyper::server::conn::http1::Builder::new();
+                let mut http = hyper::server::conn::http1::Builder::new();
+                http.auto_date_header(false);
                 let mut connection =
                     std::pin::pin!(http.serve_connection(TokioIo::new(end), service));
                 tokio::select! {

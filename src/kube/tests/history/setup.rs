@@ -82,14 +82,14 @@ fn watched(kind: Kind) -> WatchedResource {
             observers: Vec::new(),
         };
     }
-    let families = match kind {
+    let families: &[&str] = match kind {
         Kind::Job => &["kube_job_info", "kube_job_labels"],
         Kind::ConfigMap => &["kube_configmap_labels", "kube_configmap_metadata_resource_version"],
-        Kind::Node => &["kube_node_labels", "kube_node_spec_unschedulable"],
+        Kind::Node => &["kube_node_labels", "kube_node_spec_taint", "kube_node_spec_unschedulable"],
         Kind::Secret => &["kube_secret_labels", "kube_secret_type"],
         _ => &["kube_pod_labels", "kube_pod_status_phase"],
     };
-    let families = families.map(|name| format!("^{name}$"));
+    let families: Vec<String> = families.iter().map(|name| format!("^{name}$")).collect();
     let filter = FamilyFilter::new(&families, &[], &[]).expect("patterns");
     let options = RenderOptions {
         labels: Selection::new(&["*".to_owned()]),
