@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::data_set::DataSet;
 use super::kube::{Cluster, Subject, scrape_at_once, scrape_cost};
 use super::mapper;
 use super::programs::Programs;
@@ -13,12 +14,12 @@ use super::statsd::{self, Load};
 use super::table::{bytes, count, percent, plain, seconds};
 
 /// Measures clusters from small to very large.
-pub fn pods(programs: &Programs, size: Size) -> Result<String> {
+pub fn pods(programs: &Programs, size: Size, data: DataSet) -> Result<String> {
     let sizes: &[u32] =
         if size.quick { &[1_000, 5_000] } else { &[1_000, 10_000, 50_000, 100_000] };
     let mut rows = Vec::new();
     for pods in sizes {
-        let cluster = Cluster::new(*pods)?;
+        let cluster = Cluster::new(*pods, data)?;
         let listed = cluster.list(Subject::Ours, programs)?;
         let memory = listed.server.memory()?;
         let scrape = scrape_cost(&listed.server, listed.port, "/metrics", false, 3)?;
@@ -48,7 +49,7 @@ pub fn pods(programs: &Programs, size: Size) -> Result<String> {
 
 /// Measures each group of families about pods, and flags that change these families, on the same cluster.
 pub fn groups(programs: &Programs, size: Size) -> Result<String> {
-    let cluster = Cluster::new(size.pods)?;
+    let cluster = Cluster::new(size.pods, DataSet::Synthetic)?;
     let no_pods = "--metric-denylist=^kube_pod_";
     let workload = "--metric-opt-in-list=^kstatd_pod_workload_info$";
     let totals = "--metric-opt-in-list=^kstatd_(workload|namespace|kube_node)_.*[^l]$";
@@ -81,40 +82,6 @@ pub fn groups(programs: &Programs, size: Size) -> Result<String> {
         ]);
     }
     let head = ["Families", "Text", "CPU to ready", "Memory", "CPU of one event (500/s)"];
-    Ok(plain(&head, &rows))
-}
-
-/// Compares one of four shards with an unsharded process. A shard receives every object and keeps a quarter of them.
-pub fn shards(programs: &Programs, size: Size) -> Result<String> {
-    let pods = if size.quick { 10_000 } else { 100_000 };
-    let cluster = Cluster::new(pods)?;
-    let mut rows = Vec::new();
-    for (who, name) in [(Subject::Ours, "kstatd"), (Subject::Peer, "kube-state-metrics")] {
-        for (flags, share) in
-            [(&[][..], "unsharded"), (&["--shard=1", "--total-shards=4"], "shard 1 of 4")]
-        {
-            let listed = cluster.list_with(who, programs, flags)?;
-            let memory = listed.server.memory()?;
-            let scrape = scrape_cost(&listed.server, listed.port, "/metrics", false, 3)?;
-            let event = cluster.event_cost(&listed, 500.0, size.window)?;
-            rows.push(vec![
-                format!("{name}, {share} ({} pods)", count(f64::from(pods))),
-                bytes(scrape.bytes),
-                format!("{} / {}", seconds(listed.ready), seconds(listed.cpu)),
-                format!("{} ({} peak)", bytes(memory.resident), bytes(memory.peak)),
-                format!("{} / {}", seconds(scrape.wall), seconds(scrape.cpu)),
-                seconds(event),
-            ]);
-        }
-    }
-    let head = [
-        "Process",
-        "Text",
-        "Time / CPU to ready",
-        "Memory",
-        "Scrape, wall / CPU",
-        "CPU of one event (500/s)",
-    ];
     Ok(plain(&head, &rows))
 }
 
@@ -154,7 +121,7 @@ pub fn series(programs: &Programs, size: Size) -> Result<String> {
 
 /// Measures one and several concurrent scrapers.
 pub fn scrapers(programs: &Programs, size: Size) -> Result<String> {
-    let cluster = Cluster::new(size.changing_pods)?;
+    let cluster = Cluster::new(size.changing_pods, DataSet::Synthetic)?;
     let listed = cluster.list(Subject::Ours, programs)?;
     let mut rows = Vec::new();
     for scrapers in [1, 8] {
@@ -185,7 +152,7 @@ pub fn scrapers(programs: &Programs, size: Size) -> Result<String> {
 
 /// Measures both sides of one process under load, separately and together.
 pub fn interference(programs: &Programs, size: Size) -> Result<String> {
-    let cluster = Cluster::new(size.changing_pods)?;
+    let cluster = Cluster::new(size.changing_pods, DataSet::Synthetic)?;
     let whole = start_both_sides(programs, &cluster.url())?;
     let load = Load { datagrams: 10_000.0, lines: 20, window: size.window };
     let warm = Load { window: Duration::from_secs(1), ..load };
@@ -279,10 +246,13 @@ pub fn all(
     failed: &mut Vec<String>,
 ) -> String {
     type Table = fn(&Programs, Size) -> Result<String>;
-    let tables: [(&str, &str, Table); 12] = [
-        ("growth-pods", "Pods", pods),
+    let tables: [(&str, &str, Table); 14] = [
+        ("growth-pods", "Pods", |programs, size| pods(programs, size, DataSet::Synthetic)),
+        ("growth-pods-recorded", "Pods, recorded", |programs, size| {
+            pods(programs, size, DataSet::Recorded)
+        }),
         ("groups", "Groups of families", groups),
-        ("shards", "Shards", shards),
+        ("shards", "Shards", super::shards::shards),
         ("growth-rules", "Rules", |programs, _| rules(programs)),
         ("growth-series", "Series", series),
         ("growth-scrapers", "Concurrent scrapers", scrapers),
@@ -290,6 +260,7 @@ pub fn all(
         ("batching", "Lines per datagram", super::batching::batching),
         ("explosion", "An exploding label", super::explosion::urls),
         ("hostile", "Hostile lines", super::explosion::hostile),
+        ("memory-gates", "Memory gates of an agent", super::gates::gates),
         ("kinds", "Every kind", |programs, _| super::kinds::kinds(programs)),
         ("node", "Walks of a tree that changes", super::node::walks),
     ];

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use kstatd::resources::registry;
-use kstatd_double::{Double, Options};
+use kstatd_double::Double;
 use tokio::runtime::Runtime;
 
+use super::data_set::DataSet;
 use super::process::{Memory, Server, free_port};
 use super::programs::Programs;
 use super::scrape::{self, scrape};
@@ -35,11 +36,10 @@ pub struct Cluster {
 
 impl Cluster {
     /// Creates an unchanging cluster with this many pods.
-    pub fn new(pods: u32) -> Result<Self> {
+    pub fn new(pods: u32, data: DataSet) -> Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let options = Options { pods, ..Options::default() };
-        let double = runtime.block_on(Double::start(&options))?;
+        let double = runtime.block_on(Double::start(&data.options(pods)?))?;
         Ok(Self { _runtime: runtime, double })
     }
 

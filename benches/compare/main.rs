@@ -5,7 +5,7 @@
 //! ```
 //!
 //! builds kstatd and, from Go modules, kube-state-metrics and statsd_exporter (Go 1.26 or later), applies the same load to
-//! each and prints the table of goals and the tables of growth in Markdown. It takes about 15 minutes on two otherwise idle
+//! each and prints the table of goals and the tables of growth in Markdown. It takes 40 minutes on two otherwise idle
 //! cores. `--quick` uses a tenth of the sizes, `--only NAME` runs one row or table (`--list` prints the names); `--only node`
 //! runs the table of walks, which takes most of an hour.
 //!
@@ -16,7 +16,9 @@
 mod batching;
 mod changing;
 mod custom;
+mod data_set;
 mod explosion;
+mod gates;
 mod growth;
 mod kinds;
 mod kube;
@@ -25,7 +27,9 @@ mod mapper;
 mod mmsg;
 mod node;
 mod programs;
+mod rendering;
 mod rows;
+mod shards;
 mod statsd;
 mod table;
 
@@ -38,6 +42,7 @@ use clap::{Parser, Subcommand};
 use kstatd_double::{Double, Options};
 use kstatd_endurance::{process, scrape};
 
+use data_set::DataSet;
 use programs::{ProgramPaths, Programs};
 use rows::Size;
 use table::Row;
@@ -76,8 +81,11 @@ struct Arguments {
 /// The load programs, run alone.
 #[derive(Subcommand)]
 enum Program {
-    /// Serve a synthetic cluster; print its URL and end with standard input
+    /// Serve a cluster; print its URL and end with standard input
     Double {
+        /// Repeat the recorded objects and rollouts instead of synthetic ones
+        #[arg(long)]
+        recorded: bool,
         /// Pods of the cluster
         #[arg(long, default_value_t = 1_000)]
         pods: u32,
@@ -106,8 +114,10 @@ type Scenario = fn(&Programs, Size) -> Result<Vec<Row>>;
 
 /// The scenarios of the table, in order.
 const SCENARIOS: &[(&str, Scenario)] = &[
-    ("cluster", rows::cluster),
-    ("updates", rows::updates),
+    ("cluster", |programs, size| rows::cluster(programs, size, DataSet::Synthetic)),
+    ("cluster-recorded", |programs, size| rows::cluster(programs, size, DataSet::Recorded)),
+    ("updates", |programs, size| rows::updates(programs, size, DataSet::Synthetic)),
+    ("updates-recorded", |programs, size| rows::updates(programs, size, DataSet::Recorded)),
     ("rest", rows::rest),
     ("custom", rows::custom),
     ("datagrams", rows::datagrams),
@@ -117,6 +127,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
 /// The tables of growth.
 const GROWTH: &[&str] = &[
     "growth-pods",
+    "growth-pods-recorded",
     "groups",
     "shards",
     "growth-rules",
@@ -126,6 +137,7 @@ const GROWTH: &[&str] = &[
     "batching",
     "explosion",
     "hostile",
+    "memory-gates",
     "kinds",
     NODE,
 ];
@@ -135,7 +147,11 @@ const NODE: &str = "node";
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     match arguments.program {
-        Some(Program::Double { pods, churn, port }) => double(pods, churn, port),
+        Some(Program::Double { recorded, pods, churn, port }) => {
+            let data = if recorded { DataSet::Recorded } else { DataSet::Synthetic };
+            let options = data.options(pods)?;
+            double(&Options { events_per_second: churn, port, ..options })
+        }
         Some(Program::MemoryWriter { port, file }) => limits::memory_writer(port, &file),
         Some(Program::UdpCounter { port }) => limits::udp_counter(port),
         None if arguments.list => {
@@ -189,9 +205,9 @@ fn compare(arguments: &Arguments) -> Result<()> {
 }
 
 #[tokio::main]
-async fn double(pods: u32, churn: f64, port: u16) -> Result<()> {
-    let options = Options { pods, events_per_second: churn, port, ..Options::default() };
-    let double = Double::start(&options).await.with_context(|| format!("port {port}"))?;
+async fn double(options: &Options) -> Result<()> {
+    let started = Double::start(options).await;
+    let double = started.with_context(|| format!("port {}", options.port))?;
     writeln!(std::io::stdout(), "{} objects={}", double.url(), double.objects())?;
     let (rates, mut received) = tokio::sync::mpsc::channel(1);
     std::thread::spawn(move || {

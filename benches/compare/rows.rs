@@ -5,10 +5,12 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::custom;
+use super::data_set::DataSet;
 use super::kube::{self, Cluster, Idle, LargeCluster};
 use super::mapper;
 use super::process::{Server, free_port};
 use super::programs::Programs;
+use super::rendering;
 use super::scrape;
 use super::statsd::{self, Load, Target};
 use super::table::{Goal, Row, bytes, count, percent, seconds};
@@ -69,8 +71,8 @@ impl Size {
 }
 
 /// Measures scrapes, memory and lists of a large cluster.
-pub fn cluster(programs: &Programs, size: Size) -> Result<Vec<Row>> {
-    let cluster = Cluster::new(size.pods)?;
+pub fn cluster(programs: &Programs, size: Size, data: DataSet) -> Result<Vec<Row>> {
+    let cluster = Cluster::new(size.pods, data)?;
     let ours = kube::measure_cluster(&cluster, kube::Subject::Ours, programs, size.quick)?;
     let peer = kube::measure_cluster(&cluster, kube::Subject::Peer, programs, size.quick)?;
     drop(cluster);
@@ -84,7 +86,8 @@ pub fn cluster(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     Ok(vec![
         Row {
             what: format!(
-                "{} pods with related objects, {} of text: plain scrape",
+                "{}{} pods with related objects, {} of text: plain scrape",
+                data.label(),
                 count(f64::from(size.pods)),
                 bytes(text)
             ),
@@ -177,9 +180,9 @@ fn parallel(ours: &LargeCluster, peer: &LargeCluster) -> Row {
 }
 
 /// Measures the cost of a watch event.
-pub fn updates(programs: &Programs, size: Size) -> Result<Vec<Row>> {
+pub fn updates(programs: &Programs, size: Size, data: DataSet) -> Result<Vec<Row>> {
     let rates = [500.0, 2_000.0];
-    let cluster = Cluster::new(size.changing_pods)?;
+    let cluster = Cluster::new(size.changing_pods, data)?;
     let cost = |who| -> Result<Vec<f64>> {
         let listed = cluster.list(who, programs)?;
         rates.iter().map(|rate| cluster.event_cost(&listed, *rate, size.window)).collect()
@@ -187,24 +190,28 @@ pub fn updates(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     let (ours, peer) = (cost(kube::Subject::Ours)?, cost(kube::Subject::Peer)?);
     let both =
         |costs: &[f64]| costs.iter().map(|cost| seconds(*cost)).collect::<Vec<_>>().join(" / ");
-    let goals = ours.iter().zip(&peer).zip(["the peer at 500/s", "the peer at 2,000/s"]);
+    let least = rendering::event(data, size.changing_pods)?;
+    let peers = ours.iter().zip(&peer).zip(["the peer at 500/s", "the peer at 2,000/s"]);
+    let mut goals: Vec<_> =
+        peers.map(|((ours, peer), what)| Goal::times(what, *ours, 1.0 / 6.0, *peer)).collect();
+    let fastest = ours.iter().copied().fold(f64::INFINITY, f64::min);
+    goals.push(Goal::times("decoding and rendering", fastest, 2.0, least));
     Ok(vec![Row {
         what: format!(
-            "CPU of one watch event, 500/s and 2,000/s on {} pods",
+            "{}CPU of one watch event, 500/s and 2,000/s on {} pods",
+            data.label(),
             count(f64::from(size.changing_pods))
         ),
         peer: both(&peer),
-        limit: String::new(),
+        limit: format!("{} to decode and render its object", seconds(least)),
         ours: both(&ours),
-        goals: goals
-            .map(|((ours, peer), what)| Goal::times(what, *ours, 1.0 / 6.0, *peer))
-            .collect(),
+        goals,
     }])
 }
 
 /// Measures the idle cost.
 pub fn rest(programs: &Programs, size: Size) -> Result<Vec<Row>> {
-    let cluster = Cluster::new(50)?;
+    let cluster = Cluster::new(50, DataSet::Synthetic)?;
     let peer = cluster.list(kube::Subject::Peer, programs)?;
     let ours = cluster.list(kube::Subject::Ours, programs)?;
     let whole = start_both_sides(programs, &cluster.url())?;

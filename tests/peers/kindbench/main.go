@@ -82,9 +82,13 @@ func kindOf(resource string) (kind, error) {
 
 // objects are the recorded objects by resource.
 func objects(folder string) (map[string][]json.RawMessage, error) {
-	paths, err := filepath.Glob(filepath.Join(folder, "*", "*.json"))
-	if err != nil {
-		return nil, err
+	var paths []string
+	for _, cases := range []string{"unit", "fuzz"} {
+		files, err := filepath.Glob(filepath.Join(folder, cases, "*.json"))
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, files...)
 	}
 	found := map[string][]json.RawMessage{}
 	for _, path := range paths {
