@@ -36,6 +36,7 @@ git archive "$commit" | tar -x -m -C "$source"
   "$OLDPWD/.ci/retry" cargo fetch --locked
   KSTATD_REVISION=$commit CARGO_BUILD_BUILD_DIR=$target CARGO_TARGET_DIR=$target/previous cargo \
     --config profile.dev.package.kstatd.debug=false --config profile.dev.package.kstatd-double.debug=false \
+    --config profile.dev.package.clap_builder.opt-level=0 --config profile.dev.package.k8s-openapi.opt-level=0 \
     build --locked --bin kstatd --test house
 )
 "$target/previous/debug/kstatd" statsd_exporter --version | grep -qF "$commit" || {
