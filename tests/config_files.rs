@@ -422,12 +422,17 @@ fn files_are_applied_when_a_blocking_read_returns() {
     common::replace(&files.mapping, &mapping("replaced"));
     kstatd.program.signal("HUP");
     maps_to("replaced");
-    for (path, text, family) in [
-        (&files.options, options("kube_pod_created"), "kube_pod_info"),
-        (&files.custom, custom("two"), "kube_customresource_two"),
+    for (path, text, family, is_late) in [
+        (&files.options, options("kube_pod_created"), "kube_pod_info", true),
+        (&files.custom, custom("two"), "kube_customresource_two", true),
+        (&files.options, options("kube_pod_info"), "kube_pod_created", false),
+        (&files.custom, custom("three"), "kube_customresource_three", false),
     ] {
         pipe(path);
-        kstatd.wait_until_blocked(path);
+        if is_late {
+            kstatd.wait_until_blocked(path);
+        }
+        // Returns when the program has opened the pipe.
         std::fs::write(path, text).expect("write");
         // Each SIGHUP replaces the reload in progress, which may have read the pipe already.
         for _ in 0..20 {

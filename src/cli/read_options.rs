@@ -86,7 +86,8 @@ fn merge_options_file(
 /// whether they are valid.
 #[must_use]
 pub fn named_files(args: &KubeArgs) -> Vec<PathBuf> {
-    let text = config_file::read(Path::new(&args.config));
+    // An options file that just began to answer is left for the code that applies it.
+    let text = config_file::peek(Path::new(&args.config));
     let merged = text
         .ok()
         .map(|text| options_file::merge(&text, args, Load::Again(&FilesInUse::default())).args);

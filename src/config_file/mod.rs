@@ -36,6 +36,14 @@ pub(crate) fn read(path: &std::path::Path) -> Result<String, FileError> {
     text(reader::read(path)?)
 }
 
+/// Reads a text file without applying its content, see [`reader::peek`].
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn peek(path: &std::path::Path) -> Result<String, FileError> {
+    text(reader::peek(path)?)
+}
+
 /// Decodes the content of a file: UTF-8, or UTF-16 with a byte order mark, which YAML allows.
 ///
 /// # Errors

@@ -5,7 +5,7 @@
 //! a caller waits for [`READ_TIMEOUT`] at most. While an operation hangs, later callers get [`io::ErrorKind::TimedOut`]
 //! at once and keep what they read last, at most [`MAX_THREADS`] operations run at once, and [`hanging`] lists the
 //! files. Content that arrives late is kept for the next caller; [`late`] notifies of it. A pipe returns its content only
-//! once, so it stays available until a caller has applied it ([`forget_applied`]).
+//! once, so all that it returned, late or in time, stays available until a caller has applied it ([`forget_applied`]).
 //!
 //! Operations are identified by device and inode: a path that points to another file by now is read again.
 
@@ -46,19 +46,19 @@ struct Operation {
 struct Operations {
     started: u64,
     running: Vec<Operation>,
-    /// Results that arrived after their caller had timed out.
-    late: BTreeMap<PathBuf, Late>,
+    /// Results that must not be lost, at most one of each path.
+    kept: BTreeMap<PathBuf, Kept>,
 }
 
-/// A result that arrived after its caller had timed out.
-struct Late {
+/// A result that arrived after its caller had timed out, or content that cannot be read again.
+struct Kept {
     content: io::Result<Vec<u8>>,
-    /// No caller has read it.
+    /// No caller that applies it has read it.
     is_new: bool,
 }
 
 static OPERATIONS: Mutex<Operations> =
-    Mutex::new(Operations { started: 0, running: Vec::new(), late: BTreeMap::new() });
+    Mutex::new(Operations { started: 0, running: Vec::new(), kept: BTreeMap::new() });
 static LATE: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
 
 /// Accesses the process-wide flag that bounds waits.
@@ -122,10 +122,12 @@ impl Operations {
     /// Records the file that an operation works on.
     ///
     /// # Errors
-    /// [`io::ErrorKind::TimedOut`] if another operation on the same file hangs.
+    /// [`io::ErrorKind::TimedOut`] if another operation on the same file hangs. Of two readers of a pipe, only one gets the
+    /// content, so the second gets this error at once.
     fn identify(&mut self, id: u64, metadata: &Metadata, is_limited: bool) -> io::Result<()> {
         let file = Some((metadata.dev(), metadata.ino()));
-        if is_limited && self.running.iter().any(|one| one.is_overdue && one.file == file) {
+        let is_in_the_way = |one: &Operation| one.is_overdue || !metadata.is_file();
+        if is_limited && self.running.iter().any(|one| one.file == file && is_in_the_way(one)) {
             return Err(no_answer());
         }
         if let Some(one) = self.running.iter_mut().find(|one| one.id == id) {
@@ -134,13 +136,14 @@ impl Operations {
         Ok(())
     }
 
-    /// Returns late content that no caller has read, and keeps it until it is applied. An error is returned only once.
-    fn take_late(&mut self, path: &Path) -> Option<io::Result<Vec<u8>>> {
-        let late = self.late.get_mut(path).filter(|late| late.is_new)?;
-        late.is_new = false;
-        match &late.content {
+    /// Returns a kept result that no caller has read. Content is kept until it is applied, and stays new with `leave`; an
+    /// error is returned only once.
+    fn take_new(&mut self, path: &Path, leave: bool) -> Option<io::Result<Vec<u8>>> {
+        let kept = self.kept.get_mut(path).filter(|kept| kept.is_new)?;
+        kept.is_new = leave;
+        match &kept.content {
             Ok(content) => Some(Ok(content.clone())),
-            Err(_) => self.late.remove(path).map(|late| late.content),
+            Err(_) => self.kept.remove(path).map(|kept| kept.content),
         }
     }
 
@@ -156,47 +159,61 @@ fn no_answer() -> io::Error {
 }
 
 /// Reads a file, or returns the content that arrived too late for the previous caller. If the file does not answer,
-/// late content is returned again until it is applied.
+/// kept content is returned again until it is applied.
 ///
 /// # Errors
 /// The file cannot be read; [`io::ErrorKind::TimedOut`] if it does not answer.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    if let Some(late) = operations().take_late(path) {
-        return late;
-    }
-    let result = read_if(path, |_| Ok(()));
-    let Err(error) = &result else { return result };
-    let mut operations = operations();
-    if error.kind() == io::ErrorKind::TimedOut {
-        // A caller has read the late content but has not applied it, since another change came first.
-        let unapplied = operations.late.get(path).and_then(|late| late.content.as_ref().ok());
-        return unapplied.cloned().map_or(result, Ok);
-    }
-    operations.late.remove(path);
-    result
+    read_and(path, false)
 }
 
-/// Reads a file like [`read`], but leaves late content for the next [`read`].
+/// Reads a file like [`read`] without applying its content: late content and that of a pipe are left for the next
+/// [`read`].
 ///
 /// # Errors
 /// As [`read`].
 pub(crate) fn peek(path: &Path) -> io::Result<Vec<u8>> {
-    if let Some(Late { content: Ok(late), is_new: true }) = operations().late.get(path) {
-        return Ok(late.clone());
+    read_and(path, true)
+}
+
+fn read_and(path: &Path, leave: bool) -> io::Result<Vec<u8>> {
+    if let Some(new) = operations().take_new(path, leave) {
+        return new;
     }
-    read(path)
+    let error = match read_of_kind(path, |_| Ok(())) {
+        Ok((content, Repeat::Possible)) => return Ok(content),
+        Ok((content, Repeat::Impossible)) => {
+            if is_limited() {
+                let kept = Kept { content: Ok(content.clone()), is_new: leave };
+                operations().kept.insert(path.to_owned(), kept);
+                if leave {
+                    notify();
+                }
+            }
+            return Ok(content);
+        }
+        Err(error) => error,
+    };
+    let mut operations = operations();
+    if error.kind() == io::ErrorKind::TimedOut {
+        // A caller has read the content but has not applied it, since another change came first.
+        let unapplied = operations.kept.get(path).and_then(|kept| kept.content.as_ref().ok());
+        return unapplied.cloned().ok_or(error);
+    }
+    operations.kept.remove(path);
+    Err(error)
 }
 
-/// Discards late content of a file.
-pub(crate) fn forget_late(path: &Path) {
-    operations().late.remove(path);
+/// Discards kept content of a file.
+pub(crate) fn forget(path: &Path) {
+    operations().kept.remove(path);
 }
 
-/// Discards late content that callers have read: it is applied or rejected.
+/// Discards kept content that callers have read: it is applied or rejected.
 pub(crate) fn forget_applied(path: &Path) {
     let mut operations = operations();
-    if operations.late.get(path).is_some_and(|late| !late.is_new) {
-        operations.late.remove(path);
+    if operations.kept.get(path).is_some_and(|kept| !kept.is_new) {
+        operations.kept.remove(path);
     }
 }
 
@@ -208,22 +225,37 @@ pub(crate) fn read_if(
     path: &Path,
     allows: impl FnOnce(&Metadata) -> io::Result<()> + Send + 'static,
 ) -> io::Result<Vec<u8>> {
+    read_of_kind(path, allows).map(|(content, _)| content)
+}
+
+/// Whether a file returns the same content to a second reader.
+enum Repeat {
+    Possible,
+    Impossible,
+}
+
+fn read_of_kind(
+    path: &Path,
+    allows: impl FnOnce(&Metadata) -> io::Result<()> + Send + 'static,
+) -> io::Result<(Vec<u8>, Repeat)> {
     let (of, is_limited) = (path.to_owned(), is_limited());
-    let keep = |path: PathBuf, content| {
-        operations().late.insert(path, Late { content, is_new: true });
+    let keep = |path: PathBuf, read: io::Result<(Vec<u8>, Repeat)>| {
+        let content = read.map(|(content, _)| content);
+        operations().kept.insert(path, Kept { content, is_new: true });
     };
-    let content = run_bounded(path, keep, move |id| {
+    let read = run_bounded(path, keep, move |id| {
         let metadata = std::fs::metadata(&of)?;
         allows(&metadata)?;
         operations().identify(id, &metadata, is_limited)?;
-        std::fs::read(&of)
+        let repeat = if metadata.is_file() { Repeat::Possible } else { Repeat::Impossible };
+        Ok((std::fs::read(&of)?, repeat))
     })?;
     let mut operations = operations();
-    operations.late.remove(path);
+    operations.kept.remove(path);
     for one in operations.running.iter_mut().filter(|one| one.is_overdue && one.path == path) {
         one.is_superseded = true;
     }
-    Ok(content)
+    Ok(read)
 }
 
 /// Returns the metadata of a file without reading it.
@@ -266,14 +298,18 @@ pub(crate) fn is_hanging(path: &Path) -> bool {
     hanging().contains_key(path)
 }
 
-/// True if late content of this path is waiting to be read.
-pub(crate) fn has_late(path: &Path) -> bool {
-    operations().late.get(path).is_some_and(|late| late.is_new)
+/// True if content of this path is kept that no caller which applies it has read.
+pub(crate) fn has_new(path: &Path) -> bool {
+    operations().kept.get(path).is_some_and(|kept| kept.is_new)
 }
 
-/// Returns a channel that changes whenever an operation finishes after its caller gave up.
+/// Returns a channel that changes whenever new content is kept.
 pub(crate) fn late() -> watch::Receiver<u64> {
     LATE.subscribe()
+}
+
+fn notify() {
+    LATE.send_modify(|count| *count += 1);
 }
 
 /// Logs reads that hang during startup, each once.
@@ -325,7 +361,7 @@ fn run_bounded<T: Send + 'static>(
         let (file, began) = (ended.path.display(), ended.began);
         tracing::info!(%file, after = ?began.elapsed().unwrap_or_default(), "The file answers again");
         keep(ended.path, result);
-        LATE.send_modify(|count| *count += 1);
+        notify();
     });
     if let Err(error) = spawned {
         operations().end(id);
@@ -350,35 +386,40 @@ fn run_bounded<T: Send + 'static>(
 mod tests {
     use super::*;
 
+    fn pipe(path: &Path) {
+        let made = std::process::Command::new("mkfifo").arg(path).status().expect("mkfifo");
+        assert!(made.success());
+    }
+
+    /// Writes to a pipe and waits for the content.
+    fn write(path: &Path, content: &str, changes: &mut watch::Receiver<u64>) {
+        std::fs::write(path, content).expect("write");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        runtime.block_on(changes.wait_for(|_| has_new(path))).expect("told");
+    }
+
     #[test]
     fn a_hanging_pipe_blocks_nothing_and_its_late_content_is_kept() {
         limit_waits();
         let dir = tempfile::tempdir().expect("dir");
         let (path, other) = (dir.path().join("pipe"), dir.path().join("other"));
-        let pipe = |path: &Path| {
-            let made = std::process::Command::new("mkfifo").arg(path).status().expect("mkfifo");
-            assert!(made.success());
-        };
         pipe(&path);
         std::fs::write(&other, "other").expect("write");
         for _ in 0..2 * MAX_THREADS {
             let error = read(&path).expect_err("nobody writes");
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         }
-        assert!(is_hanging(&path) && !has_late(&path));
+        assert!(is_hanging(&path) && !has_new(&path));
         let on_path = || operations().running.iter().filter(|one| one.path == path).count();
         assert_eq!(on_path(), 1, "one thread for all of them");
         assert_eq!(read(&other).expect("a file"), b"other");
         // A writer appears after all.
         let mut changes = late();
-        changes.mark_unchanged();
-        std::fs::write(&path, "late").expect("write");
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
-        runtime.block_on(changes.changed()).expect("told");
-        assert!(has_late(&path) && !is_hanging(&path));
+        write(&path, "late", &mut changes);
+        assert!(has_new(&path) && !is_hanging(&path));
         assert_eq!(read(&path).expect("kept"), b"late");
         // The caller was interrupted before it applied the content, and a pipe has nothing to read again.
-        assert!(!has_late(&path));
+        assert!(!has_new(&path));
         assert_eq!(read(&path).expect("kept"), b"late");
         forget_applied(&path);
         // Once a file replaces the pipe, the hanging operation does not matter.
@@ -388,5 +429,54 @@ mod tests {
         std::fs::rename(&beside, &path).expect("rename");
         assert_eq!(read(&path).expect("a file"), b"file");
         assert!(!is_hanging(&path));
+    }
+
+    #[test]
+    fn content_of_a_pipe_goes_to_the_caller_that_applies_it() {
+        limit_waits();
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("pipe");
+        pipe(&path);
+        let mut changes = late();
+        // Late: another caller looks at the file first.
+        assert!(read(&path).is_err());
+        write(&path, "late", &mut changes);
+        assert_eq!(peek(&path).expect("kept"), b"late");
+        forget_applied(&path);
+        assert_eq!(read(&path).expect("it was not applied"), b"late");
+        forget_applied(&path);
+        // In time: the caller was interrupted, or only looked.
+        for is_applied in [true, false] {
+            let writer = std::thread::spawn({
+                let path = path.clone();
+                move || std::fs::write(path, "in time").expect("written")
+            });
+            let content = if is_applied { read(&path) } else { peek(&path) };
+            assert_eq!(content.expect("in time"), b"in time");
+            writer.join().expect("no panic");
+            if !is_applied {
+                forget_applied(&path);
+            }
+            assert_eq!(has_new(&path), !is_applied);
+            assert_eq!(read(&path).expect("kept"), b"in time");
+            forget_applied(&path);
+            std::fs::remove_file(&path).expect("removed");
+            pipe(&path);
+        }
+        // Another reader would take the content, or get nothing.
+        let reader = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                limit_waits();
+                read(&path)
+            }
+        });
+        while !operations().running.iter().any(|one| one.path == path && one.file.is_some()) {
+            std::thread::yield_now();
+        }
+        assert!(read(&path).is_err());
+        std::fs::write(&path, "once").expect("written");
+        let content = reader.join().expect("no panic").or_else(|_| read(&path));
+        assert_eq!(content.expect("late or in time"), b"once");
     }
 }

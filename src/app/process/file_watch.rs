@@ -199,7 +199,7 @@ impl State {
         self.watch_directories();
         let mut comparison_result = Comparison::Same;
         for WatchedFile { path, content, stamp: last } in &mut self.files {
-            if reader::has_late(path) {
+            if reader::has_new(path) {
                 comparison_result = Comparison::Changed;
                 continue;
             }

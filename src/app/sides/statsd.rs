@@ -145,7 +145,7 @@ impl Side for StatsdSide {
     fn next_event(&mut self) -> Task<'_, ()> {
         Box::pin(async move {
             while self.late_answers.changed().await.is_ok() {
-                let Some(_) = self.mapping.as_deref().filter(|path| reader::has_late(path)) else {
+                let Some(_) = self.mapping.as_deref().filter(|path| reader::has_new(path)) else {
                     continue;
                 };
                 let pipeline = Arc::clone(&self.pipeline);

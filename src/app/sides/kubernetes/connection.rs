@@ -81,7 +81,7 @@ impl Connection {
         if let Some(current) = &current
             && current.files == files
         {
-            files.iter().for_each(|(path, _)| reader::forget_late(path));
+            files.iter().for_each(|(path, _)| reader::forget(path));
             return Ok(Self { rejected: None, ..current.clone() });
         }
         match (Client::new(&options).await, current) {
