@@ -554,7 +554,8 @@ func eventCounts(url string) (counts, error) {
 	}
 	all := counts{}
 	for _, sample := range e.Samples {
-		if name, l, value := labelsOf(sample); name == "kstatd_kube_events_total" {
+		// The API server may record one about its own Service.
+		if name, l, value := labelsOf(sample); name == "kstatd_kube_events_total" && l["involved_kind"] != "Service" {
 			all[fmt.Sprintf("%s %s %s %s/%s", l["involved_kind"], l["reason"], l["type"], l["workload_type"], l["workload"])] = value
 		}
 	}
