@@ -104,10 +104,18 @@ impl Client {
         options: &ClientOptions,
         network: Arc<dyn connection::Network>,
     ) -> Result<Self, ClientError> {
-        let mut client = Self::of(options.setup()?);
-        let inner = Arc::get_mut(&mut client.0).expect("nobody else has it yet");
+        Ok(Self::of(options.setup()?).with_network(network))
+    }
+
+    /// Uses a simulated network for all connections.
+    ///
+    /// # Panics
+    /// Panics if the client is shared already.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn with_network(mut self, network: Arc<dyn connection::Network>) -> Self {
+        let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
         inner.connections.over(network);
-        Ok(client)
+        self
     }
 
     /// Returns the number of HTTP/2 connections opened so far from the caller's event loop.

@@ -217,6 +217,15 @@ impl Pipeline {
         worker.end();
     }
 
+    /// Applies lines of a client, each followed by a line feed, as those of a UDP socket.
+    #[cfg(test)]
+    pub(crate) fn receive(&self, text: &[u8]) {
+        let mut worker = Worker::new(&self.shared, Listener::Udp);
+        worker.begin();
+        worker.lines(text.strip_suffix(b"\n").unwrap_or(text));
+        worker.end();
+    }
+
     /// Advances a manual clock and removes expired series.
     pub fn advance(&self, by: Duration) {
         self.shared.registry.clock.advance(by);

@@ -67,7 +67,7 @@ pub(super) struct Answer {
 
 /// The parameters of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Poll {
+pub(super) struct PollQuery {
     /// The replica that polls.
     pub(super) from: u64,
     /// The process that `version` and `next` are about: they mean nothing to another one at the same address.
@@ -83,7 +83,7 @@ pub(super) struct Poll {
     pub(super) age: u64,
 }
 
-impl Poll {
+impl PollQuery {
     /// Returns path and query.
     pub(super) fn target(&self) -> String {
         let Self { from, to, version, next, senders, age } = self;
@@ -109,8 +109,8 @@ pub(super) fn route(standby: Standby, router: Router) -> Router {
 }
 
 /// Waits for news, then answers.
-async fn answer(standby: Standby, call: Call) -> Response {
-    let poll = Poll::parse(call.query());
+pub(super) async fn answer(standby: Standby, call: Call) -> Response {
+    let poll = PollQuery::parse(call.query());
     let shared = &standby.0;
     let mut versions = shared.version.subscribe();
     let is_verified = call.head.extensions.get::<Connection>().is_some_and(Connection::is_verified);
@@ -144,6 +144,7 @@ async fn answer(standby: Standby, call: Call) -> Response {
         let has_changed = versions.wait_for(|version| *version != poll.version);
         let news = async {
             tokio::select! {
+                biased;
                 _ = has_changed => {}
                 () = has_lines => {}
             }
@@ -228,11 +229,14 @@ mod tests {
     #[test]
     fn polls() {
         for senders in [true, false] {
-            let poll = Poll { from: u64::MAX, to: 2, version: 3, next: 4, senders, age: 5 };
+            let poll = PollQuery { from: u64::MAX, to: 2, version: 3, next: 4, senders, age: 5 };
             let target = poll.target();
             let (path, query) = target.split_once('?').expect("a query");
-            assert_eq!((path, Poll::parse(query)), (PATH, poll));
+            assert_eq!((path, PollQuery::parse(query)), (PATH, poll));
         }
-        assert_eq!(Poll::parse("from=-1&to=x&next=99999999999999999999"), Poll::default());
+        assert_eq!(
+            PollQuery::parse("from=-1&to=x&next=99999999999999999999"),
+            PollQuery::default()
+        );
     }
 }

@@ -44,6 +44,8 @@ impl Replica {
 #[derive(Debug)]
 pub(super) struct Election {
     pub(super) own: Replica,
+    /// The start of the process, whose Unix time is [`Replica::started`].
+    created: Instant,
     /// The start of the process, or of its continuation after it was stopped.
     began: Instant,
     /// The time of the last decision.
@@ -57,19 +59,17 @@ pub(super) struct Election {
 impl Election {
     /// Begins as a standby.
     pub(super) fn new(own: Replica, now: Instant) -> Self {
-        Self { own, began: now, decided: now, exposed: now, is_undecided: true }
+        Self { own, created: now, began: now, decided: now, exposed: now, is_undecided: true }
     }
 
     /// Decides whether this replica exposes, from the states of the replicas that answer (`peers`). `are_all_asked` and
-    /// `do_all_answer` are about all known replicas, `unix` is the time in milliseconds. Returns true if the decision has
-    /// changed.
+    /// `do_all_answer` are about all known replicas. Returns true if the decision has changed.
     pub(super) fn decide(
         &mut self,
         peers: &[Replica],
         are_all_asked: bool,
         do_all_answer: bool,
         now: Instant,
-        unix: u64,
     ) -> bool {
         let before = self.own.active_since;
         if self.was_stopped(now) && !peers.is_empty() {
@@ -80,19 +80,29 @@ impl Election {
             return before.is_some();
         }
         self.decided = now;
-        let is_other_active = peers.iter().any(|peer| peer.active_since.is_some() && !peer.leaving);
+        let mut active = peers.iter().filter(|peer| peer.active_since.is_some()).peekable();
+        let is_any_active = active.peek().is_some();
+        let is_other_active = active.any(|peer| !peer.leaving);
         let waited = now.saturating_duration_since(self.began);
         self.is_undecided &= !is_other_active
             && !(are_all_asked && (do_all_answer || waited >= START_GRACE))
             && waited < BOUND;
-        if is_other_active || before.is_some() || self.is_undecided {
+        if is_any_active || before.is_some() || self.is_undecided {
             self.exposed = now;
         }
         let is_first = peers.iter().all(|peer| self.own.rank() < peer.rank());
-        let is_missing = !is_other_active && now.saturating_duration_since(self.exposed) >= BOUND;
-        let is_active = !self.is_undecided && (is_first || is_missing);
-        self.own.active_since = is_active.then(|| before.unwrap_or(unix));
+        let is_missing = now.saturating_duration_since(self.exposed) >= BOUND;
+        // The others may not have heard yet that this one leaves.
+        let is_awaited = self.own.leaving && before.is_some() && !is_other_active;
+        let is_active = !self.is_undecided && (is_first || is_missing || is_awaited);
+        self.own.active_since = is_active.then(|| before.unwrap_or_else(|| self.unix_millis(now)));
         before != self.own.active_since
+    }
+
+    /// Returns a time in Unix milliseconds, which no change of the system's clock since the start affects.
+    fn unix_millis(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(self.created).as_millis();
+        self.own.started.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
     }
 
     /// Returns the state for the other replicas. One that was stopped does not expose, if there is another one that has
@@ -131,19 +141,18 @@ mod tests {
         cut: Vec<(usize, usize)>,
         gone: Vec<usize>,
         now: Instant,
-        unix: u64,
     }
 
     impl Group {
         fn new(size: u64) -> Self {
             let now = Instant::now();
             let replicas = (1..=size).map(|id| Election::new(replica(id, None), now)).collect();
-            Self { replicas, cut: Vec::new(), gone: Vec::new(), now, unix: 1_000 }
+            Self { replicas, cut: Vec::new(), gone: Vec::new(), now }
         }
 
         /// Lets every replica decide once, with the states that the others had before.
         fn step(&mut self) {
-            (self.now, self.unix) = (self.now + STEP, self.unix + 100);
+            self.now += STEP;
             let reported = self.replicas.iter().map(|one| one.reported(true, self.now));
             let states: Vec<Replica> = reported.collect();
             for (number, one) in self.replicas.iter_mut().enumerate() {
@@ -158,7 +167,7 @@ mod tests {
                 let answers = (0..states.len()).filter(|&other| reaches(other));
                 let peers: Vec<Replica> = answers.map(|other| states[other].clone()).collect();
                 let all = peers.len() + 1 == states.len();
-                one.decide(&peers, true, all, self.now, self.unix);
+                one.decide(&peers, true, all, self.now);
             }
         }
 
@@ -192,7 +201,7 @@ mod tests {
         assert_eq!(group.active(), [1]);
         // The first one is started again.
         group.gone.clear();
-        group.replicas[0] = Election::new(Replica { started: 9, ..replica(9, None) }, group.now);
+        group.replicas[0] = Election::new(replica(9_000, None), group.now);
         assert_eq!(group.settle(), [1]);
     }
 
@@ -215,8 +224,10 @@ mod tests {
         let mut group = Group::new(2);
         group.settle();
         group.replicas[0].own.leaving = true;
-        group.step();
-        assert_eq!(group.active(), [1]);
+        group.cut.push((0, 1));
+        assert_eq!(group.settle(), [0, 1], "it exposes until another one says that it does");
+        group.cut.clear();
+        assert_eq!(group.settle(), [1]);
         // Without anybody to hand over to it exposes until its end.
         group.replicas[1].own.leaving = true;
         assert_eq!(group.settle().len(), 1);
@@ -259,7 +270,7 @@ mod tests {
         let idle = [replica(1, None)];
         let at = |one: &mut Election, after: u64| {
             let now = start + Duration::from_millis(after);
-            one.decide(&idle, true, true, now, 1_000 + after);
+            one.decide(&idle, true, true, now);
             one.own.active_since.is_some()
         };
         let active: Vec<bool> = (0..=21).map(|step| at(&mut one, 100 * step)).collect();
@@ -273,7 +284,7 @@ mod tests {
         let mut one = Election::new(replica(1, None), start);
         let mut at = |after: u64, peers: &[Replica], asked, answer| {
             let now = start + Duration::from_millis(after);
-            one.decide(peers, asked, answer, now, 1_000 + after);
+            one.decide(peers, asked, answer, now);
             one.own.active_since.is_some()
         };
         assert!(!at(0, &[], false, false));

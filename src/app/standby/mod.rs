@@ -12,6 +12,8 @@ pub(crate) mod peer_answers;
 mod polling;
 mod source;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,7 +23,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::cli::config::Config;
@@ -36,7 +37,7 @@ use crate::status::{Facts, Reporter, StandbyPeer, StandbyStatus};
 use election::{Election, Replica};
 pub(crate) use source::StandbySource;
 pub(crate) use state::Standby;
-use state::{Peer, Shared, State, unix_millis};
+use state::{Peer, Shared, State};
 
 /// The interval between two decisions if nothing changes.
 const TICK: Duration = Duration::from_millis(500);
@@ -52,21 +53,45 @@ impl Standby {
     ) -> Option<Self> {
         let addresses = config.standby.clone()?;
         let shard = config.kube.as_ref().map_or(Shard::ALL, |kube| kube.pipeline.shard);
-        let standby = Self::new(format!("{}/{}", shard.index, shard.total), identity, lines);
-        tokio::spawn(standby.clone().run(readiness.clone(), addresses));
+        let group = format!("{}/{}", shard.index, shard.total);
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let standby = Self(Arc::new(Shared::new(group, started, identity, lines)));
+        let readiness = readiness.clone();
+        let is_synced = move || readiness.waiting_for().is_empty();
+        tokio::spawn(standby.clone().run(is_synced, addresses));
         Some(standby)
     }
 
-    /// Creates a standby of a group, which knows no other replica.
+    /// Decides whenever another replica has changed, and regularly. It is one task, which stops as a whole.
+    async fn run(self, is_synced: impl Fn() -> bool, addresses: Vec<String>) {
+        let decisions = async {
+            loop {
+                let synced = is_synced();
+                self.change(|own| own.synced = synced);
+                let _ = timeout(TICK, self.0.has_news.notified()).await;
+            }
+        };
+        tokio::join!(decisions, polling::poll_all(&self, addresses));
+    }
+
+    /// Returns the answer to polls, as a route of the telemetry listener.
+    pub(crate) fn route(&self, router: Router) -> Router {
+        answer::route(self.clone(), router)
+    }
+}
+
+impl Shared {
+    /// Creates the state of a replica that knows no other one. `started` is the start of the process since the Unix epoch.
     fn new(
         group: String,
+        started: Duration,
         identity: Option<ListenerIdentity>,
         lines: Option<Arc<Pipeline>>,
     ) -> Self {
         let own = Replica {
             id: fastrand::u64(1..),
             group,
-            started: unix_millis(),
+            started: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
             active_since: None,
             synced: false,
             leaving: false,
@@ -78,7 +103,7 @@ impl Standby {
             positions: BTreeMap::new(),
             asked: BTreeMap::new(),
         };
-        Self(Arc::new(Shared {
+        Self {
             started: Instant::now(),
             state: Mutex::new(state),
             version: watch::Sender::new(1),
@@ -90,23 +115,9 @@ impl Standby {
             lost: AtomicU64::new(0),
             takeovers: AtomicU64::new(0),
             confirmed: tokio::sync::Mutex::new(None),
-        }))
-    }
-
-    /// Decides whenever another replica has changed, and regularly.
-    async fn run(self, readiness: Readiness, addresses: Vec<String>) {
-        let mut polls = JoinSet::new();
-        polls.spawn(polling::poll_all(self.clone(), addresses));
-        loop {
-            let synced = readiness.waiting_for().is_empty();
-            self.change(|own| own.synced = synced);
-            let _ = timeout(TICK, self.0.has_news.notified()).await;
+            #[cfg(test)]
+            network: None,
         }
-    }
-
-    /// Returns the answer to polls, as a route of the telemetry listener.
-    pub(crate) fn route(&self, router: Router) -> Router {
-        answer::route(self.clone(), router)
     }
 }
 

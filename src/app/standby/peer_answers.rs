@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use super::answer::Poll;
+use super::answer::PollQuery;
 use super::election::START_GRACE;
 use super::polling::{fail, receive};
-use super::state::{Peer, Standby};
+use super::state::{Peer, Shared, Standby};
 use crate::statsd::Pipeline;
 
 /// The outcome of a sequence of answers.
@@ -33,7 +34,8 @@ pub(crate) struct Outcome {
 ///
 /// Panics if this replica does not expose its metrics once the other one no longer answers.
 pub(crate) async fn take(answers: &[Bytes], lines: Option<Arc<Pipeline>>) -> Outcome {
-    let standby = Standby::new("0/1".to_owned(), None, lines);
+    let shared = Shared::new("0/1".to_owned(), Duration::from_secs(1), None, lines);
+    let standby = Standby(Arc::new(shared));
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     let own = {
         let mut state = standby.lock();
@@ -41,10 +43,10 @@ pub(crate) async fn take(answers: &[Bytes], lines: Option<Arc<Pipeline>>) -> Out
         state.unresolved = Some(BTreeMap::new());
         state.election.own.id
     };
-    let mut poll = Poll { from: own, ..Poll::default() };
+    let mut poll = PollQuery { from: own, ..PollQuery::default() };
     let mut outcome = Outcome::default();
     for answer in answers {
-        if let Err(error) = receive(&standby, address, answer, &mut poll).await {
+        if let Err(error) = receive(&standby, address, answer, &mut poll, |_| true).await {
             let _ = fail(&standby, address, error.to_string());
             outcome.errors.push(error.to_string());
         }

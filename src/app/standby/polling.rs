@@ -1,18 +1,25 @@
 //! Finds the other replicas and polls them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use tokio::task::{AbortHandle, JoinSet};
+use futures_util::future::join_all;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::answer::{self, Answer, AnswerError, Poll};
+use super::answer::{self, Answer, AnswerError, PollQuery};
 use super::election::BOUND;
 use super::state::{PAUSE, Peer, Standby};
 use crate::kube::Client;
+
+/// The time that is added to the age of this process in a first poll.
+const MARGIN: Duration = Duration::from_millis(20);
 
 /// The pause after a poll that failed.
 const RETRY: Duration = Duration::from_millis(250);
@@ -29,13 +36,25 @@ const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
 /// The shortest interval between two look-ups of names, after a failure or a poll of an unknown replica.
 const MIN_LOOKUP_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The size in bytes of the lines that are applied at once, which takes about a millisecond.
+const APPLIED_AT_ONCE: usize = 64 << 10;
+
 /// The maximum size of an answer: all kept lines and a head.
 const MAX_ANSWER: usize = 9 << 20;
 
 /// Looks up the addresses periodically and polls each of them.
-pub(super) async fn poll_all(standby: Standby, names: Vec<String>) {
-    let mut polls = JoinSet::new();
-    let mut tasks: BTreeMap<SocketAddr, AbortHandle> = BTreeMap::new();
+pub(super) async fn poll_all(standby: &Standby, names: Vec<String>) {
+    let addresses = watch::Sender::new(BTreeSet::new());
+    let polls = poll_each(standby, addresses.subscribe());
+    tokio::join!(look_up_all(standby, names, addresses), polls);
+}
+
+/// Looks up the addresses periodically.
+async fn look_up_all(
+    standby: &Standby,
+    names: Vec<String>,
+    addresses: watch::Sender<BTreeSet<SocketAddr>>,
+) {
     let mut found: BTreeMap<&String, BTreeSet<SocketAddr>> = BTreeMap::new();
     loop {
         let mut unresolved = BTreeMap::new();
@@ -47,13 +66,6 @@ pub(super) async fn poll_all(standby: Standby, names: Vec<String>) {
             }
         }
         let all: BTreeSet<SocketAddr> = found.values().flatten().copied().collect();
-        tasks.retain(|address, task| {
-            let is_kept = all.contains(address);
-            if !is_kept {
-                task.abort();
-            }
-            is_kept
-        });
         let is_complete = unresolved.is_empty() && !all.is_empty();
         {
             let mut state = standby.lock();
@@ -68,16 +80,37 @@ pub(super) async fn poll_all(standby: Standby, names: Vec<String>) {
             }
             state.unresolved = Some(unresolved);
         }
-        for address in all {
-            tasks.entry(address).or_insert_with(|| polls.spawn(poll(standby.clone(), address)));
-        }
+        addresses.send_replace(all);
         standby.0.has_news.notify_one();
         sleep(MIN_LOOKUP_INTERVAL).await;
         if is_complete {
             let rest = LOOKUP_INTERVAL - MIN_LOOKUP_INTERVAL;
             let _ = timeout(rest, standby.0.has_stranger.notified()).await;
         }
-        while polls.try_join_next().is_some() {}
+    }
+}
+
+/// Polls each address as long as it is one of these.
+async fn poll_each(standby: &Standby, mut addresses: watch::Receiver<BTreeSet<SocketAddr>>) {
+    let mut polls: BTreeMap<SocketAddr, Pin<Box<dyn Future<Output = Infallible> + Send + '_>>> =
+        BTreeMap::new();
+    loop {
+        let all = addresses.borrow_and_update().clone();
+        polls.retain(|address, _| all.contains(address));
+        for address in all {
+            polls.entry(address).or_insert_with(|| Box::pin(poll(standby, address)));
+        }
+        let polled = std::future::poll_fn(|context| {
+            for poll in polls.values_mut() {
+                let Poll::Pending = poll.as_mut().poll(context);
+            }
+            Poll::<()>::Pending
+        });
+        tokio::select! {
+            biased;
+            changed = addresses.changed() => if changed.is_err() { return },
+            () = polled => {}
+        }
     }
 }
 
@@ -90,33 +123,35 @@ async fn lookup(name: &str) -> Result<BTreeSet<SocketAddr>, String> {
     Ok(found.into_iter().filter(|address| address.is_ipv4() == has_ipv4).collect())
 }
 
-/// Polls one address until it is aborted.
-async fn poll(standby: Standby, address: SocketAddr) {
+/// Polls one address until it is dropped.
+async fn poll(standby: &Standby, address: SocketAddr) -> Infallible {
     let mut client = None;
     let senders = standby.0.lines.as_ref().is_some_and(|pipeline| pipeline.resolves_senders());
     let from = standby.lock().election.own.id;
-    let mut next_poll = Poll { from, senders, ..Poll::default() };
+    let mut next_poll = PollQuery { from, senders, ..PollQuery::default() };
+    let mut first_poll = FirstPoll::default();
     loop {
         let sent = Instant::now();
-        let age = sent.saturating_duration_since(standby.0.started).as_millis();
-        next_poll.age = u64::try_from(age).unwrap_or(u64::MAX);
-        let answer = timeout(BOUND, ask(&standby, address, &mut client, &next_poll)).await;
+        let age = sent.saturating_duration_since(standby.0.started) + first_poll.margin;
+        next_poll.age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let answer = timeout(BOUND, ask(standby, address, &mut client, &next_poll)).await;
+        let is_in_time = |is_first: bool| !is_first || first_poll.is_in_time(sent.elapsed());
         // If this process was stopped meanwhile, the other one may have answered before it took over, or have tried to.
         let was_stopped = standby.lock().election.was_stopped_since(sent, Instant::now());
         let pause = match answer.unwrap_or_else(|_| Err(format!("no answer within {BOUND:?}"))) {
             _ if was_stopped => PAUSE,
-            Ok(body) => match receive(&standby, address, &body, &mut next_poll).await {
+            Ok(body) => match receive(standby, address, &body, &mut next_poll, is_in_time).await {
                 Ok(pause) => {
                     if let Some(peer) = standby.lock().peers.get_mut(&address) {
                         peer.client.clone_from(&client);
                     }
                     pause
                 }
-                Err(error) => fail(&standby, address, error.to_string()),
+                Err(error) => fail(standby, address, error.to_string()),
             },
             Err(error) => {
                 client = None;
-                fail(&standby, address, error)
+                fail(standby, address, error)
             }
         };
         sleep(pause).await;
@@ -124,8 +159,8 @@ async fn poll(standby: Standby, address: SocketAddr) {
 }
 
 impl Standby {
-    /// Asks the replicas that expose whether they still run, before this one answers a scrape with nothing. One that does
-    /// not answer in time counts as gone: a duplicate is better than a gap.
+    /// Asks the replicas that expose whether they still run, before this one answers a scrape with nothing; if none
+    /// exposes, all others. One that does not answer in time counts as gone: a duplicate is better than a gap.
     pub(super) async fn confirm(&self) {
         let since = Instant::now();
         // Concurrent scrapes share a question that was sent after they came.
@@ -134,16 +169,21 @@ impl Standby {
             return;
         }
         *asked = Some(Instant::now());
-        let (own, active) = {
+        let (own, asked) = {
             let state = self.lock();
-            let active = state.others().filter(|(_, peer)| peer.is_active());
-            let active: Vec<_> =
-                active.map(|(address, peer)| (*address, peer.client.clone())).collect();
-            (state.election.own.id, active)
+            let is_any_active = state.others().any(|(_, peer)| peer.is_active());
+            // If nobody exposes, this one may wait for another one that no longer answers.
+            let is_asked = |peer: &Peer| {
+                if is_any_active { peer.is_active() } else { peer.replica.is_some() }
+            };
+            let asked = state.others().filter(|(_, peer)| is_asked(peer));
+            let asked: Vec<_> =
+                asked.map(|(address, peer)| (*address, peer.client.clone())).collect();
+            (state.election.own.id, asked)
         };
         // Like a first poll, it is answered at once and without lines.
-        let poll = Poll { from: own, ..Poll::default() };
-        for (address, mut client) in active {
+        let poll = PollQuery { from: own, ..PollQuery::default() };
+        let ask_one = async |(address, mut client): (SocketAddr, Option<Client>)| {
             let answer = timeout(CONFIRMATION, ask(self, address, &mut client, &poll)).await;
             let failure = match answer {
                 Ok(Ok(body)) => answer::parse(&body).err().map(|error| error.to_string()),
@@ -152,9 +192,11 @@ impl Standby {
             };
             if let Some(error) = failure {
                 fail(self, address, error);
-                self.change(|_| ());
             }
-        }
+        };
+        join_all(asked.into_iter().map(ask_one)).await;
+        // A poll may have failed a moment ago, too.
+        self.change(|_| ());
     }
 }
 
@@ -163,7 +205,7 @@ async fn ask(
     standby: &Standby,
     address: SocketAddr,
     client: &mut Option<Client>,
-    poll: &Poll,
+    poll: &PollQuery,
 ) -> Result<bytes::Bytes, String> {
     let client = match client {
         Some(client) => client,
@@ -175,18 +217,56 @@ async fn ask(
                 None => None,
             };
             let new = Client::of_peer(address, identity.as_ref());
-            client.insert(new.map_err(|error| error.to_string())?)
+            let new = new.map_err(|error| error.to_string())?;
+            #[cfg(test)]
+            let new = match &standby.0.network {
+                Some(network) => new.with_network(Arc::clone(network)),
+                None => new,
+            };
+            client.insert(new)
         }
     };
     client.fetch_bytes(&poll.target(), MAX_ANSWER).await.map_err(|error| error.to_string())
 }
 
-/// Takes an answer. Returns the pause before the next poll.
+/// The time for which the first poll of a replica may be on its way.
+///
+/// The other side gives the lines since the start of this process, which it knows by [`PollQuery::age`]. If the poll took
+/// longer than the margin that was added to it, lines that came meanwhile would be missing.
+struct FirstPoll {
+    margin: Duration,
+    /// The shortest time that a poll took, of those that took longer than the margin.
+    fastest: Option<Duration>,
+}
+
+impl Default for FirstPoll {
+    fn default() -> Self {
+        Self { margin: MARGIN, fastest: None }
+    }
+}
+
+impl FirstPoll {
+    /// Returns whether the answer to a first poll is complete. Otherwise it is to be repeated, with a larger margin if
+    /// that was not due to a disturbance of the network.
+    fn is_in_time(&mut self, took: Duration) -> bool {
+        if took <= self.margin {
+            return true;
+        }
+        let fastest = self.fastest.map_or(took, |fastest| fastest.min(took));
+        self.margin = if self.fastest.is_none() { MARGIN } else { (2 * fastest).min(BOUND) };
+        self.fastest = Some(fastest);
+        false
+    }
+}
+
+/// Takes an answer. `is_in_time` tells whether it is complete, given whether it is the answer to a first poll. Returns the
+/// pause before the next poll.
 pub(super) async fn receive(
     standby: &Standby,
     address: SocketAddr,
     body: &bytes::Bytes,
-    poll: &mut Poll,
+    poll: &mut PollQuery,
+    is_in_time: impl FnOnce(bool) -> bool,
 ) -> Result<Duration, AnswerError> {
     let (Answer { replica, version, first, next, start, has_senders, .. }, text) =
         answer::parse(body)?;
@@ -195,8 +275,7 @@ pub(super) async fn receive(
     // A first poll is answered without lines. Those since the start of this process are asked for next: until then nobody
     // else has applied what the other one received.
     let is_first = id != poll.to && next == first;
-    // The lines of a replica that is reached at two addresses are applied once.
-    let (mut skipped, mut wanted) = (0, next);
+    let is_repeated;
     {
         let mut state = standby.lock();
         let group = &state.election.own.group;
@@ -206,15 +285,15 @@ pub(super) async fn receive(
         if state.positions.len() >= answer::MAX_REPLICAS {
             state.positions.clear();
         }
-        if !is_own && (next > 0 || state.positions.contains_key(&id)) {
+        let is_known = state.positions.contains_key(&id);
+        is_repeated = !is_in_time(is_first && !is_own && !is_known && next > 0);
+        if !is_own && !is_repeated && (next > 0 || is_known) {
             let begin = if id == poll.to { poll.next } else { start.unwrap_or(first) };
             let position = state.positions.entry(id).or_insert(begin);
             if !is_first {
-                skipped = position.saturating_sub(first).min(next - first);
                 standby.0.lost.fetch_add(first.saturating_sub(*position), Ordering::Relaxed);
-                *position = next.max(*position);
+                *position = first.max(*position);
             }
-            wanted = *position;
         }
         let Some(peer) = state.peers.get_mut(&address) else { return Ok(OWN_PAUSE) };
         if peer.replica.is_none() && !is_own {
@@ -228,33 +307,81 @@ pub(super) async fn receive(
             standby.0.has_news.notify_one();
         }
     }
-    (poll.to, poll.version, poll.next) = (id, version, wanted);
-    if is_own {
-        return Ok(OWN_PAUSE);
-    }
-    if text.is_empty() {
+    if is_repeated {
         return Ok(PAUSE);
     }
-    if let Some(pipeline) = &standby.0.lines {
-        let (pipeline, start) = (Arc::clone(pipeline), body.len() - text.len());
-        let text = body.slice(start..);
-        let applied = next - first - skipped;
-        let apply = move || pipeline.apply_mirrored(without_lines(&text, skipped), has_senders);
-        match tokio::task::spawn_blocking(apply).await {
-            Ok(()) => standby.0.received.fetch_add(applied, Ordering::Relaxed),
-            Err(_) => standby.0.lost.fetch_add(applied, Ordering::Relaxed),
-        };
+    if is_own {
+        (poll.to, poll.version, poll.next) = (id, version, next);
+        return Ok(OWN_PAUSE);
     }
+    let mut lines = Lines { first, text };
+    while let Some(part) = standby.claim(id, &mut lines) {
+        if let Some(pipeline) = &standby.0.lines {
+            pipeline.apply_mirrored(part.text, has_senders);
+            standby.0.received.fetch_add(part.count(), Ordering::Relaxed);
+        }
+        // Other tasks of this thread run before the next part.
+        tokio::task::yield_now().await;
+    }
+    let wanted = standby.lock().positions.get(&id).copied().unwrap_or(next);
+    (poll.to, poll.version, poll.next) = (id, version, wanted);
     Ok(PAUSE)
 }
 
-/// Returns the text after its first `count` lines.
-fn without_lines(text: &[u8], count: u64) -> &[u8] {
-    let Some(last) = usize::try_from(count).ok().and_then(|count| count.checked_sub(1)) else {
-        return text;
-    };
-    let end = memchr::memchr_iter(b'\n', text).nth(last).map_or(text.len(), |end| end + 1);
-    text.get(end..).unwrap_or_default()
+/// Consecutive lines, each followed by a line feed.
+struct Lines<'a> {
+    /// The number of the first one.
+    first: u64,
+    text: &'a [u8],
+}
+
+impl<'a> Lines<'a> {
+    fn count(&self) -> u64 {
+        memchr::memchr_iter(b'\n', self.text).count() as u64
+    }
+
+    /// Takes the lines before this number.
+    fn take_until(&mut self, number: u64) -> Self {
+        let count = usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let end = count.checked_sub(1).map_or(0, |last| {
+            let end = memchr::memchr_iter(b'\n', self.text).nth(last);
+            end.map_or(self.text.len(), |end| end + 1)
+        });
+        self.take_bytes(end)
+    }
+
+    /// Takes the lines in the first `limit` bytes, but one at least if there is one.
+    fn take_some(&mut self, limit: usize) -> Self {
+        let end = match self.text.get(..limit).map(|start| memchr::memrchr(b'\n', start)) {
+            None => Some(self.text.len()),
+            Some(Some(end)) => Some(end + 1),
+            Some(None) => memchr::memchr(b'\n', self.text).map(|end| end + 1),
+        };
+        self.take_bytes(end.unwrap_or(self.text.len()))
+    }
+
+    fn take_bytes(&mut self, end: usize) -> Self {
+        let (text, rest) = self.text.split_at(end);
+        let taken = Self { first: self.first, text };
+        (self.first, self.text) = (self.first + taken.count(), rest);
+        taken
+    }
+}
+
+impl Standby {
+    /// Takes the next lines of a replica that have not been applied, and notes that they are: the lines of a replica that is
+    /// reached at two addresses are applied once.
+    fn claim<'a>(&self, id: u64, lines: &mut Lines<'a>) -> Option<Lines<'a>> {
+        let mut state = self.lock();
+        let position = state.positions.get_mut(&id)?;
+        lines.take_until(*position);
+        let part = lines.take_some(APPLIED_AT_ONCE);
+        if part.text.is_empty() {
+            return None;
+        }
+        *position = lines.first;
+        Some(part)
+    }
 }
 
 /// Records that a replica does not answer. Returns the pause before the next poll.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
@@ -12,6 +12,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::election::{Election, Replica};
 use crate::kube::Client;
+#[cfg(test)]
+use crate::kube::client::connection::Network;
 use crate::kube::resharding::ListenerIdentity;
 use crate::statsd::Pipeline;
 
@@ -44,6 +46,9 @@ pub(super) struct Shared {
     pub(super) takeovers: AtomicU64,
     /// The time when scrapes have last asked for the active replica.
     pub(super) confirmed: tokio::sync::Mutex<Option<Instant>>,
+    /// A simulated network.
+    #[cfg(test)]
+    pub(super) network: Option<Arc<dyn Network>>,
 }
 
 pub(super) struct State {
@@ -111,18 +116,12 @@ impl State {
         let are_all_asked = is_resolved && self.others().all(|(_, peer)| peer.is_asked);
         let do_all_answer = self.others().count() == replicas.len()
             && self.unresolved.as_ref().is_some_and(BTreeMap::is_empty);
-        let changed =
-            self.election.decide(&replicas, are_all_asked, do_all_answer, now, unix_millis());
+        let changed = self.election.decide(&replicas, are_all_asked, do_all_answer, now);
         if was_stopped {
             self.peers.values_mut().for_each(|peer| peer.is_asked = false);
         }
         changed
     }
-}
-
-pub(super) fn unix_millis() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Standby {
@@ -202,7 +201,7 @@ impl Standby {
 }
 
 /// Returns the address and the state of each other replica.
-fn peers_for_log(state: &State) -> Vec<String> {
+pub(super) fn peers_for_log(state: &State) -> Vec<String> {
     let describe = |(address, peer): (&SocketAddr, &Peer)| {
         let what = match (&peer.replica, &peer.error) {
             (Some(Replica { leaving: true, .. }), _) => "leaving",

@@ -40,7 +40,7 @@ pub(crate) mod run;
 pub(crate) mod scenario;
 pub(crate) mod server;
 pub(crate) mod setup;
-mod signal;
+pub(crate) mod signal;
 mod snapshot;
 mod status;
 mod totals;

@@ -1,0 +1,351 @@
+//! Random histories of a group of replicas: processes start, end, are killed and are frozen, the network between them is
+//! cut, clients send lines, and a scraper asks all of them.
+//!
+//! - While a replica runs, a scrape of all replicas gets the metrics.
+//! - Once nothing has been wrong for four seconds, exactly one replica exposes them, and it stays the same.
+//! - Each replica has applied each line exactly once that any of them has received since its start, unless the other one was
+//!   killed within 100 ms, or while something was wrong.
+//! - Two idle replicas poll each other twice a second.
+//!
+//! `KSTATD_HISTORIES=100 cargo test --lib standby` runs 100 histories of two minutes, `KSTATD_SEED=n` sets the first seed,
+//! and `KSTATD_FIRST=1` ends them at the first violation.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::checker::Checker;
+use super::network::{Group, Process};
+use crate::app::standby::Standby;
+use crate::kube::tests::history::journal::{Entry, Topic, write_timeline};
+use crate::kube::tests::history::setup::in_simulated_time;
+use crate::tests::env_number;
+use crate::tests::replay::{Journal, assert_same_in_another_process};
+
+/// The time after which a scraper gives up.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time that a process needs for its first lists, in milliseconds.
+const SYNC: u64 = 2_000;
+
+/// The outcome of a history.
+struct Outcome {
+    violation: Option<String>,
+    journal: Vec<Entry>,
+}
+
+/// What the history and its scrapes share.
+struct Record {
+    checker: Checker,
+    begin: Instant,
+    journal: Vec<Entry>,
+    violation: Option<String>,
+    scrapes: usize,
+}
+
+impl Record {
+    fn note(&mut self, topic: Topic, text: String) {
+        self.journal.push(Entry { at: self.begin.elapsed(), topic, text });
+    }
+
+    fn check(&mut self, result: Result<(), String>) {
+        let Err(why) = result else { return };
+        let at = self.begin.elapsed().as_secs_f64();
+        self.note(Topic::Violation, why.clone());
+        self.violation.get_or_insert(format!("after {at:.3} s {why}"));
+    }
+}
+
+/// A history in progress.
+struct History {
+    rng: Rng,
+    group: Group,
+    record: Arc<Mutex<Record>>,
+    /// Scrapes and ends in progress.
+    tasks: JoinSet<()>,
+}
+
+fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
+    record.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does what a process does that is asked to end.
+async fn end(standby: Standby, record: Arc<Mutex<Record>>, number: usize) {
+    standby.leave().await;
+    lock(&record).checker.stops(number);
+    standby.drain().await;
+}
+
+impl History {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let group = Group::new(rng.usize(2..4), &mut rng);
+        let record = Record {
+            checker: Checker::new(),
+            begin: Instant::now(),
+            journal: Vec::new(),
+            violation: None,
+            scrapes: 0,
+        };
+        Self { rng, group, record: Arc::new(Mutex::new(record)), tasks: JoinSet::new() }
+    }
+
+    fn note(&self, text: String) {
+        lock(&self.record).note(Topic::Line, text);
+    }
+
+    /// Returns one of the addresses with a process for which this holds.
+    fn any(&mut self, is_wanted: impl Fn(&Process) -> bool) -> Option<(usize, usize)> {
+        let number = |process: &Process| is_wanted(process).then_some(process.number);
+        let found: Vec<(usize, usize)> = (self.group.running().into_iter())
+            .filter_map(|at| Some((at, self.group.with(at, number)??)))
+            .collect();
+        (!found.is_empty()).then(|| found[self.rng.usize(..found.len())])
+    }
+
+    fn start(&mut self) {
+        let running = self.group.running();
+        let free: Vec<usize> = (0..self.group.size()).filter(|at| !running.contains(at)).collect();
+        if free.is_empty() {
+            return;
+        }
+        let at = free[self.rng.usize(..free.len())];
+        let sync = Duration::from_millis(self.rng.u64(0..SYNC));
+        let number = self.group.start(at, sync);
+        self.note(format!("process {number} starts at address {at}, is synced after {sync:?}"));
+        lock(&self.record).checker.started(&self.group, number, sync);
+    }
+
+    fn kill(&mut self) {
+        let Some((at, number)) = self.any(|_| true) else { return };
+        self.group.kill(at);
+        self.note(format!("process {number} is killed"));
+        lock(&self.record).checker.ended(&self.group, number);
+    }
+
+    /// Asks a process to end. It does what a process does then.
+    fn leave(&mut self) {
+        let Some((at, number)) = self.any(|process| !process.is_frozen()) else { return };
+        {
+            let mut record = lock(&self.record);
+            if record.checker.is_leaving(number) {
+                return;
+            }
+            record.note(Topic::Line, format!("process {number} is asked to end"));
+            record.checker.leaves(&self.group, number);
+        }
+        let (group, record) = (self.group.clone(), Arc::clone(&self.record));
+        let end = self.group.with(at, |process| {
+            let standby = process.standby.clone();
+            let stop = Arc::clone(&record);
+            process.gated(end(standby, stop, number))
+        });
+        let Some(end) = end else { return };
+        self.tasks.spawn_local(async move {
+            end.await;
+            // It may have been killed meanwhile.
+            if group.with(at, |process| process.number) == Some(number) {
+                group.kill(at);
+                let mut record = lock(&record);
+                record.note(Topic::Line, format!("process {number} ends"));
+                record.checker.ended(&group, number);
+            }
+        });
+    }
+
+    fn freeze(&mut self) {
+        let Some((at, number)) = self.any(|process| !process.is_frozen()) else { return };
+        self.group.with(at, |process| process.freeze(true));
+        self.note(format!("process {number} is frozen"));
+        lock(&self.record).checker.frozen(&self.group, number);
+    }
+
+    fn thaw(&mut self) -> bool {
+        let Some((at, number)) = self.any(Process::is_frozen) else { return false };
+        self.group.with(at, |process| process.freeze(false));
+        self.note(format!("process {number} continues"));
+        lock(&self.record).checker.thawed(&self.group, number);
+        true
+    }
+
+    fn cut(&mut self) {
+        let one = self.rng.usize(..self.group.size());
+        let other = (one + self.rng.usize(1..self.group.size())) % self.group.size();
+        self.group.cut(one, other, true);
+        self.note(format!("addresses {one} and {other} do not reach each other"));
+        lock(&self.record).checker.network_changed(&self.group);
+    }
+
+    fn heal(&mut self) -> bool {
+        let cuts = self.group.cuts();
+        let Some(&(one, other)) = cuts.get(self.rng.usize(..cuts.len().max(1))) else {
+            return false;
+        };
+        self.group.cut(one, other, false);
+        self.note(format!("addresses {one} and {other} reach each other again"));
+        lock(&self.record).checker.network_changed(&self.group);
+        true
+    }
+
+    /// Sends lines to a process.
+    fn send(&mut self) {
+        let Some((at, number)) = self.any(|process| !process.is_frozen()) else { return };
+        let count = self.rng.usize(1..30);
+        let mut record = lock(&self.record);
+        if record.checker.has_stopped(number) {
+            return;
+        }
+        let text = format!("lines_of_{number}:1|c\n").repeat(count);
+        self.group.with(at, |process| process.lines.receive(text.as_bytes()));
+        record.note(Topic::Line, format!("process {number} receives {count} lines"));
+        record.checker.received(number, count);
+    }
+
+    /// Scrapes all replicas at once.
+    fn scrape(&mut self) {
+        let began = Instant::now();
+        let mut answers = JoinSet::new();
+        for at in self.group.running() {
+            let scrape = self.group.with(at, |process| {
+                let (standby, number) = (process.standby.clone(), process.number);
+                process.gated(async move {
+                    standby.confirm().await;
+                    (number, standby.is_active())
+                })
+            });
+            answers.spawn(timeout(SCRAPE_TIMEOUT, scrape.expect("it runs")));
+        }
+        let (group, record) = (self.group.clone(), Arc::clone(&self.record));
+        self.tasks.spawn(async move {
+            let answers: BTreeMap<usize, bool> =
+                answers.join_all().await.into_iter().flatten().collect();
+            let mut record = lock(&record);
+            record.note(Topic::Scrape, format!("{answers:?}"));
+            record.scrapes += 1;
+            if let Err(why) = record.checker.scraped(began, &answers) {
+                let known: Vec<_> = (group.running().into_iter())
+                    .filter_map(|at| group.with(at, Process::describe))
+                    .collect();
+                record.check(Err(format!("{why}; {known:?}")));
+            }
+        });
+    }
+
+    /// Performs one random action.
+    fn step(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+        match self.rng.u32(0..100) {
+            0..45 => self.send(),
+            45..70 => self.scrape(),
+            70..77 => self.start(),
+            77..79 => self.kill(),
+            79..81 => self.leave(),
+            81..85 => self.freeze(),
+            85..90 => drop(self.thaw()),
+            90..93 => self.cut(),
+            _ => drop(self.heal()),
+        }
+    }
+
+    /// Ends all faults, waits until their effects are over and checks everything.
+    async fn calm(&mut self) {
+        while self.thaw() || self.heal() {}
+        self.start();
+        while !lock(&self.record).checker.is_settled() {
+            sleep(Duration::from_millis(self.rng.u64(10..300))).await;
+            if self.rng.bool() { self.send() } else { self.scrape() }
+        }
+        for _ in 0..20 {
+            sleep(Duration::from_millis(self.rng.u64(10..300))).await;
+            if self.rng.bool() { self.send() } else { self.scrape() }
+        }
+        // No line and no scrape is on its way.
+        sleep(Duration::from_secs(1)).await;
+        let result = lock(&self.record).checker.check_lines(&self.group);
+        lock(&self.record).check(result);
+        for at in self.group.running() {
+            let lost = self.group.with(at, |one| one.standby.0.lost.load(Ordering::Relaxed));
+            let lost = lost.unwrap_or(0);
+            let result = if lost == 0 { Ok(()) } else { Err(format!("{lost} lines are lost")) };
+            lock(&self.record).check(result);
+        }
+        drop(self.group.take_requests());
+        let idle = Duration::from_secs(10);
+        sleep(idle).await;
+        let result = Checker::check_requests(&self.group.take_requests(), idle);
+        lock(&self.record).check(result);
+    }
+}
+
+fn run(seed: u64, length: Duration) -> Outcome {
+    let tasks = LocalSet::new();
+    in_simulated_time(
+        seed,
+        tasks.run_until(async {
+            let mut history = History::new(seed);
+            let begin = Instant::now();
+            history.start();
+            while begin.elapsed() < length && lock(&history.record).violation.is_none() {
+                // Faults and their ends come in all distances from each other.
+                let pause = if history.rng.u32(0..4) == 0 { 3 } else { 400 };
+                sleep(Duration::from_millis(history.rng.u64(0..pause))).await;
+                if history.rng.u32(0..150) == 0 {
+                    history.calm().await;
+                } else {
+                    history.step();
+                }
+            }
+            history.calm().await;
+            for at in history.group.running() {
+                history.group.kill(at);
+            }
+            let mut record = lock(&history.record);
+            let (violation, journal) =
+                (record.violation.take(), std::mem::take(&mut record.journal));
+            let violation = violation.or((record.scrapes == 0).then(|| "no scrape".to_owned()));
+            Outcome { violation, journal }
+        }),
+    )
+}
+
+/// In any history one replica exposes, and each has all lines.
+#[test]
+fn random_histories() {
+    let seed = env_number("KSTATD_SEED");
+    let count = env_number("KSTATD_HISTORIES").unwrap_or(if seed.is_some() { 1 } else { 20 });
+    let first = seed.unwrap_or(1);
+    let mut wrong = String::new();
+    for seed in first..first + count {
+        let outcome = run(seed, Duration::from_secs(120));
+        if let Some(violation) = outcome.violation {
+            let timeline = write_timeline(&format!("standby-{seed}"), &outcome.journal);
+            let _ = writeln!(wrong, "KSTATD_SEED={seed}: {violation}\n    timeline: {timeline:?}");
+            if env_number("KSTATD_FIRST").is_some() {
+                break;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// A seed determines each line and scrape: two processes do the same.
+#[test]
+fn a_seed_determines_the_history() {
+    let first = env_number("KSTATD_SEED").unwrap_or(1);
+    let seeds = first..first + env_number("KSTATD_HISTORIES").unwrap_or(4);
+    let journal = |seed| {
+        let outcome = run(seed, Duration::from_secs(60));
+        let lines = outcome.journal.iter().map(|entry| format!("{entry:?}")).collect();
+        Journal { seed, lines }
+    };
+    assert_same_in_another_process(
+        concat!(module_path!(), "::a_seed_determines_the_history"),
+        || seeds.map(journal).collect(),
+    );
+}

@@ -1,0 +1,280 @@
+//! Replicas that run on one simulated clock, and the network between them, with injected faults.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{DuplexStream, duplex};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep};
+
+use super::super::answer;
+use super::super::state::{Shared, Standby, peers_for_log};
+use crate::exposition::{Format, ScrapeQuery, Source};
+use crate::kube::client::connection::{Connecting, Network, Stream};
+use crate::kube::tests::history::signal::Signal;
+use crate::server::router::{Call, Unprotected};
+use crate::statsd::{Clock, Pipeline, PipelineConfig};
+
+/// The maximum latency of a message, in microseconds.
+const LATENCY: u64 = 3_000;
+
+/// The time by which clocks of hosts differ at most, in seconds.
+const SKEW: u64 = 3_600;
+
+/// A process at an address.
+pub(super) struct Process {
+    /// A number that no other process of the history has.
+    pub(super) number: usize,
+    pub(super) standby: Standby,
+    pub(super) lines: Arc<Pipeline>,
+    pub(super) started: Instant,
+    gate: Gate,
+    /// Everything it runs, and the other ends of its connections.
+    tasks: Vec<AbortHandle>,
+}
+
+impl Process {
+    pub(super) fn is_frozen(&self) -> bool {
+        self.gate.is_frozen.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn freeze(&self, is_frozen: bool) {
+        self.gate.is_frozen.store(is_frozen, Ordering::Relaxed);
+        self.gate.changes.announce();
+    }
+
+    /// Returns a future that does not proceed while this process is frozen.
+    pub(super) fn gated<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        self.gate.clone().pass(future)
+    }
+
+    /// Returns what it knows about itself and the others.
+    pub(super) fn describe(&self) -> String {
+        let state = self.standby.lock();
+        let (own, peers) = (&state.election.own, peers_for_log(&state));
+        format!("process {}: {own:?}, {peers:?}", self.number)
+    }
+
+    /// Returns the value of each counter of lines, by the number of the process that received them.
+    pub(super) fn counts(&self) -> BTreeMap<usize, u64> {
+        let query = ScrapeQuery::default();
+        let body: Vec<u8> = self.lines.frames(Format::Text, &query).flatten().collect();
+        let body = String::from_utf8(body).expect("UTF-8");
+        let samples = body.lines().filter_map(|line| line.strip_prefix("lines_of_"));
+        let of_sample = |sample: &str| {
+            let (number, value) = sample.split_once(' ')?;
+            Some((number.parse().expect("a number"), value.parse().expect("a count")))
+        };
+        samples.filter_map(of_sample).collect()
+    }
+}
+
+/// Keeps a process from running while it is frozen.
+#[derive(Clone, Default)]
+struct Gate {
+    is_frozen: Arc<AtomicBool>,
+    changes: Signal,
+}
+
+impl Gate {
+    /// Polls a future only while the process runs.
+    async fn pass<F: Future>(self, future: F) -> F::Output {
+        let (mut future, mut changes) = (pin!(future), self.changes.observe());
+        loop {
+            let changed = changes.changed();
+            if self.is_frozen.load(Ordering::Relaxed) {
+                changed.await;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = changed => {}
+                output = &mut future => return output,
+            }
+        }
+    }
+}
+
+/// The number of requests from one address to another.
+pub(super) type Requests = BTreeMap<(usize, usize), u64>;
+
+struct State {
+    rng: Rng,
+    /// The latencies of each connection: messages at the same moment arrive in any order.
+    latencies: BTreeMap<(usize, usize), Rng>,
+    begin: Instant,
+    /// The process at each address.
+    processes: Vec<Option<Process>>,
+    /// The pairs of addresses between which packets are lost, the lower one first.
+    cut: BTreeSet<(usize, usize)>,
+    requests: Requests,
+    started: usize,
+}
+
+/// The addresses of a group of replicas.
+#[derive(Clone)]
+pub(super) struct Group {
+    state: Arc<Mutex<State>>,
+    /// Announces the ends of cuts.
+    healed: Signal,
+}
+
+impl Group {
+    pub(super) fn new(size: usize, rng: &mut Rng) -> Self {
+        let processes = (0..size).map(|_| None).collect();
+        let (cut, requests, begin) = (BTreeSet::new(), Requests::new(), Instant::now());
+        let pairs = (0..size).flat_map(|from| (0..size).map(move |to| (from, to)));
+        let latencies = pairs.map(|pair| (pair, rng.fork())).collect();
+        let rng = rng.fork();
+        let state = State { rng, latencies, begin, processes, cut, requests, started: 0 };
+        Self { state: Arc::new(Mutex::new(state)), healed: Signal::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `with` for the process at an address, if there is one.
+    pub(super) fn with<T>(&self, address: usize, with: impl FnOnce(&Process) -> T) -> Option<T> {
+        self.state().processes[address].as_ref().map(with)
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.state().processes.len()
+    }
+
+    /// Returns the addresses at which a process runs.
+    pub(super) fn running(&self) -> Vec<usize> {
+        let state = self.state();
+        (0..state.processes.len()).filter(|at| state.processes[*at].is_some()).collect()
+    }
+
+    pub(super) fn take_requests(&self) -> Requests {
+        std::mem::take(&mut self.state().requests)
+    }
+
+    /// Starts a process at a free address, which is synced after some time. Returns its number.
+    pub(super) fn start(&self, address: usize, sync: Duration) -> usize {
+        let mut state = self.state();
+        let State { rng, processes, started, begin, .. } = &mut *state;
+        *started += 1;
+        let number = *started;
+        let config =
+            PipelineConfig { clock: Clock::manual(), mirrored: true, ..PipelineConfig::default() };
+        let lines = Arc::new(Pipeline::start(config).expect("a pipeline without listeners"));
+        // Clocks of hosts differ.
+        let unix = Duration::from_secs(rng.u64(0..SKEW)) + begin.elapsed();
+        let mut shared = Shared::new("0/1".to_owned(), unix, None, Some(Arc::clone(&lines)));
+        shared.network = Some(Arc::new(Link { from: address, group: self.clone() }));
+        let standby = Standby(Arc::new(shared));
+        let gate = Gate::default();
+        let started = Instant::now();
+        let is_synced = move || started.elapsed() >= sync;
+        let addresses = (0..processes.len()).map(|at| socket_address(at).to_string()).collect();
+        let run = standby.clone().run(is_synced, addresses);
+        let tasks = vec![tokio::spawn(gate.clone().pass(run)).abort_handle()];
+        processes[address] = Some(Process { number, standby, lines, started, gate, tasks });
+        number
+    }
+
+    /// Ends the process at an address at once, with its connections.
+    pub(super) fn kill(&self, address: usize) {
+        let process = self.state().processes[address].take();
+        process.into_iter().flat_map(|process| process.tasks).for_each(|task| task.abort());
+    }
+
+    /// Loses all packets between two addresses from now on, or passes them on with those that were lost.
+    pub(super) fn cut(&self, one: usize, other: usize, is_cut: bool) {
+        let pair = (one.min(other), one.max(other));
+        if is_cut {
+            self.state().cut.insert(pair);
+        } else {
+            self.state().cut.remove(&pair);
+            self.healed.announce();
+        }
+    }
+
+    /// Returns the pairs of addresses that do not reach each other.
+    pub(super) fn cuts(&self) -> Vec<(usize, usize)> {
+        self.state().cut.iter().copied().collect()
+    }
+
+    /// Passes a message from one address to the other, which arrives after a cut.
+    async fn pass(&self, one: usize, other: usize) {
+        let latency = {
+            let mut state = self.state();
+            let rng = state.latencies.get_mut(&(one, other)).expect("two addresses");
+            Duration::from_micros(rng.u64(50..LATENCY))
+        };
+        sleep(latency).await;
+        let pair = (one.min(other), one.max(other));
+        let mut healed = self.healed.observe();
+        while self.state().cut.contains(&pair) {
+            healed.changed().await;
+        }
+    }
+
+    /// Answers the requests of a connection from one address to another.
+    fn serve(&self, (from, to): (usize, usize), stream: DuplexStream) -> Option<AbortHandle> {
+        let group = self.clone();
+        let (standby, gate) =
+            self.with(to, |process| (process.standby.clone(), process.gate.clone()))?;
+        let serve = async move {
+            let respond = |request: hyper::Request<hyper::body::Incoming>| {
+                let (group, standby, gate) = (group.clone(), standby.clone(), gate.clone());
+                async move {
+                    *group.state().requests.entry((from, to)).or_default() += 1;
+                    group.pass(from, to).await;
+                    let (mut head, _) = request.into_parts();
+                    head.extensions.insert(Unprotected);
+                    let path = head.uri.path().to_owned();
+                    let call = Call { head, path };
+                    let response = gate.pass(answer::answer(standby, call)).await;
+                    group.pass(from, to).await;
+                    Ok::<_, Infallible>(response)
+                }
+            };
+            let serve = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service_fn(respond));
+            // The other side has ended.
+            let _ = serve.await;
+        };
+        Some(tokio::spawn(serve).abort_handle())
+    }
+}
+
+/// The telemetry listener at an address.
+fn socket_address(at: usize) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(at + 1).expect("few addresses")))
+}
+
+/// The network as one address sees it.
+struct Link {
+    from: usize,
+    group: Group,
+}
+
+impl Network for Link {
+    fn connect<'a>(&'a self, _host: &'a str, port: u16) -> Connecting<'a> {
+        Box::pin(async move {
+            let to = usize::from(port) - 1;
+            self.group.pass(self.from, to).await;
+            let (near, far) = duplex(64 << 10);
+            let Some(task) = self.group.serve((self.from, to), far) else {
+                return Err("Connection refused".into());
+            };
+            if let Some(process) = &mut self.group.state().processes[to] {
+                process.tasks.push(task);
+            }
+            Ok(Box::new(near) as Box<dyn Stream>)
+        })
+    }
+}
