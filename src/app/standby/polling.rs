@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
@@ -19,7 +18,7 @@ use super::state::{PAUSE, Peer, Standby};
 use crate::kube::Client;
 
 /// The time that is added to the age of this process in a first poll.
-const MARGIN: Duration = Duration::from_millis(20);
+const MARGIN: Duration = Duration::from_millis(5);
 
 /// The pause after a poll that failed.
 const RETRY: Duration = Duration::from_millis(250);
@@ -220,7 +219,7 @@ async fn ask(
             let new = new.map_err(|error| error.to_string())?;
             #[cfg(test)]
             let new = match &standby.0.network {
-                Some(network) => new.with_network(Arc::clone(network)),
+                Some(network) => new.with_network(std::sync::Arc::clone(network)),
                 None => new,
             };
             client.insert(new)

@@ -11,6 +11,9 @@ use super::network::{Group, Process, Requests};
 /// without an answer (2 s), the pause after it and a look-up of names.
 const SETTLED: Duration = Duration::from_secs(4);
 
+/// The time after which a frozen process knows that it was stopped, and the others do not count on it.
+const STOPPED: Duration = Duration::from_millis(2_500);
+
 /// The time within which another replica exposes after one that ends says so: a few messages.
 const HANDOVER: Duration = Duration::from_millis(50);
 
@@ -35,6 +38,15 @@ struct End {
     calm_since: Instant,
 }
 
+/// A time for which a process was frozen.
+struct Stop {
+    /// The time since which it had run.
+    ran_since: Instant,
+    from: Instant,
+    /// `None` if it still is.
+    until: Option<Instant>,
+}
+
 /// What a checker knows about the processes of a group.
 pub(super) struct Checker {
     /// The times at which each process received a line.
@@ -53,6 +65,10 @@ pub(super) struct Checker {
     starting_until: Instant,
     /// The time since which nothing is wrong, unless something is.
     calm_since: Option<Instant>,
+    /// The last time that each process was frozen for.
+    stops: BTreeMap<usize, Stop>,
+    /// The last change that was not the beginning or end of such a time.
+    other_change: Instant,
     /// The process that exposed when nothing was wrong.
     active: Option<usize>,
 }
@@ -70,12 +86,19 @@ impl Checker {
             left: None,
             starting_until: now,
             calm_since: Some(now),
+            stops: BTreeMap::new(),
+            other_change: now,
             active: None,
         }
     }
 
     /// Notes a change of processes or the network.
     fn change(&mut self, group: &Group) {
+        self.other_change = Instant::now();
+        self.change_by_freezing(group);
+    }
+
+    fn change_by_freezing(&mut self, group: &Group) {
         let now = Instant::now();
         (self.changed, self.active) = (now, None);
         let is_frozen = |at: &usize| group.with(*at, Process::is_frozen) == Some(true);
@@ -94,13 +117,17 @@ impl Checker {
     }
 
     pub(super) fn frozen(&mut self, group: &Group, number: usize) {
-        self.runs_since.remove(&number);
-        self.change(group);
+        let ran_since = self.runs_since.remove(&number).expect("it ran");
+        let from = Instant::now();
+        self.stops.insert(number, Stop { ran_since, from, until: None });
+        self.change_by_freezing(group);
     }
 
     pub(super) fn thawed(&mut self, group: &Group, number: usize) {
-        self.runs_since.insert(number, Instant::now());
-        self.change(group);
+        let now = Instant::now();
+        self.runs_since.insert(number, now);
+        self.stops.get_mut(&number).expect("it was frozen").until = Some(now);
+        self.change_by_freezing(group);
     }
 
     /// Notes the beginning or end of a cut.
@@ -138,6 +165,7 @@ impl Checker {
         let calm_since = self.calm_since.unwrap_or(now).max(self.starting_until.min(now));
         self.leaving.remove(&number);
         self.runs_since.remove(&number);
+        self.stops.remove(&number);
         let certain_until = now - COPIED;
         match self.ends.get_mut(&number) {
             // It waits for the others that answer.
@@ -182,6 +210,12 @@ impl Checker {
         if active.is_empty() && is_one_certain && !has_changed && !hands_over {
             return Err("no replica exposes".to_owned());
         }
+        let has_returned = |number: &&usize| self.has_been_replaced(**number, &active);
+        if let Some(number) = active.iter().find(has_returned) {
+            return Err(format!(
+                "process {number} of {active:?} exposes although it was stopped and replaced"
+            ));
+        }
         if !self.is_settled() || self.calm_since.is_some_and(|since| since + SETTLED > began) {
             return Ok(());
         }
@@ -197,6 +231,18 @@ impl Checker {
         }
         self.active = active.first().copied();
         Ok(())
+    }
+
+    /// Returns true if a process was frozen for so long that another one replaced it, which it knew and which exposes.
+    fn has_been_replaced(&self, number: usize, active: &[usize]) -> bool {
+        let Some(Stop { ran_since, from, until: Some(until) }) = self.stops.get(&number) else {
+            return false;
+        };
+        let settled = ran_since.max(&self.other_change).max(&self.starting_until);
+        let knew = |other: &usize| self.runs_since.get(other).is_some_and(|since| since <= settled);
+        *until - *from >= STOPPED
+            && *settled + SETTLED <= *from
+            && active.iter().any(|other| *other != number && knew(other))
     }
 
     /// Checks the counters of lines of each process. Nothing has been wrong for long, and no line is on its way.

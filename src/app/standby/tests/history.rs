@@ -38,6 +38,7 @@ const SYNC: u64 = 2_000;
 struct Outcome {
     violation: Option<String>,
     journal: Vec<Entry>,
+    scrapes: usize,
 }
 
 /// What the history and its scrapes share.
@@ -281,6 +282,21 @@ impl History {
         let result = Checker::check_requests(&self.group.take_requests(), idle);
         lock(&self.record).check(result);
     }
+
+    /// Asks one process to end that has just received lines, or freezes one for a while in which nothing else happens.
+    async fn stop_one(&mut self) {
+        if self.rng.bool() {
+            (0..self.rng.u32(1..8)).for_each(|_| self.send());
+            return self.leave();
+        }
+        self.freeze();
+        for _ in 0..self.rng.u32(1..12) {
+            sleep(Duration::from_millis(self.rng.u64(0..1_000))).await;
+            self.scrape();
+        }
+        self.thaw();
+        self.scrape();
+    }
 }
 
 fn run(seed: u64, length: Duration) -> Outcome {
@@ -297,6 +313,7 @@ fn run(seed: u64, length: Duration) -> Outcome {
                 sleep(Duration::from_millis(history.rng.u64(0..pause))).await;
                 if history.rng.u32(0..150) == 0 {
                     history.calm().await;
+                    history.stop_one().await;
                 } else {
                     history.step();
                 }
@@ -309,7 +326,7 @@ fn run(seed: u64, length: Duration) -> Outcome {
             let (violation, journal) =
                 (record.violation.take(), std::mem::take(&mut record.journal));
             let violation = violation.or((record.scrapes == 0).then(|| "no scrape".to_owned()));
-            Outcome { violation, journal }
+            Outcome { violation, journal, scrapes: record.scrapes }
         }),
     )
 }
@@ -320,9 +337,11 @@ fn random_histories() {
     let seed = env_number("KSTATD_SEED");
     let count = env_number("KSTATD_HISTORIES").unwrap_or(if seed.is_some() { 1 } else { 20 });
     let first = seed.unwrap_or(1);
-    let mut wrong = String::new();
+    let (mut wrong, mut scrapes, mut seconds) = (String::new(), 0, 0);
     for seed in first..first + count {
         let outcome = run(seed, Duration::from_secs(120));
+        scrapes += outcome.scrapes;
+        seconds += outcome.journal.last().map_or(0, |entry| entry.at.as_secs());
         if let Some(violation) = outcome.violation {
             let timeline = write_timeline(&format!("standby-{seed}"), &outcome.journal);
             let _ = writeln!(wrong, "KSTATD_SEED={seed}: {violation}\n    timeline: {timeline:?}");
@@ -331,6 +350,7 @@ fn random_histories() {
             }
         }
     }
+    println!("{count} histories, {seconds} s of simulated time, {scrapes} scrapes");
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
