@@ -376,6 +376,15 @@ struct Backup {
     objects: Objects,
 }
 
+/// The average number of changes from one burst to the next.
+const BURST: u32 = 15;
+
+/// The number of objects of a scope from which on a burst deletes some.
+const FULL_SCOPE: usize = 40;
+
+/// The largest number of objects that a burst creates.
+const MAX_BURST: usize = 110;
+
 /// The cluster as seen by etcd and the watch cache of the API server.
 pub struct Cluster {
     pub version: u64,
@@ -395,6 +404,8 @@ pub struct Cluster {
     pub accounts: Accounts,
     last_state: u64,
     changes: Signal,
+    /// Determines the [bursts](Self::burst), which one of eight histories has: they take several times as long.
+    bursts: Option<Rng>,
 }
 
 impl Cluster {
@@ -414,6 +425,7 @@ impl Cluster {
             accounts: Accounts::default(),
             last_state: 0,
             changes: Signal::default(),
+            bursts: None,
         };
         for scope in scopes {
             cluster.record(scope);
@@ -421,6 +433,8 @@ impl Cluster {
                 (0..rng.u32(3..12)).for_each(|_| cluster.create(scope, rng));
             }
         }
+        let mut bursts = Rng::with_seed(rng.get_seed() ^ 0x510e_527f_ade6_82d1);
+        cluster.bursts = (bursts.u32(0..8) == 0).then_some(bursts);
         (0..60).for_each(|_| cluster.report(rng));
         cluster.accounts.begin();
         cluster
@@ -552,7 +566,37 @@ impl Cluster {
         if rng.bool() {
             self.report(rng);
         }
+        self.burst();
         self.notify();
+    }
+
+    /// Sometimes creates or deletes many objects of one scope at once, so that they fill several pages of the cache, or few
+    /// remain in each.
+    fn burst(&mut self) {
+        let Some(bursts) = &mut self.bursts else { return };
+        let scopes = self.scopes.iter().filter(|scope| scope.kind == Kind::ConfigMap);
+        let scopes: Vec<Scope> = scopes.copied().collect();
+        if scopes.is_empty() || bursts.u32(0..BURST) > 0 {
+            return;
+        }
+        let mut rng = bursts.fork();
+        let scope = scopes[rng.usize(..scopes.len())];
+        let of_scope = self.objects.iter().filter(|(_, object)| object.scope == scope);
+        let mut keys: Vec<ObjectKey> = of_scope.map(|(key, _)| key.clone()).collect();
+        rng.shuffle(&mut keys);
+        if keys.len() > FULL_SCOPE {
+            let kept = rng.usize(..keys.len() / 2);
+            keys[kept..].iter().for_each(|key| self.delete(key));
+            return;
+        }
+        let mut numbers: Vec<usize> = (0..MAX_BURST).collect();
+        rng.shuffle(&mut numbers);
+        for number in &numbers[..rng.usize(FULL_SCOPE..MAX_BURST)] {
+            let name = format!("b{number}");
+            if !self.objects.contains_key(&key(scope, &name)) {
+                self.add(scope, name, &mut rng);
+            }
+        }
     }
 
     /// Adds, changes or deletes a definition, which deletes its objects before.
