@@ -18,7 +18,6 @@
 mod pairs;
 mod senders;
 
-use std::fmt::Write as _;
 use std::io::Read as _;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,7 +33,7 @@ use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
 use crate::exposition::tests::samples;
 use crate::kube::tests::history::cluster::Kind;
-use crate::kube::tests::history::journal::{Entry, Topic, write_timeline};
+use crate::kube::tests::history::journal::{Entry, Topic, describe};
 use crate::kube::tests::history::run::World;
 use crate::kube::tests::history::scenario::Scenario;
 use crate::kube::tests::history::setup::in_simulated_time;
@@ -276,8 +275,7 @@ fn random_histories() {
         seconds += outcome.journal.last().map_or(0, |entry| entry.at.as_secs());
         pairs.add(outcome.pairs);
         if let Some(violation) = outcome.violation {
-            let timeline = write_timeline(&format!("world-{seed}"), &outcome.journal);
-            let _ = writeln!(wrong, "KSTATD_SEED={seed}: {violation}\n    timeline: {timeline:?}");
+            wrong.push_str(&describe("world", seed, &violation, &outcome.journal));
             if env_number("KSTATD_FIRST").is_some() {
                 break;
             }

@@ -11,7 +11,6 @@
 //! and `KSTATD_FIRST=1` ends them at the first violation.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::checker::Checker;
 use super::network::{Group, Process};
 use crate::app::standby::Standby;
-use crate::kube::tests::history::journal::{Entry, Topic, write_timeline};
+use crate::kube::tests::history::journal::{Entry, Topic, describe};
 use crate::kube::tests::history::setup::in_simulated_time;
 use crate::tests::env_number;
 use crate::tests::replay::{Journal, assert_same_in_another_process};
@@ -343,8 +342,7 @@ fn random_histories() {
         scrapes += outcome.scrapes;
         seconds += outcome.journal.last().map_or(0, |entry| entry.at.as_secs());
         if let Some(violation) = outcome.violation {
-            let timeline = write_timeline(&format!("standby-{seed}"), &outcome.journal);
-            let _ = writeln!(wrong, "KSTATD_SEED={seed}: {violation}\n    timeline: {timeline:?}");
+            wrong.push_str(&describe("standby", seed, &violation, &outcome.journal));
             if env_number("KSTATD_FIRST").is_some() {
                 break;
             }

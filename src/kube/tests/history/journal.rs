@@ -29,8 +29,14 @@ pub struct Entry {
     pub text: String,
 }
 
+/// Returns the seed of a history of this kind, its violation and the path of its timeline, which it writes.
+pub fn describe(kind: &str, seed: u64, violation: &str, journal: &[Entry]) -> String {
+    let timeline = write_timeline(&format!("{kind}-{seed}"), journal);
+    format!("KSTATD_SEED={seed}: {violation}\n    timeline: {timeline:?}\n")
+}
+
 /// Writes the timeline of a history with a violation into `target/histories` and returns its path.
-pub fn write_timeline(name: &str, journal: &[Entry]) -> std::io::Result<PathBuf> {
+fn write_timeline(name: &str, journal: &[Entry]) -> std::io::Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/histories");
     std::fs::create_dir_all(&folder)?;
     let path = folder.join(format!("{name}.html"));

@@ -112,8 +112,7 @@ fn violations(outcomes: &[(u64, Outcome)]) -> String {
     let mut text = String::new();
     for (seed, outcome) in outcomes {
         if let Some(violation) = &outcome.violation {
-            let timeline = journal::write_timeline(&format!("seed-{seed}"), &outcome.journal);
-            let _ = writeln!(text, "KSTATD_SEED={seed}: {violation}\n    timeline: {timeline:?}");
+            text.push_str(&journal::describe("seed", *seed, violation, &outcome.journal));
         }
     }
     text
