@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::answer::PollQuery;
 use super::election::START_GRACE;
-use super::polling::{fail, receive};
+use super::polling::{FirstPoll, fail, receive};
 use super::state::{Peer, Shared, Standby};
 use crate::statsd::Pipeline;
 
@@ -44,9 +44,9 @@ pub(crate) async fn take(answers: &[Bytes], lines: Option<Arc<Pipeline>>) -> Out
         state.election.own.id
     };
     let mut poll = PollQuery { from: own, ..PollQuery::default() };
-    let mut outcome = Outcome::default();
+    let (mut first_poll, mut outcome) = (FirstPoll::default(), Outcome::default());
     for answer in answers {
-        if let Err(error) = receive(&standby, address, answer, &mut poll, |_| true).await {
+        if let Err(error) = receive(&standby, address, answer, &mut poll, &mut first_poll).await {
             let _ = fail(&standby, address, error.to_string());
             outcome.errors.push(error.to_string());
         }

@@ -89,7 +89,7 @@ async fn look_up_all(
     }
 }
 
-/// Polls each address as long as it is one of these.
+/// Polls each of the current addresses.
 async fn poll_each(standby: &Standby, mut addresses: watch::Receiver<BTreeSet<SocketAddr>>) {
     let mut polls: BTreeMap<SocketAddr, Pin<Box<dyn Future<Output = Infallible> + Send + '_>>> =
         BTreeMap::new();
@@ -134,20 +134,22 @@ async fn poll(standby: &Standby, address: SocketAddr) -> Infallible {
         let age = sent.saturating_duration_since(standby.0.started) + first_poll.margin;
         next_poll.age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let answer = timeout(BOUND, ask(standby, address, &mut client, &next_poll)).await;
-        let is_in_time = |is_first: bool| !is_first || first_poll.is_in_time(sent.elapsed());
+        first_poll.took = sent.elapsed();
         // If this process was stopped meanwhile, the other one may have answered before it took over, or have tried to.
         let was_stopped = standby.lock().election.was_stopped_since(sent, Instant::now());
         let pause = match answer.unwrap_or_else(|_| Err(format!("no answer within {BOUND:?}"))) {
             _ if was_stopped => PAUSE,
-            Ok(body) => match receive(standby, address, &body, &mut next_poll, is_in_time).await {
-                Ok(pause) => {
-                    if let Some(peer) = standby.lock().peers.get_mut(&address) {
-                        peer.client.clone_from(&client);
+            Ok(body) => {
+                match receive(standby, address, &body, &mut next_poll, &mut first_poll).await {
+                    Ok(pause) => {
+                        if let Some(peer) = standby.lock().peers.get_mut(&address) {
+                            peer.client.clone_from(&client);
+                        }
+                        pause
                     }
-                    pause
+                    Err(error) => fail(standby, address, error.to_string()),
                 }
-                Err(error) => fail(standby, address, error.to_string()),
-            },
+            }
             Err(error) => {
                 client = None;
                 fail(standby, address, error)
@@ -228,26 +230,29 @@ async fn ask(
     client.fetch_bytes(&poll.target(), MAX_ANSWER).await.map_err(|error| error.to_string())
 }
 
-/// The time for which the first poll of a replica may be on its way.
+/// The times of the first poll of a replica.
 ///
 /// The other side gives the lines since the start of this process, which it knows by [`PollQuery::age`]. If the poll took
 /// longer than the margin that was added to it, lines that came meanwhile would be missing.
-struct FirstPoll {
+pub(super) struct FirstPoll {
     margin: Duration,
+    /// The time from the latest poll to its answer.
+    took: Duration,
     /// The shortest time that a poll took, of those that took longer than the margin.
     fastest: Option<Duration>,
 }
 
 impl Default for FirstPoll {
     fn default() -> Self {
-        Self { margin: MARGIN, fastest: None }
+        Self { margin: MARGIN, took: Duration::ZERO, fastest: None }
     }
 }
 
 impl FirstPoll {
     /// Returns whether the answer to a first poll is complete. Otherwise it is to be repeated, with a larger margin if
     /// that was not due to a disturbance of the network.
-    fn is_in_time(&mut self, took: Duration) -> bool {
+    fn is_in_time(&mut self) -> bool {
+        let took = self.took;
         if took <= self.margin {
             return true;
         }
@@ -258,14 +263,13 @@ impl FirstPoll {
     }
 }
 
-/// Takes an answer. `is_in_time` tells whether it is complete, given whether it is the answer to a first poll. Returns the
-/// pause before the next poll.
+/// Takes an answer. Returns the pause before the next poll.
 pub(super) async fn receive(
     standby: &Standby,
     address: SocketAddr,
     body: &bytes::Bytes,
     poll: &mut PollQuery,
-    is_in_time: impl FnOnce(bool) -> bool,
+    first_poll: &mut FirstPoll,
 ) -> Result<Duration, AnswerError> {
     let (Answer { replica, version, first, next, start, has_senders, .. }, text) =
         answer::parse(body)?;
@@ -285,7 +289,7 @@ pub(super) async fn receive(
             state.positions.clear();
         }
         let is_known = state.positions.contains_key(&id);
-        is_repeated = !is_in_time(is_first && !is_own && !is_known && next > 0);
+        is_repeated = is_first && !is_own && !is_known && next > 0 && !first_poll.is_in_time();
         if !is_own && !is_repeated && (next > 0 || is_known) {
             let begin = if id == poll.to { poll.next } else { start.unwrap_or(first) };
             let position = state.positions.entry(id).or_insert(begin);
