@@ -1,14 +1,25 @@
 //! The samples of a body in text or as length-delimited messages, in one form, to compare formats.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::exposition::protobuf::read_varint;
 
 /// The name and the labels of a sample.
 pub type Key = (String, BTreeMap<String, String>);
 
-/// The samples of a body. Numbers, also those of `le` and `quantile`, are as Rust prints them.
-pub type Samples = BTreeMap<Key, String>;
+/// The samples of a body. The values of `le` and `quantile` are as Rust prints them.
+pub type Samples = BTreeMap<Key, Value>;
+
+/// A value, which is equal to itself also if it is NaN.
+#[derive(Clone, Copy, Debug)]
+pub struct Value(pub f64);
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_bits() == other.0.to_bits() || self.0.is_nan() && other.0.is_nan()
+    }
+}
 
 /// Adds a sample.
 ///
@@ -25,10 +36,12 @@ fn add(
             *text = format!("{:?}", text.parse::<f64>().map_err(|_| format!("{bound}={text}"))?);
         }
     }
-    let key = (name, labels);
-    match samples.insert(key.clone(), format!("{value:?}")) {
-        Some(_) => Err(format!("twice: {key:?}")),
-        None => Ok(()),
+    match samples.entry((name, labels)) {
+        Entry::Occupied(known) => Err(format!("twice: {:?}", known.key())),
+        Entry::Vacant(new) => {
+            new.insert(Value(value));
+            Ok(())
+        }
     }
 }
 

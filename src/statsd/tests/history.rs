@@ -28,7 +28,7 @@ use fastrand::Rng;
 
 use features::{Feature, are_exclusive, is_of_lines};
 pub(crate) use model::Labels;
-use model::{Burst, Key, Kind, Known, Mapping, Model, Value};
+use model::{Burst, Key, Kind, Known, Mapping, Model, Observed, Shape, Value};
 use senders::{Copies, SeriesSource};
 pub(crate) use senders::{Origin, Senders, SeriesEnd};
 use transport::{Transport, Way};
@@ -39,6 +39,7 @@ use crate::statsd::ingest::LoadedMapping;
 use crate::statsd::line::ParserFlags;
 use crate::statsd::{Clock, Offline, OfflineConfig};
 use crate::tests::replay::{Journal, assert_same_in_another_process};
+use crate::tests::seeds::run_all;
 use crate::tests::{env_number, hash};
 
 mod checker;
@@ -51,6 +52,36 @@ mod transport;
 const STEPS: usize = 300;
 /// The time in which features count as active together.
 const TOGETHER: Duration = Duration::from_secs(20);
+/// The value of a folded label.
+const FOLDED: &str = "other";
+/// The label of overflow series.
+const OVERFLOW: &str = "otel_metric_overflow";
+
+/// A way to write the tag of a line.
+#[derive(Clone, Copy)]
+enum TagStyle {
+    DogStatsd,
+    Influx,
+    Librato,
+    SignalFx,
+}
+
+impl TagStyle {
+    /// DogStatsD is the most common one.
+    const ALL: [Self; 5] =
+        [Self::DogStatsd, Self::DogStatsd, Self::Influx, Self::Librato, Self::SignalFx];
+
+    /// Returns what follows the name of the metric, and the end of the line.
+    fn texts(self, sender: &str) -> (String, String) {
+        match self {
+            Self::DogStatsd => (String::new(), format!("|#sender:{sender}")),
+            Self::Influx => (format!(",sender={sender}"), String::new()),
+            Self::Librato => (format!("#sender={sender}"), String::new()),
+            Self::SignalFx => (format!("[sender={sender}]"), String::new()),
+        }
+    }
+}
+
 /// The outcome of a history.
 pub(crate) struct Outcome {
     violation: Option<String>,
@@ -84,6 +115,7 @@ pub(crate) struct History {
     /// The pods that lines come from, and the receivers of copies of these.
     pods: Option<(Rc<dyn Senders>, Copies)>,
     pub(crate) outcome: Outcome,
+    budget: Budget,
 }
 
 impl History {
@@ -99,7 +131,7 @@ impl History {
         let mode = BudgetMode::ALL[rng.usize(0..3)];
         let budget = Budget {
             mode,
-            series: if rng.bool() { rng.u64(150..400) } else { 0 },
+            series: if rng.bool() { rng.u64(25..300) } else { 0 },
             series_per_metric: if rng.bool() { rng.u64(10..120) } else { 0 },
             values_per_label: if rng.bool() { rng.u64(2..20) } else { 0 },
             ..Budget::default()
@@ -108,7 +140,7 @@ impl History {
         let key_cache_size = if rng.u32(0..3) == 0 { 0 } else { 1 << 10 };
         let config = OfflineConfig {
             key_cache_size,
-            budget,
+            budget: budget.clone(),
             clock: clock.clone(),
             pods: pods.as_ref().map(|pods| Arc::clone(pods.index())),
             flags: ParserFlags { origins: pods.is_some(), ..ParserFlags::default() },
@@ -161,6 +193,7 @@ impl History {
             always,
             pods,
             outcome,
+            budget,
         }
     }
 
@@ -338,7 +371,7 @@ impl History {
                 other => Err(format!("a line that a rule drops has the causes {other:?}")),
             };
         }
-        let kind = [Kind::Counter, Kind::Gauge, Kind::Observer][rng.usize(0..3)];
+        let kind = Kind::ALL[rng.usize(0..3)];
         // Pods multiply the series.
         let users = if self.pods.is_some() { 4 } else { 12 };
         let (service, user) = (rng.u32(0..3), rng.u32(0..users));
@@ -347,13 +380,28 @@ impl History {
         let tag = (rng.u32(0..4) == 0).then(|| format!("s{sender}"));
         let is_sampled = kind != Kind::Gauge && rng.u32(0..4) == 0;
         let count = if rng.u32(0..3) == 0 { rng.usize(2..7) } else { 1 };
-        let tags = tag.as_ref().map_or(String::new(), |tag| format!("|#sender:{tag}"));
-        let (letter, suffix) = match kind {
-            Kind::Counter => ("c", "c"),
-            Kind::Gauge => ("g", "g"),
-            Kind::Observer => ("t", "ms"),
+        let rate = if is_sampled { "|@0.5" } else { "" };
+        let style = TagStyle::ALL[rng.usize(0..TagStyle::ALL.len())];
+        let (of_name, of_line) = tag.as_ref().map_or_else(Default::default, |tag| style.texts(tag));
+        let (suffix, unit) = match (kind, rng.u32(0..3)) {
+            (Kind::Counter, _) => ("c", 1.0),
+            (Kind::Gauge, _) => ("g", 1.0),
+            (Kind::Observer, 0) => ("h", 1.0),
+            (Kind::Observer, 1) => ("d", 1.0),
+            (Kind::Observer, _) => ("ms", 1_000.0),
         };
-        let (mut lines, mut values, mut sum) = (Vec::new(), Vec::new(), 0.0);
+        let name = format!("{}.v{service}.u{user}{of_name}", kind.letter());
+        // Distributions of DogStatsD have several values with one type; others have several samples, without fields of
+        // DogStatsD such as those that pods state.
+        let separator = match kind {
+            Kind::Observer => Some(":".to_owned()),
+            _ if self.pods.is_some() => None,
+            _ => of_line.is_empty().then(|| format!("|{suffix}{rate}:")),
+        };
+        let separator = separator.filter(|_| count > 1 && rng.u32(0..3) == 0);
+        let scale = self.mapping.scale(kind);
+        let (mut numbers, mut values) = (Vec::new(), Vec::new());
+        let (mut observed, mut sum) = (Vec::new(), 0.0);
         let mut has_delta = false;
         for _ in 0..count {
             let number = f64::from(rng.u32(1..50));
@@ -363,9 +411,12 @@ impl History {
                 _ => "",
             };
             has_delta |= !sign.is_empty();
-            let rate = if is_sampled { "|@0.5" } else { "" };
-            lines.push(format!("{letter}.v{service}.u{user}:{sign}{number}|{suffix}{rate}{tags}"));
-            sum += weight * number;
+            numbers.push(format!("{sign}{number}"));
+            let number = scale * number;
+            sum += weight * number / unit;
+            if kind == Kind::Observer {
+                observed.push(Observed { value: number / unit, weight, at: self.now });
+            }
             values.push(match (kind, sign) {
                 (Kind::Counter, _) => Value::Add(weight * number),
                 (Kind::Observer, _) => Value::Add(weight),
@@ -374,7 +425,12 @@ impl History {
                 _ => Value::Add(-number),
             });
         }
-        self.outcome.lines += count;
+        if let Some(separator) = &separator {
+            numbers = vec![numbers.join(separator)];
+        }
+        let lines = numbers.iter().map(|number| format!("{name}:{number}|{suffix}{rate}{of_line}"));
+        let lines: Vec<String> = lines.collect();
+        self.outcome.lines += lines.len();
         self.used(match kind {
             Kind::Counter => Feature::Counter,
             Kind::Gauge if has_delta => Feature::GaugeDelta,
@@ -386,17 +442,17 @@ impl History {
             (tag.is_some(), Feature::Tags),
             (is_sampled, Feature::Sampled),
             (count > 1, Feature::Burst),
+            (separator.is_some(), Feature::Packed),
+            (scale != 1.0, Feature::Scale),
         ];
         others.iter().filter(|(is_used, _)| *is_used).for_each(|(_, each)| self.used(*each));
-        let mut labels = Labels::from([("service".to_owned(), format!("v{service}"))]);
-        if self.mapping.by_user {
-            labels.insert("user".to_owned(), format!("u{user}"));
-        }
+        let mut labels = self.mapping.labels(kind, service, user);
         labels.extend(tag.map(|tag| ("sender".to_owned(), tag)));
         let (reasons, own) = self.send(Some(way), &lines)?;
         labels.extend(own);
         let ttl = Duration::from_secs(self.mapping.ttl);
-        let burst = Burst { kind, labels, values, at: self.now, ttl };
+        let shape = if kind == Kind::Observer { self.mapping.shape() } else { Shape::new() };
+        let burst = Burst { kind, labels, values, at: self.now, ttl, shape, observed };
         self.verdict(burst, sum, &reasons).map_err(|why| format!("{lines:?} over {way:?}: {why}"))
     }
 
@@ -411,9 +467,7 @@ impl History {
         let sums: &[(&str, f64)] = match kind {
             Kind::Counter => &[("requests_total", burst.applied_to(0.0))],
             Kind::Gauge => &[],
-            Kind::Observer => {
-                &[("latency_count", burst.applied_to(0.0)), ("latency_sum", sum / 1_000.0)]
-            }
+            Kind::Observer => &[("latency_count", burst.applied_to(0.0)), ("latency_sum", sum)],
         };
         let exists = match kind {
             Kind::Gauge => self.model.series.contains_key(&key),
@@ -425,8 +479,8 @@ impl History {
         if is_rejected && self.model.shown.contains_key(&key) {
             return Err(format!("rejected for {reasons:?}, although its series exists"));
         }
-        if is_rejected && self.has_room(kind) {
-            return Err(format!("rejected for {reasons:?}, although its metric has no series"));
+        if is_rejected && self.has_room(&key) {
+            return Err(format!("rejected for {reasons:?}, although there is room"));
         }
         if is_rejected {
             return Ok(());
@@ -443,12 +497,27 @@ impl History {
         Ok(())
     }
 
-    /// Returns true if a series of this kind is certainly within the budgets, because there is no other one.
-    fn has_room(&self, kind: Kind) -> bool {
+    /// Returns true if a new series is certainly within the budgets, beside those of the last scrape.
+    fn has_room(&self, key: &Key) -> bool {
+        /// More than what is reserved for the overflow series of all metrics, and the samples of a new one.
+        const RESERVED: usize = 50;
+        let fits = |count: usize, limit: u64| limit == 0 || count as u64 <= limit;
+        let (kind, labels) = key;
+        let of_kind = || self.model.shown.keys().filter(|(of, _)| of == kind);
+        let series = self.mapping.series.unwrap_or(self.budget.series_per_metric);
+        let values = self.mapping.values.unwrap_or(self.budget.values_per_label);
+        let number_of_values = |(name, value): (&String, &String)| {
+            let others = of_kind().filter_map(|(_, labels)| labels.get(name));
+            let others = others.filter(|value| *value != FOLDED).chain([value]);
+            others.collect::<BTreeSet<_>>().len()
+        };
         self.scrapes_each
-            && kind != Kind::Observer
-            && self.model.samples < 100
-            && self.model.shown.keys().all(|(of, _)| *of != kind)
+            && *kind != Kind::Observer
+            && fits(self.model.samples + RESERVED, self.budget.series)
+            // The series itself, and that of the overflow.
+            && fits(of_kind().count() + 2, series)
+            && labels.iter().all(|label| fits(number_of_values(label), values))
+            && !self.model.folded.contains_key(key)
     }
 
     fn count_pairs(&mut self) {
@@ -472,17 +541,14 @@ fn random_histories() {
     let count = count.unwrap_or(100);
     let (mut wrong, mut pairs) = (String::new(), BTreeSet::new());
     let (mut scrapes, mut lines, mut seconds) = (0, 0, 0);
-    for seed in first..first + count {
-        let outcome = History::new(seed).run();
+    let run = |seed| History::new(seed).run();
+    for (seed, outcome) in run_all(first..first + count, run, |one| one.violation.is_some()) {
         pairs.extend(outcome.pairs);
         scrapes += outcome.scrapes;
         lines += outcome.lines;
         seconds += outcome.seconds;
         if let Some(violation) = outcome.violation {
             let _ = writeln!(wrong, "KSTATD_SEED={seed}: {violation}");
-            if env_number("KSTATD_FIRST").is_some() {
-                break;
-            }
         }
     }
     println!(

@@ -26,6 +26,7 @@ use crate::kube::tests::history::journal::{Entry, Topic, describe};
 use crate::kube::tests::history::setup::in_simulated_time;
 use crate::tests::env_number;
 use crate::tests::replay::{Journal, assert_same_in_another_process};
+use crate::tests::seeds::run_all;
 
 /// The time after which a scraper gives up.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -337,15 +338,12 @@ fn random_histories() {
     let count = env_number("KSTATD_HISTORIES").unwrap_or(if seed.is_some() { 1 } else { 20 });
     let first = seed.unwrap_or(1);
     let (mut wrong, mut scrapes, mut seconds) = (String::new(), 0, 0);
-    for seed in first..first + count {
-        let outcome = run(seed, Duration::from_secs(120));
+    let run = |seed| run(seed, Duration::from_secs(120));
+    for (seed, outcome) in run_all(first..first + count, run, |one| one.violation.is_some()) {
         scrapes += outcome.scrapes;
         seconds += outcome.journal.last().map_or(0, |entry| entry.at.as_secs());
         if let Some(violation) = outcome.violation {
             wrong.push_str(&describe("standby", seed, &violation, &outcome.journal));
-            if env_number("KSTATD_FIRST").is_some() {
-                break;
-            }
         }
     }
     println!("{count} histories, {seconds} s of simulated time, {scrapes} scrapes");

@@ -170,8 +170,7 @@ impl EndChecker {
             let before = *finals;
             if !finals.restrict(count - most, count - least) {
                 let of_workload = accounts.of_kind(self.kind).filter(|(uid, account)| {
-                    account.workload.as_ref() == Some(workload)
-                        && self.ends.get(*uid).is_some_and(|end| !end.is_final)
+                    account.workload.as_ref() == Some(workload) && self.ends.contains_key(*uid)
                 });
                 let ends: Vec<_> =
                     of_workload.map(|(uid, account)| (&self.ends[uid], account)).collect();

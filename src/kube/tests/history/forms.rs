@@ -20,9 +20,9 @@ pub fn text(source: &impl Source, format: Format, query: &ScrapeQuery) -> Vec<u8
 
 /// Describes a sample that one of two bodies lacks.
 fn difference(form: &str, have: &Samples, want: &Samples) -> Result<(), String> {
-    let differs = |(key, value): &(&samples::Key, &String)| have.get(key) != Some(value);
+    let differs = |(key, value): &(&samples::Key, &samples::Value)| have.get(key) != Some(value);
     if let Some((key, value)) = want.iter().find(differs) {
-        return Err(format!("{form}: {key:?} is {:?}, not {value}", have.get(key)));
+        return Err(format!("{form}: {key:?} is {:?}, not {value:?}", have.get(key)));
     }
     match have.keys().find(|key| !want.contains_key(key)) {
         Some(key) => Err(format!("{form}: {key:?} is not in the text")),
@@ -60,7 +60,9 @@ pub fn compare(
                 let part = text(catalog, format, &ScrapeQuery { shard, ..ScrapeQuery::default() });
                 for (key, value) in samples::of_text(&part)? {
                     if let Some(other) = union.insert(key.clone(), value) {
-                        return Err(format!("{key:?} is in two virtual shards, first as {other}"));
+                        return Err(format!(
+                            "{key:?} is in two virtual shards, first as {other:?}"
+                        ));
                     }
                 }
             }

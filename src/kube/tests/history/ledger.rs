@@ -269,7 +269,7 @@ impl LedgerChecker {
         for (uid, account) in accounts.of_kind(Kind::Pod) {
             if counts_uid(before, &account.workload_uid) != counts_uid(shard, &account.workload_uid)
             {
-                self.restart_pod(uid, account);
+                self.restart_pod(uid, account, true);
             }
         }
         self.events.reshard(accounts, before);
@@ -291,12 +291,13 @@ impl LedgerChecker {
         shards.any(|shard| counts_uid(*shard, &account.workload_uid))
     }
 
-    /// Notes that the counters of a pod have begun again at 0.
-    fn restart_pod(&mut self, uid: &str, account: &Account) {
+    /// Notes that the counters of a pod have begun again at 0, or may have.
+    fn restart_pod(&mut self, uid: &str, account: &Account, is_certain: bool) {
         self.of_pods.remove(uid);
         let containers = self.pods.get_mut(uid).into_iter().flat_map(|pod| &mut pod.containers);
         for (track, status) in containers.zip(&account.status.containers) {
-            track.base = Range { least: track.seen, most: status.ended.len() as i64 };
+            let least = if is_certain { track.seen } else { track.base.least };
+            track.base = Range { least, most: status.ended.len() as i64 };
         }
     }
 
@@ -314,12 +315,14 @@ impl LedgerChecker {
         let touched = counts.iter().filter(is_more).map(|(key, _)| &*key.0).collect();
         let restarted = self.lives.check(scrape, &present, &touched, &decreased)?;
         for workload in restarted {
+            // Counters that the shard has hidden may be the old ones when they are shown again.
+            let is_certain = scrape.shows(&workload);
             for (uid, account) in scrape.accounts.of_kind(Kind::Pod) {
                 if account.workload.as_ref() == Some(&workload) {
-                    self.restart_pod(uid, account);
+                    self.restart_pod(uid, account, is_certain);
                 }
             }
-            self.restart(scrape.accounts, &workload, true);
+            self.restart(scrape.accounts, &workload, is_certain);
             self.since.restarted.insert(workload, scrape.accounts.last_state);
         }
         if self.shard != Shard::ALL {

@@ -22,7 +22,7 @@ use super::snapshot::{Shown, Snapshot};
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::{Format, ScrapeQuery};
 use crate::telemetry::{KubeMetrics, Recorder};
-use crate::tests::time_bound;
+use crate::tests::{hash, time_bound};
 
 /// The time within which objects return that a budget has left out, once there is room.
 static RETURN: LazyLock<Duration> =
@@ -33,6 +33,8 @@ static RELOAD: LazyLock<Duration> =
 
 /// The replacement of folded values.
 pub const FOLDED: &str = "label_state=\"other\"";
+/// The label whose values have a budget.
+pub const LABELLED: &str = "label_state=\"";
 
 /// The part of a state of the cluster that a scrape does not show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,11 +46,14 @@ pub struct Fit {
 }
 
 /// Returns the labels of a series that identify its object.
-fn identity(line: &str) -> &str {
+pub fn identity(line: &str) -> &str {
     let labels = line.split_once('{').map_or(line, |(_, labels)| labels);
-    let ends = [",key=", ",label_state=", ",phase=", ",type=", "}"];
-    let end = ends.iter().filter_map(|end| labels.find(end)).min();
-    &labels[..end.unwrap_or(labels.len())]
+    let others = ["key=", "label_state=", "phase=", "type="];
+    let is_end = |(at, mark): &(usize, &str)| {
+        *mark == "}" || others.iter().any(|label| labels[at + 1..].starts_with(label))
+    };
+    let end = labels.match_indices([',', '}']).find(is_end);
+    &labels[..end.map_or(labels.len(), |(at, _)| at)]
 }
 
 fn identities<'l>(lines: impl IntoIterator<Item = &'l String>) -> BTreeSet<&'l str> {
@@ -95,14 +100,17 @@ pub struct Limits {
     stale: Vec<(Instant, Instant)>,
     /// The time since which there has been room for a missing object of a kind.
     room: BTreeMap<Kind, Instant>,
+    /// The times since which the cluster has had the folded series, by their hashes.
+    first_seen: BTreeMap<u64, Instant>,
     metrics: KubeMetrics,
 }
 
 impl Limits {
     pub fn new(seed: u64, metrics: &KubeMetrics) -> Self {
         let rng = Rng::with_seed(seed ^ 0x510e_527f_ade6_82d1);
-        let (stale, room, metrics) = (Vec::new(), BTreeMap::new(), metrics.clone());
-        let mut limits = Self { rng, budgets: Vec::new(), stale, room, metrics };
+        let (budgets, stale, room, first_seen) = Default::default();
+        let metrics = metrics.clone();
+        let mut limits = Self { rng, budgets, stale, room, first_seen, metrics };
         limits.reload();
         limits
     }
@@ -219,7 +227,7 @@ impl Limits {
         let values: BTreeSet<&str> = shown
             .iter()
             .filter(|line| !line.contains(FOLDED))
-            .filter_map(|line| line.split_once("label_state=\"")?.1.split_once('"'))
+            .filter_map(|line| line.split_once(LABELLED)?.1.split_once('"'))
             .map(|(value, _)| value)
             .collect();
         for (what, count, most) in [
@@ -230,14 +238,13 @@ impl Limits {
                 return Err(format!("{count} {what}, limit {most:?}"));
             }
         }
+        let most_series = most(|budget| budget.series_per_kind);
         if !fit.missing.is_empty() {
             let from = self.window(now - *RETURN);
-            // The largest of the states of each object.
-            let demand: u64 = largest_states(history, from).values().sum();
-            let exceeded =
-                |budget: &&&Budget| budget.series_per_kind > 0 && demand > budget.series_per_kind;
             let (enforced, _) = self.enforced_since(from);
-            if !enforced.iter().any(|budget| exceeded(&budget)) {
+            let limit = smallest(&enforced, |budget| budget.series_per_kind);
+            let demand = demand(history, from, limit);
+            if demand <= limit {
                 return Err(format!(
                     "{:?} is missing, although only {demand} series were wanted",
                     fit.missing
@@ -246,24 +253,24 @@ impl Limits {
             self.has_cause("refused", "series-per-kind", kind)?;
         }
         for line in &fit.folded {
-            let since = history
-                .iter()
-                .flat_map(|snapshots| snapshots.iter())
-                .find(|snapshot| snapshot.lines.contains(line))
-                .map_or(now, |snapshot| snapshot.since);
+            let series = hash(line.as_bytes());
+            let since = *self.first_seen.entry(series).or_insert_with(|| {
+                let all = history.iter().flat_map(|snapshots| snapshots.iter());
+                let mut having = all.filter(|snapshot| snapshot.has(series));
+                having.next().map_or(now, |snapshot| snapshot.since)
+            });
             let from = self.window(since - *RETURN);
-            let wanted = window_lines(history, from);
-            let wanted = wanted.iter().filter(|line| line.contains("label_state=")).count() as u64;
             let (enforced, _) = self.enforced_since(from);
-            let exceeded =
-                |budget: &&&Budget| budget.values_per_label > 0 && wanted > budget.values_per_label;
-            if !enforced.iter().any(|budget| exceeded(&budget)) {
+            let limit = smallest(&enforced, |budget| budget.values_per_label);
+            let wanted = wanted_values(history, from, limit);
+            if wanted <= limit {
                 return Err(format!("{line} is folded, although there were only {wanted} values"));
             }
+        }
+        if !fit.folded.is_empty() {
             self.has_cause("folded", "values-per-label", kind)?;
         }
-        let limit = most(|budget| budget.series_per_kind);
-        let room = limit.map(|limit| limit.saturating_sub(shown.len() as u64));
+        let room = most_series.map(|limit| limit.saturating_sub(shown.len() as u64));
         match room {
             Some(room) if smallest_object(&fit.missing).is_some_and(|series| series <= room) => {
                 let since = *self.room.entry(kind).or_insert(now);
@@ -297,18 +304,19 @@ impl Limits {
     }
 }
 
-/// Returns the number of series of each object.
-fn series_by_object<'l>(lines: impl IntoIterator<Item = &'l String>) -> BTreeMap<&'l str, u64> {
-    let mut objects = BTreeMap::new();
+/// Returns the number of series of the object with the fewest; `None` without objects.
+fn smallest_object(lines: &[String]) -> Option<u64> {
+    let mut objects: BTreeMap<&str, u64> = BTreeMap::new();
     for line in lines {
         *objects.entry(identity(line)).or_default() += 1;
     }
-    objects
+    objects.into_values().min()
 }
 
-/// Returns the number of series of the object with the fewest; `None` without objects.
-fn smallest_object(lines: &[String]) -> Option<u64> {
-    series_by_object(lines).into_values().min()
+/// Returns the smallest limit of these budgets.
+fn smallest(budgets: &[&Budget], limit: fn(&Budget) -> u64) -> u64 {
+    let limits = budgets.iter().map(|budget| limit(budget)).filter(|limit| *limit > 0);
+    limits.min().unwrap_or(u64::MAX)
 }
 
 /// Returns the name of a kind in the own metrics.
@@ -331,19 +339,28 @@ fn states_since<'h>(
     history.iter().flat_map(since)
 }
 
-/// Returns the lines of all states since a time, each once.
-fn window_lines<'h>(history: &[&'h [Snapshot]], from: Instant) -> BTreeSet<&'h String> {
-    states_since(history, from).flat_map(|snapshot| snapshot.lines.iter()).collect()
-}
-
-/// Returns for each object the largest number of series that it had since a time.
-fn largest_states<'h>(history: &[&'h [Snapshot]], from: Instant) -> BTreeMap<&'h str, u64> {
-    let mut largest: BTreeMap<&str, u64> = BTreeMap::new();
+/// Returns the number of values of the label with a budget in all states since a time, or one that exceeds the limit.
+fn wanted_values(history: &[&[Snapshot]], from: Instant, limit: u64) -> u64 {
+    let mut wanted: BTreeSet<u64> = BTreeSet::new();
     for snapshot in states_since(history, from) {
-        for (object, series) in series_by_object(snapshot.lines.iter()) {
-            let known = largest.entry(object).or_default();
-            *known = series.max(*known);
+        wanted.extend(snapshot.labelled.iter());
+        if wanted.len() as u64 > limit {
+            break;
         }
     }
-    largest
+    wanted.len() as u64
+}
+
+/// Returns the sum of the largest numbers of series that each object had since a time, or one that exceeds the limit.
+fn demand(history: &[&[Snapshot]], from: Instant, limit: u64) -> u64 {
+    let (mut largest, mut sum): (BTreeMap<u64, u64>, u64) = (BTreeMap::new(), 0);
+    for (object, series) in states_since(history, from).flat_map(|state| state.objects.iter()) {
+        let known = largest.entry(*object).or_default();
+        sum += series.saturating_sub(*known);
+        *known = (*known).max(*series);
+        if sum > limit {
+            break;
+        }
+    }
+    sum
 }

@@ -48,8 +48,6 @@ mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use faults::{Fault, Flap};
@@ -59,6 +57,8 @@ use scenario::Scenario;
 use crate::tests::env_number;
 #[cfg(test)]
 use crate::tests::replay::{Journal, assert_same_in_another_process};
+#[cfg(test)]
+use crate::tests::seeds;
 
 /// The results of one kind of fault over many histories.
 #[derive(Default)]
@@ -70,34 +70,18 @@ struct FaultStats {
 
 /// Runs one history for each seed on all cores and returns the outcomes, sorted by seed. With `KSTATD_FIRST` it stops at
 /// the first violation.
+#[cfg(test)]
 fn run_all(
     seeds: std::ops::Range<u64>,
     make: impl Fn(u64) -> Scenario + Sync,
     trace: bool,
 ) -> Vec<(u64, Outcome)> {
-    let (first, found) = (env_number("KSTATD_FIRST").is_some(), AtomicBool::new(false));
-    let (next, outcomes) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if !seeds.contains(&seed) || first && found.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let mut scenario = make(seed);
-                    scenario.trace = trace;
-                    let outcome = run::simulate(scenario);
-                    found.fetch_or(outcome.violation.is_some(), Ordering::Relaxed);
-                    outcomes.lock().expect("no panic").push((seed, outcome));
-                }
-            });
-        }
-    });
-    let mut outcomes = outcomes.into_inner().expect("no panic");
-    outcomes.sort_by_key(|(seed, _)| *seed);
-    outcomes
+    let run = |seed| {
+        let mut scenario = make(seed);
+        scenario.trace = trace;
+        run::simulate(scenario)
+    };
+    seeds::run_all(seeds, run, |outcome| outcome.violation.is_some())
 }
 
 /// Runs the history described by bytes and returns the violation, if any. `KSTATD_TRACE` prints each request.
@@ -131,10 +115,11 @@ fn table(outcomes: &[(u64, Outcome)]) -> String {
     }
     let scrapes: usize = outcomes.iter().map(|(_, outcome)| outcome.scrapes).sum();
     let requests: u64 = outcomes.iter().map(|(_, outcome)| outcome.requests).sum();
+    let relists: u64 = outcomes.iter().map(|(_, outcome)| outcome.relists).sum();
     let ends = outcomes.iter().filter_map(|(_, outcome)| outcome.journal.last());
     let seconds: u64 = ends.map(|entry| entry.at.as_secs()).sum();
     let mut text = format!(
-        "{} histories, {seconds} s of simulated time, {scrapes} scrapes, {requests} requests\n",
+        "{} histories, {seconds} s of simulated time, {scrapes} scrapes, {requests} requests, {relists} relists\n",
         outcomes.len()
     );
     for (name, mut row) in rows {

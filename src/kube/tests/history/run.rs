@@ -311,8 +311,8 @@ impl World {
                 let format = if self.rng.bool() { Format::Text } else { Format::OpenMetrics };
                 let body = self.scrape(format);
                 self.check(&body);
-                // One form in four scrapes, because it costs as much as the scrape.
-                if self.rng.u32(0..4) == 0
+                // One form in eight scrapes, because it costs as much as the scrape.
+                if self.rng.u32(0..8) == 0
                     && let Err(why) =
                         forms::compare(&self.catalog, format, body.as_bytes(), &mut self.rng)
                 {

@@ -1,10 +1,11 @@
 //! The states of a scope, and the lines that a scrape shows of one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::limits::FOLDED;
+use super::limits::{FOLDED, LABELLED, identity};
 use crate::kube::shard::{Ownership, Shard};
 use crate::tests::hash;
 
@@ -19,16 +20,40 @@ pub struct Snapshot {
     hashes: Arc<[u64]>,
     /// The hash of the UID of the object of each series, which determines its shard.
     owners: Arc<[u64]>,
+    /// The hash of the identity of each object, with the number of its series.
+    pub objects: Arc<[(u64, u64)]>,
+    /// The hashes of the series with a label whose values have a budget.
+    pub labelled: Arc<[u64]>,
 }
 
 impl Snapshot {
     /// Makes the state of these series, each with the hash of the UID of its object.
     pub fn new(mut lines: Vec<(String, u64)>) -> Self {
         lines.sort();
-        let hashes = lines.iter().map(|(line, _)| hash(line.as_bytes())).collect();
-        let owners = lines.iter().map(|(_, owner)| *owner).collect();
-        let lines = lines.into_iter().map(|(line, _)| line).collect();
-        Self { since: Instant::now(), lines, hashes, owners }
+        Self::of_sorted(Instant::now(), lines.into_iter())
+    }
+
+    fn of_sorted(since: Instant, lines: impl Iterator<Item = (String, u64)>) -> Self {
+        let (lines, owners): (Vec<String>, Vec<u64>) = lines.unzip();
+        let hashes: Vec<u64> = lines.iter().map(|line| hash(line.as_bytes())).collect();
+        let mut objects: BTreeMap<u64, u64> = BTreeMap::new();
+        for line in &lines {
+            *objects.entry(hash(identity(line).as_bytes())).or_default() += 1;
+        }
+        let labelled = lines.iter().zip(&hashes).filter(|(line, _)| line.contains(LABELLED));
+        Self {
+            since,
+            objects: objects.into_iter().collect(),
+            labelled: labelled.map(|(_, hash)| *hash).collect(),
+            lines: lines.into(),
+            hashes: hashes.into(),
+            owners: owners.into(),
+        }
+    }
+
+    /// Returns true if the state has the series with this hash.
+    pub fn has(&self, series: u64) -> bool {
+        self.hashes.contains(&series)
     }
 
     /// Returns the numbers of the series that a shard shows.
@@ -42,12 +67,8 @@ impl Snapshot {
 
     /// Returns the part of the state that a shard shows.
     pub fn of_shard(&self, shard: Shard) -> Self {
-        Self {
-            since: self.since,
-            lines: self.shown_by(shard).map(|at| self.lines[at].clone()).collect(),
-            hashes: self.shown_by(shard).map(|at| self.hashes[at]).collect(),
-            owners: self.shown_by(shard).map(|at| self.owners[at]).collect(),
-        }
+        let shown = self.shown_by(shard).map(|at| (self.lines[at].clone(), self.owners[at]));
+        Self::of_sorted(self.since, shown)
     }
 }
 

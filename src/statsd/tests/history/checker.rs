@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use super::History;
 use super::features::Feature;
-use super::model::{Key, Kind, Known, Labels};
+use super::model::{Key, Kind, Known, Labels, Shape};
 use super::senders::SeriesEnd;
+use super::{FOLDED, History, OVERFLOW};
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::tests::samples::{self, Samples};
 use crate::exposition::{Format, ScrapeQuery};
@@ -40,18 +40,18 @@ impl History {
         self.trace("text", &text);
         let samples = samples::of_text(&text)?;
         let shown = series(&samples)?;
+        let distributions = distributions(&samples);
         if self.mode != BudgetMode::Enforce {
-            self.each_series(&shown)?;
+            self.each_series(&shown, &distributions)?;
         }
         if self.scrapes_each {
-            self.changes(&shown)?;
+            self.changes(&shown, &distributions)?;
             self.model.samples = samples.len();
         }
         if !self.ttl {
             for (family, &sum) in &self.model.sums {
                 let values = samples.iter().filter(|((name, _), _)| name == family);
-                let values = values.map(|(_, value)| value.parse().unwrap_or(f64::NAN));
-                let has: f64 = values.sum();
+                let has: f64 = values.map(|(_, value)| value.0).sum();
                 // The model does not know the sums of the observers that have ended.
                 let is_known = !self.model.has_ended || *family != "latency_sum";
                 if is_known && !((has - sum).abs() < 1e-6) {
@@ -67,7 +67,7 @@ impl History {
                 }
             }
         }
-        let folds = |(_, labels): &(Kind, Labels)| labels.values().any(|value| value == "other");
+        let folds = |(_, labels): &(Kind, Labels)| labels.values().any(|value| value == FOLDED);
         if shown.keys().any(folds) {
             self.used(Feature::Folding);
         }
@@ -108,10 +108,11 @@ impl History {
         let is_text = format == "OpenMetrics";
         let other = if is_text { samples::of_text(&body) } else { samples::of_messages(&body) };
         let other = other.map_err(|why| format!("{format}: {why}"))?;
-        let differs = |(key, value): &(&samples::Key, &String)| other.get(key) != Some(value);
+        let differs =
+            |(key, value): &(&samples::Key, &samples::Value)| other.get(key) != Some(value);
         match expected.iter().find(differs) {
             Some((key, value)) => {
-                Err(format!("{key:?} is {value}, in {format} {:?}", other.get(key)))
+                Err(format!("{key:?} is {value:?}, in {format} {:?}", other.get(key)))
             }
             None if other.len() > expected.len() => Err(format!("more samples in {format}")),
             None => Ok(()),
@@ -119,7 +120,11 @@ impl History {
     }
 
     /// Without folding, each series is exposed with its value until its time is over.
-    fn each_series(&mut self, shown: &BTreeMap<Key, f64>) -> Result<(), String> {
+    fn each_series(
+        &mut self,
+        shown: &BTreeMap<Key, f64>,
+        distributions: &BTreeMap<Labels, Distribution>,
+    ) -> Result<(), String> {
         let now = self.now;
         let mut ended = false;
         for (key, known) in &self.model.series {
@@ -136,7 +141,9 @@ impl History {
                 Some(_) if self.must_end(key, known) => {
                     return Err(format!("{key:?} should have ended at {ends:?}, now {now:?}"));
                 }
-                Some(value) if *value == known.value => {}
+                Some(value) if *value == known.value => {
+                    same_distribution(key, known, distributions, now)?
+                }
                 Some(value) => return Err(format!("{key:?} is {value}, not {}", known.value)),
             }
         }
@@ -154,7 +161,11 @@ impl History {
 
     /// Compares a scrape with the one before: the lines in between changed one series, and no other one, and each series is
     /// there until its time is over.
-    fn changes(&mut self, shown: &BTreeMap<Key, f64>) -> Result<(), String> {
+    fn changes(
+        &mut self,
+        shown: &BTreeMap<Key, f64>,
+        distributions: &BTreeMap<Labels, Distribution>,
+    ) -> Result<(), String> {
         let now = self.now;
         let before = &self.model.shown;
         let changed = match &self.model.burst {
@@ -162,13 +173,13 @@ impl History {
             Some(burst) => {
                 let folds = self.mode == BudgetMode::Enforce
                     && burst.kind != Kind::Gauge
-                    && !self.has_room(burst.kind);
-                let overflow = ("otel_metric_overflow".to_owned(), "true".to_owned());
+                    && !self.has_room(&(burst.kind, burst.labels.clone()));
+                let overflow = (OVERFLOW.to_owned(), "true".to_owned());
                 let overflow = Labels::from([overflow]);
                 let is_target = |(kind, labels): &Key| {
                     let is_own = labels.len() == burst.labels.len()
                         && labels.iter().zip(&burst.labels).all(|(pair, own)| {
-                            pair == own || folds && pair.0 == own.0 && pair.1 == "other"
+                            pair == own || folds && pair.0 == own.0 && pair.1 == FOLDED
                         });
                     *kind == burst.kind && (is_own || folds && *labels == overflow)
                 };
@@ -202,7 +213,15 @@ impl History {
                     return Err(format!("{key:?} is {value}, was {known:?}, now {now:?}"));
                 }
             };
+            same_distribution(key, &known, distributions, now)?;
             next.insert(key.clone(), known);
+        }
+        self.model.folded.retain(|_, target| next.contains_key(target));
+        if let (Some(burst), Some((target, _))) = (&self.model.burst, &changed) {
+            let key = (burst.kind, burst.labels.clone());
+            if key != *target {
+                self.model.folded.insert(key, target.clone());
+            }
         }
         let gone = before.iter().filter(|(key, _)| !shown.contains_key(key));
         let gone: BTreeMap<Key, Known> =
@@ -233,6 +252,40 @@ impl History {
     }
 }
 
+/// The values of the buckets or quantiles of an observer, by `le` or `quantile`.
+type Distribution = BTreeMap<String, f64>;
+
+/// Returns those of each observer.
+fn distributions(samples: &Samples) -> BTreeMap<Labels, Distribution> {
+    let mut all: BTreeMap<Labels, Distribution> = BTreeMap::new();
+    for ((name, labels), value) in samples {
+        let mut labels = labels.clone();
+        if let "latency" | "latency_bucket" = name.as_str()
+            && let Some(bound) = labels.remove("le").or_else(|| labels.remove("quantile"))
+        {
+            all.entry(labels).or_default().insert(bound, value.0);
+        }
+    }
+    all
+}
+
+/// Compares the buckets or quantiles of a series with those that it was created with, and with its values. An overflow series
+/// has those that fit into the room reserved for it.
+fn same_distribution(
+    key: &Key,
+    known: &Known,
+    all: &BTreeMap<Labels, Distribution>,
+    now: Duration,
+) -> Result<(), String> {
+    let Some(shown) = all.get(&key.1).filter(|_| key.0 == Kind::Observer) else { return Ok(()) };
+    let shape: Shape = shown.keys().cloned().collect();
+    let is_overflow = key.1.contains_key(OVERFLOW);
+    if shape != known.shape && !(is_overflow && shape.is_subset(&known.shape)) {
+        return Err(format!("{key:?} has {shape:?}, not {:?}", known.shape));
+    }
+    known.check(shown, now).map_err(|why| format!("{key:?}: {why}"))
+}
+
 /// Returns the series of the three metrics: the value of a counter or gauge, the count of an observer.
 fn series(samples: &Samples) -> Result<BTreeMap<Key, f64>, String> {
     let mut series = BTreeMap::new();
@@ -246,15 +299,14 @@ fn series(samples: &Samples) -> Result<BTreeMap<Key, f64>, String> {
                 labels.remove("le");
                 let count = samples.get(&("latency_count".to_owned(), labels));
                 if count != Some(value) {
-                    return Err(format!("{value} in all buckets, count {count:?}"));
+                    return Err(format!("{value:?} in all buckets, count {count:?}"));
                 }
                 continue;
             }
             _ if name.starts_with("latency") => continue,
             _ => return Err(format!("unknown series: {name}")),
         };
-        let value = value.parse().map_err(|_| format!("no number: {value}"))?;
-        series.insert((kind, labels.clone()), value);
+        series.insert((kind, labels.clone()), value.0);
     }
     Ok(series)
 }

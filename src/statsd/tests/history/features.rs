@@ -29,6 +29,8 @@ words! {
         Garbage = "garbage",
         ManySenders = "many senders",
         Burst = "burst",
+        Packed = "packed values",
+        Scale = "scale",
         Udp = "UDP",
         Unixgram = "Unix socket",
         Tcp = "TCP",

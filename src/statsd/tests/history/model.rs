@@ -1,10 +1,19 @@
 //! The mapping and the series as the model of a history knows them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use fastrand::Rng;
+
+/// The bounds of buckets, or the quantiles, of one of the mappings.
+const SHAPES: [&[&str]; 3] = [&["0.5", "0.9"], &["0.01", "0.1", "0.75"], &["0.99"]];
+
+/// The shortest time for which values are part of quantiles.
+const WINDOW: Duration = Duration::from_secs(480);
+
+/// The number of the rule of special lines, after those of the kinds and one that drops lines.
+const SPECIAL: usize = 4;
 
 /// One version of the mapping.
 #[derive(Clone, Debug)]
@@ -18,17 +27,57 @@ pub(super) struct Mapping {
     /// The time to live in seconds; 0 means for ever.
     pub(super) ttl: u64,
     pub(super) histogram: bool,
+    /// The factor of the values of each [kind](Kind).
+    scales: [Option<f64>; 3],
+    shape: &'static [&'static str],
+    /// The match types of the kinds' rules.
+    is_regex: [bool; 3],
+    /// The lines of this kind and service match a rule of their own, too.
+    special: (Kind, u32),
+    /// The order of the rules, with some that no line matches.
+    order: Vec<usize>,
 }
 
 impl Mapping {
     pub(super) fn random(rng: &mut Rng, ttl: bool, histogram: bool) -> Self {
+        let mut order: Vec<usize> = (0..rng.usize(4..8)).collect();
+        rng.shuffle(&mut order);
         Self {
             by_user: rng.u32(0..4) > 0,
             values: rng.bool().then(|| rng.u64(1..6)),
             series: rng.bool().then(|| rng.u64(2..12)),
             ttl: if ttl { rng.u64(2..9) } else { 0 },
             histogram,
+            scales: std::array::from_fn(|_| [None, None, Some(2.0), Some(0.5)][rng.usize(0..4)]),
+            shape: SHAPES[rng.usize(0..SHAPES.len())],
+            is_regex: std::array::from_fn(|_| rng.u32(0..4) == 0),
+            special: (Kind::ALL[rng.usize(0..3)], rng.u32(0..3)),
+            order,
         }
+    }
+
+    /// Returns the labels of a line. The first glob that matches it wins, and before any regular expression.
+    pub(super) fn labels(&self, kind: Kind, service: u32, user: u32) -> Labels {
+        let at = |rule: usize| self.order.iter().position(|other| *other == rule);
+        let is_first = self.is_regex[kind as usize] || at(SPECIAL) < at(kind as usize);
+        if self.special == (kind, service) && at(SPECIAL).is_some() && is_first {
+            return Labels::from([("service".to_owned(), "special".to_owned())]);
+        }
+        let mut labels = Labels::from([("service".to_owned(), format!("v{service}"))]);
+        if self.by_user {
+            labels.insert("user".to_owned(), format!("u{user}"));
+        }
+        labels
+    }
+
+    pub(super) fn scale(&self, kind: Kind) -> f64 {
+        self.scales[kind as usize].unwrap_or(1.0)
+    }
+
+    /// Returns the values of `le` or `quantile` that a new observer has.
+    pub(super) fn shape(&self) -> Shape {
+        let shape = self.shape.iter().map(|bound| (*bound).to_owned());
+        shape.chain(self.histogram.then(|| "inf".to_owned())).collect()
     }
 
     pub(super) fn yaml(&self) -> String {
@@ -44,19 +93,43 @@ impl Mapping {
             "" => String::new(),
             limits => format!("  limits: {{{limits} }}\n"),
         };
-        let observer = if self.histogram { "histogram" } else { "summary" };
-        let rule = |kind: &str, name: &str| {
+        let bounds = self.shape.join(", ");
+        let observer = if self.histogram {
+            format!("  observer_type: histogram\n  histogram_options: {{buckets: [{bounds}]}}\n")
+        } else {
+            let quantiles =
+                self.shape.iter().map(|rank| format!("{{quantile: {rank}, error: 0.01}}"));
+            let quantiles = quantiles.collect::<Vec<_>>().join(", ");
+            format!("  observer_type: summary\n  summary_options: {{quantiles: [{quantiles}]}}\n")
+        };
+        let rule = |kind: Kind, is_special: bool| {
+            let (letter, name) = (kind.letter(), kind.metric());
+            let (pattern, match_type, labels) = if is_special {
+                let pattern = format!("{letter}.v{}.*", self.special.1);
+                (pattern, "glob", "service: special".to_owned())
+            } else if self.is_regex[kind as usize] {
+                let pattern = format!(r"'{letter}\.([^.]*)\.([^.]*)'");
+                (pattern, "regex", format!("service: $1{user}"))
+            } else {
+                (format!("'{letter}.*.*'"), "glob", format!("service: $1{user}"))
+            };
+            let scale = self.scales[kind as usize];
+            let scale = scale.map_or(String::new(), |scale| format!("  scale: {scale}\n"));
+            let observer = if kind == Kind::Observer { &*observer } else { "" };
             format!(
-                "- match: {kind}.*.*\n  name: {name}\n  ttl: {}s\n  labels: {{service: $1{user}}}\n{limits}",
+                "- match: {pattern}\n  match_type: {match_type}\n  name: {name}\n  ttl: {}s\n  labels: {{{labels}}}\n{limits}{scale}{observer}",
                 self.ttl
             )
         };
-        format!(
-            "mappings:\n{}{}{}  observer_type: {observer}\n- match: drop.*\n  action: drop\n  name: d\n",
-            rule("c", "requests_total"),
-            rule("g", "level"),
-            rule("t", "latency"),
-        )
+        let rules = self.order.iter().map(|number| match number {
+            0..3 => rule(Kind::ALL[*number], false),
+            3 => "- match: drop.*\n  action: drop\n  name: d\n".to_owned(),
+            &SPECIAL => rule(self.special.0, true),
+            other => {
+                format!("- match: other{other}.*\n  name: other{other}\n  scale: 3\n  ttl: 1s\n")
+            }
+        });
+        format!("mappings:\n{}", rules.collect::<String>())
     }
 }
 
@@ -68,8 +141,25 @@ pub(super) enum Kind {
     Observer,
 }
 
+impl Kind {
+    pub(super) const ALL: [Self; 3] = [Self::Counter, Self::Gauge, Self::Observer];
+
+    /// Returns the first part of a line's name.
+    pub(super) fn letter(self) -> &'static str {
+        ["c", "g", "t"][self as usize]
+    }
+
+    /// Returns the name of its metric.
+    fn metric(self) -> &'static str {
+        ["requests_total", "level", "latency"][self as usize]
+    }
+}
+
 /// The labels of a series.
 pub(crate) type Labels = BTreeMap<String, String>;
+
+/// The values of `le` or `quantile` of an observer.
+pub(super) type Shape = BTreeSet<String>;
 
 /// The identity of a series.
 pub(super) type Key = (Kind, Labels);
@@ -81,13 +171,68 @@ pub(super) struct Known {
     pub(super) touched: Duration,
     /// The time to live that it was created with.
     pub(super) ttl: Duration,
+    /// Those that it was created with, of an observer.
+    pub(super) shape: Shape,
+    /// The values of an observer.
+    pub(super) observed: Vec<Observed>,
+}
+
+/// A value that an observer has got.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Observed {
+    pub(super) value: f64,
+    pub(super) weight: f64,
+    pub(super) at: Duration,
 }
 
 impl Known {
     /// Returns the series after a burst, which may have created it.
     pub(super) fn after(before: Option<&Self>, burst: &Burst) -> Self {
-        let (value, ttl) = before.map_or((0.0, burst.ttl), |before| (before.value, before.ttl));
-        Self { value: burst.applied_to(value), touched: burst.at, ttl }
+        let new = || Self {
+            value: 0.0,
+            touched: burst.at,
+            ttl: burst.ttl,
+            shape: burst.shape.clone(),
+            observed: Vec::new(),
+        };
+        let mut known = before.cloned().unwrap_or_else(new);
+        (known.value, known.touched) = (burst.applied_to(known.value), burst.at);
+        known.observed.extend(&burst.observed);
+        known
+    }
+
+    /// Compares the buckets or quantiles of a series with its values.
+    ///
+    /// # Errors
+    /// Describes the difference.
+    pub(super) fn check(&self, shown: &BTreeMap<String, f64>, now: Duration) -> Result<(), String> {
+        let weight_up_to = |is_counted: &dyn Fn(f64) -> bool| -> f64 {
+            let counted = self.observed.iter().filter(|one| is_counted(one.value));
+            counted.map(|one| one.weight).sum()
+        };
+        let is_histogram = shown.contains_key("inf");
+        let is_in_window = self.observed.iter().all(|one| now - one.at < WINDOW);
+        for (bound, value) in shown {
+            let number: f64 = bound.parse().map_err(|_| format!("no number: {bound}"))?;
+            if is_histogram {
+                let count = weight_up_to(&|observed| observed <= number);
+                if *value != count {
+                    return Err(format!("{value} up to {bound}, not {count}: {:?}", self.observed));
+                }
+                continue;
+            }
+            let (less, most) = (
+                weight_up_to(&|observed| observed < *value),
+                weight_up_to(&|observed| observed <= *value),
+            );
+            let rank = number * self.value;
+            // The error of the mapping, and one value.
+            let slack = 0.01 * self.value + 2.0;
+            if is_in_window && !(less - slack <= rank && rank <= most + slack) {
+                return Err(format!("{value} is not the quantile {bound} of {:?}", self.observed));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -100,6 +245,9 @@ pub(super) struct Burst {
     pub(super) at: Duration,
     /// The time to live of the rule.
     pub(super) ttl: Duration,
+    /// Those of the rule, of an observer.
+    pub(super) shape: Shape,
+    pub(super) observed: Vec<Observed>,
 }
 
 /// The effect of a line on the value of its series.
@@ -129,6 +277,8 @@ pub(super) struct Model {
     pub(super) has_ended: bool,
     /// The series of the last scrape.
     pub(super) shown: BTreeMap<Key, Known>,
+    /// The series into which label sets were folded, while these are shown.
+    pub(super) folded: BTreeMap<Key, Key>,
     /// The number of samples in the last scrape.
     pub(super) samples: usize,
     /// The accepted lines since the last scrape.
