@@ -46,7 +46,7 @@ pub struct Fit {
 }
 
 /// Returns the labels of a series that identify its object.
-pub fn identity(line: &str) -> &str {
+fn identity(line: &str) -> &str {
     let labels = line.split_once('{').map_or(line, |(_, labels)| labels);
     let others = ["key=", "label_state=", "phase=", "type="];
     let is_end = |(at, mark): &(usize, &str)| {
@@ -351,7 +351,8 @@ fn wanted_values(history: &[&[Snapshot]], from: Instant, limit: u64) -> u64 {
     wanted.len() as u64
 }
 
-/// Returns the sum of the largest numbers of series that each object had since a time, or one that exceeds the limit.
+/// Returns the sum of the largest numbers of series that each object had since a time, or one that exceeds the limit. One that
+/// replaces another of its name needs room beside it until a list shows that the other one is gone.
 fn demand(history: &[&[Snapshot]], from: Instant, limit: u64) -> u64 {
     let (mut largest, mut sum): (BTreeMap<u64, u64>, u64) = (BTreeMap::new(), 0);
     for (object, series) in states_since(history, from).flat_map(|state| state.objects.iter()) {

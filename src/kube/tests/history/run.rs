@@ -463,6 +463,15 @@ impl World {
             let list_watches = self.request_limit.watches.try_into().unwrap_or(u32::MAX);
             grace = grace.max(*duration + REFUSED * list_watches + LIST);
         }
+        // A list/watch that waits before its next attempt does not notice that the server is away. It notices that its
+        // version is from the future when its first watch ends that does not fail at once.
+        if matches!(fault, Fault::Restored { .. }) {
+            let lasting =
+                self.lasting.iter().map(|(id, since)| (&self.scenario.events[*id], since));
+            let flapping = lasting.filter(|(event, _)| matches!(event.fault, Fault::Flapping(_)));
+            let last = flapping.map(|(event, since)| *since + event.duration).max();
+            grace = last.map_or(grace, |last| grace.max(*duration + *SILENCE + (last - now)));
+        }
         // Bytes that arrive late let a connection look alive whose server is gone.
         if fault.is_silence() || self.pending.iter().any(|other| other.is_silence) {
             let lasting = self.lasting.iter().copied().chain([(id, now)]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::limits::{FOLDED, LABELLED, identity};
+use super::limits::{FOLDED, LABELLED};
 use crate::kube::shard::{Ownership, Shard};
 use crate::tests::hash;
 
@@ -20,7 +20,7 @@ pub struct Snapshot {
     hashes: Arc<[u64]>,
     /// The hash of the UID of the object of each series, which determines its shard.
     owners: Arc<[u64]>,
-    /// The hash of the identity of each object, with the number of its series.
+    /// The hash of the UID of each object, with the number of its series.
     pub objects: Arc<[(u64, u64)]>,
     /// The hashes of the series with a label whose values have a budget.
     pub labelled: Arc<[u64]>,
@@ -37,8 +37,8 @@ impl Snapshot {
         let (lines, owners): (Vec<String>, Vec<u64>) = lines.unzip();
         let hashes: Vec<u64> = lines.iter().map(|line| hash(line.as_bytes())).collect();
         let mut objects: BTreeMap<u64, u64> = BTreeMap::new();
-        for line in &lines {
-            *objects.entry(hash(identity(line).as_bytes())).or_default() += 1;
+        for owner in &owners {
+            *objects.entry(*owner).or_default() += 1;
         }
         let labelled = lines.iter().zip(&hashes).filter(|(line, _)| line.contains(LABELLED));
         Self {
