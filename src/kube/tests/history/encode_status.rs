@@ -106,7 +106,7 @@ fn container_status(object: &Object, name: &str, container: &Container) -> Vec<u
     let terminated = |(run, termination): (usize, &Termination)| {
         let id = container_id(object, name, run);
         let parts = [
-            number(1, termination.exit_code().into()),
+            number(1, i64::from(termination.exit_code()) as usize),
             field(3, termination.reason.as_bytes()),
             time(6, termination.at),
             field(7, id.as_bytes()),
@@ -342,7 +342,7 @@ mod tests {
         };
         let second = terminated(137, "OOMKilled", 9, "uid-1-app-1");
         let first = terminated(0, "Completed", 7, "uid-1-app-0");
-        let of_setup = terminated(1, "Error", 8, "uid-1-setup-0");
+        let of_setup = terminated(-1_073_741_510, "Error", 8, "uid-1-setup-0");
         let want = PodStatus {
             phase: text("Failed"),
             conditions: vec![disruption],

@@ -19,17 +19,18 @@ pub struct Termination {
 }
 
 impl Termination {
-    pub fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> i32 {
         exit_code(self.reason)
     }
 }
 
 /// Returns the exit code of all terminations with a reason.
-pub fn exit_code(reason: &str) -> u8 {
+pub fn exit_code(reason: &str) -> i32 {
     match reason {
         "Completed" => 0,
         "OOMKilled" => 137,
-        _ => 1,
+        // On Windows: ended by Ctrl+C.
+        _ => -1_073_741_510,
     }
 }
 
