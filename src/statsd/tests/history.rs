@@ -499,8 +499,8 @@ impl History {
 
     /// Returns true if a new series is certainly within the budgets, beside those of the last scrape.
     fn has_room(&self, key: &Key) -> bool {
-        /// More than what is reserved for the overflow series of all metrics, and the samples of a new one.
-        const RESERVED: usize = 50;
+        /// What may be reserved for the overflow series of all metrics, and the sample of a new one.
+        const RESERVED: usize = 12;
         let fits = |count: usize, limit: u64| limit == 0 || count as u64 <= limit;
         let (kind, labels) = key;
         let of_kind = || self.model.shown.keys().filter(|(of, _)| of == kind);
