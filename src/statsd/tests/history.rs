@@ -264,7 +264,7 @@ impl History {
     }
 
     fn advance(&mut self) {
-        let jumps = self.rng.u32(0..20) == 0;
+        let jumps = self.rng.u32(0..8) == 0;
         let millis = self.rng.u64(if jumps { 60_000..4_000_000 } else { 1..2_500 });
         self.advance_to(self.now + Duration::from_millis(millis));
         if jumps {
