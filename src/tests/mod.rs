@@ -8,7 +8,6 @@ pub mod fuzzed;
 pub(crate) mod recorded;
 #[cfg(test)]
 pub(crate) mod replay;
-#[cfg(test)]
 pub(crate) mod seeds;
 
 /// Returns the number in an environment variable, if it is set.

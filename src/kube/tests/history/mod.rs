@@ -57,7 +57,6 @@ use scenario::Scenario;
 use crate::tests::env_number;
 #[cfg(test)]
 use crate::tests::replay::{Journal, assert_same_in_another_process};
-#[cfg(test)]
 use crate::tests::seeds;
 
 /// The results of one kind of fault over many histories.
@@ -70,7 +69,6 @@ struct FaultStats {
 
 /// Runs one history for each seed on all cores and returns the outcomes, sorted by seed. With `KSTATD_FIRST` it stops at
 /// the first violation.
-#[cfg(test)]
 fn run_all(
     seeds: std::ops::Range<u64>,
     make: impl Fn(u64) -> Scenario + Sync,
