@@ -319,18 +319,11 @@ fn pairs_of_both_sides() {
         let round = seeds + 1..seeds + 1 + cores;
         // Another pair each time, because a pair may need several histories.
         let pair = |seed| (seed > RANDOM).then(|| missing[seed as usize % missing.len()]);
-        std::thread::scope(|scope| {
-            let start = |seed| {
-                let pair = pair(seed);
-                scope.spawn(move || run(seed, pairs::scenario(seed, LENGTH, pair)))
-            };
-            let started: Vec<_> = round.clone().map(start).collect();
-            for (seed, one) in round.zip(started) {
-                let outcome = one.join().expect("no panic");
-                assert_eq!(outcome.violation, None, "KSTATD_SEED={seed} of {:?}", pair(seed));
-                pairs.add(outcome.pairs);
-            }
-        });
+        let run = |seed| run(seed, pairs::scenario(seed, LENGTH, pair(seed)));
+        for (seed, outcome) in run_all(round, run, |one| one.violation.is_some()) {
+            assert_eq!(outcome.violation, None, "KSTATD_SEED={seed} of {:?}", pair(seed));
+            pairs.add(outcome.pairs);
+        }
         seeds += cores;
         missing = pairs.missing();
         if seeds % 20 < cores {

@@ -115,6 +115,7 @@ pub(crate) struct History {
     /// The pods that lines come from, and the receivers of copies of these.
     pods: Option<(Rc<dyn Senders>, Copies)>,
     pub(crate) outcome: Outcome,
+    /// The budgets of all metrics.
     budget: Budget,
 }
 
@@ -499,7 +500,7 @@ impl History {
 
     /// Returns true if a new series is certainly within the budgets, beside those of the last scrape.
     fn has_room(&self, key: &Key) -> bool {
-        /// What may be reserved for the overflow series of all metrics, and the sample of a new one.
+        /// The largest number of samples that may be reserved for the overflow series of all metrics, with that of a new series.
         const RESERVED: usize = 12;
         let fits = |count: usize, limit: u64| limit == 0 || count as u64 <= limit;
         let (kind, labels) = key;

@@ -48,12 +48,9 @@ pub struct Fit {
 /// Returns the labels of a series that identify its object.
 fn identity(line: &str) -> &str {
     let labels = line.split_once('{').map_or(line, |(_, labels)| labels);
-    let others = ["key=", "label_state=", "phase=", "type="];
-    let is_end = |(at, mark): &(usize, &str)| {
-        *mark == "}" || others.iter().any(|label| labels[at + 1..].starts_with(label))
-    };
-    let end = labels.match_indices([',', '}']).find(is_end);
-    &labels[..end.map_or(labels.len(), |(at, _)| at)]
+    let ends = [",key=", ",label_state=", ",phase=", ",type=", "}"];
+    let end = ends.iter().filter_map(|end| labels.find(end)).min();
+    &labels[..end.unwrap_or(labels.len())]
 }
 
 fn identities<'l>(lines: impl IntoIterator<Item = &'l String>) -> BTreeSet<&'l str> {
@@ -351,8 +348,9 @@ fn wanted_values(history: &[&[Snapshot]], from: Instant, limit: u64) -> u64 {
     wanted.len() as u64
 }
 
-/// Returns the sum of the largest numbers of series that each object had since a time, or one that exceeds the limit. One that
-/// replaces another of its name needs room beside it until a list shows that the other one is gone.
+/// Returns the sum of the largest numbers of series that each object had since a time, or one that exceeds the limit. An
+/// object that replaces another one of the same name is counted in addition to it, because the process keeps both until a list
+/// shows that the other one is gone.
 fn demand(history: &[&[Snapshot]], from: Instant, limit: u64) -> u64 {
     let (mut largest, mut sum): (BTreeMap<u64, u64>, u64) = (BTreeMap::new(), 0);
     for (object, series) in states_since(history, from).flat_map(|state| state.objects.iter()) {

@@ -311,8 +311,9 @@ impl World {
                 let format = if self.rng.bool() { Format::Text } else { Format::OpenMetrics };
                 let body = self.scrape(format);
                 self.check(&body);
-                // One form in eight scrapes, because it costs as much as the scrape.
-                if self.rng.u32(0..8) == 0
+                // One form in four scrapes, because it costs as much as the scrape.
+                if self.rng.u32(0..4) == 0
+                    && self.outcome.violation.is_none()
                     && let Err(why) =
                         forms::compare(&self.catalog, format, body.as_bytes(), &mut self.rng)
                 {
@@ -465,19 +466,15 @@ impl World {
         }
         // A list/watch that waits before its next attempt does not notice that the server is away. It notices that its
         // version is from the future when its first watch ends that does not fail at once.
-        if matches!(fault, Fault::Restored { .. }) {
-            let lasting =
-                self.lasting.iter().map(|(id, since)| (&self.scenario.events[*id], since));
-            let flapping = lasting.filter(|(event, _)| matches!(event.fault, Fault::Flapping(_)));
-            let last = flapping.map(|(event, since)| *since + event.duration).max();
-            grace = last.map_or(grace, |last| grace.max(*duration + *SILENCE + (last - now)));
+        if matches!(fault, Fault::Restored { .. })
+            && let Some(last) = self.last_end(|other| matches!(other, Fault::Flapping(_)))
+        {
+            grace = grace.max(*duration + *SILENCE + (last - now));
         }
         // Bytes that arrive late let a connection look alive whose server is gone.
         if fault.is_silence() || self.pending.iter().any(|other| other.is_silence) {
-            let lasting = self.lasting.iter().copied().chain([(id, now)]);
-            let faults = lasting.map(|(id, since)| (&self.scenario.events[id], since));
-            let slow = faults.filter(|(event, _)| event.fault.is_slow());
-            let last = slow.map(|(event, since)| since + event.duration).max();
+            let own_end = fault.is_slow().then(|| now + *duration);
+            let last = self.last_end(Fault::is_slow).max(own_end);
             grace = last.map_or(grace, |last| grace.max(last + *SILENCE - now));
         }
         let unnoticed = if fault.is_noticed_late() { grace + *RECOVERY } else { Duration::ZERO };
@@ -500,6 +497,13 @@ impl World {
             self.lasting.push((id, now));
         }
         self.queue.add(now + *duration, Action::End(id));
+    }
+
+    /// Returns the latest end of the active faults of a sort, if there are any.
+    fn last_end(&self, is_of_sort: impl Fn(&Fault) -> bool) -> Option<Instant> {
+        let lasting = self.lasting.iter().map(|(id, since)| (&self.scenario.events[*id], *since));
+        let of_sort = lasting.filter(|(event, _)| is_of_sort(&event.fault));
+        of_sort.map(|(event, since)| since + event.duration).max()
     }
 
     /// Ends a fault.

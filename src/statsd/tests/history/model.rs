@@ -29,6 +29,7 @@ pub(super) struct Mapping {
     pub(super) histogram: bool,
     /// The factor of the values of each [kind](Kind).
     scales: [Option<f64>; 3],
+    /// The bounds of buckets, or the quantiles.
     shape: &'static [&'static str],
     /// The match types of the kinds' rules.
     is_regex: [bool; 3],
@@ -171,7 +172,7 @@ pub(super) struct Known {
     pub(super) touched: Duration,
     /// The time to live that it was created with.
     pub(super) ttl: Duration,
-    /// Those that it was created with, of an observer.
+    /// The buckets or quantiles that an observer was created with.
     pub(super) shape: Shape,
     /// The values of an observer.
     pub(super) observed: Vec<Observed>,
@@ -245,8 +246,9 @@ pub(super) struct Burst {
     pub(super) at: Duration,
     /// The time to live of the rule.
     pub(super) ttl: Duration,
-    /// Those of the rule, of an observer.
+    /// The buckets or quantiles that the rule gives an observer.
     pub(super) shape: Shape,
+    /// The values for an observer.
     pub(super) observed: Vec<Observed>,
 }
 
