@@ -75,12 +75,12 @@ impl Pipeline {
     /// Never fails.
     #[cfg(any(test, fuzzing))]
     pub(super) fn start_on_this_thread(
-        client: &Client,
+        client: &Arc<Client>,
         config: &PipelineConfig,
         catalog: &Catalog,
         metrics: &KubeMetrics,
     ) -> Result<Self, ClientError> {
-        let wanted = Wanted { number: 1, plans: plans(&Arc::new(client.clone()), config) };
+        let wanted = Wanted { number: 1, plans: plans(client, config) };
         Self::launch(wanted, &config.timing, catalog, metrics, |reconciler, batcher| {
             Ok(Worker::here(reconciler.run(), batcher))
         })

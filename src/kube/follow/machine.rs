@@ -130,6 +130,7 @@ const GONE: u16 = 410;
 const UNAUTHORIZED: u16 = 401;
 const FORBIDDEN: u16 = 403;
 const NOT_FOUND: u16 = 404;
+const METHOD_NOT_ALLOWED: u16 = 405;
 const TOO_MANY_REQUESTS: u16 = 429;
 
 /// The list/watch of one resource in one namespace.
@@ -173,6 +174,11 @@ impl Machine {
             version.clear();
             version.push_str(latest);
         }
+    }
+
+    /// Returns true after an outcome with which a client that may list cannot watch.
+    pub fn is_unwatchable(outcome: &Outcome) -> bool {
+        matches!(outcome, Outcome::Refused { code: FORBIDDEN | METHOD_NOT_ALLOWED })
     }
 
     /// Restarts with a new list.
@@ -274,6 +280,9 @@ impl Machine {
             Outcome::Refused { code } if code == UNAUTHORIZED || transient(code) => {
                 (checking(), RETRY)
             }
+            // Without the permission to watch, or for a kind that can only be listed, a list after each attempt would be
+            // expensive. The reflector decides when the next one is due.
+            _ if Self::is_unwatchable(&outcome) => (None, RETRY),
             // Usually the version has expired. A new list also recovers from most other errors, or at least keeps the data
             // roughly up to date.
             _ => (Some(self.start()), RESTART_LATER),
@@ -395,8 +404,11 @@ mod tests {
         for code in [401, 429, 500, 503] {
             check(OPTIONS, &here, refused(code), &unsure, RETRY);
         }
-        for code in [400, 403, 404, 410] {
+        for code in [400, 404, 410] {
             check(OPTIONS, &here, refused(code), &Streaming, RESTART_LATER);
+        }
+        for code in [403, 405] {
+            check(OPTIONS, &here, refused(code), &here, RETRY);
         }
         for code in [410, 500] {
             check(OPTIONS, &here, Outcome::ErrorEvent { code }, &Streaming, RESTART_LATER);

@@ -32,6 +32,9 @@ use crate::util::allocator;
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 /// The longest wait before a slow list is repeated.
 const MAX_RELIST_WAIT: Duration = Duration::from_secs(30);
+/// The interval of the lists of a kind that cannot be watched, as after failures in client-go. The attempts to watch in between
+/// cost little.
+const UNWATCHED: Duration = Duration::from_secs(30);
 /// The minimum time between two early ends of the backoff of a list/watch.
 const WOKEN: Duration = Duration::from_secs(60);
 
@@ -72,6 +75,8 @@ pub(crate) struct Health {
     list_began: Option<Instant>,
     /// The earliest time of a list after a failed watch, as long after the last list as that took.
     relist_from: Option<Instant>,
+    /// The time of the last complete list.
+    listed_at: Option<Instant>,
     /// Connections opened before this time may be dead and are not reused.
     pub(super) dead_since: Option<Instant>,
     /// The number of setbacks of the server at the start of the last list.
@@ -143,6 +148,7 @@ impl Reflector {
                 self.shared.retries.failed();
             }
             self.health.expired = expired || self.health.expired && !result.useful;
+            let is_unwatchable = watched && Machine::is_unwatchable(&result.outcome);
             let order = machine.step(result.outcome);
             if let State::Watching { version } = machine.state()
                 && order.collected == Collected::Commit
@@ -150,7 +156,7 @@ impl Reflector {
                 self.progress.reached(version, true);
             }
             self.settle(order.collected);
-            if gave_up {
+            if gave_up || is_unwatchable && self.is_list_old() {
                 machine.restart_list();
                 self.settle(Collected::Discard);
             }
@@ -337,7 +343,9 @@ impl Reflector {
             self.health.is_verified = true;
             let began = self.health.list_began.take();
             let took = began.map(|began| began.elapsed()).unwrap_or_default();
-            self.health.relist_from = Instant::now().checked_add(took.min(MAX_RELIST_WAIT));
+            let now = Instant::now();
+            self.health.relist_from = now.checked_add(took.min(MAX_RELIST_WAIT));
+            self.health.listed_at = Some(now);
             self.progress.listed();
             let status = self.progress.status();
             tracing::debug!(
@@ -471,6 +479,12 @@ impl Reflector {
             return matches!(code, 401 | 403 | 404) && self.handle_refusal();
         }
         false
+    }
+
+    /// Returns whether a kind that cannot be watched has to be listed again.
+    fn is_list_old(&self) -> bool {
+        let limit = self.timing.staleness_limit.map_or(UNWATCHED, |limit| limit / 2);
+        self.health.listed_at.is_none_or(|at| at.elapsed() >= limit.min(UNWATCHED))
     }
 
     /// Returns whether a 404 is unexpected: the kind is being served, or every list/watch fails, as when a proxy cannot

@@ -91,6 +91,8 @@ pub enum Fault {
     NoRepresentations { refuses: bool },
     /// Watches open and then fail.
     Flapping(Flap),
+    /// Watches get this error, with `streaming` also streaming lists. Paged lists work, as without the permission to watch.
+    WatchesRefused { code: u16, streaming: bool },
 }
 
 /// A failure mode of watches after they have opened.
@@ -162,11 +164,12 @@ impl Fault {
                 "watches open and fail, other kinds forbidden"
             }
             Self::Flapping(_) => "watches open and fail",
+            Self::WatchesRefused { .. } => "watches refused, lists work",
         }
     }
 
     /// The number of choices for [`Fault::chosen`]; the most important faults have two.
-    pub const CHOICES: u32 = 38;
+    pub const CHOICES: u32 = 39;
 
     /// The choices of histories with all kinds of faults.
     pub const USUAL_CHOICES: u32 = 36;
@@ -236,6 +239,10 @@ impl Fault {
             }),
             36 => Self::OldCompacted,
             37 => Self::ListsHang,
+            38 => Self::WatchesRefused {
+                code: [403, 429, 500, 503][rng.usize(..4)],
+                streaming: rng.bool(),
+            },
             _ if rng.bool() => Self::NoProtobuf,
             _ => Self::NoRepresentations { refuses: rng.bool() },
         };
@@ -258,7 +265,7 @@ impl Fault {
             | Self::BackendGone => 0,
             Self::Restarted { .. } | Self::Restored { .. } => rng.u64(300..6_000),
             Self::Denied(_) => rng.u64(10_000..150_000),
-            Self::Flapping(_) => rng.u64(15_000..50_000),
+            Self::Flapping(_) | Self::WatchesRefused { .. } => rng.u64(15_000..50_000),
             _ => rng.u64(500..25_000),
         })
     }
@@ -301,6 +308,7 @@ impl Fault {
             self,
             Self::Status { code: 401 | 403 | 404, .. }
                 | Self::Flapping(Flap { others_forbidden: true, .. })
+                | Self::WatchesRefused { code: 403, .. }
         )
     }
 

@@ -309,10 +309,14 @@ impl LedgerChecker {
             counts.get(*key).is_none_or(|count| count < *before)
         };
         let decreased = self.of_workloads.iter().filter(is_less).map(|(key, _)| &*key.0).collect();
-        let is_more = |(key, count): &(&WorkloadKey, &i64)| {
-            key.1 == EVENTS && self.of_workloads.get(*key).is_none_or(|before| before < *count)
-        };
-        let touched = counts.iter().filter(is_more).map(|(key, _)| &*key.0).collect();
+        let mut touched: BTreeMap<&str, bool> = BTreeMap::new();
+        for (key, count) in counts.iter().filter(|(key, _)| key.1 == EVENTS) {
+            // A counter that is not remembered may have been hidden, or begun again.
+            let before = self.of_workloads.get(key);
+            if before.is_none_or(|before| before < count) {
+                *touched.entry(&key.0).or_default() |= before.is_some();
+            }
+        }
         let restarted = self.lives.check(scrape, &present, &touched, &decreased)?;
         for workload in restarted {
             // Counters that the shard has hidden may be the old ones when they are shown again.

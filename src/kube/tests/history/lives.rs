@@ -21,20 +21,30 @@ struct Span {
 /// Compares the counters that exist with the workloads that do.
 pub(super) struct Lives {
     retention: Duration,
+    began: Instant,
     /// The workloads that the ledger certainly knows to be gone: when they ceased to exist, and since when that is certain.
     gone: BTreeMap<String, Span>,
     /// The time of the last occurrence of a Kubernetes Event, by workload.
     touched: BTreeMap<String, Span>,
+    /// The time at which the ledger last certainly knew a workload to exist.
+    existing: BTreeMap<String, Instant>,
     /// The time since which objects may have been dropped.
     dropped_since: Option<Instant>,
     last_scrape: Instant,
-    last_quiet: Instant,
 }
 
 impl Lives {
     pub(super) fn new(retention: Duration) -> Self {
-        let (gone, touched, now) = (BTreeMap::new(), BTreeMap::new(), Instant::now());
-        Self { retention, gone, touched, dropped_since: None, last_scrape: now, last_quiet: now }
+        let (now, (gone, touched, existing)) = (Instant::now(), Default::default());
+        Self {
+            retention,
+            began: now,
+            gone,
+            touched,
+            existing,
+            dropped_since: None,
+            last_scrape: now,
+        }
     }
 
     /// Notes a change of the shard: a workload that is counted from now on may not be known to be gone.
@@ -43,7 +53,7 @@ impl Lives {
     }
 
     /// Compares the `present` workloads, which have counters, with the world. Returns those of the `decreased` ones whose
-    /// counters may have begun again at 0. Events have occurred for the `touched` ones.
+    /// counters may have begun again at 0. Events have occurred for the `touched` ones, or only may have if the value is false.
     ///
     /// # Errors
     /// Describes counters that should have been removed.
@@ -51,7 +61,7 @@ impl Lives {
         &mut self,
         scrape: &Comparison<'_>,
         present: &BTreeSet<&str>,
-        touched: &BTreeSet<&str>,
+        touched: &BTreeMap<&str, bool>,
         decreased: &BTreeSet<&str>,
     ) -> Result<Vec<String>, String> {
         let Comparison { accounts, conditions, now, .. } = scrape;
@@ -64,9 +74,10 @@ impl Lives {
         let may_expire = |workload: &str| self.may_have_expired(scrape, workload);
         let restarted = decreased.iter().filter(|workload| may_expire(workload));
         let restarted: Vec<String> = restarted.map(|&workload| workload.to_owned()).collect();
-        for workload in touched {
-            let span = Span { earliest: self.last_scrape, latest: now };
-            self.touched.insert((*workload).to_owned(), span);
+        for (workload, is_certain) in touched {
+            let before = self.touched.get(*workload).map_or(self.began, |span| span.earliest);
+            let earliest = if *is_certain { self.last_scrape } else { before };
+            self.touched.insert((*workload).to_owned(), Span { earliest, latest: now });
         }
         for (workload, life) in accounts.workloads() {
             let Some(since) = life.absent_since else {
@@ -90,11 +101,30 @@ impl Lives {
                 return Err(format!("the counters of {workload} have not been removed"));
             }
         }
+        self.note_existing(scrape);
         self.last_scrape = now;
-        if is_quiet {
-            self.last_quiet = now;
-        }
         Ok(restarted)
+    }
+
+    /// Notes the workloads whose objects are shown, and those that have existed for a while without faults.
+    fn note_existing(&mut self, scrape: &Comparison<'_>) {
+        let shown = scrape.shown.keys().filter_map(|uid| scrape.accounts.get(uid));
+        for workload in shown.filter_map(|account| account.workload.as_ref()) {
+            self.existing.insert(workload.clone(), scrape.now);
+        }
+        let Some(quiet_since) = scrape.quiet_since else { return };
+        for (workload, life) in scrape.accounts.workloads() {
+            // Each absence but the first one ends a time in which it existed.
+            let began = life.absences.iter().map(|absence| absence.1);
+            let ended = life.absences.iter().skip(1).map(|absence| absence.0);
+            let spans = began.zip(ended.chain(life.absent_since));
+            let is_certain =
+                |span: &(Instant, Instant)| quiet_since <= span.0 && span.1 + ARRIVAL < scrape.now;
+            if let Some((_, ended)) = spans.filter(is_certain).last() {
+                let known = self.existing.entry(workload.clone()).or_insert(ended);
+                *known = ended.max(*known);
+            }
+        }
     }
 
     /// Returns whether the time of a workload's counters may have been over since the last scrape.
@@ -110,10 +140,10 @@ impl Lives {
         if workload.ends_with("//") {
             return true;
         }
-        let seen = self.last_quiet.min(now - ARRIVAL);
-        scrape.accounts.workload(workload).is_some_and(|life| {
-            let was_absent = |absence: &(Instant, Instant)| is_over(absence.0) && absence.1 >= seen;
-            life.absent_since.is_some_and(is_over) || life.absences.iter().any(was_absent)
-        })
+        // It may have existed since without being noticed.
+        let Some(life) = scrape.accounts.workload(workload) else { return false };
+        let mut ends = life.absences.iter().map(|absence| absence.0).chain(life.absent_since);
+        let is_unnoticed = self.existing.get(workload).is_none_or(|known| is_over(*known));
+        is_unnoticed && ends.any(is_over)
     }
 }

@@ -178,7 +178,7 @@ fn a_seed_determines_the_history() {
     );
 }
 
-/// Each pair of faults at once, also of a fault with itself. `KSTATD_PAIRS=1` runs all 741 of them, otherwise every 18th.
+/// Each pair of faults at once, also of a fault with itself. `KSTATD_PAIRS=1` runs all 780 of them, otherwise every 18th.
 /// `KSTATD_SEED` runs one of them and prints each request.
 #[test]
 fn pairs_of_faults() {
@@ -266,6 +266,21 @@ fn flapping_watches_cost_few_requests() {
     }
     println!("{}", table(&outcomes));
     assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// A client that may list but not watch lists each kind every half minute, and not at every attempt to watch.
+#[test]
+fn few_lists_while_watches_are_refused() {
+    for (seed, streaming) in [(1, false), (2, true)] {
+        let fault = Fault::WatchesRefused { code: 403, streaming };
+        let outcome =
+            run::simulate(Scenario::isolated_fault(seed, fault, Duration::from_secs(120)));
+        assert_eq!(outcome.violation, None);
+        // A streaming list that is refused counts like the list that follows.
+        let lists = if streaming { outcome.relists / 2 } else { outcome.relists };
+        let kinds = cluster::ALL_KINDS.len() as u64;
+        assert!((3 * kinds..=5 * kinds).contains(&lists), "{lists} lists of {kinds} kinds");
+    }
 }
 
 /// A new connection suggests a server with other kinds, except over HTTP/1.1, where each watch has its own connection.

@@ -47,10 +47,7 @@ impl Simulation {
         let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
         let pipeline = Pipeline::start_on_this_thread(&client, &config, &catalog, &metrics)
             .expect("a pipeline");
-        let mut simulation = Self { server, client, catalog, pipeline, config, _folder: folder };
-        // `start_on_this_thread` clones the client, so the first change replaces it.
-        simulation.reconfigure(|_| ());
-        simulation
+        Self { server, client, catalog, pipeline, config, _folder: folder }
     }
 
     pub(super) fn reconfigure(&mut self, change: impl FnOnce(&mut PipelineConfig)) -> u64 {

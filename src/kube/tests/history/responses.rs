@@ -168,6 +168,11 @@ impl Server {
                 Fault::Flapping(flap) if !flap.breaks(req.kind) => {
                     return status(403, "Forbidden");
                 }
+                Fault::WatchesRefused { code, streaming }
+                    if req.is("watch") && (streaming || !req.is("sendInitialEvents")) =>
+                {
+                    return status(code, "Trouble");
+                }
                 Fault::NoStreaming if req.is("sendInitialEvents") => return status(422, "Invalid"),
                 Fault::NoRepresentations { refuses: true }
                     if headers[ACCEPT].as_bytes().contains(&b'=') =>
@@ -250,7 +255,11 @@ impl Server {
         let mut rest = Bytes::from(piece);
         if self.state().is_fragmenting {
             for _ in 0..self.random_below(4) {
-                let _ = chunks.send(Ok(rest.split_to(self.random_below(rest.len() + 1))));
+                // Not an empty piece: h2 ends a connection after 100 empty frames, which Go does not send.
+                let length = self.random_below(rest.len());
+                if length > 0 {
+                    let _ = chunks.send(Ok(rest.split_to(length)));
+                }
             }
         }
         chunks.send(Ok(rest)).is_ok()

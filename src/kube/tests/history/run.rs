@@ -24,7 +24,7 @@ use super::queue::{Action, Queue};
 use super::refusals::Refusals;
 #[cfg(test)]
 use super::scenario::OptionalFeature;
-use super::scenario::{Scenario, Schedule, ScheduledFault};
+use super::scenario::{Pace, Scenario, Schedule, ScheduledFault};
 use super::server::Server;
 use super::setup::{connect, in_simulated_time, pipeline_config, tls, write_token};
 use super::totals::{self, Lines, namespace_totals};
@@ -438,10 +438,11 @@ impl World {
             }
         }
         if seed.is_none() {
-            let wait = match self.rng.u32(0..10) == 0 {
-                _ if self.scenario.is_quiet => 40_000,
-                true => 5_000,
-                false => 400,
+            let wait = match self.scenario.pace {
+                Pace::Quiet => 40_000,
+                Pace::Usual if self.rng.u32(0..10) == 0 => 5_000,
+                Pace::Usual => 400,
+                Pace::Busy => 60,
             };
             let wait = Duration::from_millis(self.rng.u64(1..wait));
             self.queue.add(Instant::now() + wait, Action::Change(None));

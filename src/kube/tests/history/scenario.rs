@@ -43,6 +43,17 @@ pub enum OptionalFeature {
     Custom,
 }
 
+/// How often objects change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// A few times a second, with pauses of several seconds.
+    Usual,
+    /// Nothing changes for many seconds at a time.
+    Quiet,
+    /// About 30 times a second, so that objects often change several times between two scrapes or requests.
+    Busy,
+}
+
 /// The definition of a history.
 pub struct Scenario {
     pub seed: u64,
@@ -60,8 +71,8 @@ pub struct Scenario {
     pub limits: Option<Vec<Duration>>,
     /// Changes of the shard whose objects are shown, if objects of several shards are not shown.
     pub object_shards: Option<Vec<(Duration, Shard)>>,
-    /// Nothing changes for many seconds at a time.
-    pub is_quiet: bool,
+    /// How often objects change.
+    pub pace: Pace,
     /// What the server never supports, as in these faults.
     pub lacks: Vec<Fault>,
     /// The server sends each event in several chunks.
@@ -182,7 +193,7 @@ impl Scenario {
             custom: None,
             limits: None,
             object_shards: None,
-            is_quiet: false,
+            pace: Pace::Usual,
             lacks: Vec::new(),
             is_fragmented: false,
             retention: RETENTION,
@@ -291,7 +302,8 @@ impl Scenario {
     #[cfg(test)]
     fn with_rare_features(mut self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0xbb67_ae85_84ca_a73b);
-        (self.is_quiet, self.is_fragmented) = (rng.u32(0..4) == 0, rng.u32(0..4) == 0);
+        let (is_quiet, is_fragmented) = (rng.u32(0..4) == 0, rng.u32(0..4) == 0);
+        self.is_fragmented = is_fragmented;
         let refuses = rng.bool();
         for lack in [Fault::NoStreaming, Fault::NoProtobuf, Fault::NoRepresentations { refuses }] {
             if rng.u32(0..5) == 0 {
@@ -310,6 +322,13 @@ impl Scenario {
             }
             _ => {}
         }
+        // A restored server that changes as often has passed the last known version before a kind is requested again.
+        let is_restored = |event: &ScheduledFault| matches!(event.fault, Fault::Restored { .. });
+        self.pace = match is_quiet {
+            true => Pace::Quiet,
+            false if rng.u32(0..4) == 0 && !self.events.iter().any(is_restored) => Pace::Busy,
+            false => Pace::Usual,
+        };
         self
     }
 
