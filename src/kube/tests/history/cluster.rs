@@ -385,6 +385,9 @@ const FULL_SCOPE: usize = 40;
 /// The largest number of objects that a burst creates.
 const MAX_BURST: usize = 110;
 
+/// The time within which each list/watch has noticed a restore.
+const RESTORE_NOTICED: Duration = Duration::from_secs(60);
+
 /// The cluster as seen by etcd and the watch cache of the API server.
 pub struct Cluster {
     pub version: u64,
@@ -406,6 +409,8 @@ pub struct Cluster {
     changes: Signal,
     /// Determines the [bursts](Self::burst), which one of eight histories has: they take several times as long.
     bursts: Option<Rng>,
+    /// The time of the last restore from a backup.
+    restored: Option<Instant>,
 }
 
 impl Cluster {
@@ -426,6 +431,7 @@ impl Cluster {
             last_state: 0,
             changes: Signal::default(),
             bursts: None,
+            restored: None,
         };
         for scope in scopes {
             cluster.record(scope);
@@ -518,6 +524,7 @@ impl Cluster {
         self.accounts.restore(objects.values());
         (self.version, self.compacted, self.objects) = (version, version, objects);
         self.versions.clear();
+        self.restored = Some(Instant::now());
         self.scopes.clone().into_iter().for_each(|scope| self.record(scope));
         self.notify();
     }
@@ -576,7 +583,9 @@ impl Cluster {
         let Some(bursts) = &mut self.bursts else { return };
         let scopes = self.scopes.iter().filter(|scope| scope.kind == Kind::ConfigMap);
         let scopes: Vec<Scope> = scopes.copied().collect();
-        if scopes.is_empty() || bursts.u32(0..BURST) > 0 {
+        // A server that makes as many changes as it has lost before it is asked again cannot be recognised.
+        let is_unnoticed = self.restored.is_some_and(|at| at.elapsed() < RESTORE_NOTICED);
+        if scopes.is_empty() || bursts.u32(0..BURST) > 0 || is_unnoticed {
             return;
         }
         let mut rng = bursts.fork();

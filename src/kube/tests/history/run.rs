@@ -478,7 +478,10 @@ impl World {
             let last = self.last_end(Fault::is_slow).max(own_end);
             grace = last.map_or(grace, |last| grace.max(last + *SILENCE - now));
         }
-        let unnoticed = if fault.is_noticed_late() { grace + *RECOVERY } else { Duration::ZERO };
+        // All watches that have a connection to themselves end at the same time, and only then notice a refusal.
+        let is_refused_late = matches!(fault, Fault::WatchesRefused { .. }) && !self.scenario.http2;
+        let is_noticed_late = fault.is_noticed_late() || is_refused_late;
+        let unnoticed = if is_noticed_late { grace + *RECOVERY } else { Duration::ZERO };
         self.request_limit.changed(now + unnoticed);
         self.may_miss_events |= self.reloaded.is_some_and(|at| now - at < *RELOAD);
         self.may_be_stale_until = self.may_be_stale_until.max(now + grace);
