@@ -54,15 +54,21 @@ const MAX_PAUSE: u64 = 800;
 /// The maximum work of one line. Lines have up to 100 bytes.
 const WORK_PER_LINE: u64 = 4_000;
 
-/// The formats of a scrape, as a scraper asks for them.
-const FORMATS: [(&str, &str); 3] = [
-    ("text", "text/plain"),
-    ("OpenMetrics", "application/openmetrics-text;version=1.0.0"),
-    (
-        "protobuf",
-        "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
-    ),
+/// Reads the samples of a body.
+type Reader = fn(&[u8]) -> Result<samples::Samples, String>;
+
+/// The formats of a scrape, as a scraper asks for them after the type of the messages.
+const FORMATS: [(&str, &str, Reader); 5] = [
+    ("text", "text/plain", samples::of_text),
+    ("OpenMetrics", "application/openmetrics-text;version=1.0.0", samples::of_text),
+    ("protobuf", "delimited", samples::of_messages),
+    ("protobuf text", "text", samples::of_prototext),
+    ("compact protobuf text", "compact-text", samples::of_prototext),
 ];
+
+/// The type of messages, before their encoding.
+const MESSAGES: &str =
+    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=";
 
 /// The outcome of a history.
 struct Outcome {
@@ -192,11 +198,12 @@ impl Both {
             return Err("a compressed scrape differs from a plain one".to_owned());
         }
         let samples = samples::of_text(&text)?;
-        for (format, accept) in &FORMATS[1..] {
-            let body = self.body(accept, compressed);
-            let is_text = *format == "OpenMetrics";
-            let other = if is_text { samples::of_text(&body) } else { samples::of_messages(&body) };
-            let other = other.map_err(|why| format!("{format}: {why}"))?;
+        let (_, of_messages) = FORMATS.split_at(2);
+        for (format, accept, read) in [FORMATS[1], of_messages[self.rng.usize(0..3)]] {
+            let is_text = format == "OpenMetrics";
+            let accept = if is_text { accept.to_owned() } else { format!("{MESSAGES}{accept}") };
+            let body = self.body(&accept, compressed);
+            let other = read(&body).map_err(|why| format!("{format}: {why}"))?;
             if let Some(key) =
                 samples.keys().chain(other.keys()).find(|key| samples.get(key) != other.get(key))
             {

@@ -185,3 +185,90 @@ fn read_metric(name: &str, metric: &Message<'_>, samples: &mut Samples) -> Resul
     }
     Ok(())
 }
+
+/// Reads messages as protobuf text, in either layout. Strings must be without escapes.
+///
+/// # Errors
+/// Fails for malformed text, and for a sample that is there twice.
+pub fn of_prototext(body: &[u8]) -> Result<Samples, String> {
+    let mut rest = std::str::from_utf8(body).map_err(|_| "no UTF-8".to_owned())?;
+    let mut messages = Vec::new();
+    let mut family = Vec::new();
+    loop {
+        let entry = read_entry(&mut rest, "")?;
+        // Each message begins with the name of its family.
+        if entry.is_none() || entry.as_ref().is_some_and(|(name, _)| *name == "name") {
+            if !family.is_empty() {
+                delimited(&mut messages, &std::mem::take(&mut family));
+            }
+        }
+        let Some((_, field)) = entry else { break };
+        family.extend(field);
+    }
+    of_messages(&messages)
+}
+
+/// Reads a field of a message that is itself the field `of`, and returns its name and its binary form, which is empty for fields
+/// that [`of_messages`] does not read. Returns `None` at the end of the message.
+fn read_entry<'t>(rest: &mut &'t str, of: &str) -> Result<Option<(&'t str, Vec<u8>)>, String> {
+    *rest = rest.trim_start();
+    if rest.is_empty() && of.is_empty() {
+        return Ok(None);
+    }
+    if let Some(after) = rest.strip_prefix('}').filter(|_| !of.is_empty()) {
+        *rest = after;
+        return Ok(None);
+    }
+    let malformed = || format!("malformed in {of:?}: {}", rest.get(..40).unwrap_or(rest));
+    let (name, after) = rest.split_once(':').ok_or_else(malformed)?;
+    let (number, after) = (field_number(of, name), after.trim_start());
+    let mut field = Vec::new();
+    if let Some(after) = after.strip_prefix('{') {
+        *rest = after;
+        let mut message = Vec::new();
+        while let Some((_, inner)) = read_entry(rest, name)? {
+            message.extend(inner);
+        }
+        field.push(number << 3 | 2);
+        delimited(&mut field, &message);
+    } else if let Some(after) = after.strip_prefix('"') {
+        let (text, after) = after.split_once('"').ok_or_else(malformed)?;
+        *rest = after;
+        field.push(number << 3 | 2);
+        delimited(&mut field, text.as_bytes());
+    } else {
+        let end = after.find([' ', '\n', '}']).unwrap_or(after.len());
+        let (text, after) = after.split_at(end);
+        *rest = after;
+        // The only words are the types of families, which are not read.
+        let value: f64 = text.parse().unwrap_or_default();
+        field.push(number << 3 | 1);
+        field.extend(value.to_le_bytes());
+    }
+    if number == 0 {
+        field.clear();
+    }
+    Ok(Some((name, field)))
+}
+
+/// Returns the number of a field, 0 if [`of_messages`] does not read it.
+fn field_number(of: &str, name: &str) -> u8 {
+    match (of, name) {
+        ("", "name") | ("metric", "label") | ("label", "name") => 1,
+        ("gauge" | "counter" | "untyped", "value") => 1,
+        (_, "sample_count") | ("quantile", "quantile") | ("bucket", "cumulative_count") => 1,
+        ("label" | "quantile", "value") | ("metric", "gauge") => 2,
+        (_, "sample_sum") | ("bucket", "upper_bound") => 2,
+        ("metric", "counter") | ("summary", "quantile") | ("histogram", "bucket") => 3,
+        ("", "metric") | ("metric", "summary") => 4,
+        ("metric", "untyped") => 5,
+        ("metric", "histogram") => 7,
+        _ => 0,
+    }
+}
+
+/// Appends bytes after their length.
+fn delimited(out: &mut Vec<u8>, bytes: &[u8]) {
+    crate::exposition::protobuf::varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}

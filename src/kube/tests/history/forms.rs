@@ -5,7 +5,8 @@ use fastrand::Rng;
 use super::cluster::NAMESPACES;
 use crate::cache::Catalog;
 use crate::cache::tests::inflated::inflated;
-use crate::exposition::message::{self, Delimited};
+use crate::exposition::message::{self, Delimited, ProtoText};
+use crate::exposition::prototext::Layout;
 use crate::exposition::tests::samples::{self, Samples};
 use crate::exposition::{Format, ScrapeQuery, Source, VirtualShard};
 
@@ -48,9 +49,17 @@ pub fn compare(
         }
         1 => {
             let typed = catalog.typed(&all).ok_or("no typed form")?;
-            let messages: Vec<u8> =
-                message::frames(vec![typed], Delimited::default()).flatten().collect();
-            difference("protobuf", &samples::of_messages(&messages)?, &samples::of_text(body)?)
+            let (form, samples) = if rng.bool() {
+                let messages: Vec<u8> =
+                    message::frames(vec![typed], Delimited::default()).flatten().collect();
+                ("protobuf", samples::of_messages(&messages)?)
+            } else {
+                let layout = [Layout::Lines, Layout::Compact][rng.usize(0..2)];
+                let text: Vec<u8> =
+                    message::frames(vec![typed], ProtoText::new(layout)).flatten().collect();
+                ("protobuf text", samples::of_prototext(&text)?)
+            };
+            difference(form, &samples, &samples::of_text(body)?)
         }
         2 => {
             let total = rng.u32(1..4);

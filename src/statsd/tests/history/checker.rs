@@ -9,6 +9,7 @@ use super::model::{Key, Kind, Known, Labels, Shape};
 use super::senders::SeriesEnd;
 use super::{FOLDED, History, OVERFLOW};
 use crate::exposition::budget::BudgetMode;
+use crate::exposition::prototext::Layout;
 use crate::exposition::tests::samples::{self, Samples};
 use crate::exposition::{Format, ScrapeQuery};
 use crate::tests::time_bound;
@@ -96,18 +97,27 @@ impl History {
         query: &ScrapeQuery,
         expected: &Samples,
     ) -> Result<(), String> {
-        let (format, body) = if self.rng.bool() {
-            self.used(Feature::OpenMetrics);
-            let body: Vec<u8> = self.offline.frames(Format::OpenMetrics, query).flatten().collect();
-            ("OpenMetrics", body)
-        } else {
-            self.used(Feature::Protobuf);
-            ("protobuf", self.offline.protobuf_frames(query).flatten().collect())
-        };
+        let (format, body, read): (_, Vec<u8>, fn(&[u8]) -> Result<Samples, String>) =
+            match self.rng.u32(0..4) {
+                0 | 1 => {
+                    self.used(Feature::OpenMetrics);
+                    let body = self.offline.frames(Format::OpenMetrics, query).flatten().collect();
+                    ("OpenMetrics", body, samples::of_text)
+                }
+                2 => {
+                    self.used(Feature::Protobuf);
+                    let body = self.offline.protobuf_frames(query).flatten().collect();
+                    ("protobuf", body, samples::of_messages)
+                }
+                _ => {
+                    self.used(Feature::ProtobufText);
+                    let layout = [Layout::Lines, Layout::Compact][self.rng.usize(0..2)];
+                    let body = self.offline.prototext_frames(layout, query).flatten().collect();
+                    ("protobuf text", body, samples::of_prototext)
+                }
+            };
         self.trace(format, &body);
-        let is_text = format == "OpenMetrics";
-        let other = if is_text { samples::of_text(&body) } else { samples::of_messages(&body) };
-        let other = other.map_err(|why| format!("{format}: {why}"))?;
+        let other = read(&body).map_err(|why| format!("{format}: {why}"))?;
         let differs =
             |(key, value): &(&samples::Key, &samples::Value)| other.get(key) != Some(value);
         match expected.iter().find(differs) {

@@ -38,6 +38,7 @@ words! {
         NoKeyCache = "no key cache",
         OpenMetrics = "open metrics",
         Protobuf = "protobuf",
+        ProtobufText = "protobuf text",
         ClockJump = "clock jump",
         Enriched = "enriched",
         UnknownSender = "unknown sender",

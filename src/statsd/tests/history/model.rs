@@ -14,6 +14,8 @@ const WINDOW: Duration = Duration::from_secs(480);
 
 /// The number of the rule of special lines, after those of the kinds and one that drops lines.
 const SPECIAL: usize = 4;
+/// The number of the first rule that matches the names of a kind's lines, but is for lines of another type.
+const TYPED: usize = 7;
 
 /// One version of the mapping.
 #[derive(Clone, Debug)]
@@ -35,13 +37,16 @@ pub(super) struct Mapping {
     is_regex: [bool; 3],
     /// The lines of this kind and service match a rule of their own, too.
     special: (Kind, u32),
-    /// The order of the rules, with some that no line matches.
+    /// The order of the rules, with some that no line matches, and from [`TYPED`] on some that are for lines of another type.
     order: Vec<usize>,
+    /// The rules of the kinds are for lines of their type.
+    is_typed: [bool; 3],
 }
 
 impl Mapping {
     pub(super) fn random(rng: &mut Rng, ttl: bool, histogram: bool) -> Self {
         let mut order: Vec<usize> = (0..rng.usize(4..8)).collect();
+        order.extend((TYPED..TYPED + 6).filter(|_| rng.u32(0..4) == 0));
         rng.shuffle(&mut order);
         Self {
             by_user: rng.u32(0..4) > 0,
@@ -54,6 +59,7 @@ impl Mapping {
             is_regex: std::array::from_fn(|_| rng.u32(0..4) == 0),
             special: (Kind::ALL[rng.usize(0..3)], rng.u32(0..3)),
             order,
+            is_typed: std::array::from_fn(|_| rng.u32(0..4) == 0),
         }
     }
 
@@ -117,15 +123,32 @@ impl Mapping {
             let scale = self.scales[kind as usize];
             let scale = scale.map_or(String::new(), |scale| format!("  scale: {scale}\n"));
             let observer = if kind == Kind::Observer { &*observer } else { "" };
+            let metric_type = match self.is_typed[kind as usize] {
+                true => format!("  match_metric_type: {}\n", kind.metric_type()),
+                false => String::new(),
+            };
             format!(
-                "- match: {pattern}\n  match_type: {match_type}\n  name: {name}\n  ttl: {}s\n  labels: {{{labels}}}\n{limits}{scale}{observer}",
+                "- match: {pattern}\n  match_type: {match_type}\n{metric_type}  name: {name}\n  ttl: {}s\n  labels: {{{labels}}}\n{limits}{scale}{observer}",
                 self.ttl
+            )
+        };
+        let of_other_type = |number: usize| {
+            let (kind, other) =
+                (Kind::ALL[number % 3], Kind::ALL[(number + 1 + number / 3 % 2) % 3]);
+            let (letter, metric_type) = (kind.letter(), other.metric_type());
+            let (pattern, match_type) = match number % 2 {
+                0 => (format!("'{letter}.*.*'"), "glob"),
+                _ => (format!(r"'{letter}\..*'"), "regex"),
+            };
+            format!(
+                "- match: {pattern}\n  match_type: {match_type}\n  match_metric_type: {metric_type}\n  name: other{number}\n"
             )
         };
         let rules = self.order.iter().map(|number| match number {
             0..3 => rule(Kind::ALL[*number], false),
             3 => "- match: drop.*\n  action: drop\n  name: d\n".to_owned(),
             &SPECIAL => rule(self.special.0, true),
+            &number if number >= TYPED => of_other_type(number),
             other => {
                 format!("- match: other{other}.*\n  name: other{other}\n  scale: 3\n  ttl: 1s\n")
             }
@@ -144,6 +167,11 @@ pub(super) enum Kind {
 
 impl Kind {
     pub(super) const ALL: [Self; 3] = [Self::Counter, Self::Gauge, Self::Observer];
+
+    /// Returns the type of the lines, as rules name it.
+    fn metric_type(self) -> &'static str {
+        ["counter", "gauge", "observer"][self as usize]
+    }
 
     /// Returns the first part of a line's name.
     pub(super) fn letter(self) -> &'static str {
