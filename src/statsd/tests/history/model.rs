@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -9,8 +10,8 @@ use fastrand::Rng;
 /// The bounds of buckets, or the quantiles, of one of the mappings.
 const SHAPES: [&[&str]; 3] = [&["0.5", "0.9"], &["0.01", "0.1", "0.75"], &["0.99"]];
 
-/// The shortest time for which values are part of quantiles.
-const WINDOW: Duration = Duration::from_secs(480);
+/// The shortest and the longest time for which values are part of quantiles: four and five fifths of `max_age`.
+const WINDOW: Range<Duration> = Duration::from_secs(480)..Duration::from_secs(600);
 
 /// The number of the rule of special lines, after those of the kinds and one that drops lines.
 const SPECIAL: usize = 4;
@@ -235,29 +236,30 @@ impl Known {
     /// # Errors
     /// Describes the difference.
     pub(super) fn check(&self, shown: &BTreeMap<String, f64>, now: Duration) -> Result<(), String> {
-        let weight_up_to = |is_counted: &dyn Fn(f64) -> bool| -> f64 {
-            let counted = self.observed.iter().filter(|one| is_counted(one.value));
+        let is_histogram = shown.contains_key("inf");
+        let is_recent = |one: &&Observed| is_histogram || now - one.at < WINDOW.start;
+        let weight = |is_counted: &dyn Fn(f64) -> bool| -> f64 {
+            let counted =
+                self.observed.iter().filter(is_recent).filter(|one| is_counted(one.value));
             counted.map(|one| one.weight).sum()
         };
-        let is_histogram = shown.contains_key("inf");
-        let is_in_window = self.observed.iter().all(|one| now - one.at < WINDOW);
+        let all = weight(&|_| true);
+        let is_certain = self.observed.iter().all(|one| !WINDOW.contains(&(now - one.at)));
         for (bound, value) in shown {
             let number: f64 = bound.parse().map_err(|_| format!("no number: {bound}"))?;
-            if is_histogram {
-                let count = weight_up_to(&|observed| observed <= number);
-                if *value != count {
-                    return Err(format!("{value} up to {bound}, not {count}: {:?}", self.observed));
-                }
-                continue;
+            let up_to = if is_histogram { number } else { *value };
+            let (less, most) =
+                (weight(&|observed| observed < up_to), weight(&|observed| observed <= up_to));
+            if is_histogram && *value != most {
+                return Err(format!("{value} up to {bound}, not {most}: {:?}", self.observed));
             }
-            let (less, most) = (
-                weight_up_to(&|observed| observed < *value),
-                weight_up_to(&|observed| observed <= *value),
-            );
-            let rank = number * self.value;
             // The error of the mapping, and one value.
-            let slack = 0.01 * self.value + 2.0;
-            if is_in_window && !(less - slack <= rank && rank <= most + slack) {
+            let (rank, slack) = (number * all, 0.01 * all + 2.0);
+            let is_quantile = match all {
+                0.0 => value.is_nan(),
+                _ => less - slack <= rank && rank <= most + slack,
+            };
+            if !is_histogram && is_certain && !is_quantile {
                 return Err(format!("{value} is not the quantile {bound} of {:?}", self.observed));
             }
         }
