@@ -60,6 +60,11 @@ impl Account {
         until.last().map_or(initial, |(_, number)| *number).into()
     }
 
+    /// Returns the time of the last occurrence of an Event, if there was one since histories began.
+    pub fn last_occurrence(&self) -> Option<Instant> {
+        self.occurrences.last().map(|(at, _)| *at)
+    }
+
     fn note_removal(&mut self) {
         self.removals += 1;
         (self.removed_at, self.is_present) = (Some(Instant::now()), false);

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::accounts::Account;
+use super::cluster::Kind;
 use super::ledger::{ARRIVAL, Comparison};
 
 /// The longest time after the end of a retention until counters are removed.
@@ -93,11 +95,19 @@ impl Lives {
             }
         }
         for &workload in present {
-            let is_alone = workload.ends_with("//");
+            let alone = workload.strip_suffix("//");
             let (gone, touched) = (self.gone.get(workload), self.touched.get(workload));
-            let last = gone.into_iter().chain(touched).map(|span| span.latest).max();
+            let last = gone.into_iter().chain(touched).map(|span| span.latest);
+            // A counter that was removed and is there again may have the same value.
+            let events = alone.into_iter().flat_map(|namespace| {
+                let events = accounts.of_kind(Kind::Event).map(|(_, account)| account);
+                let of_namespace =
+                    events.filter(move |event| event.object.scope.namespace == namespace);
+                of_namespace.filter_map(Account::last_occurrence)
+            });
+            let last = last.chain(events.map(|at| at + ARRIVAL)).max();
             let is_over = |at: Instant| at + self.retention + EXPIRY < now;
-            if (is_alone || gone.is_some()) && last.is_some_and(is_over) {
+            if (alone.is_some() || gone.is_some()) && last.is_some_and(is_over) {
                 return Err(format!("the counters of {workload} have not been removed"));
             }
         }

@@ -32,7 +32,6 @@ use crate::cache::Catalog;
 use crate::exposition::{Format, ScrapeQuery};
 use crate::kube::shard::Shard;
 use crate::kube::workloads::Workloads;
-use crate::kube::workloads::ledger::SharedLedger;
 use crate::kube::{Client, Pipeline, PipelineConfig};
 use crate::pods::PodIndex;
 use crate::telemetry::KubeMetrics;
@@ -127,8 +126,9 @@ pub struct World {
     object_shards: Option<ObjectShards>,
     /// The number of the last change of the pipeline's configuration.
     applied: u64,
-    /// The ledger, and the task that removes its counters in time.
-    counts: Arc<SharedLedger>,
+    /// The shard whose workloads are counted.
+    shard: Shard,
+    /// The task that removes counters in time.
     _timer: JoinSet<()>,
     /// The last reload of the options.
     reloaded: Option<Instant>,
@@ -248,7 +248,7 @@ impl World {
             limits,
             object_shards,
             applied: 1,
-            counts,
+            shard: Shard::ALL,
             _timer: timer,
             reloaded: None,
             #[cfg(test)]
@@ -285,7 +285,8 @@ impl World {
             Action::End(id) => self.end(id),
             Action::Reshard(shard) => {
                 self.server.note(Topic::Line, format!("{shard:?}"));
-                self.counts.set_shard(shard);
+                self.shard = shard;
+                self.workloads.set_shard(shard);
                 self.ledger.reshard(&self.server.cluster().accounts, shard);
             }
             Action::ReshardObjects => self.reshard_objects().await,
@@ -559,7 +560,8 @@ impl World {
         lines.states.extend(custom.states.iter().map(String::as_str));
         let left_out = self.limits.is_some().then(|| self.left_out());
         let last_check = std::mem::replace(&mut self.last_check, now);
-        let Self { server, checker, ledger, pending, refusals, may_be_stale_until, .. } = self;
+        let Self { server, checker, ledger, pending, refusals, may_be_stale_until, shard, .. } =
+            self;
         let (isolated, may_miss_events) = (pending.len() == 1, self.may_miss_events);
         let expectation = |scope| {
             let other = refusals.expectation(scope, (last_check, now), isolated);
@@ -591,7 +593,7 @@ impl World {
             if are_pods_left_out || self.object_shards.is_some() {
                 return Ok(old);
             }
-            totals::compare(&lines).map_err(Violation)?;
+            totals::compare(&lines, &cluster.accounts, *shard).map_err(Violation)?;
             let Lines { counters, states, .. } = &lines;
             // It takes the states from the scrape, which may lack some.
             if !may_miss_events && self.limits.is_none() {

@@ -1,13 +1,14 @@
 //! The totals of namespaces and the counters of events, and the comparison of the former with the pods of the same scrape.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::accounts::Accounts;
 use super::cluster::Kind;
 use crate::cache::Catalog;
 use crate::kube::WatchedResource;
-use crate::kube::shard::Shard;
+use crate::kube::shard::{Ownership, Shard};
 use crate::kube::workloads::ledger::{LedgerOptions, RESOURCES, SharedLedger};
 use crate::kube::workloads::{FAMILIES, Subject, WorkloadOptions, Workloads};
 use crate::pods::PodIndex;
@@ -21,7 +22,8 @@ pub fn namespace_totals(
     senders: Option<&Arc<PodIndex>>,
     retention: Duration,
 ) -> (Workloads, Arc<SharedLedger>) {
-    let families = FAMILIES.iter().filter(|family| family.subject == Subject::Namespace);
+    let subjects = [Subject::Namespace, Subject::Pod];
+    let families = FAMILIES.iter().filter(|family| subjects.contains(&family.subject));
     let counted = RESOURCES.iter().flat_map(|resource| resource.families).map(|family| family.name);
     let ledger =
         LedgerOptions { families: counted.collect(), retention, ..LedgerOptions::default() };
@@ -45,6 +47,8 @@ pub struct Lines<'b> {
     pub states: Vec<&'b str>,
     /// The totals of namespaces.
     pub totals: Vec<&'b str>,
+    /// The workloads of pods.
+    pub rows: Vec<&'b str>,
     /// The counters of events.
     pub counters: Vec<&'b str>,
 }
@@ -55,6 +59,7 @@ impl<'b> Lines<'b> {
         for line in body.lines().filter(|line| !line.starts_with('#')) {
             match line {
                 _ if line.starts_with("kstatd_namespace_") => lines.totals.push(line),
+                _ if line.starts_with("kstatd_pod_workload_info{") => lines.rows.push(line),
                 _ if line.starts_with("kstatd_") => lines.counters.push(line),
                 _ => lines.states.push(line),
             }
@@ -63,29 +68,54 @@ impl<'b> Lines<'b> {
     }
 }
 
-/// Compares totals with the pods of the same scrape.
+/// Returns the value of a label.
+fn label<'l>(line: &'l str, name: &str) -> Option<&'l str> {
+    let (_, rest) = line.split_once(&format!("{name}=\""))?;
+    Some(rest.split_once('"')?.0)
+}
+
+/// Compares totals and workloads with the pods of the same scrape. A shard has those that it shows.
 ///
 /// # Errors
 /// Describes the difference.
-pub fn compare(lines: &Lines<'_>) -> Result<(), String> {
+pub fn compare(lines: &Lines<'_>, accounts: &Accounts, shard: Shard) -> Result<(), String> {
+    let shows =
+        |name: &str| matches!(shard.ownership(name.as_bytes()), Ownership::Kept | Ownership::Lost);
     let count = |lines: &[&str], name: &str| {
         let mut sums: BTreeMap<(String, String), f64> = BTreeMap::new();
         for line in lines.iter().filter(|line| line.starts_with(name)) {
-            let label = |name: &str| {
-                let (_, rest) = line.split_once(&format!("{name}=\""))?;
-                Some(rest.split_once('"')?.0.to_owned())
-            };
-            let (Some(namespace), Some(phase)) = (label("namespace"), label("phase")) else {
+            let (Some(namespace), Some(phase)) = (label(line, "namespace"), label(line, "phase"))
+            else {
                 continue;
             };
             let value = line.rsplit_once(' ').and_then(|(_, value)| value.parse().ok());
-            *sums.entry((namespace, phase)).or_default() += value.unwrap_or(f64::NAN);
+            *sums.entry((namespace.to_owned(), phase.to_owned())).or_default() +=
+                value.unwrap_or(f64::NAN);
         }
         sums
     };
-    let (have, want) = (
+    let (have, mut want) = (
         count(&lines.totals, "kstatd_namespace_pods{"),
         count(&lines.states, "kube_pod_status_phase{"),
     );
-    if have == want { Ok(()) } else { Err(format!("totals {have:?}, pods {want:?}")) }
+    want.retain(|(namespace, _), _| shows(namespace));
+    if have != want {
+        return Err(format!("totals {have:?}, pods {want:?}"));
+    }
+    let uids = |lines: &[&'_ str], name: &str| -> BTreeSet<String> {
+        let of_pods = lines.iter().filter(|line| line.starts_with(name));
+        of_pods.filter_map(|line| label(line, "uid")).map(str::to_owned).collect()
+    };
+    let rows = uids(&lines.rows, "kstatd_pod_workload_info{");
+    let mut pods = uids(&lines.states, "kube_pod_labels{");
+    pods.retain(|uid| shows(uid));
+    if let Some(uid) = rows.difference(&pods).next() {
+        return Err(format!("{uid} has a workload, but is no pod of {shard:?}"));
+    }
+    // The owners of some pods are not watched.
+    let is_known = |uid: &&String| accounts.get(uid).is_some_and(|one| one.workload.is_some());
+    match pods.difference(&rows).find(is_known) {
+        Some(uid) => Err(format!("{uid} has no workload")),
+        None => Ok(()),
+    }
 }
