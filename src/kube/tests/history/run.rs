@@ -148,6 +148,8 @@ pub struct World {
     /// The active faults with the times of their beginnings.
     lasting: Vec<(usize, Instant)>,
     refusals: Refusals,
+    /// The number of lists when watches began to be refused, while no other fault goes on.
+    unwatched: Option<u64>,
     /// The time of the last scrape.
     last_check: Instant,
     outcome: Outcome,
@@ -262,6 +264,7 @@ impl World {
             pending: Vec::new(),
             lasting: Vec::new(),
             refusals: Refusals::default(),
+            unwatched: None,
             last_check: start,
             outcome: Outcome::default(),
         }
@@ -461,6 +464,9 @@ impl World {
             _ if fault.is_disconnect() => {}
             _ => self.refusals.disturb(),
         }
+        let is_unwatched = matches!(fault, Fault::WatchesRefused { code: 403, .. });
+        let is_alone = self.pending.is_empty() && self.limits.is_none();
+        self.unwatched = (is_unwatched && is_alone).then(|| self.server.lists());
         let mut grace = fault.grace(*duration);
         if fault.is_refusal_of_many() {
             let list_watches = self.request_limit.watches.try_into().unwrap_or(u32::MAX);
@@ -513,6 +519,17 @@ impl World {
 
     /// Ends a fault.
     fn end(&mut self, id: usize) {
+        if let (Some(before), Fault::WatchesRefused { streaming, .. }) =
+            (self.unwatched.take(), &self.scenario.events[id].fault)
+        {
+            // One at once and then one every half minute. A streaming list that is refused counts like the list that follows.
+            let cycles = self.scenario.events[id].duration.as_secs() / 30 + 2;
+            let most = self.request_limit.watches * cycles * if *streaming { 2 } else { 1 };
+            let lists = self.server.lists() - before;
+            if lists > most {
+                self.violate(&format!("{lists} lists of what cannot be watched, not {most}"), "");
+            }
+        }
         self.server.end_fault(id);
         self.request_limit.changed(Instant::now());
         self.lasting.retain(|(other, _)| *other != id);
