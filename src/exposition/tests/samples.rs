@@ -197,10 +197,9 @@ pub fn of_prototext(body: &[u8]) -> Result<Samples, String> {
     loop {
         let entry = read_entry(&mut rest, "")?;
         // Each message begins with the name of its family.
-        if entry.is_none() || entry.as_ref().is_some_and(|(name, _)| *name == "name") {
-            if !family.is_empty() {
-                delimited(&mut messages, &std::mem::take(&mut family));
-            }
+        let is_end = entry.as_ref().is_none_or(|(name, _)| *name == "name");
+        if is_end && !family.is_empty() {
+            delimited(&mut messages, &std::mem::take(&mut family));
         }
         let Some((_, field)) = entry else { break };
         family.extend(field);

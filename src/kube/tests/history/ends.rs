@@ -120,7 +120,10 @@ impl EndChecker {
                     had_not_ended: is_new || status.end.is_none() && !account.is_restored,
                     is_known: true,
                 };
-                self.tracks.entry(uid.clone()).or_insert_with(new).is_known = true;
+                let track = self.tracks.entry(uid.clone()).or_insert_with(new);
+                // The ledger may have forgotten an object that was dropped: what it reports then is old.
+                track.had_not_ended &= track.is_known || status.end.is_none();
+                track.is_known = true;
             }
             let track = self.tracks.get(uid);
             let has_ended = track.is_some_and(|track| {
