@@ -216,6 +216,11 @@ impl Worker {
         let (mut salt, is_new) = match last {
             _ if origin.is_empty() => (0, false),
             Some(last) if last.is_of(origin) => (last.hash, false),
+            _ if str::from_utf8(origin).is_err() => {
+                // Without text it claims nothing, so that a cached key would fit.
+                self.parse_line(line, line, None);
+                return false;
+            }
             _ => (self.set_next_origin(origin), true),
         };
         if let Some(senders) = &mut self.applier.senders {

@@ -493,8 +493,12 @@ impl Rules {
     /// Returns whether there is room for a rejected series or label value.
     pub(super) fn has_room(&self, rejected: &RejectedSeries, table: Option<&Table>) -> bool {
         let RejectedSeries { families, labels } = rejected;
-        let Some(table) = table else { return !(families.is_empty() && labels.is_empty()) };
         let most = &self.budget;
+        let Some(table) = table else {
+            // The kind is small, but one object alone may be too large.
+            return families.values().any(|least| *least <= most.series_per_metric)
+                || !labels.is_empty();
+        };
         families
             .iter()
             .any(|(family, least)| table.series_of(*family) + least <= most.series_per_metric)

@@ -170,8 +170,19 @@ impl ObjectSink {
         self.share.is_some() || self.allowance.is_some()
     }
 
-    /// Returns whether there is room now for objects that were rejected.
+    /// Returns true if observers need all objects, also those over a limit.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.observers.is_some()
+    }
+
+    /// Returns whether there is room now for objects that were rejected. While objects are hidden for a shard change, their room
+    /// is not free, and that of lost ones is not free yet.
     pub(crate) fn has_room_for_rejected(&self) -> bool {
+        if self.handover.hidden() > 0 {
+            return false;
+        }
+        // Those that the shard has lost are gone without an event.
+        self.report_size();
         self.share.as_ref().is_some_and(Share::has_room_for_rejected)
             || self.allowance.as_ref().is_some_and(Allowance::has_room_for_rejected)
     }

@@ -156,14 +156,16 @@ impl Reflector {
                 self.progress.reached(version, true);
             }
             self.settle(order.collected);
-            if gave_up || is_unwatchable && self.is_list_old() {
+            if gave_up {
                 machine.restart_list();
                 self.settle(Collected::Discard);
             }
             if result.useful {
                 backoff.succeeded();
             }
+            // What a list has just left out would not fit into the next one either.
             if matches!(machine.state(), State::Watching { .. })
+                && order.collected != Collected::Commit
                 && self.sink.has_room_for_rejected()
             {
                 machine.restart_list();
@@ -212,6 +214,9 @@ impl Reflector {
             if woken == Woken::Change {
                 // Earlier failures do not apply to the server's new kinds.
                 backoff.succeeded();
+            }
+            if is_unwatchable && self.is_list_old() {
+                machine.restart_list();
             }
         }
     }
@@ -292,7 +297,7 @@ impl Reflector {
         }
         self.saw(&meta.resource_version);
         let mut token = meta.continue_token;
-        if !token.is_empty() && self.sink.is_full() {
+        if !token.is_empty() && self.sink.is_full() && !self.sink.is_observed() {
             // The object limit is reached: further pages are not requested.
             self.sink.reject(meta.remaining.unwrap_or(1));
             token.clear();
@@ -476,7 +481,9 @@ impl Reflector {
             if *state != State::Streaming && matches!(code, 400 | 403..=406 | 422) {
                 self.progress.settle();
             }
-            return matches!(code, 401 | 403 | 404) && self.handle_refusal();
+            // Lists may work while watches are refused, so only a refused list leads to the end of the objects.
+            let is_watch = matches!(state, State::Watching { .. });
+            return matches!(code, 401 | 403 | 404) && self.handle_refusal(is_watch);
         }
         false
     }
@@ -493,12 +500,12 @@ impl Reflector {
         self.progress.is_listed() && !self.health.given_up || self.shared.journal.is_all_failing()
     }
 
-    /// Handles a refused list: drops the objects if the server has refused for longer than the staleness limit. Returns
-    /// whether they were dropped now.
-    fn handle_refusal(&mut self) -> bool {
+    /// Handles a refused request: drops the objects if the server has refused for longer than the staleness limit, and not only
+    /// to watch. Returns whether they were dropped now.
+    fn handle_refusal(&mut self, is_watch: bool) -> bool {
         let since = *self.health.denied_since.get_or_insert_with(Instant::now);
         let due = self.timing.staleness_limit.is_some_and(|limit| since.elapsed() >= limit);
-        if !due || self.health.given_up {
+        if !due || is_watch || self.health.given_up {
             return false;
         }
         self.health.given_up = true;

@@ -384,3 +384,24 @@ async fn series_per_metric_is_enforced() {
     let _body = stream_list(&mut fixture, 7, &[gadget("a", 6, 1), gadget("b", 2, 2)]).await;
     wait_for_labels(&fixture, "gadget_size", sizes, &[("a", "p0"), ("b", "p0"), ("b", "p1")]).await;
 }
+
+/// What can never fit is no reason for another list.
+#[tokio::test]
+async fn an_object_larger_than_the_limit_causes_no_lists() {
+    let budget = enforced(Budget { series_per_metric: 3, ..Budget::default() });
+    let resources = vec![gadgets()];
+    // With an object limit there are no streaming lists.
+    let config = PipelineConfig { resources, budget, object_limit: 9, ..config() };
+    let mut fixture = Fixture::new(&config).await;
+    let sizes: Vec<_> = (0..9).map(|part| format!(r#"{{"part":"p{part}","value":1}}"#)).collect();
+    let large = object("a", 1, &format!(r#","sizes":[{}]"#, sizes.join(",")));
+    let meta = r#""kind":"GadgetList","metadata":{"resourceVersion":"5"}"#;
+    let request = fixture.stub.next_request().await;
+    request.respond(200, JSON, format!(r#"{{{meta},"items":[{large}]}}"#));
+    for version in ["5", "6"] {
+        let body = fixture.stub.expect_watch(version).await.start_response(200, JSON);
+        body.send(event_line("ADDED", &object("b", 6, r#","labels":{"url":"/"}"#)));
+        let about = LabelNames { object: "name", label: "url" };
+        wait_for_labels(&fixture, "gadget_about", about, &[("b", "/")]).await;
+    }
+}

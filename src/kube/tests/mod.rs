@@ -298,17 +298,22 @@ async fn denied_objects_are_dropped_after_the_staleness_limit() {
         let (mut fixture, body) = synced_pods(&PipelineConfig { timing, ..config() }).await;
         drop(body);
         fixture.stub.expect_watch("5").await.refuse(code);
-        fixture.wait_for_series(&[]).await;
-        loop {
+        let list_request = async |fixture: &mut Fixture| loop {
             let request = fixture.stub.next_request().await;
             if !request.path.contains("watch=true") {
-                request.respond(200, PROTOBUF, list("20", "", &[pod("c", "19")]));
-                break;
+                return request;
             }
             // A 401 is not about lists; only other refusals of a streaming list lead to a paged one.
             let streaming = request.path.contains("sendInitialEvents");
             request.refuse(if code == 401 && streaming { 422 } else { code });
-        }
+        };
+        // Lists might work.
+        let request = list_request(&mut fixture).await;
+        assert_eq!(fixture.series(), ["a 1", "b 2"]);
+        request.refuse(code);
+        fixture.wait_for_series(&[]).await;
+        let request = list_request(&mut fixture).await;
+        request.respond(200, PROTOBUF, list("20", "", &[pod("c", "19")]));
         fixture.wait_for_series(&["c 19"]).await;
     }
     // Without a limit they stay, and also while the server is failing.

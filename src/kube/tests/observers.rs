@@ -142,12 +142,32 @@ async fn observers_of_a_denied_kind_drop_its_objects() {
     calls.wait_for(&[&START[..], &listed].concat()).await;
     drop(body);
     fixture.stub.expect_watch("5").await.refuse(403);
+    fixture.stub.expect_streaming_list().await.refuse(403);
+    fixture.stub.expect_request("/api/v1/pods?limit=500").await.refuse(403);
     let body = fixture.stub.expect_streaming_list().await.start_watch();
     eventually(|| calls.lock().contains(&"purge".to_owned()), || format!("{:?}", calls.lock()))
         .await;
     calls.lock().retain(|call| call != "discard");
-    calls.wait_for(&["purge", "begin"]).await;
+    calls.wait_for(&["begin", "begin", "purge", "begin"]).await;
     body.send([event("ADDED", &pod("c", "8")), bookmark("9", true)].concat());
     calls.wait_for(&["put c fresh", "commit"]).await;
     fixture.wait_for_series(&[r#"c",observed="yes 8"#]).await;
+}
+
+/// Observers need the objects that a limit leaves out, so all pages are read.
+#[tokio::test]
+async fn observers_receive_objects_over_the_limit() {
+    let (config, calls) = observed();
+    let mut fixture = Fixture::new(&PipelineConfig { object_limit: 1, ..config }).await;
+    let request = fixture.stub.expect_request("/api/v1/pods?limit=1&resourceVersion=0").await;
+    request.respond(200, PROTOBUF, list("6", "t", &[pod("a", "1")]));
+    let request = fixture.stub.expect_request("/api/v1/pods?continue=t&limit=1").await;
+    request.respond(200, PROTOBUF, list("6", "", &[pod("b", "2")]));
+    let _body = fixture.stub.expect_watch("6").await.start_watch();
+    let (start, rest) = (&START[..], ["put a fresh", "begin", "put b fresh", "commit"]);
+    calls.wait_for(&[start, &rest[..]].concat()).await;
+    fixture.wait_for_series(&[r#"a",observed="yes 1"#]).await;
+    fixture
+        .wait_for_metric("kstatd_kubernetes_objects_over_limit_total{resource=\"*v1.pods\"} 1")
+        .await;
 }

@@ -7,8 +7,10 @@ use super::sender_cache::SenderCache;
 use super::shared::{LoadedMapping, Mapping, Op, Shared, UpdatePlan};
 use crate::exposition::budget::RuleBudget;
 use crate::exposition::labels;
+use crate::exposition::normalise::Normaliser;
 use crate::mapper::name;
 use crate::mapper::{self, Action, DEFAULT_HELP, Mapper, MetricType, ObserverType, Rule};
+use crate::pods::SenderLabels;
 use crate::statsd::clock::{Moment, ticks};
 use crate::statsd::line::{Event, EventKind, Label};
 use crate::statsd::metrics::{Count, EventType, Listener, SampleOutcome, Tally, rule_number};
@@ -374,7 +376,12 @@ impl Applier {
         work_counter::add(route.mapping.name.len() + self.text.len());
         let key = Key { name: &route.mapping.name, labels: &self.text, label_count };
         let mut series = new_series(&loaded, rule, route.kind, key, &self.origin);
-        series.sender = sender.map_or(0, |labels| labels.id);
+        // Several senders share a series whose labels are normalised, so it does not end with one of them.
+        let normalise = normaliser(rule, mapper);
+        let is_own = |labels: &SenderLabels| {
+            !labels.pairs.iter().any(|(label, _)| normalise.changes(label.as_str()))
+        };
+        series.sender = sender.filter(|labels| is_own(labels)).map_or(0, |labels| labels.id);
         self.shared.registry.resolve(&series)
     }
 
@@ -403,6 +410,11 @@ impl Applier {
     }
 }
 
+/// Returns the normaliser of the labels that a rule, if any, gives.
+fn normaliser<'m>(rule: Option<&'m Rule>, mapper: &'m Mapper) -> &'m Normaliser {
+    rule.map_or(&mapper.defaults().normalise, |rule| &rule.normalise)
+}
+
 /// Renders the labels of an event into `text`: its tags and the labels of the matching rule, sorted by name,
 /// with normalised values. If both define a label, the rule wins unless it has `honor_labels`. A label whose
 /// value is normalised to the empty string is omitted; without `keep_empty`, so is any label with an empty
@@ -415,7 +427,7 @@ pub(crate) fn render_labels(
     keep_empty: bool,
 ) -> u16 {
     let rule = mapping.rule.and_then(|index| mapper.rules().get(index));
-    let normalise = rule.map_or(&mapper.defaults().normalise, |rule| &rule.normalise);
+    let normalise = normaliser(rule, mapper);
     let honor = rule.is_some_and(|rule| rule.honor_labels);
     text.clear();
     let mut count = 0u16;

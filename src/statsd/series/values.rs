@@ -28,6 +28,11 @@ impl LabelValues {
         Self { counts: ValueCounts::default(), threshold, most, hasher }
     }
 
+    /// Returns true if enough values are recorded to tell whether a label has `limit` of them.
+    pub(crate) fn are_enough_for(&self, limit: u64) -> bool {
+        self.most == 0 || self.most >= limit
+    }
+
     fn hashes(&self, name: &[u8], value: &[u8]) -> (u64, u64) {
         (self.hasher.hash_one(name), self.hasher.hash_one((name, value)))
     }

@@ -8,6 +8,7 @@ use fastrand::Rng;
 use tokio::time::{Instant, sleep};
 
 use super::cluster::{KINDS, Kind};
+use super::faults::Fault;
 use super::server::Server;
 use super::setup::{STALENESS_LIMIT, connect, in_simulated_time, pipeline_config, tls};
 use crate::cache::Catalog;
@@ -224,5 +225,26 @@ fn new_families_with_a_newly_forbidden_namespace() {
                 .iter()
                 .any(|line| line.starts_with("kube_pod_info{namespace=\"west\""))
         );
+    });
+}
+
+/// Objects that may be listed stay, even if the permission to watch is missing for longer than the staleness limit.
+#[test]
+fn objects_stay_while_only_watches_are_refused() {
+    in_simulated_time(1, async {
+        let mut simulation = Simulation::new(&[Kind::ConfigMap], &[], true).await;
+        let number = simulation
+            .reconfigure(|config| config.timing.staleness_limit = Some(Duration::from_secs(3)));
+        while !simulation.pipeline.handle().is_applied(number) {
+            sleep(Duration::from_millis(50)).await;
+        }
+        let series = simulation.series();
+        assert!(!series.is_empty());
+        simulation.server.begin_fault(0, &Fault::WatchesRefused { code: 403, streaming: true });
+        simulation.server.begin_fault(1, &Fault::Reset);
+        for _ in 0..600 {
+            sleep(Duration::from_millis(200)).await;
+            assert_eq!(simulation.series(), series);
+        }
     });
 }

@@ -95,7 +95,7 @@ impl KubeEvents {
     ) {
         let repeated = event.series.as_ref().map_or(0, |series| series.count);
         let total = u32::try_from(event.count.max(repeated)).unwrap_or_default().max(1);
-        let Seen { sighting, record, .. } = self.records.put(scope, &event.metadata);
+        let Seen { sighting, record, .. } = self.records.put(scope, &event.metadata, true);
         // An older state may be shown again.
         let count = total.saturating_sub(record.occurrences);
         record.occurrences = record.occurrences.max(total);

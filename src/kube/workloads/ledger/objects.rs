@@ -162,13 +162,20 @@ impl<T: Default> Objects<T> {
         self.expire(now, Duration::MAX);
     }
 
-    /// Returns the record of an object that was added or has changed.
-    pub(super) fn put(&mut self, id: ScopeId, object: &Metadata<'_>) -> Seen<'_, T> {
+    /// Returns the record of an object that was added or has changed. With `is_new_in_watch` a watch only adds objects that are new,
+    /// whatever their creation time is; otherwise it may add old ones that begin to match the selectors.
+    pub(super) fn put(
+        &mut self,
+        id: ScopeId,
+        object: &Metadata<'_>,
+        is_new_in_watch: bool,
+    ) -> Seen<'_, T> {
         let created = object.creation_timestamp.unix();
         let scope = self.scopes.entry(id).or_default();
         let (list, is_served) = (scope.list, scope.is_served);
         let is_new = scope.is_synced
-            && (!scope.is_listing || created.saturating_add(CREATION_SKEW) >= scope.newest)
+            && (is_new_in_watch && !scope.is_listing
+                || created.saturating_add(CREATION_SKEW) >= scope.newest)
             && scope.forgotten.is_none_or(|newest| created > newest);
         let newest = if scope.is_listing { &mut scope.newest_listed } else { &mut scope.newest };
         *newest = created.max(*newest);

@@ -163,7 +163,7 @@ impl Ledger {
     /// Takes a new or changed pod. It counts for its workload as soon as that is [known](Ledger::assign_pod).
     pub(super) fn put_pod(&mut self, scope: ScopeId, pod: &Pod<'_>, now: Instant) {
         let Self { pods, of_pods, totals, names, .. } = self;
-        let Seen { sighting, record, displaced } = pods.put(scope, &pod.metadata);
+        let Seen { sighting, record, displaced } = pods.put(scope, &pod.metadata, false);
         if let Some(mut displaced) = displaced {
             displaced.leave(totals, of_pods, now);
         }
@@ -225,7 +225,7 @@ impl Ledger {
         now: Instant,
     ) {
         let Self { jobs, totals, .. } = self;
-        let Seen { sighting, record, displaced } = jobs.put(scope, &job.metadata);
+        let Seen { sighting, record, displaced } = jobs.put(scope, &job.metadata, false);
         if let Some(mut displaced) = displaced {
             displaced.leave(totals, now);
         }
@@ -235,7 +235,7 @@ impl Ledger {
     /// Takes a new or changed node, which is part of a list if `is_listed`.
     pub(super) fn put_node(&mut self, scope: ScopeId, node: &Node<'_>, is_listed: bool) {
         let Self { nodes, of_nodes, node_names, totals, .. } = self;
-        let Seen { record, displaced, .. } = nodes.put(scope, &node.metadata);
+        let Seen { record, displaced, .. } = nodes.put(scope, &node.metadata, false);
         if let Some(mut displaced) = displaced {
             displaced.leave(of_nodes, node_names);
         }

@@ -230,6 +230,17 @@ fn pods_created_before_an_incomplete_list_are_news() {
     assert_eq!(world.ends(), counted(&[("Failed", 1.0)]));
 }
 
+/// A pod that begins to match the selectors is added by an event, too.
+#[test]
+fn old_pods_that_appear_in_a_watch_are_no_news() {
+    let mut world = World::new();
+    world.see("young", &pod("young", 7200, &status(0, RUNNING, "")));
+    world.see("old", &pod("old", 1000, &running(57, "OOMKilled")));
+    assert_eq!(world.terminations(), counted(&[]));
+    world.see("new", &pod("new", 7150, &running(1, "OOMKilled")));
+    assert_eq!(world.terminations(), counted(&[("OOMKilled", 1.0)]));
+}
+
 #[test]
 fn ends_of_pods_have_the_reasons_of_the_api() {
     let disrupted = |reason: &str, phase: &str| {

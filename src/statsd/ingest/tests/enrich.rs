@@ -234,6 +234,36 @@ fn series_end_with_the_last_pod_of_the_workload() {
     assert_eq!(world.series(), Vec::<String>::new());
 }
 
+/// Pods whose labels are normalised to the same ones share a series, which does not end with the first of them.
+#[test]
+fn series_with_normalised_labels_do_not_end_with_a_pod() {
+    let mapping = "defaults: {normalise: {pod: {regex: '-[a-z]$', replacement: ''}}}\n";
+    let mut world = World::with("pod", mapping, Budget::default());
+    world.put(pod("w-a", 1));
+    world.put(pod("w-b", 2));
+    world.send(Some(1), "a:1|c");
+    world.send(Some(2), "a:2|c");
+    assert_eq!(world.series(), [r#"a{pod="w"} 3"#]);
+    world.index.remove(0, "uid-w-a");
+    world.clock.advance(Duration::from_secs(120));
+    world.offline.expire();
+    world.send(Some(2), "a:4|c");
+    assert_eq!(world.series(), [r#"a{pod="w"} 7"#]);
+}
+
+/// What a sender claims decides about the cached key, but not what is valid.
+#[test]
+fn an_origin_that_is_not_text_is_refused_whatever_is_cached() {
+    let mut world = World::new("pod");
+    for _ in 0..2 {
+        let lines = [&b"a:1|c|#t:x"[..], b"a:1|c|#t:x|c:\xff", b"a:1|c|#t:x"];
+        for line in lines {
+            world.offline.datagrams([(Some(address(1)), line)]);
+        }
+    }
+    assert_eq!(world.series(), [r#"a{t="x"} 4"#]);
+}
+
 /// A value over budget is folded, and the folded series does not end with one of its pods.
 #[test]
 fn labels_of_senders_count_for_budgets() {

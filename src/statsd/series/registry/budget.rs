@@ -298,12 +298,18 @@ impl Registry {
         over
     }
 
-    /// Collects the label values of a family if they are not known yet.
+    /// Collects the label values of a family if they are not known yet, or only for a smaller limit.
     fn collect_values(&self, members: &mut Members, family: &Family, threshold: u64) {
-        if !members.account.values.contains_key(&family.id) {
+        if !self.has_values(members, family, threshold) {
             let values = self.count_values(members, family, threshold);
             members.account.values.insert(family.id, values);
         }
+    }
+
+    /// Returns true if the values of a family are known as far as this limit needs them.
+    pub(super) fn has_values(&self, members: &Members, family: &Family, threshold: u64) -> bool {
+        let values = members.account.values.get(&family.id);
+        values.is_some_and(|values| values.are_enough_for(threshold))
     }
 
     /// Collects the label values of a family from all of its series.

@@ -78,11 +78,11 @@ impl Registry {
         let family = absent.family.clone();
         let gathered = family.as_deref().and_then(|family| {
             let threshold = self.value_threshold(series, family)?;
-            let is_there = members.account.values.contains_key(&family.id);
+            let is_there = self.has_values(members, family, threshold);
             (!is_there).then(|| self.count_values(members, family, threshold))
         });
         let values = family.as_ref().and_then(|family| members.account.values.get(&family.id));
-        let plan = self.plan(members, series, absent, values.or(gathered.as_ref()));
+        let plan = self.plan(members, series, absent, gathered.as_ref().or(values));
         *exceeded = plan.exceeded;
         Ok(Prediction::Placement(match plan.series? {
             PlannedSeries::Create(_) => Placement::New(own()),

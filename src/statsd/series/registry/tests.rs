@@ -343,6 +343,27 @@ fn what_is_due_expires_and_is_reported() {
     assert_eq!(registry.next_wakeup(), None);
 }
 
+/// Tracked budgets tell whether the limit of another rule, or of a later mapping, would be enough.
+#[test]
+fn a_larger_limit_is_compared_with_all_values() {
+    let registry = registry(Budget { mode: BudgetMode::Track, ..Budget::default() });
+    let origin = Origin::default();
+    let times = |range: std::ops::Range<u32>, values_per_label| {
+        let budget =
+            RuleBudget { values_per_label: Some(values_per_label), ..RuleBudget::default() };
+        for count in range {
+            let labels = number(count);
+            let series =
+                NewSeries { budget, ..wanted("c", &labels, Aggregation::Counter, &origin) };
+            registry.resolve(&series).expect("a series");
+        }
+        registry.violations.all().iter().map(|violation| violation.times).sum::<u64>()
+    };
+    assert_eq!(times(0..10, 5), 5);
+    assert_eq!(times(10..20, 15), 10);
+    assert_eq!(times(20..22, 5), 12);
+}
+
 #[test]
 fn the_next_wakeup_is_at_the_earliest_deadline() {
     let registry = registry(Budget::default());
