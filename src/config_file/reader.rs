@@ -248,7 +248,12 @@ fn read_of_kind(
         allows(&metadata)?;
         operations().identify(id, &metadata, is_limited)?;
         let repeat = if metadata.is_file() { Repeat::Possible } else { Repeat::Impossible };
-        Ok((std::fs::read(&of)?, repeat))
+        let content = std::fs::read(&of)?;
+        // A pipe without a writer, such as `/dev/stdin`, is empty once its content has been read.
+        if content.is_empty() && is_limited && matches!(repeat, Repeat::Impossible) {
+            return Err(no_answer());
+        }
+        Ok((content, repeat))
     })?;
     let mut operations = operations();
     operations.kept.remove(path);
@@ -384,6 +389,9 @@ fn run_bounded<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
 
     fn pipe(path: &Path) {
@@ -396,6 +404,19 @@ mod tests {
         std::fs::write(path, content).expect("write");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
         runtime.block_on(changes.wait_for(|_| has_new(path))).expect("told");
+    }
+
+    /// As of a shell's `<(command)`.
+    #[test]
+    fn a_pipe_that_was_read_is_not_empty() {
+        limit_waits();
+        let (reader, mut writer) = io::pipe().expect("a pipe");
+        let path = PathBuf::from(format!("/proc/self/fd/{}", reader.as_raw_fd()));
+        writer.write_all(b"content").expect("room");
+        drop(writer);
+        assert_eq!(read(&path).expect("the content"), b"content");
+        forget_applied(&path);
+        assert_eq!(read(&path).expect_err("nobody writes").kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]

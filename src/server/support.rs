@@ -75,7 +75,12 @@ fn configuration(board: &Board, web_config: Option<PathBuf>) -> Value {
 /// # Errors
 /// The file cannot be read, or secrets in it cannot be found because it is not valid YAML.
 fn content(path: &Path) -> Result<String, String> {
-    let text = config_file::read(path).map_err(|error| error.to_string())?;
+    // The content of a pipe is for the process alone.
+    let is_file = |metadata: &std::fs::Metadata| {
+        metadata.is_file().then_some(()).ok_or_else(|| std::io::Error::other("not a regular file"))
+    };
+    let read = config_file::reader::read_if(path, is_file).map_err(|error| error.to_string())?;
+    let text = config_file::text(read).map_err(|error| error.to_string())?;
     let rewritten = match serde_saphyr::from_str::<Value>(&text) {
         Ok(mut value) => match redaction::redact_value(&mut value) {
             true => format!("{value:#}"),
@@ -94,6 +99,13 @@ fn content(path: &Path) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pipes_are_not_read() {
+        let (reader, _writer) = std::io::pipe().expect("a pipe");
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
+        assert_eq!(content(Path::new(&path)), Err("not a regular file".to_owned()));
+    }
 
     #[test]
     fn files_are_shown_without_secrets() {

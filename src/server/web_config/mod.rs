@@ -185,9 +185,13 @@ impl WebConfig {
         let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         let named = tls::files(&file.tls).into_iter().map(Path::to_owned);
         let paths = std::iter::once(self.path.clone()).chain(named).collect();
+        let directory = self.path.parent().unwrap_or(Path::new(""));
         settings.get(paths, |contents| {
-            let settings =
-                tls::build(&file.tls, self.http2, |path| contents.of(path)).map(Arc::new);
+            // The file may have changed since. If it names other files, the next handshake reads them.
+            let changed = parse(contents, &self.path, directory)?;
+            let is_complete = tls::files(&changed.tls) == tls::files(&file.tls);
+            let tls = if is_complete { &changed.tls } else { &file.tls };
+            let settings = tls::build(tls, self.http2, |path| contents.of(path)).map(Arc::new);
             self.note(settings.as_ref().err());
             settings
         })
