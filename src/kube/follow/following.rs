@@ -439,9 +439,10 @@ impl Following {
         !self.older.is_empty()
     }
 
-    /// Returns whether a list/watch is in backoff after a failure.
+    /// Returns whether a list/watch is in backoff after a failure, and no other one is being listed.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.tasks.iter().any(ScopeTask::is_waiting)
+        let is_idle = |task: &ScopeTask| task.is_waiting() || task.progress.is_listed();
+        self.tasks.iter().any(ScopeTask::is_waiting) && self.tasks.iter().all(is_idle)
     }
 
     /// Returns whether it can replace `old`: all scopes are listed or refused. Scopes that are in backoff or `overdue` do

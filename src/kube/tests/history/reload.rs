@@ -228,6 +228,33 @@ fn new_families_with_a_newly_forbidden_namespace() {
     });
 }
 
+/// Nor does it interrupt lists of other namespaces that take long.
+#[test]
+fn forbidden_namespace_interrupts_no_slow_list() {
+    in_simulated_time(1, async {
+        let mut simulation = Simulation::new(&KINDS, &["east"], true).await;
+        simulation
+            .wait_for_series(&simulation.expected(&["east"], all_series), *PERMISSION_NOTICED)
+            .await;
+        simulation.server.forbid(Some("closed"));
+        // Each page takes long, and a refusal only as long as the first one.
+        simulation.server.begin_fault(0, &Fault::NoStreaming);
+        simulation.server.begin_fault(1, &Fault::Delayed(Duration::from_secs(3)));
+        simulation.server.take_request_counts("west");
+        let names = ["east", "closed", "west"].map(str::to_owned).to_vec();
+        simulation.reconfigure(|config| config.namespaces = names);
+        simulation
+            .wait_for_series(
+                &simulation.expected(&["east", "west"], all_series),
+                Duration::from_secs(240),
+            )
+            .await;
+        // A streaming list that is refused, and a paged one.
+        let namespaced = KINDS.iter().filter(|kind| kind.namespaced()).count() as u64;
+        assert_eq!(simulation.server.take_request_counts("west").lists, 2 * namespaced);
+    });
+}
+
 /// Objects that may be listed stay, even if the permission to watch is missing for longer than the staleness limit.
 #[test]
 fn objects_stay_while_only_watches_are_refused() {
