@@ -54,11 +54,8 @@ const MAX_PAUSE: u64 = 800;
 /// The maximum work of one line. Lines have up to 100 bytes.
 const WORK_PER_LINE: u64 = 4_000;
 
-/// Reads the samples of a body.
-type Reader = fn(&[u8]) -> Result<samples::Samples, String>;
-
 /// The formats of a scrape, as a scraper asks for them after the type of the messages.
-const FORMATS: [(&str, &str, Reader); 5] = [
+const FORMATS: [(&str, &str, samples::Reader); 5] = [
     ("text", "text/plain", samples::of_text),
     ("OpenMetrics", "application/openmetrics-text;version=1.0.0", samples::of_text),
     ("protobuf", "delimited", samples::of_messages),

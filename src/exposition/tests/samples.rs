@@ -11,6 +11,9 @@ pub type Key = (String, BTreeMap<String, String>);
 /// The samples of a body. The values of `le` and `quantile` are as Rust prints them.
 pub type Samples = BTreeMap<Key, Value>;
 
+/// Reads the samples of a body in one format.
+pub type Reader = fn(&[u8]) -> Result<Samples, String>;
+
 /// A value, which is equal to itself also if it is NaN.
 #[derive(Clone, Copy, Debug)]
 pub struct Value(pub f64);

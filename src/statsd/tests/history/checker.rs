@@ -97,25 +97,24 @@ impl History {
         query: &ScrapeQuery,
         expected: &Samples,
     ) -> Result<(), String> {
-        let (format, body, read): (_, Vec<u8>, fn(&[u8]) -> Result<Samples, String>) =
-            match self.rng.u32(0..4) {
-                0 | 1 => {
-                    self.used(Feature::OpenMetrics);
-                    let body = self.offline.frames(Format::OpenMetrics, query).flatten().collect();
-                    ("OpenMetrics", body, samples::of_text)
-                }
-                2 => {
-                    self.used(Feature::Protobuf);
-                    let body = self.offline.protobuf_frames(query).flatten().collect();
-                    ("protobuf", body, samples::of_messages)
-                }
-                _ => {
-                    self.used(Feature::ProtobufText);
-                    let layout = [Layout::Lines, Layout::Compact][self.rng.usize(0..2)];
-                    let body = self.offline.prototext_frames(layout, query).flatten().collect();
-                    ("protobuf text", body, samples::of_prototext)
-                }
-            };
+        let (format, body, read): (_, Vec<u8>, samples::Reader) = match self.rng.u32(0..4) {
+            0 | 1 => {
+                self.used(Feature::OpenMetrics);
+                let body = self.offline.frames(Format::OpenMetrics, query).flatten().collect();
+                ("OpenMetrics", body, samples::of_text)
+            }
+            2 => {
+                self.used(Feature::Protobuf);
+                let body = self.offline.protobuf_frames(query).flatten().collect();
+                ("protobuf", body, samples::of_messages)
+            }
+            _ => {
+                self.used(Feature::ProtobufText);
+                let layout = [Layout::Lines, Layout::Compact][self.rng.usize(0..2)];
+                let body = self.offline.prototext_frames(layout, query).flatten().collect();
+                ("protobuf text", body, samples::of_prototext)
+            }
+        };
         self.trace(format, &body);
         let other = read(&body).map_err(|why| format!("{format}: {why}"))?;
         let differs =
