@@ -228,6 +228,17 @@ pub(crate) fn read_if(
     read_of_kind(path, allows).map(|(content, _)| content)
 }
 
+/// Reads a regular file. Other files, such as pipes, can only be read once.
+///
+/// # Errors
+/// As [`read`], and if it is no regular file.
+pub(crate) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    read_if(path, |metadata| {
+        let no_file = || io::Error::other("not a regular file");
+        metadata.is_file().then_some(()).ok_or_else(no_file)
+    })
+}
+
 /// Whether a file returns the same content to a second reader.
 enum Repeat {
     Possible,

@@ -76,10 +76,7 @@ fn configuration(board: &Board, web_config: Option<PathBuf>) -> Value {
 /// The file cannot be read, or secrets in it cannot be found because it is not valid YAML.
 fn content(path: &Path) -> Result<String, String> {
     // The content of a pipe is for the process alone.
-    let is_file = |metadata: &std::fs::Metadata| {
-        metadata.is_file().then_some(()).ok_or_else(|| std::io::Error::other("not a regular file"))
-    };
-    let read = config_file::reader::read_if(path, is_file).map_err(|error| error.to_string())?;
+    let read = config_file::reader::read_regular(path).map_err(|error| error.to_string())?;
     let text = config_file::text(read).map_err(|error| error.to_string())?;
     let rewritten = match serde_saphyr::from_str::<Value>(&text) {
         Ok(mut value) => match redaction::redact_value(&mut value) {

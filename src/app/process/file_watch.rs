@@ -257,11 +257,7 @@ impl State {
 /// # Errors
 /// Returns an error if the file system does not answer.
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let is_file = |metadata: &Metadata| {
-        let no_file = || io::Error::other("not a regular file");
-        metadata.is_file().then_some(()).ok_or_else(no_file)
-    };
-    match reader::read_if(path, is_file) {
+    match reader::read_regular(path) {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
         content => Ok(content.ok()),
     }

@@ -195,8 +195,8 @@ impl Both {
             return Err("a compressed scrape differs from a plain one".to_owned());
         }
         let samples = samples::of_text(&text)?;
-        let (_, of_messages) = FORMATS.split_at(2);
-        for (format, accept, read) in [FORMATS[1], of_messages[self.rng.usize(0..3)]] {
+        let of_messages = self.rng.usize(2..FORMATS.len());
+        for (format, accept, read) in [FORMATS[1], FORMATS[of_messages]] {
             let is_text = format == "OpenMetrics";
             let accept = if is_text { accept.to_owned() } else { format!("{MESSAGES}{accept}") };
             let body = self.body(&accept, compressed);

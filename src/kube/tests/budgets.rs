@@ -385,7 +385,7 @@ async fn series_per_metric_is_enforced() {
     wait_for_labels(&fixture, "gadget_size", sizes, &[("a", "p0"), ("b", "p0"), ("b", "p1")]).await;
 }
 
-/// What can never fit is no reason for another list.
+/// An object that can never fit is no reason for another list.
 #[tokio::test]
 async fn an_object_larger_than_the_limit_causes_no_lists() {
     let budget = enforced(Budget { series_per_metric: 3, ..Budget::default() });

@@ -169,9 +169,8 @@ impl WebConfig {
 
     fn file_now(&self) -> Result<Arc<File>, Unusable> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let directory = self.path.parent().unwrap_or(Path::new(""));
         file.get(vec![self.path.clone()], |contents| {
-            let file = parse(contents, &self.path, directory);
+            let file = parse(contents, &self.path);
             self.note(file.as_ref().err());
             file
         })
@@ -185,10 +184,9 @@ impl WebConfig {
         let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         let named = tls::files(&file.tls).into_iter().map(Path::to_owned);
         let paths = std::iter::once(self.path.clone()).chain(named).collect();
-        let directory = self.path.parent().unwrap_or(Path::new(""));
         settings.get(paths, |contents| {
             // The file may have changed since. If it names other files, the next handshake reads them.
-            let changed = parse(contents, &self.path, directory)?;
+            let changed = parse(contents, &self.path)?;
             let is_complete = tls::files(&changed.tls) == tls::files(&file.tls);
             let tls = if is_complete { &changed.tls } else { &file.tls };
             let settings = tls::build(tls, self.http2, |path| contents.of(path)).map(Arc::new);
@@ -205,7 +203,8 @@ impl WebConfig {
     }
 }
 
-fn parse(contents: &Contents, path: &Path, directory: &Path) -> Result<Arc<File>, Unusable> {
+fn parse(contents: &Contents, path: &Path) -> Result<Arc<File>, Unusable> {
+    let directory = path.parent().unwrap_or(Path::new(""));
     let bytes = contents.of(path)?;
     let text = config_file::text(bytes).map_err(|error| error.to_string())?;
     let file = File::parse(&text, directory).map_err(|problems| Problem::list(&problems))?;

@@ -150,8 +150,8 @@ pub(super) fn counts_uid(shard: Shard, uid: &str) -> bool {
     shard.ownership(uid.as_bytes()) != Ownership::Foreign
 }
 
-/// Returns whether a shard shows their counters.
-fn shows_uid(shard: Shard, uid: &str) -> bool {
+/// Returns whether a shard shows the object or workload with this UID.
+pub(super) fn shows_uid(shard: Shard, uid: &str) -> bool {
     matches!(shard.ownership(uid.as_bytes()), Ownership::Kept | Ownership::Lost)
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Lives {
     gone: BTreeMap<String, Span>,
     /// The time of the last occurrence of a Kubernetes Event, by workload.
     touched: BTreeMap<String, Span>,
-    /// The time at which the ledger last certainly knew a workload to exist.
+    /// When the ledger last certainly knew that a workload exists.
     existing: BTreeMap<String, Instant>,
     /// The time since which objects may have been dropped.
     dropped_since: Option<Instant>,

@@ -43,7 +43,7 @@ pub enum OptionalFeature {
     Custom,
 }
 
-/// How often objects change.
+/// The frequency of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// A few times a second, with pauses of several seconds.
@@ -71,7 +71,7 @@ pub struct Scenario {
     pub limits: Option<Vec<Duration>>,
     /// Changes of the shard whose objects are shown, if objects of several shards are not shown.
     pub object_shards: Option<Vec<(Duration, Shard)>>,
-    /// How often objects change.
+    /// The frequency of changes.
     pub pace: Pace,
     /// What the server never supports, as in these faults.
     pub lacks: Vec<Fault>,

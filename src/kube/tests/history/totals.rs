@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::accounts::Accounts;
 use super::cluster::Kind;
+use super::ledger::shows_uid;
 use crate::cache::Catalog;
 use crate::kube::WatchedResource;
-use crate::kube::shard::{Ownership, Shard};
+use crate::kube::shard::Shard;
 use crate::kube::workloads::ledger::{LedgerOptions, RESOURCES, SharedLedger};
 use crate::kube::workloads::{FAMILIES, Subject, WorkloadOptions, Workloads};
 use crate::pods::PodIndex;
@@ -79,8 +80,6 @@ fn label<'l>(line: &'l str, name: &str) -> Option<&'l str> {
 /// # Errors
 /// Describes the difference.
 pub fn compare(lines: &Lines<'_>, accounts: &Accounts, shard: Shard) -> Result<(), String> {
-    let shows =
-        |name: &str| matches!(shard.ownership(name.as_bytes()), Ownership::Kept | Ownership::Lost);
     let count = |lines: &[&str], name: &str| {
         let mut sums: BTreeMap<(String, String), f64> = BTreeMap::new();
         for line in lines.iter().filter(|line| line.starts_with(name)) {
@@ -98,7 +97,7 @@ pub fn compare(lines: &Lines<'_>, accounts: &Accounts, shard: Shard) -> Result<(
         count(&lines.totals, "kstatd_namespace_pods{"),
         count(&lines.states, "kube_pod_status_phase{"),
     );
-    want.retain(|(namespace, _), _| shows(namespace));
+    want.retain(|(namespace, _), _| shows_uid(shard, namespace));
     if have != want {
         return Err(format!("totals {have:?}, pods {want:?}"));
     }
@@ -108,7 +107,7 @@ pub fn compare(lines: &Lines<'_>, accounts: &Accounts, shard: Shard) -> Result<(
     };
     let rows = uids(&lines.rows, "kstatd_pod_workload_info{");
     let mut pods = uids(&lines.states, "kube_pod_labels{");
-    pods.retain(|uid| shows(uid));
+    pods.retain(|uid| shows_uid(shard, uid));
     if let Some(uid) = rows.difference(&pods).next() {
         return Err(format!("{uid} has a workload, but is no pod of {shard:?}"));
     }

@@ -162,8 +162,8 @@ impl<T: Default> Objects<T> {
         self.expire(now, Duration::MAX);
     }
 
-    /// Returns the record of an object that was added or has changed. With `is_new_in_watch` a watch only adds objects that are new,
-    /// whatever their creation time is; otherwise it may add old ones that begin to match the selectors.
+    /// Returns the record of an object that was added or has changed. With `is_new_in_watch`, an object that a watch adds is new
+    /// even if it seems older than others; without, it may be an old one that begins to match the selectors.
     pub(super) fn put(
         &mut self,
         id: ScopeId,

@@ -251,7 +251,7 @@ fn series_with_normalised_labels_do_not_end_with_a_pod() {
     assert_eq!(world.series(), [r#"a{pod="w"} 7"#]);
 }
 
-/// What a sender claims decides about the cached key, but not what is valid.
+/// The claim of a sender decides about the cached key, but not whether a line is valid.
 #[test]
 fn an_origin_that_is_not_text_is_refused_whatever_is_cached() {
     let mut world = World::new("pod");
