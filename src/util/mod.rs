@@ -4,6 +4,7 @@
 //! - [`program_pages`] unmaps the pages of the program that are not in use.
 //! - [`descriptors`] divides the limit on open files between the users of connections.
 //! - [`serial_blocking`] runs one blocking job at a time outside the async workers.
+//! - [`name_lookup`] resolves a name with at most one thread.
 //! - [`redaction`] removes secrets from text and structured data.
 //! - [`per_minute`] counts events by minute over the last hour.
 //! - [`words`] declares enums with one text for each variant.
@@ -18,6 +19,7 @@ pub(crate) mod descriptors;
 pub(crate) mod hyper_log_log;
 pub(crate) mod jump_hash;
 pub(crate) mod misra_gries;
+pub(crate) mod name_lookup;
 pub(crate) mod per_minute;
 pub(crate) mod percent;
 pub(crate) mod program_pages;

@@ -16,6 +16,7 @@ use super::answer::{self, Answer, AnswerError, PollQuery};
 use super::election::BOUND;
 use super::state::{PAUSE, Peer, Standby};
 use crate::kube::Client;
+use crate::util::name_lookup::NameLookup;
 
 /// The time that is added to the age of this process in a first poll.
 const MARGIN: Duration = Duration::from_millis(5);
@@ -55,13 +56,14 @@ async fn look_up_all(
     addresses: watch::Sender<BTreeSet<SocketAddr>>,
 ) {
     let mut found: BTreeMap<&String, BTreeSet<SocketAddr>> = BTreeMap::new();
+    let lookups: Vec<_> = names.iter().map(|name| (name, NameLookup::new(name.clone()))).collect();
     loop {
         let mut unresolved = BTreeMap::new();
-        for name in &names {
+        for (name, lookup) in &lookups {
             // A name that cannot be resolved for a while keeps its addresses.
-            match lookup(name).await {
-                Ok(addresses) => drop(found.insert(name, addresses)),
-                Err(error) => drop(unresolved.insert(name.clone(), error)),
+            match replicas(lookup).await {
+                Ok(addresses) => drop(found.insert(*name, addresses)),
+                Err(error) => drop(unresolved.insert((*name).clone(), error)),
             }
         }
         let all: BTreeSet<SocketAddr> = found.values().flatten().copied().collect();
@@ -114,10 +116,10 @@ async fn poll_each(standby: &Standby, mut addresses: watch::Receiver<BTreeSet<So
 }
 
 /// Returns the addresses of a name. IPv4 is preferred, as in Go's resolver: a replica has one address of a family.
-async fn lookup(name: &str) -> Result<BTreeSet<SocketAddr>, String> {
-    let found = timeout(BOUND, tokio::net::lookup_host(name)).await;
+async fn replicas(lookup: &NameLookup<String>) -> Result<BTreeSet<SocketAddr>, String> {
+    let found = timeout(BOUND, lookup.addresses()).await;
     let found = found.map_err(|_| "the name server does not answer".to_owned())?;
-    let found: Vec<SocketAddr> = found.map_err(|error| error.to_string())?.collect();
+    let found = found.map_err(|error| error.to_string())?;
     let has_ipv4 = found.iter().any(SocketAddr::is_ipv4);
     Ok(found.into_iter().filter(|address| address.is_ipv4() == has_ipv4).collect())
 }

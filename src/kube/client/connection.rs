@@ -31,6 +31,7 @@ use tokio::time::Instant;
 use super::error::{TransportError, causes};
 use super::identity::Built;
 use super::proxy::{Kind, Proxy};
+use crate::util::name_lookup::NameLookup;
 use dial::Dialer;
 #[cfg(any(test, fuzzing))]
 pub(crate) use dial::{Connecting, Network, Stream};
@@ -198,10 +199,12 @@ impl Connections {
             .as_ref()
             .filter(|proxy| !https && matches!(proxy.kind(), Kind::Http { .. }))
             .map(Proxy::authorization);
+        let dialed = proxy.as_ref().map_or((host, port), |proxy| (proxy.host(), proxy.port()));
         let dialer = Dialer {
             host: host.to_owned(),
             port,
             server_name,
+            lookup: NameLookup::new((dialed.0.to_owned(), dialed.1)),
             proxy,
             #[cfg(any(test, fuzzing))]
             network: None,

@@ -1,7 +1,6 @@
 //! Opens streams for HTTP: name resolution, proxies and TLS, all within one timeout.
 
 use std::future::ready;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use tower::{Service as _, service_fn};
 use super::socket::{Activity, Socket};
 use crate::kube::client::error::{TransportError, causes};
 use crate::kube::client::proxy::{Kind, Proxy};
+use crate::util::name_lookup::NameLookup;
 
 /// The timeout for name resolution, TCP, proxy and TLS together.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -38,6 +38,8 @@ pub(crate) struct Dialer {
     /// The server's name in its certificate, if it differs from `host`.
     pub server_name: Option<String>,
     pub proxy: Option<Proxy>,
+    /// The addresses of the server or, with a proxy, of the proxy.
+    pub lookup: NameLookup<(String, u16)>,
     /// A replacement for name resolution and sockets.
     #[cfg(any(test, fuzzing))]
     pub network: Option<Arc<dyn Network>>,
@@ -86,12 +88,12 @@ impl Dialer {
         let stream: Box<dyn Stream> = match &self.proxy {
             #[cfg(any(test, fuzzing))]
             None if self.network.is_some() => self.simulated(&activity).await?,
-            None => Box::new(connect(&self.host, self.port, end, &activity).await?),
+            None => Box::new(connect(&self.lookup, &self.host, end, &activity).await?),
             Some(proxy) => {
                 let fault =
                     |error: TransportError| TransportError::from(format!("proxy {proxy}: {error}"));
-                let socket =
-                    connect(proxy.host(), proxy.port(), end, &activity).await.map_err(fault)?;
+                let socket = connect(&self.lookup, proxy.host(), end, &activity);
+                let socket = socket.await.map_err(fault)?;
                 self.through(proxy, socket, tls).await.map_err(fault)?
             }
         };
@@ -166,17 +168,15 @@ pub(crate) fn place(host: &str, port: u16) -> String {
 
 /// Tries the addresses of a host in order, and returns the first connection.
 async fn connect(
+    lookup: &NameLookup<(String, u16)>,
     host: &str,
-    port: u16,
     end: Instant,
     activity: &Arc<Activity>,
 ) -> Result<Socket, TransportError> {
-    let addresses = timeout(LIMIT - EACH, tokio::net::lookup_host((host, port)));
-    let addresses: Vec<SocketAddr> = addresses
+    let addresses = timeout(LIMIT - EACH, lookup.addresses())
         .await
         .map_err(|_| format!("no address of {host} found within {} s", (LIMIT - EACH).as_secs()))?
-        .map_err(|error| format!("no address of {host}: {error}"))?
-        .collect();
+        .map_err(|error| format!("no address of {host}: {error}"))?;
     let mut fault = format!("{host} has no address");
     for (at, address) in addresses.iter().enumerate() {
         let permit = Socket::permit()?;
