@@ -488,3 +488,34 @@ fn reset_streams_are_incomplete_scrapes() {
         counted().contains(series).then_some(())
     });
 }
+
+/// Silence after the connection is opened, and requests for ever on a connection whose end is never confirmed.
+#[test]
+fn clients_do_not_delay_the_end() {
+    let mut kstatd = kstatd(64, "");
+    let silent = [kstatd.main, kstatd.telemetry].map(|address| TcpStream::connect(address));
+    let mut deaf = Http2::open(kstatd.main, 1 << 20).expect("a connection");
+    deaf.request_to_head().expect("an answer");
+    // All three are accepted: in the order of their arrival.
+    request_until_served(kstatd.telemetry, "/metrics", "");
+    let begin = Instant::now();
+    kstatd.program.signal("TERM");
+    while deaf.request_to_head().is_ok() {}
+    kstatd.program.ended();
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(6), "ended after {took:?}");
+    drop(silent);
+}
+
+impl Http2 {
+    /// Sends a request and reads up to the head of its answer, or to the refusal of its stream. Confirms no PING.
+    fn request_to_head(&mut self) -> std::io::Result<()> {
+        let stream = self.ask("/healthz")?;
+        loop {
+            let frame = self.receive()?;
+            if frame.stream == stream && [HEADERS, RST_STREAM].contains(&frame.kind) {
+                return Ok(());
+            }
+        }
+    }
+}

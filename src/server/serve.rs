@@ -63,6 +63,9 @@ const FIRST_REQUEST: Duration = Duration::from_millis(500);
 /// The time without data after which a shutdown abandons an incomplete request.
 const HALF_REQUEST: Duration = Duration::from_millis(500);
 
+/// The time that a shutdown gives an HTTP/2 client to confirm that it has seen the end of its connection announced.
+const GOODBYE: Duration = Duration::from_secs(1);
+
 /// The reason for a connection closed by the server.
 const SHUTDOWN_NOTICE: &str = "closed for another connection, or a response took too long";
 
@@ -168,9 +171,12 @@ async fn converse(
         return serve_http1(socket, peer, deadlines, router, told).await;
     };
     let handshake = deadlines.before_first_request(handshake::accept(socket, web));
-    let Some(encrypted) = handshake.await.map_err(|error| error.to_string())? else {
-        return Ok(());
+    let encrypted = tokio::select! {
+        biased;
+        encrypted = handshake => encrypted.map_err(|error| error.to_string())?,
+        () = time_to_end(told, deadlines) => return Err(SHUTDOWN_NOTICE.to_owned()),
     };
+    let Some(encrypted) = encrypted else { return Ok(()) };
     let (stream, peer) = (encrypted.stream, peer.verified(encrypted.is_client_verified));
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         serve_http2(stream, peer, deadlines, router, told).await
@@ -250,6 +256,7 @@ async fn serve_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
                 biased;
                 ended = connection => ended,
                 () = deadlines.expired() => return Err(SHUTDOWN_NOTICE.to_owned()),
+                () = last_response(deadlines) => Ok(()),
             }
         }
     };
@@ -257,13 +264,16 @@ async fn serve_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 /// Runs each stream of an HTTP/2 connection as a task, until its response has timed out: the stream
-/// is then reset, and the resources of the response are freed.
+/// is then reset, and the resources of the response are freed. A refused stream is reset at once.
 #[derive(Clone)]
 struct Exchanges(Deadlines);
 
 impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Exchanges {
     fn execute(&self, stream: F) {
         let deadlines = self.0.clone();
+        if deadlines.refuses_streams() {
+            return;
+        }
         let exchange = deadlines.next_exchange();
         tokio::spawn(async move {
             tokio::select! {
@@ -319,6 +329,16 @@ async fn incomplete_requests(phases: &Deadlines) {
         if phases.is_request_stalled(HALF_REQUEST) {
             return;
         }
+    }
+}
+
+/// Completes when the responses of an HTTP/2 connection are sent whose client was told of the end but has not closed it.
+/// Further requests are refused: a client may confirm nothing, and send requests for ever.
+async fn last_response(deadlines: &Deadlines) {
+    sleep(GOODBYE).await;
+    deadlines.refuse_streams();
+    while !deadlines.is_quiet(GOODBYE) {
+        sleep(GOODBYE / 4).await;
     }
 }
 

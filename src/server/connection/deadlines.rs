@@ -77,6 +77,8 @@ pub(super) struct State {
     has_body: bool,
     /// True if it was closed for a new connection.
     is_evicted: bool,
+    /// True if new streams are refused.
+    refuses_streams: bool,
     /// True if requests are multiplexed; only HTTP/2 can find their heads.
     is_http2: bool,
     /// The requests being answered, by exchange number.
@@ -156,6 +158,7 @@ impl Deadlines {
             had_request: false,
             has_body: false,
             is_evicted: false,
+            refuses_streams: false,
             is_http2: false,
             exchanges: BTreeMap::new(),
             next: 0,
@@ -307,6 +310,22 @@ impl Deadlines {
     pub(in crate::server) fn is_request_stalled(&self, quiet: Duration) -> bool {
         let state = self.state();
         state.phase == Phase::Head && state.heard.elapsed() >= quiet
+    }
+
+    /// Refuses new streams of an HTTP/2 connection from now on.
+    pub(in crate::server) fn refuse_streams(&self) {
+        self.state().refuses_streams = true;
+    }
+
+    /// Returns whether new streams are refused.
+    pub(in crate::server) fn refuses_streams(&self) -> bool {
+        self.state().refuses_streams
+    }
+
+    /// Returns whether no request was being answered for this long.
+    pub(in crate::server) fn is_quiet(&self, time: Duration) -> bool {
+        let state = self.state();
+        state.exchanges.is_empty() && state.since.elapsed() >= time
     }
 
     /// Returns how dispensable the connection is at a point in time; `None` while it is in use.
