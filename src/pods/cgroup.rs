@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The places of the node's cgroups: mounted for this purpose, or its own.
 const ROOTS: [&str; 2] = ["/host/sys/fs/cgroup", "/sys/fs/cgroup"];
@@ -65,7 +65,8 @@ pub struct CgroupInodes {
 
 #[derive(Debug, Default)]
 struct Scan {
-    at: Option<Instant>,
+    /// The time of the last one on the clock of the index.
+    at: Option<Duration>,
     found: HashMap<u64, Cgroup>,
 }
 
@@ -76,16 +77,22 @@ impl Default for CgroupInodes {
 }
 
 impl CgroupInodes {
+    /// Searches this mount of the cgroups only.
+    #[cfg(test)]
+    pub(crate) fn below(root: PathBuf) -> Self {
+        Self { roots: vec![root], scan: Mutex::default() }
+    }
+
     /// Returns the cgroup with this inode. An unknown one causes a scan, at most every ten seconds.
-    pub fn get(&self, inode: u64) -> Option<Cgroup> {
+    pub fn get(&self, inode: u64, now: Duration) -> Option<Cgroup> {
         let mut scan = self.scan.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = scan.found.get(&inode) {
             return Some(known.clone());
         }
-        if scan.at.is_some_and(|at| at.elapsed() < SCAN_INTERVAL) {
+        if scan.at.is_some_and(|at| now < at + SCAN_INTERVAL) {
             return None;
         }
-        scan.at = Some(Instant::now());
+        scan.at = Some(now);
         scan.found.clear();
         let root = self.roots.iter().find(|root| root.join("cgroup.controllers").exists())?;
         let mut budget = MAX_DIRECTORIES;
@@ -162,11 +169,12 @@ mod tests {
         let path = root.path().join(format!("kubepods/pod{UID}/{id}/nested"));
         fs::create_dir_all(&path).expect("created");
         let inode = |path: &Path| fs::metadata(path).expect("there").ino();
-        let inodes = CgroupInodes { roots: vec![root.path().into()], scan: Mutex::default() };
+        let inodes = CgroupInodes::below(root.path().into());
+        let get = |inode| inodes.get(inode, Duration::ZERO);
         let want = Cgroup { container: Some(id), pod_uid: Some(UID.to_owned()) };
-        assert_eq!(inodes.get(inode(&path)), Some(want.clone()));
-        assert_eq!(inodes.get(inode(path.parent().expect("a parent"))), Some(want));
-        assert_eq!(inodes.get(inode(root.path())), None);
+        assert_eq!(get(inode(&path)), Some(want.clone()));
+        assert_eq!(get(inode(path.parent().expect("a parent"))), Some(want));
+        assert_eq!(get(inode(root.path())), None);
     }
 
     #[test]

@@ -144,6 +144,18 @@ impl PodIndex {
         }
     }
 
+    /// Searches inodes in this mount of the cgroups only.
+    #[cfg(test)]
+    pub(crate) fn with_cgroups(mut self, root: std::path::PathBuf) -> Self {
+        self.inodes = CgroupInodes::below(root);
+        self
+    }
+
+    /// Returns the time of the clock.
+    pub(crate) fn now(&self) -> Duration {
+        (self.clock)()
+    }
+
     /// Sets the function that is called when a pod ends. Later calls have no effect.
     pub fn on_end(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_end.set(Box::new(call));
@@ -163,7 +175,7 @@ impl PodIndex {
 
     /// Adds or changes a pod. Its workload stays known while its owners are not, as during a change of the configuration.
     pub fn put(&self, writer: u64, mut pod: Pod) {
-        let now = (self.clock)();
+        let now = self.now();
         let mut state = self.lock();
         let old = state.pods.remove(&pod.uid);
         let mut ended = None;
@@ -188,7 +200,7 @@ impl PodIndex {
 
     /// Removes a pod, if it still belongs to the writer.
     pub fn remove(&self, writer: u64, uid: &str) {
-        let now = (self.clock)();
+        let now = self.now();
         let mut state = self.lock();
         let Some(entry) = state.pods.get_mut(uid).filter(|entry| entry.writer == writer) else {
             return;
@@ -214,7 +226,7 @@ impl PodIndex {
     /// Forgets pods that ended long ago. Returns the labels that no pod has any more, and the time until the next call is
     /// necessary.
     pub fn advance(&self) -> (Vec<u64>, Option<Duration>) {
-        let now = (self.clock)();
+        let now = self.now();
         let mut state = self.lock();
         let mut has_changed = false;
         while let Some((ended, uid)) = state.ending.pop_front_if(|(at, _)| *at + LAST_LINES < now) {
@@ -280,7 +292,7 @@ impl PodIndex {
     /// # Errors
     /// Returns the reason why there is none.
     pub fn by_inode(&self, inode: u64) -> Lookup {
-        let cgroup = self.inodes.get(inode);
+        let cgroup = self.inodes.get(inode, self.now());
         cgroup.and_then(|cgroup| self.by_cgroup(&cgroup)).unwrap_or(Err(Missing::Unknown))
     }
 
@@ -294,7 +306,7 @@ impl PodIndex {
     }
 
     fn found(&self, state: &State, entry: Option<&Entry>) -> Lookup {
-        let now = (self.clock)();
+        let now = self.now();
         match entry {
             Some(Entry { ended: Some(ended), .. }) if *ended + LAST_LINES < now => {
                 Err(Missing::Ended)

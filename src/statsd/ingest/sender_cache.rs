@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use foldhash::quality::RandomState;
 
@@ -19,8 +19,9 @@ const MAX_SENDERS: usize = 16_384;
 /// The maximum length of the sections that state an origin. Longer ones state none.
 const MAX_ORIGIN: usize = 512;
 
-/// The time for which the ID of a process is taken for the same process.
-const PROCESS_LIFETIME: Duration = Duration::from_secs(1);
+/// The time for which the ID of a process is taken for the same process, and the inode of a cgroup for a known or unknown
+/// one.
+const NUMBER_LIFETIME: Duration = Duration::from_secs(1);
 
 /// The peer that a line came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -219,8 +220,8 @@ pub(super) struct SenderCache {
     index: Arc<PodIndex>,
     /// The generation of the index that the senders are from.
     generation: u64,
-    /// The time at which the first of them was found by its process.
-    processes_since: Option<Instant>,
+    /// The time on the clock of the index at which the first of them was searched by the number of a process or an inode.
+    numbers_since: Option<Duration>,
     hasher: RandomState,
     senders: Vec<Sender>,
     by_peer: HashMap<Peer, Current, RandomState>,
@@ -241,7 +242,7 @@ impl SenderCache {
         let mut cache = Self {
             index: Arc::clone(index),
             generation: index.generation(),
-            processes_since: None,
+            numbers_since: None,
             hasher: RandomState::default(),
             senders: Vec::new(),
             by_peer: HashMap::default(),
@@ -256,9 +257,11 @@ impl SenderCache {
         cache
     }
 
-    /// Begins a batch: forgets all senders if a pod has changed, or if the ID of a process may belong to another one.
+    /// Begins a batch: forgets all senders if a pod has changed, or if the
+    /// number of a process or a cgroup may belong to another one.
     pub(super) fn begin(&mut self) {
-        let is_old = self.processes_since.is_some_and(|since| since.elapsed() > PROCESS_LIFETIME);
+        let is_old =
+            self.numbers_since.is_some_and(|since| self.index.now() > since + NUMBER_LIFETIME);
         let generation = self.index.generation();
         if is_old || generation != self.generation {
             self.generation = generation;
@@ -274,7 +277,7 @@ impl SenderCache {
     }
 
     fn clear(&mut self) {
-        self.processes_since = None;
+        self.numbers_since = None;
         self.senders.clear();
         self.by_peer.clear();
         self.by_origin.clear();
@@ -405,8 +408,9 @@ impl SenderCache {
     }
 
     fn add(&mut self, peer: Peer, origin: &[u8]) -> Current {
-        if matches!(peer, Peer::Process(_)) {
-            self.processes_since.get_or_insert_with(Instant::now);
+        let container = Claim::parse(origin).container;
+        if matches!(peer, Peer::Process(_)) || matches!(container, Some(ContainerClaim::Inode(_))) {
+            self.numbers_since.get_or_insert_with(|| self.index.now());
         }
         let found = Sender::resolve(&self.index, peer, origin);
         let salt = found.labels.as_ref().map_or(0, |labels| self.hasher.hash_one(labels.id));

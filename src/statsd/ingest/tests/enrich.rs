@@ -1,6 +1,7 @@
 //! Lines of pods: their labels, cached keys, contradictions, and the end of pods.
 
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,11 +41,21 @@ struct World {
 
 impl World {
     fn with(selection: &str, mapping: &str, budget: Budget) -> Self {
+        Self::over(selection, mapping, budget, |index| index)
+    }
+
+    /// Creates a world with an index that `change` returns.
+    fn over(
+        selection: &str,
+        mapping: &str,
+        budget: Budget,
+        change: impl FnOnce(PodIndex) -> PodIndex,
+    ) -> Self {
         let clock = Clock::manual();
         let now = clock.clone();
         let now = Box::new(move || Duration::from_nanos(now.now().nanos()));
         let selection = Selection::parse(selection).expect("a selection");
-        let index = Arc::new(PodIndex::with_clock(selection, now));
+        let index = Arc::new(change(PodIndex::with_clock(selection, now)));
         index.set_list(0, Some(true));
         let offline = Offline::new(
             Mapper::from_yaml(mapping).expect("a mapping"),
@@ -139,6 +150,28 @@ fn origins_in_lines_are_resolved_and_are_no_labels() {
         world.outcomes(),
         ["container_id 10", "external_data 8", "no_origin 2", "unknown_container 2"]
     );
+}
+
+/// The directories of cgroups are searched at most every ten seconds, so that a container is found a little late.
+#[test]
+fn the_inode_of_a_new_container_is_unknown_for_ten_seconds_only() {
+    let root = tempfile::tempdir().expect("directory");
+    std::fs::write(root.path().join("cgroup.controllers"), "cpu").expect("written");
+    let mut world = World::over("pod", "", Budget::default(), |index| {
+        index.with_cgroups(root.path().to_owned())
+    });
+    let id = "b2".repeat(32);
+    world.put(Pod { containers: Box::new([id.clone().into()]), ..pod("w1", 1) });
+    // Causes a search.
+    world.send(None, "a:1|c|c:in-1");
+    let directory = root.path().join(format!("kubepods/{id}"));
+    std::fs::create_dir_all(&directory).expect("created");
+    let inode = std::fs::metadata(&directory).expect("there").ino();
+    for _ in 0..12 {
+        world.send(None, &format!("a:1|c|c:in-{inode}"));
+        world.clock.advance(Duration::from_secs(1));
+    }
+    assert_eq!(world.outcomes(), ["container_id 2", "unknown_container 11"]);
 }
 
 #[test]
