@@ -543,6 +543,7 @@ impl Plan {
             metrics: counters,
             member,
             shared: Arc::clone(&context.shared),
+            versions: context.shared.versions(&self.client),
             health: Health::default(),
             list_permit: None,
         };

@@ -19,6 +19,7 @@ use super::request_result::{RequestResult, failure};
 use super::retries::{Signals, Woken};
 use super::shared::Shared;
 use super::timing::{Timing, pause};
+use super::versions::Versions;
 use super::worker::WakeupBatcher;
 use crate::kube::api_resource::Scope;
 use crate::kube::client::{Body, Client, Refusal};
@@ -57,6 +58,8 @@ pub(crate) struct Reflector {
     /// Its entry in the log of failures.
     pub(crate) member: Member,
     pub(crate) shared: Arc<Shared>,
+    /// The resource versions of the client's server.
+    pub(crate) versions: Arc<Versions>,
     pub(crate) health: Health,
     /// The permit to list, while a new state is being collected.
     pub(crate) list_permit: Option<ListPermit>,
@@ -108,7 +111,7 @@ impl Reflector {
         let mut backoff = Backoff::new(self.timing.backoff);
         loop {
             let known = matches!(machine.state(), State::Watching { .. } | State::Checking { .. });
-            if known && self.health.setbacks != self.shared.versions.setbacks() {
+            if known && self.health.setbacks != self.versions.setbacks() {
                 // Another list/watch has detected a setback of the server.
                 machine.restart_list();
             }
@@ -240,7 +243,7 @@ impl Reflector {
     /// Checks with a one-object list that the server is not behind the known version.
     async fn check(&mut self, machine: &Machine) -> RequestResult {
         // Read before the request: later events need not be in the answer.
-        self.health.newest = self.shared.versions.newest();
+        self.health.newest = self.versions.newest();
         let result = match self.page(machine).await {
             Ok(outcome) => RequestResult::ok(outcome, ""),
             Err(result) => result,
@@ -290,7 +293,7 @@ impl Reflector {
             return Err(WireError::UnexpectedKind { found: meta.kind, expected }.into());
         }
         if let State::Checking { version } = machine.state() {
-            let (versions, built_in) = (&self.shared.versions, self.scope.api.protobuf);
+            let (versions, built_in) = (&self.versions, self.scope.api.protobuf);
             let behind =
                 versions.is_behind(&meta.resource_version, version, self.health.newest, built_in);
             return Ok(if behind { Outcome::SetBack } else { Outcome::Current });
@@ -311,14 +314,14 @@ impl Reflector {
     /// Records the version of a list, object or bookmark of a built-in kind.
     pub(super) fn saw(&self, version: &str) {
         if self.scope.api.protobuf {
-            self.shared.versions.saw(version);
+            self.versions.saw(version);
         }
     }
 
     /// Starts to collect a new state, unless one is being collected already.
     pub(super) fn begin_state(&mut self) {
         if self.health.list_began.is_none() {
-            self.health.setbacks = self.shared.versions.setbacks();
+            self.health.setbacks = self.versions.setbacks();
         }
         self.progress.phase(Phase::Listing);
         self.sink.collect();

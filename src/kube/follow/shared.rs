@@ -1,7 +1,7 @@
-//! The state that all list/watches of one server share.
+//! The state that all list/watches share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
 
@@ -13,7 +13,7 @@ use super::versions::Versions;
 use crate::kube::api_resource::Scope;
 use crate::kube::client::Client;
 
-/// The state shared by all list/watches of one server.
+/// The state shared by all list/watches. A reload may lead to another server.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) retries: Retries,
@@ -25,7 +25,8 @@ pub(crate) struct Shared {
     reached: AtomicU64,
     /// The number of signs that the server may have other kinds.
     pub(super) signs: AtomicU64,
-    pub(super) versions: Versions,
+    /// The resource versions of the latest client's server, with the number of the client.
+    versions: Mutex<(u64, Arc<Versions>)>,
 }
 
 impl Shared {
@@ -39,7 +40,7 @@ impl Shared {
             origin: Instant::now(),
             reached: AtomicU64::new(0),
             signs: AtomicU64::new(0),
-            versions: Versions::default(),
+            versions: Mutex::default(),
         }
     }
 
@@ -56,6 +57,19 @@ impl Shared {
         let before = self.reached.swap(latest, Ordering::Relaxed);
         if before != 0 && before != latest {
             self.retry_missing_kinds();
+        }
+    }
+
+    /// Returns the resource versions of a client's server. Those of different servers cannot be compared.
+    pub(super) fn versions(&self, client: &Client) -> Arc<Versions> {
+        let mut latest = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        match client.number().cmp(&latest.0) {
+            std::cmp::Ordering::Less => Arc::default(),
+            std::cmp::Ordering::Equal => Arc::clone(&latest.1),
+            std::cmp::Ordering::Greater => {
+                *latest = (client.number(), Arc::default());
+                Arc::clone(&latest.1)
+            }
         }
     }
 

@@ -175,9 +175,9 @@ impl Reflector {
         // Room for rejected objects may appear while the watch is open.
         let is_limited = self.sink.is_limited();
         let mut next_room_check = is_limited.then(|| Instant::now() + self.span().max(EARLY_END));
-        let shared = Arc::clone(&self.shared);
+        let versions = Arc::clone(&self.versions);
         loop {
-            let is_set_back = shared.versions.set_back_since(self.health.setbacks);
+            let is_set_back = versions.set_back_since(self.health.setbacks);
             let next = tokio::select! {
                 biased;
                 next = chunks.next() => next,

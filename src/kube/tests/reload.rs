@@ -312,6 +312,25 @@ async fn new_server_takes_over_kind_by_kind() {
     bodies[1].closed().await;
 }
 
+/// Another server may have lower resource versions. That is no restore from a backup, also after an interruption.
+#[tokio::test]
+async fn versions_of_another_server_are_not_compared() {
+    let (fixture, _, _, bodies) = synced_resources(&["a"]).await;
+    bodies[0].send(event("ADDED", &pod("new", "100")));
+    wait_for_lines(&fixture, &["a new 100", "a old 1"]).await;
+    let mut other = StubServer::start().await;
+    let client = Arc::new(connect(&other).await);
+    let number = reconfigure(&fixture, &client, &with_resources(&["a"]));
+    let body = stream_list(other.next_request().await, &["there"]);
+    wait_until_applied(&fixture, number).await;
+    drop(body);
+    other.expect_watch("5").await.refuse(503);
+    let check = other.next_request().await;
+    assert!(check.path.ends_with("?limit=1"), "{}", check.path);
+    check.respond(200, PROTOBUF, list("6", "", &[pod("there", "1")]));
+    other.expect_watch("5").await;
+}
+
 #[tokio::test]
 async fn change_before_the_first_lists_replaces_everything() {
     let (mut fixture, client) = Fixture::with_client(&with_resources(&["a", "b"])).await;
