@@ -38,6 +38,7 @@ fn served(case: &Value) -> Vec<Definition> {
                     group: text(&crd["group"]),
                     version: text(&version["name"]),
                     kind: text(&crd["kind"]),
+                    list_kind: String::new(),
                     plural: text(&crd["plural"]),
                     namespaced: true,
                 });
@@ -187,6 +188,7 @@ fn two_entries_for_a_kind_both_apply() {
         group: "e.io".into(),
         version: "v1".into(),
         kind: "W".into(),
+        list_kind: String::new(),
         plural: "ws".into(),
         namespaced: true,
     }];
@@ -332,6 +334,7 @@ fn widget() -> Definition {
         group: "e.io".into(),
         version: "v1".into(),
         kind: "W".into(),
+        list_kind: String::new(),
         plural: "ws".into(),
         namespaced: true,
     }

@@ -39,6 +39,7 @@ fuzz_target!(|data: &[u8]| {
             group: entry.group.clone(),
             version: "v1".to_owned(),
             kind: "K".to_owned(),
+            list_kind: String::new(),
             plural: "ks".to_owned(),
             namespaced: true,
         })

@@ -18,6 +18,8 @@ pub struct ApiResource {
     pub plural: String,
     /// Kind of the objects, empty if unknown.
     pub kind: String,
+    /// The kind of lists of them, empty for the usual one.
+    pub list_kind: String,
     /// True if objects belong to a namespace.
     pub namespaced: bool,
     /// True if the server supports protobuf. Custom resources are JSON only.
@@ -36,6 +38,7 @@ impl ApiResource {
             version: api.version.to_owned(),
             plural: api.name.to_owned(),
             kind: api.kind.to_owned(),
+            list_kind: String::new(),
             namespaced: api.namespaced,
             protobuf: true,
             label: resource.go_type(),
@@ -71,7 +74,8 @@ impl ApiResource {
     pub(super) fn is_list(&self, kind: &str, representation: Representation) -> bool {
         let known = !kind.is_empty() && !self.kind.is_empty();
         !known
-            || kind.strip_suffix("List") == Some(&*self.kind)
+            || kind == self.list_kind
+            || self.list_kind.is_empty() && kind.strip_suffix("List") == Some(&*self.kind)
             || match representation {
                 Representation::Metadata => kind == "PartialObjectMetadataList",
                 Representation::Column(_) => kind == "Table",
@@ -222,6 +226,7 @@ mod tests {
             version: "v1".to_owned(),
             plural: "things".to_owned(),
             kind: "Thing".to_owned(),
+            list_kind: String::new(),
             namespaced: true,
             protobuf: true,
             label: "*v1.Thing".to_owned(),
@@ -249,6 +254,9 @@ mod tests {
         let metadata = |kind| api.is_list(kind, Representation::Metadata);
         assert!(metadata("PartialObjectMetadataList") && metadata("ThingList"));
         assert!(!metadata("Table") && !metadata("OtherList"));
+        let named = ApiResource { list_kind: "ThingCollection".to_owned(), ..api.clone() };
+        assert!(named.is_list("ThingCollection", Representation::Object));
+        assert!(!named.is_list("OtherList", Representation::Object));
         let unknown = ApiResource { kind: String::new(), ..api.clone() };
         assert!(unknown.is_list("OtherList", Representation::Object));
     }

@@ -44,6 +44,7 @@ view! {
     pub struct Names<'a> {
         plural: Str<'a> = 1 "plural",
         kind: Str<'a> = 4 "kind",
+        list_kind: Str<'a> = 5 "listKind",
     }
 
     /// A version of the kind.
@@ -82,6 +83,7 @@ impl CustomResourceDefinition<'_> {
             group: self.spec.group.to_string(),
             version: version.name.to_string(),
             kind: self.spec.names.kind.to_string(),
+            list_kind: self.spec.names.list_kind.to_string(),
             plural: self.spec.names.plural.to_string(),
             namespaced: &*self.spec.scope != "Cluster",
         };
@@ -135,6 +137,7 @@ impl Discovery {
             version: "v1".to_owned(),
             plural: "customresourcedefinitions".to_owned(),
             kind: "CustomResourceDefinition".to_owned(),
+            list_kind: String::new(),
             namespaced: false,
             protobuf: true,
             label: "*v1.CustomResourceDefinition".to_owned(),
@@ -162,11 +165,13 @@ impl WatchedResource {
     /// Returns a custom resource with its renderer.
     #[must_use]
     pub fn custom(resolved: Resolved) -> Self {
-        let Definition { group, version, kind, plural, namespaced } = resolved.definition;
+        let Definition { group, version, kind, list_kind, plural, namespaced } =
+            resolved.definition;
         let label = "*unstructured.Unstructured".to_owned();
         // The API server supports custom resources in JSON only.
         let protobuf = false;
-        let api = ApiResource { group, version, plural, kind, namespaced, protobuf, label };
+        let api =
+            ApiResource { group, version, plural, kind, list_kind, namespaced, protobuf, label };
         Self { api, renderer: resolved.renderer, observers: Vec::new() }
     }
 }
@@ -254,7 +259,7 @@ mod tests {
     fn definition(name: &str, served: bool, established: &str) -> String {
         format!(
             r#"{{"metadata":{{"uid":"{name}","resourceVersion":"1"}},"spec":{{"group":"e.io","scope":"Namespaced",
-            "names":{{"plural":"{name}","kind":"K"}},"versions":[{{"name":"v1","served":{served}}},{{"name":"v2"}}]}},
+            "names":{{"plural":"{name}","kind":"K","listKind":"Ks"}},"versions":[{{"name":"v1","served":{served}}},{{"name":"v2"}}]}},
             "status":{{"conditions":[{{"type":"Established","status":"{established}"}}]}}}}"#
         )
     }
@@ -278,6 +283,7 @@ mod tests {
         assert!(plurals().is_empty());
         observer.end_list(true);
         assert_eq!(plurals(), ["a/v1", "a/v2", "b/v2"]);
+        assert!(discovery.served().iter().all(|one| one.list_kind == "Ks"));
         assert!(changes.has_changed().expect("open"));
         changes.mark_unchanged();
         put("b", true, "False", false);

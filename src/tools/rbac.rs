@@ -249,6 +249,7 @@ mod tests {
             group: "a.io".into(),
             version: "v1".into(),
             kind: "K".into(),
+            list_kind: String::new(),
             plural: "ks".into(),
             namespaced: true,
         }];

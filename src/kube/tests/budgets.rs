@@ -280,6 +280,7 @@ fn gadgets() -> WatchedResource {
         group: "e.io".to_owned(),
         version: "v1".to_owned(),
         kind: "Gadget".to_owned(),
+        list_kind: String::new(),
         plural: "gadgets".to_owned(),
         namespaced: true,
     };

@@ -71,6 +71,7 @@ fn watched(plural: &str, namespaced: bool) -> WatchedResource {
         version: "v1".to_owned(),
         plural: plural.to_owned(),
         kind: "Pod".to_owned(),
+        list_kind: String::new(),
         namespaced,
         protobuf: true,
         label: format!("*v1.{plural}"),

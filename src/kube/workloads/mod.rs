@@ -212,6 +212,7 @@ fn kube_events() -> WatchedResource {
         version: "v1".to_owned(),
         plural: "events".to_owned(),
         kind: "Event".to_owned(),
+        list_kind: String::new(),
         namespaced: true,
         protobuf: true,
         label: "*v1.Event".to_owned(),

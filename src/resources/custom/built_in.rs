@@ -50,7 +50,8 @@ pub fn definitions() -> Vec<Definition> {
     let definition =
         |(group, version, kind, plural, namespaced): (&str, &str, &str, &str, bool)| {
             let [group, version, kind, plural] = [group, version, kind, plural].map(str::to_owned);
-            Definition { group, version, kind, plural, namespaced }
+            let list_kind = String::new();
+            Definition { group, version, kind, list_kind, plural, namespaced }
         };
     let mut definitions: Vec<Definition> = known.chain(OTHERS).map(definition).collect();
     definitions.sort_unstable();

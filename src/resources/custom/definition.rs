@@ -9,6 +9,8 @@ pub struct Definition {
     pub version: String,
     /// Kind, such as `CronTab`.
     pub kind: String,
+    /// The kind of its lists; empty for the usual one, such as `CronTabList`.
+    pub list_kind: String,
     /// Plural name in lower case, such as `crontabs`.
     pub plural: String,
     /// True if objects are namespaced.

@@ -69,6 +69,7 @@ fn watched(kind: Kind) -> WatchedResource {
             version: "v1".to_owned(),
             plural: kind.plural().to_owned(),
             kind: kind.name().to_owned(),
+            list_kind: String::new(),
             namespaced: true,
             protobuf: false,
             label: "widgets".to_owned(),
