@@ -487,6 +487,12 @@ impl<F: Facts> ObjectObserver for Observer<F> {
             return;
         }
         if is_unchanged {
+            if list.is_shown {
+                // The object was rendered anew, with labels whose values are not folded yet.
+                let mut state = self.hub.state();
+                F::touch(&mut state, &uid);
+                state.flush();
+            }
             return;
         }
         list.current.insert(Arc::clone(&uid), Arc::clone(&facts));

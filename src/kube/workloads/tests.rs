@@ -549,6 +549,9 @@ fn labels_of_pods_follow_their_workloads() {
     world.put("pods", &second);
     world.put("deployments", &deployment("db", "blue"));
     assert_eq!(labels_of(&world, 2), "other other");
+    // Nothing has changed that a total or a label depends on.
+    world.put("pods", &second.replacen(r#""labels""#, r#""annotations":{"a":"b"},"labels""#, 1));
+    assert_eq!(labels_of(&world, 2), "other other");
     // Another list shows values for which there is room.
     world.delete("pods", "p1");
     world.delete("deployments", "web");
