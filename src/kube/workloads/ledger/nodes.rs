@@ -33,6 +33,13 @@ struct ConditionRecord {
     since: i64,
 }
 
+/// Lets the counters of a condition begin to exist.
+fn declare(counters: &mut Counters, owner: &Owner, condition: &str) {
+    for status in ["false", "true", "unknown"] {
+        counters.add(owner, TRANSITIONS, &[condition, status], 0);
+    }
+}
+
 /// Returns a status as a label value.
 fn status(condition: &Condition<'_>) -> &'static str {
     match &*condition.status {
@@ -58,8 +65,8 @@ impl NodeRecord {
             counters.remove(&owner);
             self.owner = Some(owner);
         }
-        let has_counters = |owner: &&Owner| names.get(*owner) == Some(&self.hash);
-        let Some(owner) = self.owner.as_ref().filter(has_counters) else { return };
+        let Some(owner) = self.owner_of_counters(names) else { return };
+        let owner = &owner.clone();
         let mut is_changed = false;
         for condition in &node.status.conditions {
             let (kind, shown) = (&*condition.kind, status(condition));
@@ -67,9 +74,7 @@ impl NodeRecord {
             let Some(record) = self.conditions.get_mut(kind) else {
                 let record = ConditionRecord { counted: shown, shown, since };
                 self.conditions.insert(kind.into(), record);
-                for status in ["false", "true", "unknown"] {
-                    counters.add(owner, TRANSITIONS, &[kind, status], 0);
-                }
+                declare(counters, owner, kind);
                 is_changed = true;
                 continue;
             };
@@ -89,6 +94,18 @@ impl NodeRecord {
         if is_changed {
             self.show(counters, shard);
         }
+    }
+
+    /// Returns the owner of the counters, unless another node of this name has them.
+    fn owner_of_counters(&self, names: &NodeNames) -> Option<&Owner> {
+        self.owner.as_ref().filter(|owner| names.get(*owner) == Some(&self.hash))
+    }
+
+    /// Lets the counters of all conditions begin to exist.
+    pub(super) fn declare(&self, counters: &mut Counters, names: &NodeNames, shard: Shard) {
+        let Some(owner) = self.owner_of_counters(names) else { return };
+        self.conditions.keys().for_each(|condition| declare(counters, owner, condition));
+        self.show(counters, shard);
     }
 
     /// Removes the counters, unless another node of this name has them.

@@ -84,6 +84,11 @@ impl Ledger {
             new.take_over(counters);
             *counters = new;
         }
+        // Counters of families that were off do not exist yet.
+        self.totals.resets += 1;
+        self.declare();
+        let Self { nodes, of_nodes, node_names, totals, .. } = self;
+        nodes.each(|node| node.declare(of_nodes, node_names, totals.shard));
         true
     }
 

@@ -4,7 +4,7 @@ mod containers;
 mod kube_events;
 mod shards;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
@@ -493,6 +493,36 @@ fn families_can_change() {
         world.register();
         assert_eq!(world.series().len(), count, "{pattern}");
         assert_eq!(world.terminations(), counted(&[("Error", 1.0)]));
+    }
+}
+
+/// Counters of a family that a reload adds exist at 0, for what is known already.
+#[test]
+fn counters_of_new_families_begin_at_zero() {
+    const NODE: &str = r#"{"metadata":{"name":"a","uid":"a"},"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
+    let family = |name: &str| name.split('{').next().expect("a name").to_owned();
+    let families = |world: &World| -> BTreeSet<String> {
+        world.series().keys().map(|name| family(name)).collect()
+    };
+    let usual = [
+        "kstatd_kube_node_condition_transitions_total",
+        "kstatd_workload_container_terminations_total",
+        "kstatd_workload_pods_finished_total",
+    ];
+    for missing in usual {
+        let mut world = World::new();
+        let metrics = KubeMetrics::default();
+        world.ledger.configure(&options(|name| name != missing, &Arc::default()), &metrics);
+        world.register();
+        world.ledger.show(LedgerKind::Node, 9);
+        world.ledger.put_node(9, &decoded(NODE), true);
+        world.see("p", &pod("p", 0, &status(0, RUNNING, "")));
+        let others: BTreeSet<String> = families(&world);
+        assert!(!others.contains(missing) && others.len() >= 2, "{others:?}");
+        world.ledger.configure(&options(|_| true, &Arc::default()), &metrics);
+        world.register();
+        let all = families(&world);
+        assert!(usual.iter().all(|name| all.contains(*name)), "{missing}: {all:?}");
     }
 }
 
