@@ -59,6 +59,9 @@ impl WorkloadEntry {
     }
 }
 
+/// The maximum number of refused rows that are rendered again at a time although there is no room for them.
+const MAX_TOO_LARGE: u32 = 8;
+
 /// The rows to render again.
 #[derive(Debug, Default)]
 struct Dirty {
@@ -66,6 +69,26 @@ struct Dirty {
     workloads: HashSet<Arc<WorkloadId>>,
     namespaces: HashSet<Arc<str>>,
     nodes: HashSet<Arc<str>>,
+}
+
+/// The subject of a row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum RowKey {
+    Pod(Uid),
+    Workload(Arc<WorkloadId>),
+    Namespace(Arc<str>),
+    Node(Arc<str>),
+}
+
+impl Dirty {
+    fn insert(&mut self, row: RowKey) {
+        match row {
+            RowKey::Pod(uid) => self.pods.insert(uid),
+            RowKey::Workload(id) => self.workloads.insert(id),
+            RowKey::Namespace(name) => self.namespaces.insert(name),
+            RowKey::Node(name) => self.nodes.insert(name),
+        };
+    }
 }
 
 /// The state behind the rows of all subjects.
@@ -83,6 +106,10 @@ pub(super) struct State {
     namespaces: HashMap<Arc<str>, Tally>,
     nodes: HashMap<Arc<str>, Tally>,
     dirty: Dirty,
+    /// The rows that are left out because of the budget of series.
+    refused: HashSet<RowKey>,
+    /// Those of them that are to be rendered again when there is room.
+    retries: Vec<RowKey>,
     /// The series of the served list/watches of pods, by namespace; those of all namespaces have an empty key.
     series: HashMap<Box<str>, Vec<Arc<dyn ObjectSeries>>>,
     /// The pods of each workload, by the UID of its object, if its labels are shown on their series.
@@ -113,6 +140,8 @@ impl State {
             namespaces: HashMap::new(),
             nodes: HashMap::new(),
             dirty: Dirty::default(),
+            refused: HashSet::new(),
+            retries: Vec::new(),
             series: HashMap::new(),
             members: HashMap::new(),
             label_values: LabelValues::new(&options.ledger.budget, metrics),
@@ -454,15 +483,35 @@ impl State {
         self.flush();
     }
 
-    /// Renders the rows that have changed.
+    /// Renders the rows that have changed, and those that were refused and have room now.
     pub(super) fn flush(&mut self) {
+        self.render_dirty();
+        let mut too_large = 0;
+        while !self.refused.is_empty() && too_large < MAX_TOO_LARGE && self.has_room() {
+            if self.retries.is_empty() {
+                self.retries.extend(self.refused.iter().cloned());
+            }
+            if let Some(row) = self.retries.pop().filter(|row| self.refused.contains(row)) {
+                self.dirty.insert(row.clone());
+                self.render_dirty();
+                too_large += u32::from(self.refused.contains(&row));
+            }
+        }
+    }
+
+    /// Returns whether the rows have fewer series than they may have.
+    fn has_room(&self) -> bool {
+        self.stores.iter().map(|store| store.series()).sum::<u64>() < self.options.max_series
+    }
+
+    fn render_dirty(&mut self) {
         let Dirty { pods, workloads, namespaces, nodes } = std::mem::take(&mut self.dirty);
         if !self.pod_labels().is_empty() {
             pods.iter().for_each(|uid| self.relabel(uid));
         }
-        let Self { options, metrics, shard, stores, scratch, .. } = self;
+        let Self { options, metrics, shard, stores, refused, scratch, .. } = self;
         let stores = &*stores;
-        let mut rows = Rows { options, metrics, shard: *shard, stores, scratch };
+        let mut rows = Rows { options, metrics, shard: *shard, stores, refused, scratch };
         let [pod_store, workload_store, namespace_store, node_store] = stores;
         let none = Tally::default();
         for uid in pods {
@@ -494,7 +543,7 @@ impl State {
                 pods: &none,
                 desired: None,
             });
-            rows.set(pod_store, &uid, &uid, row);
+            rows.set(pod_store, &uid, &uid, row, RowKey::Pod(Arc::clone(&uid)));
         }
         for id in workloads {
             let key = format!("{}/{}/{}", id.namespace, id.kind, id.name);
@@ -517,7 +566,8 @@ impl State {
             let workload = Workload { id: Arc::clone(&id), uid };
             self.ledger.set_exists(&workload, entry.is_some());
             let owner = &*workload.uid;
-            rows.set(workload_store, key.as_bytes(), owner, row);
+            let row_key = RowKey::Workload(Arc::clone(&id));
+            rows.set(workload_store, key.as_bytes(), owner, row, row_key);
             if entry.is_none() {
                 self.workloads.remove(&id);
             }
@@ -537,7 +587,9 @@ impl State {
                     pods,
                     desired: None,
                 });
-                rows.set(store, name.as_bytes(), name.as_bytes(), row);
+                let row_key =
+                    if of_namespace { RowKey::Namespace } else { RowKey::Node }(Arc::clone(&name));
+                rows.set(store, name.as_bytes(), name.as_bytes(), row, row_key);
             }
         }
     }
@@ -563,12 +615,21 @@ struct Rows<'r> {
     metrics: &'r KubeMetrics,
     shard: Shard,
     stores: &'r [Arc<Store>],
+    refused: &'r mut HashSet<RowKey>,
     scratch: &'r mut Rendered,
 }
 
 impl Rows<'_> {
     /// Writes a row, or removes it if it does not exist or belongs to another shard. `owner` decides about the shard.
-    fn set(&mut self, store: &Store, key: &[u8], owner: &[u8], row: Option<Row<'_>>) {
+    fn set(
+        &mut self,
+        store: &Store,
+        key: &[u8],
+        owner: &[u8],
+        row: Option<Row<'_>>,
+        row_key: RowKey,
+    ) {
+        let was_refused = !self.refused.is_empty() && self.refused.remove(&row_key);
         let WorkloadOptions { families, max_series, .. } = self.options;
         let is_on = |row: &Row<'_>| families.iter().any(|family| family.subject == row.subject);
         let is_shown = matches!(self.shard.ownership(owner), Ownership::Kept | Ownership::Lost);
@@ -581,7 +642,10 @@ impl Rows<'_> {
             let served: u64 = self.stores.iter().map(|store| store.series()).sum();
             if served + u64::from(self.scratch.series) > *max_series {
                 let labels = [Action::Refused.as_str(), "", Limit::SeriesPerKind.as_str(), ""];
-                self.metrics.over_budget(labels, RESOURCE, 1);
+                if !was_refused {
+                    self.metrics.over_budget(labels, RESOURCE, 1);
+                }
+                self.refused.insert(row_key);
                 return;
             }
         }
