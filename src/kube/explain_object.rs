@@ -22,7 +22,6 @@ use super::shard::{Ownership, Shard};
 use crate::cache::Family;
 use crate::status::words::{count, duration};
 use crate::status::{FAMILIES, FamilySeries, ObjectExplanation, ObjectName};
-use crate::telemetry::KubeMetrics;
 
 /// The preferred representation: metadata, without the data of a secret. Servers that do not support it send objects.
 const METADATA: &str =
@@ -32,7 +31,6 @@ const METADATA: &str =
 pub(crate) async fn explain(
     handle: &PipelineHandle,
     client: &Client,
-    metrics: &KubeMetrics,
     object: ObjectName,
 ) -> ObjectExplanation {
     let mut told = ObjectExplanation::new(object);
@@ -49,9 +47,9 @@ pub(crate) async fn explain(
             told.add("budgets", Some(false), text.to_owned());
         }
         Placement { families: Some(_), .. } => {}
-        _ => match metrics.object_limit_usage(&scope.api.label) {
+        _ => match place.quota {
             Some((objects, limit)) if objects >= limit => {
-                let (objects, limit) = (count(objects), count(limit));
+                let (objects, limit) = (count(objects as u64), count(limit as u64));
                 let text = format!(
                     "--object-limit is {limit}, and there are {objects} objects with series"
                 );

@@ -311,13 +311,6 @@ impl KubeMetrics {
         self.custom_resource_cache.set(known as f64);
     }
 
-    /// Returns the number of objects of a resource and the object limit, if there is one.
-    pub(crate) fn object_limit_usage(&self, resource: &str) -> Option<(u64, u64)> {
-        let has_limit = self.list_objects_limit.has([resource]);
-        let value = |of: &Labelled<Gauge, 1>| of.with([resource]).get() as u64;
-        has_limit.then(|| (value(&self.list_objects), value(&self.list_objects_limit)))
-    }
-
     /// Counts custom resource values that could not become samples.
     pub fn value_errors(&self, resource: &str, family: &str, reason: &'static str, count: u64) {
         self.value_errors.with([family, reason, resource]).inc_by(count);

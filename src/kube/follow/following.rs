@@ -68,7 +68,7 @@ impl Plan {
             shard: if partial { config.shard } else { Shard::ALL },
             object_limit: if partial { config.object_limit } else { 0 },
             budget: Arc::clone(&config.budget),
-            options: list_options(config),
+            options: list_options(config, watched),
             timing: config.timing.clone(),
         }
     }
@@ -134,12 +134,14 @@ fn scopes(config: &PipelineConfig, api: &ApiResource) -> Vec<Scope> {
     }
 }
 
-fn list_options(config: &PipelineConfig) -> ListOptions {
-    let limited = config.object_limit > 0;
+fn list_options(config: &PipelineConfig, watched: &WatchedResource) -> ListOptions {
+    let is_limited = config.object_limit > 0 && !watched.renderer.schema().families.is_empty();
+    // Observers need all objects, which are many pages if these are as small as the limit.
+    let is_short = is_limited && watched.observers.is_empty();
     ListOptions {
-        streaming: !limited,
-        limit: if limited { config.object_limit } else { PAGE_SIZE },
-        always_limit: limited,
+        streaming: !is_limited,
+        limit: if is_short { config.object_limit } else { PAGE_SIZE },
+        always_limit: is_short,
         from_cache: config.use_apiserver_cache,
     }
 }
@@ -290,7 +292,7 @@ impl Following {
             let progress = Progress::new(
                 scope,
                 (Arc::clone(&store), Arc::clone(&handover)),
-                rejected_by_budget,
+                (rejected_by_budget, following.quota.clone()),
                 context.changes.clone(),
             );
             let progress = Arc::new(progress);

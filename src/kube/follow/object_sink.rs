@@ -192,14 +192,14 @@ impl ObjectSink {
         let Some(share) = &self.share else { return };
         if share.reject(objects) {
             let resource = &self.scope.api.plural;
-            let limit = share.limit();
+            let limit = share.quota().limit();
             tracing::warn!(%resource, limit, "More objects than --object-limit, the others have no series");
         }
     }
 
     /// Returns the number of objects of the kind and the object limit, if set.
     pub(crate) fn limit_usage(&self) -> Option<(usize, usize)> {
-        self.share.as_ref().map(|share| (share.total(), share.limit()))
+        self.share.as_ref().map(Share::quota).map(|quota| (quota.total(), quota.limit()))
     }
 
     /// Returns the number of objects of the current state.

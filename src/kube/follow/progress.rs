@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
 use super::handover::Handover;
+use super::quota::Quota;
 use super::rejected_set::{Namespaces, RejectedSet};
 use crate::cache::{ObjectView, Schema, Size, Store};
 use crate::kube::api_resource::{ApiResource, Scope};
@@ -159,6 +160,8 @@ pub(crate) struct Placement {
     pub(crate) shard: Shard,
     /// A budget leaves it without series.
     pub(crate) rejected: bool,
+    /// The number of objects of the kind and the object limit, if there is one.
+    pub(crate) quota: Option<(usize, usize)>,
     /// Its number of series by family; `None` if it is not served.
     pub(crate) families: Option<Vec<u64>>,
 }
@@ -189,6 +192,8 @@ pub(crate) struct Progress {
     handover: Arc<Handover>,
     /// The objects rejected by budgets; `None` without budgets.
     rejected: Option<Arc<RejectedSet>>,
+    /// The object limit, if there is one.
+    quota: Option<Arc<Quota>>,
     state: Mutex<ProgressState>,
     settled: AtomicBool,
     shown: AtomicBool,
@@ -205,7 +210,7 @@ impl Progress {
     pub(crate) fn new(
         scope: &Scope,
         (store, handover): (Arc<Store>, Arc<Handover>),
-        rejected: Option<Arc<RejectedSet>>,
+        (rejected, quota): (Option<Arc<RejectedSet>>, Option<Arc<Quota>>),
         pending: watch::Sender<usize>,
     ) -> Self {
         pending.send_modify(|pending| *pending += 1);
@@ -214,6 +219,7 @@ impl Progress {
             store,
             handover,
             rejected,
+            quota,
             state: Mutex::default(),
             settled: AtomicBool::new(false),
             shown: AtomicBool::new(false),
@@ -394,6 +400,7 @@ impl Progress {
         Placement {
             shard: self.handover.shard(),
             rejected: self.rejected.as_ref().is_some_and(|rejected| rejected.contains(key)),
+            quota: self.quota.as_ref().map(|quota| (quota.total(), quota.limit())),
             families: self.store.look(uid, series),
         }
     }

@@ -51,6 +51,16 @@ impl Quota {
         share
     }
 
+    /// Returns the limit.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Returns the number of objects of all list/watches of the kind.
+    pub(crate) fn total(&self) -> usize {
+        self.lock().total
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,14 +111,9 @@ impl Share {
         state.members[self.number].has_rejected && state.total < self.quota.limit
     }
 
-    /// Returns the limit.
-    pub(crate) fn limit(&self) -> usize {
-        self.quota.limit
-    }
-
-    /// Returns the number of objects of all list/watches of the kind.
-    pub(crate) fn total(&self) -> usize {
-        self.quota.lock().total
+    /// Returns what the list/watches of the kind share.
+    pub(crate) fn quota(&self) -> &Quota {
+        &self.quota
     }
 }
 
@@ -133,6 +138,6 @@ mod tests {
         assert!(one.has_room_for_rejected() && !two.has_room_for_rejected());
         one.begin_list();
         assert!(!one.has_room_for_rejected() && one.has_room(3));
-        assert_eq!((one.total(), one.limit()), (4, 5));
+        assert_eq!((quota.total(), quota.limit()), (4, 5));
     }
 }

@@ -273,6 +273,9 @@ async fn object_limit_applies_to_pages_and_events() {
     fixture.wait_for_series(&["a 9", "e 12"]).await;
     body.send(event("DELETED", &pod("e", "13")));
     fixture.wait_for_series(&["a 9"]).await;
+    // What an explanation says is not as old as the last list.
+    let quotas = fixture.handle.lists().into_iter().map(|list| list.place(b"f").quota);
+    assert_eq!(quotas.collect::<Vec<_>>(), [Some((1, 2))]);
     drop(body);
     let request = fixture.stub.expect_request("/api/v1/pods?limit=2").await;
     let items = [pod("a", "9"), pod("c", "10"), pod("d", "8")];

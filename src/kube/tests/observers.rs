@@ -154,14 +154,14 @@ async fn observers_of_a_denied_kind_drop_its_objects() {
     fixture.wait_for_series(&[r#"c",observed="yes 8"#]).await;
 }
 
-/// Observers need the objects that a limit leaves out, so all pages are read.
+/// Observers need the objects that a limit leaves out, so all pages are read, and they are not as small as the limit.
 #[tokio::test]
 async fn observers_receive_objects_over_the_limit() {
     let (config, calls) = observed();
     let mut fixture = Fixture::new(&PipelineConfig { object_limit: 1, ..config }).await;
-    let request = fixture.stub.expect_request("/api/v1/pods?limit=1&resourceVersion=0").await;
+    let request = fixture.stub.expect_request("/api/v1/pods?limit=500&resourceVersion=0").await;
     request.respond(200, PROTOBUF, list("6", "t", &[pod("a", "1")]));
-    let request = fixture.stub.expect_request("/api/v1/pods?continue=t&limit=1").await;
+    let request = fixture.stub.expect_request("/api/v1/pods?continue=t&limit=500").await;
     request.respond(200, PROTOBUF, list("6", "", &[pod("b", "2")]));
     let _body = fixture.stub.expect_watch("6").await.start_watch();
     let (start, rest) = (&START[..], ["put a fresh", "begin", "put b fresh", "commit"]);

@@ -134,10 +134,7 @@ impl Reporter for KubeReporter {
 
     fn explain_object(&self, object: ObjectName) -> Option<ObjectFuture> {
         let (handle, client) = (self.handle.clone(), self.client.load_full());
-        let metrics = self.metrics.clone();
-        Some(Box::pin(async move {
-            kube::explain_object::explain(&handle, &client, &metrics, object).await
-        }))
+        Some(Box::pin(async move { kube::explain_object::explain(&handle, &client, object).await }))
     }
 
     fn sample(&self, sample: &mut Sample) {

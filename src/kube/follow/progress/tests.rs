@@ -23,7 +23,11 @@ fn progress() -> (Progress, Arc<Store>, watch::Receiver<usize>) {
     let handover = Arc::new(Handover::new(Shard::ALL));
     let (pending, changes) = watch::channel(0);
     let rejected = Some(Arc::new(RejectedSet::default()));
-    (Progress::new(&scope, (Arc::clone(&store), handover), rejected, pending), store, changes)
+    (
+        Progress::new(&scope, (Arc::clone(&store), handover), (rejected, None), pending),
+        store,
+        changes,
+    )
 }
 
 /// Returns whether the reconciler was notified since the last call.
