@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
-use common::{Gate, Passage, Program, Reserved, get, request, until, valid_text};
+use common::{Gate, Passage, Program, Reserved, get, replace, request, until, valid_text};
 
 /// The interval between two scrapes of a replica.
 const SCRAPE_INTERVAL: Duration = Duration::from_millis(200);
@@ -540,6 +540,43 @@ fn other_shards_are_no_standbys() {
         replica.becomes(true);
         replica.reports("/kstatd/status", "it is shard");
     }
+}
+
+/// A reload of the shard reaches one replica earlier than the other. Only one exposes meanwhile, and with a process that starts
+/// later.
+#[test]
+fn replicas_follow_a_reload_of_the_shard() {
+    let (cluster, dir) = (Cluster::new(20), tempfile::tempdir().expect("directory"));
+    let files = [0, 1].map(|number| dir.path().join(format!("options-{number}.yaml")));
+    let flags = files.each_ref().map(|path| {
+        replace(path, "shard: 0\ntotal_shards: 2\n");
+        format!("--config={}", path.display())
+    });
+    let ports = [Reserved::new(), Reserved::new()];
+    let own = ports.each_ref().map(|port| port.address);
+    let start = |number: usize| {
+        let flags = [&cluster.flag(), "--resources=pods", &flags[number]];
+        Replica::start("kube-state-metrics", own[number], &own, &flags)
+    };
+    let first = start(0);
+    first.becomes(true);
+    let mut second = start(1);
+    for file in &files {
+        second.hears(own[0], true);
+        first.hears(own[1], true);
+        second.becomes(false);
+        replace(file, "shard: 0\ntotal_shards: 3\n");
+        let reloaded = if file == &files[0] { &first } else { &second };
+        reloaded.reports("/kstatd/status", "shard 0 of 3");
+    }
+    second.program.signal("KILL");
+    second.program.ended();
+    first.hears(own[1], false);
+    second = start(1);
+    second.hears(own[0], true);
+    first.hears(own[1], true);
+    second.becomes(false);
+    first.becomes(true);
 }
 
 /// Replicas reach each other despite passwords, but strangers read no lines then. With TLS they use their certificate.

@@ -362,11 +362,12 @@ impl ConfigReloader {
             return self.refuse_config(config, error.to_string(), true);
         }
         self.listeners.change(config);
-        // A file enables TLS once, as for the listeners, and reloads itself.
-        if let Some(standby) = &self.standby
-            && self.in_use.web_config != config.web_config
-        {
-            standby.set_identity(own_identity(config));
+        if let Some(standby) = &self.standby {
+            standby.reload(config);
+            // A file enables TLS once, as for the listeners, and reloads itself.
+            if self.in_use.web_config != config.web_config {
+                standby.set_identity(own_identity(config));
+            }
         }
         files(config, self.kinds).iter().for_each(|path| reader::forget_applied(path));
         let had_refused = self.refused.take().is_some();

@@ -52,14 +52,17 @@ impl Standby {
         lines: Option<Arc<Pipeline>>,
     ) -> Option<Self> {
         let addresses = config.standby.clone()?;
-        let shard = config.kube.as_ref().map_or(Shard::ALL, |kube| kube.pipeline.shard);
-        let group = format!("{}/{}", shard.index, shard.total);
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let standby = Self(Arc::new(Shared::new(group, started, identity, lines)));
+        let standby = Self(Arc::new(Shared::new(group(config), started, identity, lines)));
         let readiness = readiness.clone();
         let is_synced = move || readiness.waiting_for().is_empty();
         tokio::spawn(standby.clone().run(is_synced, addresses));
         Some(standby)
+    }
+
+    /// Notes the shard of another configuration, which the other replicas may get at another time.
+    pub(crate) fn reload(&self, config: &Config) {
+        self.change(|own| own.group = group(config));
     }
 
     /// Decides whenever another replica has changed, and regularly. It is one task, which stops as a whole.
@@ -78,6 +81,12 @@ impl Standby {
     pub(crate) fn route(&self, router: Router) -> Router {
         answer::route(self.clone(), router)
     }
+}
+
+/// Returns the shard of a configuration, which replicas have in common.
+fn group(config: &Config) -> String {
+    let shard = config.kube.as_ref().map_or(Shard::ALL, |kube| kube.pipeline.shard);
+    format!("{}/{}", shard.index, shard.total)
 }
 
 impl Shared {

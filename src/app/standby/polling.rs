@@ -284,7 +284,9 @@ pub(super) async fn receive(
     {
         let mut state = standby.lock();
         let group = &state.election.own.group;
-        if *group != replica.group {
+        // A reload of the shard reaches one replica earlier than the other.
+        let is_known = |peer: &Peer| peer.replica.as_ref().is_some_and(|known| known.id == id);
+        if *group != replica.group && !state.peers.get(&address).is_some_and(is_known) {
             return Err(AnswerError::OtherShard(replica.group, group.clone()));
         }
         if state.positions.len() >= answer::MAX_REPLICAS {
