@@ -20,6 +20,10 @@ use super::gzip::Member;
 /// The time after which a body yields to other tasks.
 const SLICE: Duration = Duration::from_millis(1);
 
+/// The maximum size of a frame of a body that is there as a whole. hyper buffers a frame completely, and the body ends with its
+/// last one, after which no timeout watches the client.
+const MAX_FRAME: usize = 48 << 10;
+
 /// A response body. The values it holds (a snapshot, a timer) are dropped when the last frame was
 /// passed on, the client has disconnected or the response has timed out.
 pub struct Body {
@@ -175,7 +179,9 @@ impl hyper::body::Body for Body {
         let mut frame = match &mut self.data {
             _ if is_tail => tail,
             Data::Empty => None,
-            Data::Whole(bytes) => Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
+            Data::Whole(bytes) => {
+                Some(bytes.split_to(bytes.len().min(MAX_FRAME))).filter(|bytes| !bytes.is_empty())
+            }
             Data::Frames(frames) => ready!(frames.poll(cx)),
         };
         if let (Some((_, true)), Some(frame), false) = (&self.answer, &mut frame, is_tail)
@@ -187,8 +193,8 @@ impl hyper::body::Body for Body {
             let bytes = frame.as_ref().map_or(0, Bytes::len) as u64;
             sent.bytes.fetch_add(bytes, Ordering::Relaxed);
             // hyper does not poll a body of known length again.
-            let is_whole = matches!(self.data, Data::Whole(_)) && self.tail.is_none();
-            if frame.is_none() || is_whole {
+            let is_last = matches!(&self.data, Data::Whole(rest) if rest.is_empty());
+            if frame.is_none() || is_last && self.tail.is_none() {
                 sent.complete.store(true, Ordering::Relaxed);
             }
         }
@@ -275,6 +281,21 @@ mod tests {
         assert_eq!(ended.load(Ordering::Relaxed), 0);
         assert_eq!(body.collect().await.expect("infallible").to_bytes(), "b");
         assert_eq!(ended.load(Ordering::Relaxed), 2);
+    }
+
+    /// A client that reads nothing makes hyper hold one frame, and not the whole body.
+    #[tokio::test]
+    async fn whole_bodies_are_sent_in_frames() {
+        let text: Vec<u8> = (0..200_000_u32).map(|n| n as u8).collect();
+        let (mut body, sent) = Body::whole(text.clone()).counted();
+        let mut all = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.expect("infallible").into_data().expect("data");
+            assert!((1..64 << 10).contains(&frame.len()), "{}", frame.len());
+            all.extend_from_slice(&frame);
+            assert_eq!(sent.is_complete(), all.len() == text.len());
+        }
+        assert!(all == text);
     }
 
     #[tokio::test]

@@ -1,11 +1,14 @@
 //! `/api/v1/status/tsdb` and `/api/v1/status/cardinality`: reports on the number of series by
 //! metric and label.
 //!
-//! A report scans all series on the blocking pool, one report at a time.
+//! A report scans all series on the blocking pool, one report at a time. A few reports are in memory at a time, until their
+//! clients have read them.
 
 use std::sync::Arc;
 
+use super::connection::Peer;
 use super::explain::refuse;
+use super::fair_queue::FairQueue;
 use super::query::{self, QueryError};
 use super::response::{self, Response, json};
 use super::router::{Call, Methods, Router};
@@ -26,12 +29,16 @@ type Report = fn(&[Box<dyn Snapshot>], &Question) -> serde_json::Value;
 /// The prefix of both paths under the name of an original that uses them differently.
 pub(crate) const KSTATD_PREFIX: &str = "/kstatd";
 
+/// The maximum number of reports in memory, and of those for one client. A report can have several megabytes.
+const MAX_REPORTS: (usize, usize) = (8, 2);
+
 /// Returns the routes of the reports, below a prefix or at the root.
 pub(crate) fn routes(sides: &[Arc<dyn Countable>], below: &str) -> Router {
     let worker = SerialBlocking::default();
+    let queue = Arc::new(FairQueue::new(MAX_REPORTS.0, MAX_REPORTS.1));
     let handler = |report: Report| {
-        let (sides, worker) = (sides.to_vec(), worker.clone());
-        move |call: Call| answer(call, sides.clone(), worker.clone(), report)
+        let (sides, worker, queue) = (sides.to_vec(), worker.clone(), Arc::clone(&queue));
+        move |call: Call| answer(call, sides.clone(), worker.clone(), Arc::clone(&queue), report)
     };
     let [tsdb, all] = [TSDB_PATH, CARDINALITY_PATH].map(|path| format!("{below}{path}"));
     Router::default().at_async(&tsdb, Methods::Any, handler(cardinality::tsdb)).at_async(
@@ -45,17 +52,22 @@ async fn answer(
     call: Call,
     sides: Vec<Arc<dyn Countable>>,
     worker: SerialBlocking,
+    queue: Arc<FairQueue>,
     report: Report,
 ) -> Response {
     let parse_question = match parse_question(call.query()) {
         Ok(parse_question) => parse_question,
         Err(error) => return refuse(400, error, true),
     };
+    let client = call.head.extensions.get::<Peer>().and_then(Peer::address);
+    let Some(permit) = queue.acquire(client).await else {
+        return response::text(503, "Too many reports at once\n");
+    };
     let make = move || {
         let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
         json(200, report(&sides, &parse_question).to_string())
     };
-    response::blocking(worker, make).await
+    response::blocking(worker, make).await.map(|body| body.hold(permit))
 }
 
 /// Parses the parameters: `limit=` for the list length, `sort=` for the order of metrics, `metric=`
