@@ -66,6 +66,10 @@ impl CompletedPods {
 }
 
 fn now() -> (Instant, i64) {
+    #[cfg(any(test, fuzzing))]
+    if let Some(unix) = crate::tests::wall_clock::seconds() {
+        return (Instant::now(), unix);
+    }
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     (Instant::now(), i64::try_from(unix).unwrap_or(i64::MAX))
 }

@@ -13,8 +13,7 @@ use tokio::time::Instant;
 
 use super::cluster::{Kind, NAMESPACES, Scope};
 use super::limits::Fit;
-use super::snapshot::{Shown, Snapshot};
-use crate::kube::shard::Shard;
+use super::snapshot::{Selected, Shown, Snapshot};
 use crate::tests::time_bound;
 
 /// The maximum age of exposed states without faults: data in flight.
@@ -93,8 +92,8 @@ pub struct Checker {
     shown: BTreeMap<Scope, usize>,
     /// The number of objects that budgets have left out, by scope, in histories with budgets.
     pub left_out: Option<BTreeMap<Scope, u64>>,
-    /// The shard whose objects are shown, in histories with changes of the shard.
-    pub shard: Option<Shard>,
+    /// The objects that are shown.
+    pub selected: Selected,
     /// The parts of the states that the last scrape did not show, because of budgets.
     pub fits: Fits,
 }
@@ -151,22 +150,16 @@ impl Checker {
             return Ok(Duration::ZERO);
         }
         let left_out = self.left_out.as_ref().map(|all| all.get(&scope).copied().unwrap_or(0));
-        let shard = self.shard;
+        let selected = self.selected;
         let fit = |snapshot: &Snapshot| match left_out {
-            None => shown.is_all_of(snapshot, shard).then(Fit::default),
+            None => shown.is_all_of(snapshot, selected).then(Fit::default),
             Some(left_out) => Fit::of(snapshot, shown, left_out),
         };
         let matches = |snapshot: &Snapshot| fit(snapshot).is_some();
         let from = before.unwrap_or(0);
         let Some(earliest) = snapshots[from..].iter().position(matches).map(|at| from + at) else {
-            return Err(match shard {
-                None => describe_violation(snapshots, shown, from),
-                Some(shard) => {
-                    let of_shard = snapshots.iter().map(|snapshot| snapshot.of_shard(shard));
-                    let of_shard: Vec<Snapshot> = of_shard.collect();
-                    format!("{shard:?}: {}", describe_violation(&of_shard, shown, from))
-                }
-            });
+            let why = describe_violation(snapshots, shown, selected, from);
+            return Err(format!("{selected:?}: {why}"));
         };
         let latest = snapshots.iter().rposition(matches).unwrap_or(earliest);
         self.shown.insert(scope, earliest);
@@ -188,7 +181,14 @@ impl Checker {
 }
 
 /// Describes why no state since `from` is that of a scrape.
-fn describe_violation(snapshots: &[Snapshot], shown: &Shown<'_>, from: usize) -> String {
+fn describe_violation(
+    snapshots: &[Snapshot],
+    shown: &Shown<'_>,
+    selected: Selected,
+    from: usize,
+) -> String {
+    let snapshots: Vec<Snapshot> =
+        snapshots.iter().map(|snapshot| snapshot.selected(selected)).collect();
     let lines = &shown.lines[..];
     if let Some(twice) = lines.windows(2).find(|pair| pair[0] == pair[1]) {
         return format!("duplicate series: {}", twice[0]);
@@ -199,7 +199,7 @@ fn describe_violation(snapshots: &[Snapshot], shown: &Shown<'_>, from: usize) ->
     if let Some(unknown) = lines.iter().find(|line| !has_existed(line)) {
         return format!("never existed: {unknown}");
     }
-    if snapshots[..from].iter().any(|snapshot| shown.is_all_of(snapshot, None)) {
+    if snapshots[..from].iter().any(|snapshot| shown.is_all_of(snapshot, Selected::default())) {
         return format!("older than the last scrape: {}", difference(lines, &snapshots[from]));
     }
     let least = snapshots[from..].iter().min_by_key(|snapshot| difference(lines, snapshot).len());

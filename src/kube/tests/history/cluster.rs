@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::accounts::{Account, Accounts};
 use super::signal::{Observer, Signal};
-use super::snapshot::Snapshot;
-use super::status::Status;
+use super::snapshot::{Owner, Snapshot};
+use super::status::{Phase, Status};
 use crate::cache::fnv1a64;
 
 /// Kinds of objects, one for each representation.
@@ -264,6 +264,17 @@ impl Object {
         self.uid.trim_start_matches("uid-").parse().unwrap_or_default()
     }
 
+    /// Returns the second of 2026 in which a completed pod ended: that in which its last container did, or its start.
+    pub fn ended(&self) -> Option<u64> {
+        if self.scope.kind != Kind::Pod {
+            return None;
+        }
+        self.status.end?;
+        let stopped = self.status.containers.iter().filter(|one| one.phase == Phase::Terminated);
+        let ends = stopped.filter_map(|container| container.ended.last());
+        Some(ends.map(|end| end.at).max().unwrap_or_else(|| self.started()))
+    }
+
     /// Returns true if the server serves a version of the kind that this object defines.
     pub fn serves(&self, kind: Kind) -> bool {
         self.is_established()
@@ -452,6 +463,11 @@ impl Cluster {
         let is_defined = VERSIONS.contains(&kind) && self.snapshots.contains_key(&scope);
         !is_defined
             || self.objects.get(&key(scope, WIDGETS)).is_some_and(|object| object.serves(kind))
+    }
+
+    /// Returns the time in seconds of 2026, which is the number of the last state.
+    pub fn second(&self) -> u64 {
+        self.last_state
     }
 
     /// Returns the present objects of a kind.
@@ -729,7 +745,7 @@ impl Cluster {
         let lines = of_scope.flat_map(|object| {
             let mut lines = Vec::new();
             object.clone().shown_as(scope.kind).lines(&mut lines);
-            let owner = fnv1a64(object.uid.as_bytes());
+            let owner = Owner { uid: fnv1a64(object.uid.as_bytes()), ended: object.ended() };
             lines.into_iter().map(move |line| (line, owner))
         });
         let snapshots = self.snapshots.entry(scope).or_default();

@@ -15,6 +15,7 @@ mod accounts;
 pub(super) mod body;
 mod checker;
 pub(crate) mod cluster;
+mod completed;
 mod counters;
 mod custom;
 mod encode;

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::checker::{Checker, Expectation, RequestLimit, Violation};
 use super::cluster::{KEPT_VERSIONS, Kind, NAMESPACES, Scope, scopes};
+use super::completed::Completed;
 use super::custom::{CustomLines, CustomResources};
 use super::faults::{Fault, RECOVERY, SILENCE};
 use super::forms;
@@ -27,6 +28,7 @@ use super::scenario::OptionalFeature;
 use super::scenario::{Pace, Scenario, Schedule, ScheduledFault};
 use super::server::Server;
 use super::setup::{connect, in_simulated_time, pipeline_config, tls, write_token};
+use super::snapshot::Selected;
 use super::totals::{self, Lines, namespace_totals};
 use crate::cache::Catalog;
 use crate::exposition::{Format, ScrapeQuery};
@@ -56,9 +58,12 @@ const DEFINITION_CHANGE: &str = "definition comes or goes";
 const LIMITS_RELOAD: &str = "reload of object budgets";
 #[cfg(test)]
 const LEFT_OUT: &str = "objects left out by a budget";
+#[cfg(test)]
+const DROPPED: &str = "completed pods dropped";
 /// The features that not all histories have.
 #[cfg(test)]
-pub const FEATURES: [&str; 4] = [CUSTOM_RELOAD, DEFINITION_CHANGE, LIMITS_RELOAD, LEFT_OUT];
+pub const FEATURES: [&str; 5] =
+    [CUSTOM_RELOAD, DEFINITION_CHANGE, LIMITS_RELOAD, LEFT_OUT, DROPPED];
 
 /// Returns what a scenario needs for one of [`FEATURES`].
 #[cfg(test)]
@@ -66,6 +71,7 @@ pub fn optional_feature(feature: &str) -> Option<OptionalFeature> {
     match feature {
         CUSTOM_RELOAD | DEFINITION_CHANGE => Some(OptionalFeature::Custom),
         LIMITS_RELOAD | LEFT_OUT => Some(OptionalFeature::Limits),
+        DROPPED => Some(OptionalFeature::Completed),
         _ => None,
     }
 }
@@ -123,6 +129,7 @@ pub struct World {
     ledger: LedgerChecker,
     custom: Option<CustomResources>,
     limits: Option<Limits>,
+    completed: Option<Completed>,
     object_shards: Option<ObjectShards>,
     /// The number of the last change of the pipeline's configuration.
     applied: u64,
@@ -171,7 +178,10 @@ impl World {
         let client = Arc::new(connect(&server, folder.path(), http2));
         let namespaces = if each_namespace { &NAMESPACES[..] } else { &[] };
         let mut config = pipeline_config(kinds, namespaces);
+        config.drop_completed_after = scenario.drop_completed_after;
         let plain = config.clone();
+        let after = scenario.drop_completed_after;
+        let completed = after.map(|after| Completed::new(&server, after));
         let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
         let retention = scenario.retention;
         let (workloads, counts) = namespace_totals(&catalog, &metrics, senders.as_ref(), retention);
@@ -248,6 +258,7 @@ impl World {
             ledger: LedgerChecker::new(retention),
             custom,
             limits,
+            completed,
             object_shards,
             applied: 1,
             shard: Shard::ALL,
@@ -408,14 +419,20 @@ impl World {
         self.pending.iter().map(|fault| fault.result.name)
     }
 
-    /// Returns the features of this history that not all have and that are active now: changes of the last 20 s, and
-    /// objects that a budget leaves out.
+    /// Returns the features of this history that not all have and that are active now: changes of the last 20 s,
+    /// objects that a budget leaves out, and completed pods.
     #[cfg(test)]
     pub fn active_features(&self) -> impl Iterator<Item = &'static str> {
         let recently = |at: &Instant| at.elapsed() < Duration::from_secs(20);
         let changed = self.feature_changes.iter().filter(move |(_, at)| recently(at));
         let is_left_out = self.limits.is_some() && !self.pipeline.handle().rejected().is_empty();
-        changed.map(|(name, _)| *name).chain(is_left_out.then_some(LEFT_OUT))
+        let is_dropped = self.completed.as_ref().is_some_and(|completed| {
+            let dropped = completed.dropped(Instant::now(), self.may_be_stale_until);
+            let cluster = self.server.cluster();
+            cluster.of_kind(Kind::Pod).any(|pod| dropped.shows(pod.ended()) != Some(true))
+        });
+        let changed = changed.map(|(name, _)| *name);
+        changed.chain(is_left_out.then_some(LEFT_OUT)).chain(is_dropped.then_some(DROPPED))
     }
 
     /// Stops the pipeline and returns the results.
@@ -598,7 +615,10 @@ impl World {
             .flatten()
             .any(|(scope, left_out)| scope.kind == Kind::Pod && *left_out > 0);
         checker.left_out = left_out;
-        checker.shard = self.object_shards.as_ref().map(|shards| shards.shard);
+        checker.selected = Selected {
+            shard: self.object_shards.as_ref().map(|shards| shards.shard),
+            dropped: self.completed.as_ref().map(|one| one.dropped(now, *may_be_stale_until)),
+        };
         let checked = checker.check(&cluster.snapshots, &lines.states, now, expectation);
         let checked = checked.and_then(|old| {
             if let Some(limits) = &mut self.limits {
@@ -610,7 +630,8 @@ impl World {
             if are_pods_left_out || self.object_shards.is_some() {
                 return Ok(old);
             }
-            totals::compare(&lines, &cluster.accounts, *shard).map_err(Violation)?;
+            let are_dropped = self.completed.is_some();
+            totals::compare(&lines, &cluster.accounts, *shard, are_dropped).map_err(Violation)?;
             let Lines { counters, states, .. } = &lines;
             // It takes the states from the scrape, which may lack some.
             if !may_miss_events && self.limits.is_none() {

@@ -41,6 +41,8 @@ pub enum OptionalFeature {
     Limits,
     /// A definition of the custom kind.
     Custom,
+    /// The drop of completed pods.
+    Completed,
 }
 
 /// The frequency of changes.
@@ -69,6 +71,8 @@ pub struct Scenario {
     pub custom: Option<Vec<Duration>>,
     /// The times of reloads of the budgets, if there are any.
     pub limits: Option<Vec<Duration>>,
+    /// The time after which completed pods are dropped, if they are.
+    pub drop_completed_after: Option<Duration>,
     /// Changes of the shard whose objects are shown, if objects of several shards are not shown.
     pub object_shards: Option<Vec<(Duration, Shard)>>,
     /// The frequency of changes.
@@ -192,6 +196,7 @@ impl Scenario {
             shards: Vec::new(),
             custom: None,
             limits: None,
+            drop_completed_after: None,
             object_shards: None,
             pace: Pace::Usual,
             lacks: Vec::new(),
@@ -233,6 +238,7 @@ impl Scenario {
                 scenario.limits = Some(scenario.reloads(&mut rng, 40_000))
             }
             Some(OptionalFeature::Custom) => scenario.define_custom_kind(&mut rng),
+            Some(OptionalFeature::Completed) => scenario.drop_completed(&mut rng),
             None => {}
         }
         scenario
@@ -329,7 +335,15 @@ impl Scenario {
             false if rng.u32(0..4) == 0 && !self.events.iter().any(is_restored) => Pace::Busy,
             false => Pace::Usual,
         };
+        if self.limits.is_none() && rng.u32(0..4) == 0 {
+            self.drop_completed(&mut rng);
+        }
         self
+    }
+
+    /// Lets completed pods lose their series.
+    fn drop_completed(&mut self, rng: &mut Rng) {
+        self.drop_completed_after = Some(Duration::from_secs(rng.u64(1..400)));
     }
 
     /// Returns random times, with up to `interval` milliseconds between them.

@@ -5,9 +5,41 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::completed::Dropped;
 use super::limits::{FOLDED, LABELLED};
 use crate::kube::shard::{Ownership, Shard};
 use crate::tests::hash;
+
+/// The object of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// The hash of its UID, which determines its shard.
+    pub uid: u64,
+    /// The second in which it ended, if it is a completed pod.
+    pub ended: Option<u64>,
+}
+
+/// The objects that a process shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Selected {
+    /// The shard, in histories with changes of the shard.
+    pub shard: Option<Shard>,
+    /// The completed pods, in histories in which they are dropped.
+    pub dropped: Option<Dropped>,
+}
+
+impl Selected {
+    /// Returns whether the series of an object are shown, or `None` if they need not be.
+    fn shows(self, owner: Owner) -> Option<bool> {
+        let is_of_shard = self.shard.is_none_or(|shard| {
+            matches!(shard.ownership_of_hash(owner.uid), Ownership::Kept | Ownership::Lost)
+        });
+        match self.dropped {
+            Some(dropped) if is_of_shard => dropped.shows(owner.ended),
+            _ => Some(is_of_shard),
+        }
+    }
+}
 
 /// The state of one scope between two changes.
 #[derive(Clone, Debug)]
@@ -18,8 +50,8 @@ pub struct Snapshot {
     pub lines: Arc<[String]>,
     /// The hash of each series, in the same order: most states differ from a scrape in the first of them.
     hashes: Arc<[u64]>,
-    /// The hash of the UID of the object of each series, which determines its shard.
-    owners: Arc<[u64]>,
+    /// The object of each series.
+    owners: Arc<[Owner]>,
     /// The hash of the UID of each object, with the number of its series.
     pub objects: Arc<[(u64, u64)]>,
     /// The hashes of the series with a label whose values have a budget.
@@ -27,18 +59,18 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Makes the state of these series, each with the hash of the UID of its object.
-    pub fn new(mut lines: Vec<(String, u64)>) -> Self {
+    /// Makes the state of these series, each with its object.
+    pub fn new(mut lines: Vec<(String, Owner)>) -> Self {
         lines.sort();
         Self::of_sorted(Instant::now(), lines.into_iter())
     }
 
-    fn of_sorted(since: Instant, lines: impl Iterator<Item = (String, u64)>) -> Self {
-        let (lines, owners): (Vec<String>, Vec<u64>) = lines.unzip();
+    fn of_sorted(since: Instant, lines: impl Iterator<Item = (String, Owner)>) -> Self {
+        let (lines, owners): (Vec<String>, Vec<Owner>) = lines.unzip();
         let hashes: Vec<u64> = lines.iter().map(|line| hash(line.as_bytes())).collect();
         let mut objects: BTreeMap<u64, u64> = BTreeMap::new();
         for owner in &owners {
-            *objects.entry(*owner).or_default() += 1;
+            *objects.entry(owner.uid).or_default() += 1;
         }
         let labelled = lines.iter().zip(&hashes).filter(|(line, _)| line.contains(LABELLED));
         Self {
@@ -56,18 +88,10 @@ impl Snapshot {
         self.hashes.contains(&series)
     }
 
-    /// Returns the numbers of the series that a shard shows.
-    fn shown_by(&self, shard: Shard) -> impl Iterator<Item = usize> {
-        let is_shown = move |owner: u64| {
-            matches!(shard.ownership_of_hash(owner), Ownership::Kept | Ownership::Lost)
-        };
-        let owners = self.owners.iter().enumerate();
-        owners.filter(move |(_, owner)| is_shown(**owner)).map(|(at, _)| at)
-    }
-
-    /// Returns the part of the state that a shard shows.
-    pub fn of_shard(&self, shard: Shard) -> Self {
-        let shown = self.shown_by(shard).map(|at| (self.lines[at].clone(), self.owners[at]));
+    /// Returns the part of the state that a process shows or need not show.
+    pub fn selected(&self, selected: Selected) -> Self {
+        let lines = self.lines.iter().cloned().zip(self.owners.iter().copied());
+        let shown = lines.filter(|(_, owner)| selected.shows(*owner) != Some(false));
         Self::of_sorted(self.since, shown)
     }
 }
@@ -95,14 +119,25 @@ impl<'b> Shown<'b> {
         self.exact.iter().all(|line| states.any(|state| state == line))
     }
 
-    /// Returns true if the lines are exactly those of a state, or of the part of it that a shard shows.
-    pub fn is_all_of(&self, snapshot: &Snapshot, shard: Option<Shard>) -> bool {
-        let Some(shard) = shard else {
+    /// Returns true if the lines are exactly those of a state that a process shows. It shows all series of an object or none.
+    pub fn is_all_of(&self, snapshot: &Snapshot, selected: Selected) -> bool {
+        if selected.shard.is_none() && selected.dropped.is_none() {
             return *snapshot.hashes == *self.hashes
                 && snapshot.lines.iter().map(String::as_str).eq(self.lines.iter().copied());
-        };
-        let lines = || snapshot.shown_by(shard);
-        lines().map(|at| snapshot.hashes[at]).eq(self.hashes.iter().copied())
-            && lines().map(|at| &*snapshot.lines[at]).eq(self.lines.iter().copied())
+        }
+        let mut shown = self.lines.iter().zip(&self.hashes).peekable();
+        let mut optional: BTreeMap<u64, bool> = BTreeMap::new();
+        let states = snapshot.lines.iter().zip(&*snapshot.hashes).zip(&*snapshot.owners);
+        for ((line, hash), owner) in states {
+            let is_next = shown.next_if(|next| next.1 == hash && *next.0 == line).is_some();
+            let is_right = match selected.shows(*owner) {
+                Some(is_shown) => is_shown == is_next,
+                None => *optional.entry(owner.uid).or_insert(is_next) == is_next,
+            };
+            if !is_right {
+                return false;
+            }
+        }
+        shown.peek().is_none()
     }
 }

@@ -75,11 +75,24 @@ fn label<'l>(line: &'l str, name: &str) -> Option<&'l str> {
     Some(rest.split_once('"')?.0)
 }
 
-/// Compares totals and workloads with the pods of the same scrape. A shard has those that it shows.
+/// Returns the number of pods of a namespace that have ever ended in this phase.
+fn ended(accounts: &Accounts, (namespace, phase): &(String, String)) -> usize {
+    let pods = accounts.of_kind(Kind::Pod).map(|(_, account)| account);
+    let of_namespace = pods.filter(|pod| pod.object.scope.namespace == namespace);
+    of_namespace.filter(|pod| pod.status.end.is_some_and(|end| end.phase == phase)).count()
+}
+
+/// Compares totals and workloads with the pods of the same scrape. A shard has those that it shows. If completed pods lose
+/// their series (`are_dropped`), totals still count them.
 ///
 /// # Errors
 /// Describes the difference.
-pub fn compare(lines: &Lines<'_>, accounts: &Accounts, shard: Shard) -> Result<(), String> {
+pub fn compare(
+    lines: &Lines<'_>,
+    accounts: &Accounts,
+    shard: Shard,
+    are_dropped: bool,
+) -> Result<(), String> {
     let count = |lines: &[&str], name: &str| {
         let mut sums: BTreeMap<(String, String), f64> = BTreeMap::new();
         for line in lines.iter().filter(|line| line.starts_with(name)) {
@@ -98,7 +111,18 @@ pub fn compare(lines: &Lines<'_>, accounts: &Accounts, shard: Shard) -> Result<(
         count(&lines.states, "kube_pod_status_phase{"),
     );
     want.retain(|(namespace, _), _| shows_uid(shard, namespace));
-    if have != want {
+    if are_dropped {
+        // A namespace may have no other pods.
+        for key in have.keys() {
+            want.entry(key.clone()).or_default();
+        }
+    }
+    let are_equal = have.keys().eq(want.keys())
+        && have.iter().all(|(key, have)| {
+            let most = if are_dropped { ended(accounts, key) as f64 } else { 0.0 };
+            (0.0..=most).contains(&(have - want[key]))
+        });
+    if !are_equal {
         return Err(format!("totals {have:?}, pods {want:?}"));
     }
     let uids = |lines: &[&'_ str], name: &str| -> BTreeSet<String> {
