@@ -10,6 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
+use crate::cli::config::{self, Load};
 use crate::cli::kube_flags::{self, KubeArgs};
 use crate::cli::statsd_flags::{self, StatsdArgs};
 use crate::cli::usage_error::UsageError;
@@ -19,6 +20,16 @@ use crate::tools::CommandError;
 
 /// The number of log lines that explain a failure.
 const LOG_LINES: usize = 10;
+
+/// The flags of a candidate for kube-state-metrics.
+const OF_CANDIDATE: [&str; 6] = [
+    "--host=127.0.0.1",
+    "--port=0",
+    "--telemetry-host=127.0.0.1",
+    "--telemetry-port=0",
+    "--auth-filter=false",
+    "--tls-config=",
+];
 
 /// The original that is compared.
 #[derive(Clone, Debug)]
@@ -51,6 +62,7 @@ impl CommandLine {
                 if let Some(word) = rest.first() {
                     return Err(fault(format!("unexpected argument {word:?}").into()).into());
                 }
+                merge_options_file(&mut args).map_err(|error| fault(error.into()))?;
                 Original::KubeStateMetrics(Box::new(args))
             }
             "statsd_exporter" => {
@@ -103,17 +115,7 @@ impl CommandLine {
     fn of_candidate(&self) -> Vec<String> {
         let (removed, added): (&[&str], &[&str]) = match &self.original {
             // The last occurrence of a flag counts.
-            Original::KubeStateMetrics(_) => (
-                &[],
-                &[
-                    "--host=127.0.0.1",
-                    "--port=0",
-                    "--telemetry-host=127.0.0.1",
-                    "--telemetry-port=0",
-                    "--auth-filter=false",
-                    "--tls-config=",
-                ],
-            ),
+            Original::KubeStateMetrics(_) => (&[], &OF_CANDIDATE),
             // No flag may be repeated.
             Original::StatsdExporter(_) => (
                 &["web.listen-address", "web.config.file", "log.level", "log.format"],
@@ -143,6 +145,39 @@ impl CommandLine {
             Original::KubeStateMetrics(_) => "/metrics",
             Original::StatsdExporter(args) => &args.web_telemetry_path,
         }
+    }
+}
+
+/// Adds the options of the options file, if there is one, to the flags.
+///
+/// # Errors
+/// It cannot be read, or sets an option that differs for the candidate: in a file it outranks the flag.
+fn merge_options_file(args: &mut KubeArgs) -> Result<(), String> {
+    let of_listeners = |args: &KubeArgs| {
+        let KubeArgs { host, port, telemetry_host, telemetry_port, auth_filter, .. } = args;
+        [
+            ("host", host.clone()),
+            ("port", port.to_string()),
+            ("telemetry_host", telemetry_host.clone()),
+            ("telemetry_port", telemetry_port.to_string()),
+            ("auth_filter", auth_filter.to_string()),
+            ("tls_config", args.tls_config.clone()),
+        ]
+    };
+    let mut of_candidate = args.clone();
+    pflag::parse(&kube_flags::all(), &mut of_candidate, &OF_CANDIDATE.map(str::to_owned))
+        .map_err(|error| error.to_string())?;
+    let own = of_listeners(&of_candidate);
+    for args in [args, &mut of_candidate] {
+        config::read_options_file(args, Load::First).map_err(|error| error.to_string())?;
+    }
+    match of_listeners(&of_candidate).into_iter().zip(own).find(|(one, other)| one != other) {
+        None => Ok(()),
+        Some(((name, value), _)) => Err(format!(
+            "{} sets {name} to {value}, which the candidate cannot have: add --{}={value} and name a copy of the file without it",
+            of_candidate.config,
+            name.replace('_', "-"),
+        )),
     }
 }
 
@@ -292,6 +327,19 @@ mod tests {
         ];
         assert_eq!(line.of_candidate(), want);
         assert_eq!(line.path(), "/m");
+    }
+
+    #[test]
+    fn an_options_file_counts_and_must_not_move_the_listeners() {
+        let file = tempfile::NamedTempFile::new().expect("file");
+        let config = format!("--config={}", file.path().display());
+        std::fs::write(file.path(), "apiserver: http://a.test\n").expect("written");
+        let line = parse(&["--port=80", &config]).expect("flags");
+        assert!(line.has_api_server());
+        std::fs::write(file.path(), "port: 9090\n").expect("written");
+        let error = parse(&["--port=80", &config]).expect_err("an error").to_string();
+        assert!(error.contains("sets port to 9090") && error.contains("--port=9090"), "{error}");
+        assert!(parse(&["--port=9090", &config]).is_err(), "the candidate would have this port");
     }
 
     #[test]
