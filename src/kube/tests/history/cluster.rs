@@ -503,6 +503,16 @@ impl Cluster {
         Some(objects.values().filter(wanted).map(object).collect())
     }
 
+    /// Returns the version of an earlier state, as the cache of an API server may have, if there is one that a watch can
+    /// continue from.
+    pub fn cached(&mut self) -> Option<u64> {
+        let can_be_watched =
+            |backup: &&Backup| (self.compacted..self.version).contains(&backup.version);
+        let cached = self.backups.iter().rev().find(can_be_watched)?;
+        self.pages.insert(cached.version, cached.objects.clone());
+        Some(cached.version)
+    }
+
     /// Returns the changes since a version, or `None` if it has been compacted. A future version is valid: its watch is
     /// silent until the cluster passes it.
     pub fn changes_since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::checker::{Expectation, Violation};
-use super::cluster::{Kind, Scope, VERSIONS};
+use super::cluster::{BOOKMARK_INTERVAL, Kind, Scope, VERSIONS};
 use super::server::Server;
 use crate::kube::WatchedResource;
 use crate::kube::discovery::Discovery;
@@ -77,6 +77,8 @@ pub struct CustomResources {
     /// All entries so far, by number.
     entries: BTreeMap<u64, Entry>,
     tracks: BTreeMap<Kind, Track>,
+    /// The time within which a change of the definition or the configuration is followed, without faults.
+    followed: Duration,
 }
 
 /// The custom series of a scrape.
@@ -89,8 +91,8 @@ pub struct CustomLines {
 }
 
 impl CustomResources {
-    /// Starts with an entry for each version, in simulated time.
-    pub fn new(seed: u64, metrics: &KubeMetrics) -> Self {
+    /// Starts with an entry for each version, in simulated time. Lists may be old if the server `is_lagging`.
+    pub fn new(seed: u64, is_lagging: bool, metrics: &KubeMetrics) -> Self {
         let discovery = Discovery::new(metrics);
         let (mut changes, (sender, settled)) = (discovery.changes(), watch::channel(0));
         let mut debounce = JoinSet::new();
@@ -124,6 +126,8 @@ impl CustomResources {
             last_number: 0,
             entries: BTreeMap::new(),
             tracks: VERSIONS.into_iter().map(|kind| (kind, track())).collect(),
+            // An old list replaces nothing before the next bookmark.
+            followed: *FOLLOWED + if is_lagging { BOOKMARK_INTERVAL } else { Duration::ZERO },
         };
         VERSIONS.into_iter().for_each(|kind| custom.renew(kind));
         custom
@@ -273,8 +277,8 @@ impl CustomResources {
     }
 
     /// Returns true if a version need not be followed yet. Faults excuse it until `may_be_stale_until`.
-    fn may_be_late(track: &Track, may_be_stale_until: Instant) -> bool {
-        Instant::now() < track.changed.max(may_be_stale_until) + *FOLLOWED
+    fn may_be_late(track: &Track, may_be_stale_until: Instant, followed: Duration) -> bool {
+        Instant::now() < track.changed.max(may_be_stale_until) + followed
     }
 
     /// Returns the expectation of a scope, which is `other` for kinds without a definition.
@@ -285,10 +289,10 @@ impl CustomResources {
         other: Expectation,
     ) -> Expectation {
         let Some(track) = self.tracks.get(&scope.kind) else { return other };
-        match Self::may_be_late(track, may_be_stale_until) {
+        match Self::may_be_late(track, may_be_stale_until, self.followed) {
             true if track.is_unsettled => Expectation::PastOrEmpty,
             // If a kind is refused after a reload, only families remain that are still configured.
-            true if track.is_renewed && Instant::now() < may_be_stale_until + *FOLLOWED => {
+            true if track.is_renewed && Instant::now() < may_be_stale_until + self.followed => {
                 Expectation::PastOrEmpty
             }
             true if other == Expectation::Present => Expectation::Past,
@@ -307,7 +311,8 @@ impl CustomResources {
         for ((kind, namespace), &number) in &lines.numbers {
             let Some(track) = self.tracks.get_mut(kind) else { continue };
             let before = track.shown.insert(namespace.clone(), number).unwrap_or_default();
-            let (is_late, entry) = (Self::may_be_late(track, may_be_stale_until), track.entry);
+            let (is_late, entry) =
+                (Self::may_be_late(track, may_be_stale_until, self.followed), track.entry);
             let about = format!("{kind:?} of {namespace}: entry {number}");
             if number < before {
                 return Err(Violation(format!("{about}, after entry {before}")));
@@ -317,7 +322,7 @@ impl CustomResources {
             }
         }
         for (kind, track) in &mut self.tracks {
-            if Self::may_be_late(track, may_be_stale_until) {
+            if Self::may_be_late(track, may_be_stale_until, self.followed) {
                 continue;
             }
             (track.is_unsettled, track.is_renewed) = (false, false);

@@ -200,7 +200,11 @@ impl Server {
             Some((Some(version), Some(from))) => (Some(version), from),
             _ => (None, 0),
         };
+        let is_old = req.get("resourceVersion") == Some("0")
+            && self.state().is_lagging
+            && self.is_chosen(0.5);
         let mut cluster = self.cluster();
+        let at = at.or_else(|| cluster.cached().filter(|_| is_old));
         let Some(objects) = cluster.list(req.kind, req.namespace.as_deref(), at) else {
             let body = encode::status(req.format.protobuf, 410, "Expired");
             return complete_response(410, req.format.content_type(false), body);

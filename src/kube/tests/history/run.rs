@@ -187,7 +187,8 @@ impl World {
         let (workloads, counts) = namespace_totals(&catalog, &metrics, senders.as_ref(), retention);
         totals::attach(&workloads, &mut config.resources, kinds);
         let custom = scenario.custom.as_ref();
-        let custom = custom.map(|_| CustomResources::new(scenario.seed, &metrics));
+        let custom =
+            custom.map(|_| CustomResources::new(scenario.seed, scenario.is_lagging, &metrics));
         config.resources.extend(custom.iter().flat_map(CustomResources::watched));
         let limits = scenario.limits.as_ref().map(|_| Limits::new(scenario.seed, &metrics));
         config.budget = limits.as_ref().map_or_else(Arc::default, Limits::current);
@@ -224,6 +225,9 @@ impl World {
         }
         if scenario.is_fragmented {
             server.fragment();
+        }
+        if scenario.is_lagging {
+            server.lag();
         }
         match scenario.schedule.take() {
             None => {

@@ -81,6 +81,8 @@ pub struct Scenario {
     pub lacks: Vec<Fault>,
     /// The server sends each event in several chunks.
     pub is_fragmented: bool,
+    /// Lists from the server's cache are often old.
+    pub is_lagging: bool,
     /// The time for which the counters of a workload outlive it.
     pub retention: Duration,
     /// The times of changes and scrapes; random if `None`.
@@ -201,6 +203,7 @@ impl Scenario {
             pace: Pace::Usual,
             lacks: Vec::new(),
             is_fragmented: false,
+            is_lagging: false,
             retention: RETENTION,
             schedule: None,
             trace: false,
@@ -337,6 +340,11 @@ impl Scenario {
         };
         if self.limits.is_none() && rng.u32(0..4) == 0 {
             self.drop_completed(&mut rng);
+        }
+        if rng.u32(0..4) == 0 {
+            // Only lists that are not streamed come from the cache.
+            self.is_lagging = true;
+            self.lacks.push(Fault::NoStreaming);
         }
         self
     }

@@ -68,6 +68,8 @@ pub(super) struct State {
     pub(super) lists: u64,
     /// The server sends events and lists in several chunks.
     pub(super) is_fragmenting: bool,
+    /// Lists that may come from the cache are often old.
+    pub(super) is_lagging: bool,
     /// True if the server sends bookmarks on watches.
     pub(super) bookmarks: bool,
     /// The number of connection probes.
@@ -90,6 +92,7 @@ impl Server {
             gone: 0,
             bookmarks: true,
             is_fragmenting: false,
+            is_lagging: false,
             probes: 0,
             broken: 0,
             ended: 0,
@@ -164,6 +167,11 @@ impl Server {
     /// Sends events and lists in several chunks from now on.
     pub fn fragment(&self) {
         self.state().is_fragmenting = true;
+    }
+
+    /// Lets lists that may come from the cache be old from now on.
+    pub fn lag(&self) {
+        self.state().is_lagging = true;
     }
 
     /// Sends no more bookmarks, except the one at the end of a streaming list.
