@@ -132,5 +132,17 @@ fn invalid_arguments_fail_immediately() {
     let output = run("kstatd", ["overhead", "--pid=1", &baseline]);
     assert!(output.stderr.contains("not a samples file of kstatd overhead"), "{}", output.stderr);
     assert!(run("kstatd", ["overhead"]).stderr.contains("--pid"));
+    // It does not measure itself.
+    let named = |name: &'static str| run("kstatd", [&SHORT[..], &["--comm", name]].concat());
+    assert!(named("kstatd-absent").stderr.contains("no such process"));
+    let own = std::fs::read_dir("/proc").expect("processes").flatten();
+    let own = own.filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok());
+    if !own.into_iter().any(|comm| comm.trim_end() == "kstatd") {
+        let output = named("kstatd");
+        assert!(output.stderr.contains("no such process"), "{output:?}");
+    }
+    let short = Shell::run("exec sleep 0.1");
+    let output = run("kstatd", ["overhead", "--every=20ms", "--for=100s", &short.flag()]);
+    assert!(output.stderr.contains("have ended within"), "{output:?}");
     assert!(run("kstatd", ["overhead", "--cgroup=/no/such"]).stderr.contains("/no/such"));
 }

@@ -69,7 +69,7 @@ impl Samples {
 ///
 /// # Errors
 ///
-/// When no such process, or the system does not provide the figures.
+/// When no such process, or it ends meanwhile, or the system does not provide the figures.
 pub(crate) fn sample(
     subject: &Subject,
     every: Duration,
@@ -85,6 +85,10 @@ pub(crate) fn sample(
     for step in 1..=steps {
         std::thread::sleep((begun + every * step).saturating_duration_since(Instant::now()));
         let (reading, now) = (subject.read()?, Instant::now());
+        if reading.processes == 0 {
+            let seconds = (every * step).as_secs_f64();
+            return Err(format!("the processes have ended within {seconds} s").into());
+        }
         let seconds = now.duration_since(last).as_secs_f64();
         for (row, value) in values.iter_mut().zip(rates(&before, &reading, seconds)) {
             row.push(value);

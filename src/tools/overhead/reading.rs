@@ -83,6 +83,10 @@ impl Subject {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
+            // This command may have the name of what it measures.
+            if pid == std::process::id() {
+                continue;
+            }
             let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
             if self.comms.iter().any(|wanted| wanted == comm.trim_end()) {
                 found.insert(pid);
@@ -159,6 +163,11 @@ fn host(reading: &mut Reading) -> Result<(), CommandError> {
 fn process(pid: u32, whole: bool, reading: &mut Reading) {
     let folder = PathBuf::from(format!("/proc/{pid}"));
     let Ok(tasks) = fs::read_dir(folder.join("task")) else { return };
+    let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
+    // It has ended, and its parent has not asked how.
+    if status.contains("\nState:\tZ") {
+        return;
+    }
     reading.processes += 1;
     for task in tasks.flatten() {
         let file = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
@@ -176,7 +185,7 @@ fn process(pid: u32, whole: bool, reading: &mut Reading) {
         let of = |key: &str| field(&io, key).unwrap_or(0.0);
         let used = Used { read: of("read_bytes:"), written: of("write_bytes:"), ..Used::default() };
         reading.used.insert(pid.to_string(), used);
-        reading.memory += field(&file("status"), "VmRSS:").unwrap_or(0.0) * 1024.0;
+        reading.memory += field(&status, "VmRSS:").unwrap_or(0.0) * 1024.0;
     }
 }
 
