@@ -496,6 +496,15 @@ fn check_config_recognizes_files_by_their_keys() {
             assert!(output.stderr.contains(part), "{part}: {output:?}");
         }
     }
+    // A pipe can be read once.
+    let pipe = |args: &[&str]| {
+        let args = [&["check-config"], args].concat();
+        run_with_input("kstatd", args, b"mappings:\n- {match: a.*}\n")
+    };
+    let output = pipe(&["/dev/stdin"]);
+    assert!(output.stderr.contains("/dev/stdin: not a regular file"), "{output:?}");
+    let output = pipe(&["--statsd.mapping-config", "/dev/stdin"]);
+    assert!(output.stdout.contains("/dev/stdin: error: "), "{output:?}");
     let output = run("kstatd", ["check-config", "/absent"]);
     assert!(output.stderr.contains("/absent: No such file"), "{output:?}");
 }

@@ -28,12 +28,23 @@ pub enum FileKind {
     Web,
 }
 
+/// The hint for a file whose kind is not recognised.
+const NAME_THE_KIND: &str = "name the kind of the file: --statsd.mapping-config, --config, \
+                             --custom-resource-state-config-file or --web.config.file";
+
 impl FileKind {
     /// Recognizes a file by its top-level keys.
     ///
     /// # Errors
-    /// The file cannot be read, or its keys fit no kind or several.
+    /// The file cannot be read, or only once, or its keys fit no kind or several.
     pub fn of(path: &Path) -> Result<Self, CommandError> {
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(format!(
+                "{}: not a regular file, so it is read once: {NAME_THE_KIND}",
+                path.display()
+            )
+            .into());
+        }
         let text =
             config_file::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let keys = top_level_keys(&text);
@@ -48,15 +59,15 @@ impl FileKind {
         match (fitting.next(), fitting.next()) {
             (Some((kind, _)), None) => Ok(kind),
             (first, _) => Err(format!(
-                "{}: the keys {keys:?} fit {}; name the kind of the file: --statsd.mapping-config, --config, \
-                 --custom-resource-state-config-file or --web.config.file",
+                "{}: the keys {keys:?} fit {}; {NAME_THE_KIND}",
                 path.display(),
                 if first.is_none() {
                     "no kind of configuration"
                 } else {
                     "several kinds of configurations"
                 },
-            ).into()),
+            )
+            .into()),
         }
     }
 }
