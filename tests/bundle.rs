@@ -357,6 +357,10 @@ fn a_pod_has_its_description_and_log() {
     let described = json(&files, "pod.json");
     assert_eq!(described["containers"][0]["image"], "corp/kstatd:1");
     assert!(text(&files, "pod-log.txt").contains("a line with token=[removed]"));
+    let logs: Vec<String> =
+        server.requests().into_iter().filter(|one| one.contains("/log?")).collect();
+    assert_eq!(logs.len(), 2, "{logs:?}");
+    assert!(logs.iter().all(|one| one.contains("container=main&")), "{logs:?}");
     for name in ["log.txt", "status.json", "configuration.json", "cpu.pb.gz"] {
         assert!(files.contains_key(name), "{name}: {output:?}");
     }

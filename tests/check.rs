@@ -257,6 +257,21 @@ fn rights_to_recognise_senders_are_checked() {
 }
 
 #[test]
+fn standbys_are_not_taken_for_duplicates() {
+    let workload = |more: &str| {
+        format!(
+            "{{apiVersion: apps/v1, kind: Deployment, metadata: {{namespace: m, name: kstatd}}, spec: {{replicas: 2, template: {{spec: \
+             {{containers: [{{name: kstatd, image: kstatd, args: [--resources=nodes{more}]}}]}}}}}}}}\n"
+        )
+    };
+    let twice = "expose every series 2 times";
+    let has_objection =
+        |more: &str| objections(&workload(more)).1.iter().any(|(_, text)| text.contains(twice));
+    assert!(has_objection(""));
+    assert!(!has_objection(", --standby, '--standby-peers=kstatd-replicas:8081'"));
+}
+
+#[test]
 fn missing_pieces_are_reported_as_such() {
     let original = read("tests/data/check/original.yaml");
     let workloads: Vec<&str> =

@@ -77,6 +77,34 @@ fn every_command_reaches_the_only_pod() {
     assert!(run("kubectl_kstatd", ["status", &kubeconfig]).stdout.starts_with("OK"));
 }
 
+/// Pods that have ended, or that another workload owns, may have the labels of the selector.
+#[test]
+fn other_pods_with_the_labels_are_not_asked() {
+    let (_program, server) = installed();
+    let pods = "/api/v1/namespaces/monitoring/pods";
+    let args = json!([]);
+    let owned = |name: &str, kind: &str, owner: &str| {
+        let mut pod = pod(name, &args);
+        pod["metadata"]["ownerReferences"] =
+            json!([{"controller": true, "kind": kind, "name": owner}]);
+        pod
+    };
+    let mut evicted = owned("kstatd-5d4-y", "ReplicaSet", "kstatd-5d4");
+    evicted["status"]["phase"] = json!("Failed");
+    let own = owned("kstatd-5d4-x", "ReplicaSet", "kstatd-5d4");
+    let of_node = owned("kstatd-node-z", "DaemonSet", "kstatd-node");
+    let of_other = owned("kstatd-b-5d4-x", "ReplicaSet", "kstatd-b-5d4");
+    server.serve(pods, list(&[own, evicted, of_node, of_other]));
+    let status = plugin(&server, &["status", "--target", "deploy/kstatd"]);
+    assert!(status.stdout.starts_with("OK"), "{status:?}");
+    let check = plugin(&server, &["check"]);
+    let names: Vec<&str> = ["kstatd-5d4-x", "kstatd-5d4-y", "kstatd-node-z", "kstatd-b-5d4-x"]
+        .into_iter()
+        .filter(|name| check.stdout.contains(&format!("pod {name}: ")))
+        .collect();
+    assert_eq!(names, ["kstatd-5d4-x"], "{check:?}");
+}
+
 #[test]
 fn what_is_missing_is_named() {
     let (_program, server) = installed();

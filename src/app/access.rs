@@ -113,7 +113,7 @@ pub(crate) async fn subject(
     let (access, agent) = (access(args.access)?, user_agent());
     let main = ProcessClient::new(addr, access.clone(), &agent)?;
     let telemetry = ProcessClient::new(&telemetry_addr, access, &agent)?;
-    Ok(Subject { main, telemetry, pod: None })
+    Ok(Subject { main, telemetry, pod: None, container: String::new() })
 }
 
 /// Returns an address with another port, without its path.

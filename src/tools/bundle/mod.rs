@@ -24,6 +24,7 @@ use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::server::support::{CONFIGURATION_PATH, LOG_PATH};
 use crate::telemetry::{REVISION, VERSION};
 use crate::tools::CommandError;
+use crate::util::percent::{self, UNRESERVED};
 use crate::util::redaction;
 
 /// The timeout of a part.
@@ -40,6 +41,8 @@ pub(crate) struct Subject {
     pub(crate) telemetry: ProcessClient,
     /// The pod, if the API server is asked, with a client for its description and log.
     pub(crate) pod: Option<ProcessClient>,
+    /// The name of its container; empty for the only one.
+    pub(crate) container: String,
 }
 
 impl Subject {
@@ -49,6 +52,7 @@ impl Subject {
             main: ProcessClient::of_pod(client, pod, pod.port),
             telemetry: ProcessClient::of_pod(client, pod, pod.telemetry_port),
             pod: Some(ProcessClient::of_object(client, pod)),
+            container: pod.container.clone(),
         }
     }
 }
@@ -128,7 +132,8 @@ pub(crate) async fn collect(subject: Subject) -> Vec<Part> {
     read("heap.pb.gz", &telemetry, &["/debug/pprof/heap".to_owned()], PROFILE_TIMEOUT);
     if let Some(pod) = subject.pod.map(Arc::new) {
         read("pod.json", &pod, &[String::new()], TIMEOUT);
-        let log = "/log?limitBytes=1048576&tailLines=5000".to_owned();
+        let container = percent::encode(&subject.container, UNRESERVED);
+        let log = format!("/log?container={container}&tailLines=5000");
         read("pod-log-previous.txt", &pod, &[format!("{log}&previous=true")], TIMEOUT);
         read("pod-log.txt", &pod, &[log], TIMEOUT);
     }

@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use super::api::get;
-use super::inventory::Inventory;
-use super::pods::Pod;
+use super::pods::{self, Pod};
 use super::report::{Outcome, Section};
 use super::workload::Workload;
 use crate::cli::config::{Config, Name};
@@ -38,9 +37,7 @@ pub(crate) async fn of_pods(
     config: &Config,
     section: &mut Section,
 ) -> Result<(), CommandError> {
-    let mut found = Inventory::default();
-    let labels = &workload.manifest.object["spec"]["selector"]["matchLabels"];
-    found.read_pods(client, workload.namespace(), labels).await?;
+    let found = pods::running(client, workload).await?;
     for gap in &found.gaps {
         section.add(Outcome::Failed, format!("pods are not known: {gap}"), "", PAGE);
     }

@@ -157,6 +157,8 @@ fn shards(all: &[(Workload<'_>, Settings)]) -> Section {
                     "docs/runbook/KstatdShardMissing.md",
                 );
             }
+        } else if settings.config.standby.is_some() && replicas > 1 {
+            section.ok(format!("{title}: {replicas} pods, of which one exposes (--standby)"));
         } else if is_daemon_set || replicas <= 1 {
             section.ok(format!("{title}: not sharded"));
         } else {

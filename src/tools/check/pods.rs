@@ -21,6 +21,8 @@ pub(crate) struct Pod {
     /// The port of its own metrics and profiles.
     pub(crate) telemetry_port: u16,
     pub(crate) is_tls: bool,
+    /// The name of its container; empty if it is not known.
+    pub(crate) container: String,
 }
 
 impl Pod {
@@ -34,6 +36,7 @@ impl Pod {
             port,
             telemetry_port: config.telemetry.as_ref().map_or(port, |of| of.address.port),
             is_tls: workload.is_tls(),
+            container: workload.container["name"].as_str().unwrap_or_default().to_owned(),
         }
     }
 
@@ -102,13 +105,7 @@ pub(crate) async fn only(
     if let Some(pod) = &pod {
         return Ok(Pod::new(pod, workload, &settings.config));
     }
-    let mut pods = Inventory::default();
-    let labels = &workload.manifest.object["spec"]["selector"]["matchLabels"];
-    pods.read_pods(client, workload.namespace(), labels).await?;
-    pods.objects.retain(|pod| {
-        let object = &pod.object;
-        object["status"]["phase"] == "Running" && object["metadata"]["deletionTimestamp"].is_null()
-    });
+    let pods = running(client, workload).await?;
     match pods.objects.as_slice() {
         [pod] => Ok(Pod::new(pod, workload, &settings.config)),
         [] if pods.gaps.is_empty() => Err(format!("{title} has no running pod").into()),
@@ -123,6 +120,40 @@ pub(crate) async fn only(
             .into())
         }
     }
+}
+
+/// Returns the running pods of a workload. Others may have the labels that it selects by.
+///
+/// # Errors
+/// The API server does not answer.
+pub(crate) async fn running(
+    client: &Client,
+    workload: &Workload<'_>,
+) -> Result<Inventory, CommandError> {
+    let mut pods = Inventory::default();
+    let labels = &workload.manifest.object["spec"]["selector"]["matchLabels"];
+    pods.read_pods(client, workload.namespace(), labels).await?;
+    let kind = workload.manifest.kind.as_str();
+    let name = workload.manifest.name().1.unwrap_or_default();
+    let is_own = |owner: &Value| {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        match kind {
+            "Deployment" => {
+                let hash = text("name").strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+                text("kind") == "ReplicaSet" && hash.is_some_and(|hash| !hash.contains('-'))
+            }
+            _ => (text("kind"), text("name")) == (kind, name),
+        }
+    };
+    pods.objects.retain(|pod| {
+        let (metadata, phase) = (&pod.object["metadata"], &pod.object["status"]["phase"]);
+        let owners = metadata["ownerReferences"].as_array();
+        let mut owners = owners.into_iter().flatten().filter(|owner| owner["controller"] == true);
+        phase == "Running"
+            && metadata["deletionTimestamp"].is_null()
+            && owners.next().is_none_or(is_own)
+    });
+    Ok(pods)
 }
 
 /// Returns a workload with the template of a pod, whose flags are read like those of any other.
