@@ -1,17 +1,24 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"kstatd/e2e/harness"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8slabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -30,6 +37,150 @@ func loadVariant(t *testing.T, name string) chart {
 		t.Fatal(err)
 	}
 	return parseManifests(t, "deploy/"+name, string(text))
+}
+
+// besides are the folders of deploy/ in groups. Those of one group replace each other in place; different groups share nothing.
+var besides = [][]string{
+	{".", "standard", "standby", "autosharding", "daemonset", "daemonset-statsd"},
+	{"node", "node-insecure"},
+	{"node-walk"},
+	{"node-processes"},
+	{"shadow"},
+}
+
+// selecting is what an object of a namespace selects pods by.
+type selecting struct {
+	namespace, object string
+	selector          k8slabels.Selector
+}
+
+// labelled is a pod of a workload.
+type labelled struct {
+	namespace, workload string
+	labels              k8slabels.Set
+	ports               []string
+}
+
+// selection returns all pods of the manifests, and all selectors of pods: those of Services, budgets, workloads and
+// anti-affinity.
+func (c chart) selection(t *testing.T) (pods []labelled, selectors []selecting) {
+	t.Helper()
+	for _, o := range c.objects {
+		object := o.GetKind() + " " + o.GetName()
+		add := func(selector *metav1.LabelSelector) {
+			of, err := metav1.LabelSelectorAsSelector(selector)
+			if err != nil {
+				t.Fatalf("%s: %v", object, err)
+			}
+			selectors = append(selectors, selecting{o.GetNamespace(), object, of})
+		}
+		switch o.GetKind() {
+		case "Service":
+			add(&metav1.LabelSelector{MatchLabels: as[corev1.Service](t, o).Spec.Selector})
+		case "PodDisruptionBudget":
+			add(as[policyv1.PodDisruptionBudget](t, o).Spec.Selector)
+		case "Deployment", "StatefulSet", "DaemonSet", "Job":
+			// All kinds have the template and the selector at the same path.
+			var d appsv1.Deployment
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d); err != nil {
+				t.Fatalf("%s: %v", object, err)
+			}
+			if d.Spec.Selector != nil {
+				add(d.Spec.Selector)
+			}
+			if affinity := d.Spec.Template.Spec.Affinity; affinity != nil && affinity.PodAntiAffinity != nil {
+				for _, term := range affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+					add(term.PodAffinityTerm.LabelSelector)
+				}
+			}
+			pod := labelled{namespace: o.GetNamespace(), workload: object, labels: d.Spec.Template.Labels}
+			for _, port := range d.Spec.Template.Spec.Containers[0].Ports {
+				pod.ports = append(pod.ports, port.Name)
+			}
+			pods = append(pods, pod)
+		}
+	}
+	return pods, selectors
+}
+
+// TestDeployVariantsAreIndependent checks that deployments of different groups share no object, so that deleting one of
+// them leaves the others alone, and that nothing of one selects pods of another.
+func TestDeployVariantsAreIndependent(t *testing.T) {
+	var known []string
+	for _, group := range besides {
+		known = append(known, group...)
+	}
+	folders, err := filepath.Glob(harness.RepoFile("deploy", "*", "kustomization.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range folders {
+		name := filepath.Base(filepath.Dir(file))
+		if component := strings.Contains(readFile(t, file), "kind: Component"); !component && name != "base" && !slices.Contains(known, name) {
+			t.Errorf("deploy/%s is in no group", name)
+		}
+	}
+	for i, group := range besides {
+		for _, other := range slices.Concat(append(slices.Clone(besides[:i]), besides[i+1:]...)...) {
+			there := loadVariant(t, other)
+			shared := map[string]bool{}
+			for _, o := range there.objects {
+				shared[o.GetKind()+" "+o.GetNamespace()+"/"+o.GetName()] = true
+			}
+			pods, _ := there.selection(t)
+			for _, name := range group {
+				here := loadVariant(t, name)
+				for _, o := range here.objects {
+					if id := o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName(); shared[id] {
+						t.Errorf("deploy/%s and deploy/%s have the same %s", name, other, id)
+					}
+				}
+				_, selectors := here.selection(t)
+				for _, s := range selectors {
+					for _, pod := range pods {
+						if s.namespace == pod.namespace && s.selector.Matches(pod.labels) {
+							t.Errorf("deploy/%s: %s selects the pods of %s of deploy/%s", name, s.object, pod.workload, other)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestDeployPodMonitors checks that each port of each pod is scraped by one PodMonitor of deploy/prometheus.
+func TestDeployPodMonitors(t *testing.T) {
+	files := map[string]string{"node": "pod-monitor-node.yaml", "node-insecure": "pod-monitor-node.yaml", "node-walk": "pod-monitor-node.yaml", "node-processes": "pod-monitor-node.yaml"}
+	for _, name := range slices.Concat(besides...) {
+		file := cmp.Or(files[name], "pod-monitor.yaml")
+		var monitor monitoringv1.PodMonitor
+		if err := yaml.UnmarshalStrict([]byte(readFile(t, harness.RepoFile("deploy", "prometheus", file))), &monitor); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		selector, err := metav1.LabelSelectorAsSelector(&monitor.Spec.Selector)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		pods, _ := loadVariant(t, name).selection(t)
+		for _, pod := range pods {
+			// The Job serves nothing.
+			if len(pod.ports) == 0 {
+				continue
+			}
+			// A PodMonitor without a namespaceSelector selects in its own namespace, which the command line may name.
+			if in := cmp.Or(monitor.Namespace, pod.namespace); in != pod.namespace || !selector.Matches(pod.labels) {
+				t.Errorf("deploy/%s: %s in %s does not select %s in %s", name, file, in, pod.workload, pod.namespace)
+			}
+			for _, e := range monitor.Spec.PodMetricsEndpoints {
+				if !slices.Contains(pod.ports, *e.Port) || !e.HonorLabels {
+					t.Errorf("deploy/%s: %s scrapes port %s of %v, honorLabels %v", name, file, *e.Port, pod.ports, e.HonorLabels)
+				}
+			}
+			if len(monitor.Spec.PodMetricsEndpoints) != 2 {
+				t.Errorf("%s scrapes %d ports", file, len(monitor.Spec.PodMetricsEndpoints))
+			}
+		}
+	}
 }
 
 // right is one permission.

@@ -247,8 +247,8 @@ func TestDeployNode(t *testing.T) {
 		capabilities    []corev1.Capability
 		paths           []string
 	}{
-		{"node", "kstatd", "restricted", nil, nil},
-		{"node-insecure", "kstatd", "restricted", nil, nil},
+		{"node", "kstatd-node", "restricted", nil, nil},
+		{"node-insecure", "kstatd-node", "restricted", nil, nil},
 		{"node-processes", "kstatd-processes", "privileged", []corev1.Capability{"SYS_PTRACE"}, []string{"/proc"}},
 		{"node-walk", "kstatd-walk", "privileged", []corev1.Capability{"DAC_READ_SEARCH"},
 			[]string{"/proc/1/mountinfo", "/var/lib/containerd", "/var/lib/kubelet/pods", "/var/log/pods"}},
@@ -389,7 +389,7 @@ func TestDeployNodeStarts(t *testing.T) {
 		}
 		image.Mount(account+"ca.crt", authority)
 		image.Mount(account+"token", double.token)
-		args, env := c.expanded("kstatd-node-1", "kstatd")
+		args, env := c.expanded("kstatd-node-1", "kstatd-node")
 		if slices.Contains(args, "--walk") {
 			// The first pass is over before it knows of the pod.
 			args = append(args, "--walk-interval=100ms")
