@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	k8slabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
@@ -91,8 +93,137 @@ type scrapeConfig struct {
 		ScrapeInterval string                       `json:"scrapeInterval"`
 		ScrapeTimeout  string                       `json:"scrapeTimeout"`
 		Relabelings    []monitoringv1.RelabelConfig `json:"relabelings"`
-		StaticConfigs  []struct{ Targets []string } `json:"staticConfigs"`
+		Params         map[string][]string          `json:"params"`
+		StaticConfigs  []struct {
+			Targets []string          `json:"targets"`
+			Labels  map[string]string `json:"labels"`
+		} `json:"staticConfigs"`
+		KubernetesSDConfigs []struct {
+			Role       string                         `json:"role"`
+			Namespaces struct{ Names []string }       `json:"namespaces"`
+			Selectors  []struct{ Role, Label string } `json:"selectors"`
+		} `json:"kubernetesSDConfigs"`
 	} `json:"spec"`
+}
+
+// discovered returns the targets that Prometheus discovers with a ScrapeConfig for one pod of each workload: the workload, the
+// port and the label shard.
+func (c chart) discovered(t *testing.T, config scrapeConfig) (targets []string) {
+	t.Helper()
+	if len(config.Spec.KubernetesSDConfigs) != 1 || len(config.Spec.StaticConfigs) > 0 {
+		t.Fatalf("%s has %v and %v", config.Name, config.Spec.KubernetesSDConfigs, config.Spec.StaticConfigs)
+	}
+	discovery := config.Spec.KubernetesSDConfigs[0]
+	if discovery.Role != "Pod" || len(discovery.Selectors) != 1 || discovery.Selectors[0].Role != "Pod" || !slices.Equal(discovery.Namespaces.Names, []string{"monitoring"}) {
+		t.Fatalf("%s discovers %+v", config.Name, discovery)
+	}
+	selector, err := k8slabels.Parse(discovery.Selectors[0].Label)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range c.objects {
+		template, found, err := unstructured.NestedMap(o.Object, "spec", "template")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pod corev1.Pod
+		if !found || o.GetNamespace() != "monitoring" {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &pod); err != nil {
+			t.Fatal(err)
+		}
+		if !selector.Matches(k8slabels.Set(pod.Labels)) {
+			continue
+		}
+		for _, container := range pod.Spec.Containers {
+			for _, port := range container.Ports {
+				labels := map[string]string{
+					"__meta_kubernetes_pod_container_name": container.Name, "__meta_kubernetes_pod_container_port_name": port.Name,
+					"__meta_kubernetes_pod_phase": "Running", "__param_shard": strings.Join(config.Spec.Params["shard"], ","),
+				}
+				if relabelled(t, config.Spec.Relabelings, labels) {
+					targets = append(targets, strings.TrimSpace(fmt.Sprint(o.GetName(), " ", port.Name, " ", labels["shard"])))
+				}
+			}
+		}
+	}
+	slices.Sort(targets)
+	return targets
+}
+
+// relabelled changes labels as Prometheus does, and returns false if they are dropped.
+func relabelled(t *testing.T, configs []monitoringv1.RelabelConfig, labels map[string]string) bool {
+	t.Helper()
+	for _, r := range configs {
+		var values []string
+		for _, name := range r.SourceLabels {
+			values = append(values, labels[string(name)])
+		}
+		value := strings.Join(values, ";")
+		matches := regexp.MustCompile("^(?:" + cmp.Or(r.Regex, "(.*)") + ")$").MatchString(value)
+		switch action := cmp.Or(strings.ToLower(r.Action), "replace"); action {
+		case "keep", "drop":
+			if matches != (action == "keep") {
+				return false
+			}
+		case "replace":
+			labels[r.TargetLabel] = value
+		default:
+			t.Fatalf("unknown action %s", action)
+		}
+	}
+	return true
+}
+
+// TestHelmScrapeConfig checks that a ScrapeConfig scrapes the Service only if its pods all have the same, and otherwise each
+// pod once: the Service would answer with the empty body of a standby, or with the objects of one node or shard.
+func TestHelmScrapeConfig(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for _, personality := range []string{"run", "kube-state-metrics"} {
+		name := "r-" + map[string]string{"run": "kstatd", "kube-state-metrics": "kube-state-metrics"}[personality]
+		for values, workloads := range map[string][]string{
+			"":                              nil,
+			"standby: true\nreplicas: 2":    {name},
+			"daemonset: {enabled: true}":    {name, name + "-others", name + "-unscheduled"},
+			"autosharding: {enabled: true}": {name},
+			"replicas: 2":                   {name},
+		} {
+			for _, shards := range []int{0, 2} {
+				values := fmt.Sprintf("personality: %s\nprometheus: {virtualShards: %d, scrapeconfig: {enabled: true}}\ncontainers: [{name: sidecar, image: i, ports: [{name: http, containerPort: 9}]}]\n%s\n", personality, shards, values)
+				c := renderChart(t, values)
+				configs := c.ofKind("ScrapeConfig")
+				// The replicas of kube-state-metrics are equal; those of `run` have different lines.
+				if workloads == nil || personality == "kube-state-metrics" && strings.Contains(values, "\nreplicas: 2") && !strings.Contains(values, "standby") {
+					if len(configs) != 1 || len(as[scrapeConfig](t, configs[0]).Spec.StaticConfigs) != max(shards, 1) {
+						t.Errorf("%s: the Service is not scraped: %v", values, configs)
+					}
+					continue
+				}
+				var got, want []string
+				for _, o := range configs {
+					config := as[scrapeConfig](t, o)
+					got = append(got, c.discovered(t, config)...)
+					if shards > 0 && !slices.Equal(config.Spec.Params["total_shards"], []string{strconv.Itoa(shards)}) {
+						t.Errorf("%s: the parameters are %v", values, config.Spec.Params)
+					}
+				}
+				for _, workload := range workloads {
+					if shards == 0 {
+						want = append(want, workload+" http")
+					}
+					for shard := range shards {
+						want = append(want, fmt.Sprint(workload, " http ", shard))
+					}
+				}
+				slices.Sort(got)
+				slices.Sort(want)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s: the targets are %q, they should be %q", values, got, want)
+				}
+			}
+		}
+	}
 }
 
 // operatorKinds are not known to the API server; they are decoded with the operator's types.
