@@ -523,8 +523,12 @@ func TestHelmMonitors(t *testing.T) {
 		{"statsd_exporter", "serviceMonitor: {enabled: true, honorLabels: true}", []string{"http /metrics"}},
 		{"statsd_exporter", "serviceMonitor: {enabled: true, honorLabels: true}\nselfMonitor: {enabled: true}", []string{"http /kstatd/metrics", "http /metrics"}},
 	} {
-		for _, daemonset := range []bool{false, true} {
-			values := fmt.Sprintf("personality: %s\ndaemonset: {enabled: %v}\n%s\n", test.personality, daemonset, test.monitor)
+		layouts := []string{"", "daemonset: {enabled: true}"}
+		if test.personality != "statsd_exporter" {
+			layouts = append(layouts, "standby: true\nreplicas: 2", "autosharding: {enabled: true}\nreplicas: 2")
+		}
+		for _, layout := range layouts {
+			values := fmt.Sprintf("personality: %s\n%s\n%s\n", test.personality, layout, test.monitor)
 			service := renderChart(t, values)
 			monitor := as[monitoringv1.ServiceMonitor](t, service.ofKind("ServiceMonitor")[0])
 			var got []string
