@@ -21,11 +21,13 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	k8slabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 )
 
@@ -578,6 +580,99 @@ func TestHelmMonitors(t *testing.T) {
 		}
 	}
 }
+
+// admits returns true if a rule for these peers admits TCP from or to the pods of the chart at this port. No peers means
+// every address.
+func (c chart) admits(t *testing.T, ports []networkingv1.NetworkPolicyPort, peers []networkingv1.NetworkPolicyPeer, port int32) bool {
+	t.Helper()
+	if len(ports) > 0 && !slices.ContainsFunc(ports, func(p networkingv1.NetworkPolicyPort) bool {
+		if p.Protocol != nil && *p.Protocol != corev1.ProtocolTCP {
+			return false
+		}
+		if p.Port.Type == intstr.Int {
+			return p.Port.IntVal == port
+		}
+		return slices.ContainsFunc(c.container.Ports, func(own corev1.ContainerPort) bool { return own.Name == p.Port.StrVal && own.ContainerPort == port })
+	}) {
+		return false
+	}
+	pods, _ := c.selection(t)
+	return len(peers) == 0 || slices.ContainsFunc(peers, func(peer networkingv1.NetworkPolicyPeer) bool {
+		selector, err := metav1.LabelSelectorAsSelector(peer.PodSelector)
+		return err == nil && peer.NamespaceSelector == nil && peer.IPBlock == nil &&
+			!slices.ContainsFunc(pods, func(pod labelled) bool { return !selector.Matches(pod.labels) })
+	})
+}
+
+// TestHelmNetworkPolicyPeers checks that pods which poll each other may do so: replicas, and shards while their number changes.
+// Replicas look up each other's addresses as well. Other pods do not reach each other.
+func TestHelmNetworkPolicyPeers(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for _, personality := range []string{"run", "kube-state-metrics"} {
+		for layout, polls := range map[string]bool{
+			"standby: true\nreplicas: 2": true, "autosharding: {enabled: true}\nreplicas: 2": true, "": false, "daemonset: {enabled: true}": false,
+		} {
+			for _, port := range []int32{8081, 9999} {
+				for _, policy := range []string{
+					"", "scrapers: [{namespaceSelector: {}}]", "ingress: [{from: [{ipBlock: {cidr: 10.0.0.1/32}}]}], egress: [{to: [{ipBlock: {cidr: 10.0.0.2/32}}]}]",
+				} {
+					values := fmt.Sprintf("personality: %s\nselfMonitor: {telemetryPort: %d}\nnetworkPolicy: {enabled: true, %s}\n%s\n", personality, port, policy, layout)
+					c := renderChart(t, values)
+					p := as[networkingv1.NetworkPolicy](t, c.ofKind("NetworkPolicy")[0])
+					ingress, egress, names := false, false, false
+					for _, rule := range p.Spec.Ingress {
+						// Without scrapers every address reaches the port.
+						ingress = ingress || (polls || len(rule.From) > 0) && c.admits(t, rule.Ports, rule.From, port)
+					}
+					for _, rule := range p.Spec.Egress {
+						egress = egress || c.admits(t, rule.Ports, rule.To, port)
+						names = names || c.admits(t, rule.Ports, rule.To, 53)
+					}
+					if ingress != polls || egress != polls {
+						t.Errorf("%s: pods of the chart reach each other: ingress %v, egress %v", values, ingress, egress)
+					}
+					if strings.HasPrefix(layout, "standby") && !names {
+						t.Errorf("%s: names cannot be looked up", values)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestHelmCiliumPolicyPeers checks the same for the policy of Cilium.
+func TestHelmCiliumPolicyPeers(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for layout, polls := range map[string]bool{"standby: true\nreplicas: 2": true, "autosharding: {enabled: true}\nreplicas: 2": true, "": false} {
+		c := renderChart(t, "personality: kube-state-metrics\nnetworkPolicy: {enabled: true, flavor: cilium}\n"+layout)
+		text, err := yaml.Marshal(c.ofKind("CiliumNetworkPolicy")[0].Object["spec"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var policy struct{ Ingress, Egress []ciliumRule }
+		if err := yaml.Unmarshal(text, &policy); err != nil {
+			t.Fatal(err)
+		}
+		reaches := func(rules []ciliumRule, port string) bool {
+			return slices.ContainsFunc(rules, func(r ciliumRule) bool {
+				return len(r.ToPorts) == 1 && slices.ContainsFunc(r.ToPorts[0].Ports, func(p ciliumPort) bool { return p.Port == port })
+			})
+		}
+		if in, out := reaches(policy.Ingress, "8081"), reaches(policy.Egress, "8081"); in != polls || out != polls {
+			t.Errorf("%s: pods of the chart reach each other: ingress %v, egress %v", layout, in, out)
+		}
+		if names := reaches(policy.Egress, "53"); names != strings.HasPrefix(layout, "standby") {
+			t.Errorf("%s: names can be looked up: %v", layout, names)
+		}
+	}
+}
+
+// ciliumRule is a part of a rule of a CiliumNetworkPolicy.
+type ciliumRule struct {
+	ToPorts []struct{ Ports []ciliumPort }
+}
+
+type ciliumPort struct{ Port string }
 
 type labelSet map[string]string
 

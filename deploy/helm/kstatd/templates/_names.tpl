@@ -175,6 +175,11 @@ imagePullSecrets:
 {{- if .Values.daemonset.enabled }}DaemonSet{{ else if and (include "kstatd.kube" .) .Values.autosharding.enabled }}StatefulSet{{ else }}Deployment{{ end -}}
 {{- end -}}
 
+{{/* Non-empty if pods poll each other's telemetry port: replicas of a standby, and shards while their number changes. */}}
+{{- define "kstatd.polls" -}}
+{{- if and (include "kstatd.kube" .) (or .Values.standby .Values.autosharding.enabled) }}yes{{ end -}}
+{{- end -}}
+
 {{/* Rejects values that contradict each other or are dangerous to ignore. */}}
 {{- define "kstatd.checks" -}}
 {{- $values := .Values -}}
