@@ -581,6 +581,57 @@ func TestHelmMonitors(t *testing.T) {
 	}
 }
 
+// TestHelmDisruptionBudget checks which pods a budget covers: all pods of the release except those of a DaemonSet, which has no
+// scale, so that a budget with such a pod allows no eviction of any. With a standby, which has a budget anyway, it covers no
+// pod of another release: the API server evicts no pod with two budgets.
+func TestHelmDisruptionBudget(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for _, personality := range []string{"run", "kube-state-metrics", "statsd_exporter"} {
+		for layout, kinds := range map[string][]string{
+			"podDisruptionBudget: {maxUnavailable: 1}":                                {"Deployment"},
+			"podDisruptionBudget: {maxUnavailable: 1}\nautosharding: {enabled: true}": {"StatefulSet"},
+			"podDisruptionBudget: {maxUnavailable: 1}\ndaemonset: {enabled: true}":    {"Deployment", "Deployment"},
+			"standby: true\nreplicas: 2":                                              {"Deployment"},
+			"":                                                                        nil,
+		} {
+			values := "personality: " + personality + "\n" + layout
+			if personality == "statsd_exporter" {
+				if strings.Contains(layout, "daemonset") {
+					kinds = nil
+				} else if strings.Contains(layout, "autosharding") || strings.Contains(layout, "standby") {
+					continue
+				}
+			}
+			c := renderChart(t, values)
+			var covered []string
+			pods, selectors := c.selection(t)
+			for _, s := range selectors {
+				if !strings.HasPrefix(s.object, "PodDisruptionBudget ") {
+					continue
+				}
+				for _, pod := range pods {
+					if s.selector.Matches(pod.labels) {
+						kind, _, _ := strings.Cut(pod.workload, " ")
+						covered = append(covered, kind)
+					}
+					other := k8slabels.Set{}
+					for name, value := range pod.labels {
+						other[name] = value
+					}
+					other["app.kubernetes.io/instance"] = "other"
+					if strings.Contains(layout, "standby") && s.selector.Matches(other) {
+						t.Errorf("%s: the budget covers pods of another release", values)
+					}
+				}
+			}
+			slices.Sort(covered)
+			if !slices.Equal(covered, kinds) {
+				t.Errorf("%s: the budget covers %v, it should be %v", values, covered, kinds)
+			}
+		}
+	}
+}
+
 // admits returns true if a rule for these peers admits TCP from or to the pods of the chart at this port. No peers means
 // every address.
 func (c chart) admits(t *testing.T, ports []networkingv1.NetworkPolicyPort, peers []networkingv1.NetworkPolicyPeer, port int32) bool {
