@@ -183,6 +183,35 @@ func TestDeployPodMonitors(t *testing.T) {
 	}
 }
 
+// TestDeployStatsdOnNodes checks that StatsD lines reach the process on the node of their sender, which alone knows its pod.
+func TestDeployStatsdOnNodes(t *testing.T) {
+	c := loadVariant(t, "daemonset-statsd")
+	pods, selectors := c.selection(t)
+	services := 0
+	for _, o := range c.ofKind("Service") {
+		service := as[corev1.Service](t, o)
+		for _, port := range service.Spec.Ports {
+			if port.Protocol != corev1.ProtocolUDP {
+				continue
+			}
+			services++
+			if policy := service.Spec.InternalTrafficPolicy; policy == nil || *policy != corev1.ServiceInternalTrafficPolicyLocal {
+				t.Errorf("%s sends lines to other nodes", service.Name)
+			}
+			for _, pod := range pods {
+				i := slices.IndexFunc(selectors, func(s selecting) bool { return s.object == "Service "+service.Name })
+				selected, takesLines := selectors[i].selector.Matches(pod.labels), slices.Contains(pod.ports, port.TargetPort.StrVal)
+				if onNodes := strings.HasPrefix(pod.workload, "DaemonSet "); selected != onNodes || takesLines != onNodes {
+					t.Errorf("%s: selected by %s: %v, takes lines: %v", pod.workload, service.Name, selected, takesLines)
+				}
+			}
+		}
+	}
+	if services != 1 {
+		t.Errorf("%d Services take lines", services)
+	}
+}
+
 // right is one permission.
 type right struct{ group, resource, verb, namespace string }
 
@@ -312,6 +341,11 @@ func TestDeployVariants(t *testing.T) {
 			}
 			for _, w := range workloads {
 				podName := w.workload + "-0"
+				// A workload is accepted regardless of pod security; a pod is not.
+				pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "try", Namespace: "kstatd"}, Spec: w.pod}
+				if _, err := cluster.Typed.CoreV1().Pods("kstatd").Create(context.Background(), &pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+					t.Errorf("a pod of %s: %v", w.workload, err)
+				}
 				user := "system:serviceaccount:kstatd:" + w.pod.ServiceAccountName
 				for _, r := range w.needed(t, podName, "kstatd") {
 					needed = append(needed, r)
