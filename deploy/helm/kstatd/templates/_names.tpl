@@ -200,8 +200,16 @@ imagePullSecrets:
 {{- if and $values.prometheus.monitor.enabled $values.prometheus.podMonitor.enabled -}}
 {{- fail "prometheus.monitor.enabled and prometheus.podMonitor.enabled: everything would be scraped twice, choose one" -}}
 {{- end -}}
-{{- else if and $values.serviceMonitor.enabled $values.prometheus.podMonitor.enabled -}}
+{{- if and $values.autosharding.enabled (ne (toString $values.service.type) "ClusterIP") -}}
+{{- fail (printf "autosharding.enabled: its Service is headless, and service.type=%v cannot be" $values.service.type) -}}
+{{- end -}}
+{{- else -}}
+{{- if and $values.serviceMonitor.enabled $values.prometheus.podMonitor.enabled -}}
 {{- fail "serviceMonitor.enabled and prometheus.podMonitor.enabled: everything would be scraped twice, choose one" -}}
+{{- end -}}
+{{- if and $values.autoscaling.enabled $values.daemonset.enabled -}}
+{{- fail "autoscaling.enabled and daemonset.enabled: a DaemonSet cannot be scaled, choose one" -}}
+{{- end -}}
 {{- end -}}
 {{- if and (eq $values.personality "run") (not $values.rbac.useClusterRole) (not (include "kstatd.namespaces" .)) -}}
 {{- fail "rbac.useClusterRole=false: namespaces says where the Roles are to be, and is empty" -}}
