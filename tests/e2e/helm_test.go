@@ -635,6 +635,30 @@ func TestHelmDisruptionBudget(t *testing.T) {
 	}
 }
 
+// TestHelmDaemonSetPorts checks that no two workloads of a release need the same port of a node: with the DaemonSet's pods in
+// the host network, pods of the Deployments in it would find no node.
+func TestHelmDaemonSetPorts(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for _, personality := range []string{"run", "kube-state-metrics"} {
+		c := renderChart(t, "personality: "+personality+"\ndaemonset: {enabled: true}\nhostNetwork: true\n")
+		var inHost []string
+		for _, w := range c.workloads(t) {
+			host := ""
+			if w.pod.HostNetwork {
+				inHost, host = append(inHost, w.workload), "127.0.0.1"
+			}
+			for _, probe := range []*corev1.Probe{w.container.LivenessProbe, w.container.ReadinessProbe} {
+				if probe.HTTPGet.Host != host {
+					t.Errorf("%s: a probe asks %q, it should be %q", w.workload, probe.HTTPGet.Host, host)
+				}
+			}
+		}
+		if want := []string{c.ofKind("DaemonSet")[0].GetName()}; !slices.Equal(inHost, want) {
+			t.Errorf("%s: in the host network are %v, it should be %v", personality, inHost, want)
+		}
+	}
+}
+
 // admits returns true if a rule for these peers admits TCP from or to the pods of the chart at this port. No peers means
 // every address.
 func (c chart) admits(t *testing.T, ports []networkingv1.NetworkPolicyPort, peers []networkingv1.NetworkPolicyPeer, port int32) bool {

@@ -81,7 +81,7 @@
 {{- if and (include "kstatd.statsd" .) (or .Values.statsd.mappingConfig .Values.statsd.mappingConfigMapName) }}yes{{ end -}}
 {{- end -}}
 
-{{/* One probe. Takes `root`, `probe` (its values), `path` and `port`. */}}
+{{/* One probe. Takes `root`, `probe` (its values), `path`, `port`, and `hostNetwork` of the pod. */}}
 {{- define "kstatd.probe" -}}
 {{- $http := .probe.httpGet | default dict -}}
 {{- $get := dict "path" .path "port" .port -}}
@@ -91,7 +91,7 @@
 {{- else if $http.scheme -}}
 {{- $_ := set $get "scheme" (upper $http.scheme) -}}
 {{- end -}}
-{{- with $http.host | default (ternary "127.0.0.1" "" (and (not (not (include "kstatd.kube" .root))) .root.Values.hostNetwork)) -}}
+{{- with $http.host | default (ternary "127.0.0.1" "" (and (not (not (include "kstatd.kube" .root))) .hostNetwork)) -}}
 {{- $_ := set $get "host" . -}}
 {{- end -}}
 {{- range $key := list "httpHeaders" "path" "port" -}}
@@ -138,6 +138,8 @@ httpGet:
 {{- $statsd := and (not .silent) (include "kstatd.statsd" $root | not | not) -}}
 {{- $mapping := and $statsd (include "kstatd.mapping" $root | not | not) -}}
 {{- $proxy := include "kstatd.rbacProxy" $root -}}
+{{- /* The Deployments next to a DaemonSet would need ports that its pods have on every node. */ -}}
+{{- $hostNetwork := and (default false $values.hostNetwork) (not .silent) -}}
 metadata:
   labels:
     {{- if $exporter }}
@@ -169,8 +171,8 @@ spec:
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}
-  {{- if or $kube $values.hostNetwork }}
-  hostNetwork: {{ $values.hostNetwork | default false }}
+  {{- if or $kube $hostNetwork }}
+  hostNetwork: {{ $hostNetwork }}
   {{- end }}
   {{- if not (kindIs "invalid" $values.hostUsers) }}
   hostUsers: {{ $values.hostUsers }}
@@ -235,13 +237,13 @@ spec:
     {{- $own := eq $values.personality "run" }}
     {{- if and $kube $values.startupProbe.enabled }}
     startupProbe:
-      {{- include "kstatd.probe" (dict "root" $root "probe" $values.startupProbe "path" "/healthz" "port" "http") | nindent 6 }}
+      {{- include "kstatd.probe" (dict "root" $root "hostNetwork" $hostNetwork "probe" $values.startupProbe "path" "/healthz" "port" "http") | nindent 6 }}
     {{- end }}
     # Says nothing of the API server (of kstatd's own name): its outage is no reason to lose what is known.
     livenessProbe:
-      {{- include "kstatd.probe" (dict "root" $root "probe" $values.livenessProbe "path" (ternary "/health" (ternary "/healthz" "/livez" $own) $exporter) "port" "http") | nindent 6 }}
+      {{- include "kstatd.probe" (dict "root" $root "hostNetwork" $hostNetwork "probe" $values.livenessProbe "path" (ternary "/health" (ternary "/healthz" "/livez" $own) $exporter) "port" "http") | nindent 6 }}
     readinessProbe:
-      {{- include "kstatd.probe" (dict "root" $root "probe" $values.readinessProbe "path" (ternary "/health" "/readyz" $exporter) "port" (ternary "metrics" "http" (eq $values.personality "kube-state-metrics"))) | nindent 6 }}
+      {{- include "kstatd.probe" (dict "root" $root "hostNetwork" $hostNetwork "probe" $values.readinessProbe "path" (ternary "/health" "/readyz" $exporter) "port" (ternary "metrics" "http" (eq $values.personality "kube-state-metrics"))) | nindent 6 }}
     {{- with $values.resources }}
     resources:
       {{- toYaml . | nindent 6 }}
