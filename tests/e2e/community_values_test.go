@@ -43,6 +43,7 @@ var deviations = []deviation{
 		"without a securityContext in the values, the pod is as the level `restricted` asks for"},
 	{statsdOnly, anyText, exactly("Deployment.spec.template.spec.automountServiceAccountToken"), "StatsD has nothing to ask the API server"},
 	{statsdOnly, anyText, regexp.MustCompile(`^Pod\.spec`), "`helm test` runs kstatd's own client instead of busybox"},
+	{statsdOnly, anyText, regexp.MustCompile(`^Pod\.metadata\.labels\.app\.kubernetes\.io/name$`), "no selector of the release selects the pod of `helm test`"},
 	{exactly("kube-state-metrics"), exactly("image-global"), exactly("Deployment.spec.template.spec.containers[0].image"), "the registry precedes kstatd's image"},
 	{exactly("kube-state-metrics"), exactly("rbac-proxy"), regexp.MustCompile(`^(ConfigMap\.data|Secret$|Deployment\.spec\.template\.spec\.(containers|volumes|containers\[0\]\.(args|ports|volumeMounts)))`),
 		"kstatd authenticates, authorises and serves TLS itself (TestHelmRBACProxy)"},

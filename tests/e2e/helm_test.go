@@ -659,6 +659,44 @@ func TestHelmDaemonSetPorts(t *testing.T) {
 	}
 }
 
+// TestHelmTestPod checks that the pod of `helm test` is none of the exporter's: an autoscaler would miss its requests, and a
+// NetworkPolicy would let it reach nothing. The policy admits it among the scrapers.
+func TestHelmTestPod(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	c := renderChart(t, `
+personality: statsd_exporter
+autoscaling: {enabled: true}
+podDisruptionBudget: {maxUnavailable: 1}
+prometheus: {podMonitor: {enabled: true}}
+networkPolicy: {enabled: true, scrapers: [{namespaceSelector: {matchLabels: {name: monitoring}}}]}
+`)
+	labels := k8slabels.Set(c.ofKind("Pod")[0].GetLabels())
+	_, selectors := c.selection(t)
+	policy := as[networkingv1.NetworkPolicy](t, c.ofKind("NetworkPolicy")[0])
+	monitor := as[monitoringv1.PodMonitor](t, c.ofKind("PodMonitor")[0])
+	for name, selector := range map[string]metav1.LabelSelector{"NetworkPolicy": policy.Spec.PodSelector, "PodMonitor": monitor.Spec.Selector} {
+		of, err := metav1.LabelSelectorAsSelector(&selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		selectors = append(selectors, selecting{object: name, selector: of})
+	}
+	for _, s := range selectors {
+		if s.selector.Matches(labels) {
+			t.Errorf("%s selects the pod of `helm test`", s.object)
+		}
+	}
+	admitted := slices.ContainsFunc(policy.Spec.Ingress, func(rule networkingv1.NetworkPolicyIngressRule) bool {
+		return rule.Ports[0].Port.StrVal == "http" && slices.ContainsFunc(rule.From, func(peer networkingv1.NetworkPolicyPeer) bool {
+			of, err := metav1.LabelSelectorAsSelector(peer.PodSelector)
+			return err == nil && peer.NamespaceSelector == nil && of.Matches(labels)
+		})
+	})
+	if !admitted {
+		t.Errorf("the pod of `helm test` is not admitted: %+v", policy.Spec.Ingress)
+	}
+}
+
 // admits returns true if a rule for these peers admits TCP from or to the pods of the chart at this port. No peers means
 // every address.
 func (c chart) admits(t *testing.T, ports []networkingv1.NetworkPolicyPort, peers []networkingv1.NetworkPolicyPeer, port int32) bool {
