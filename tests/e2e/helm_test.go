@@ -697,6 +697,37 @@ networkPolicy: {enabled: true, scrapers: [{namespaceSelector: {matchLabels: {nam
 	}
 }
 
+// TestHelmNames checks with the longest name of a release that no two objects have one name, that each Service can have its
+// name and has ports, and that replicas look up a Service that exists.
+func TestHelmNames(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	long := "fullnameOverride: " + strings.Repeat("long-name-", 7) + "\nprometheus: {rule: {enabled: true}, dashboards: {enabled: true}}\n"
+	for _, values := range []string{
+		long, long + "standby: true\nreplicas: 2", long + "personality: kube-state-metrics\nstandby: true\nreplicas: 2", long + "personality: kube-state-metrics\ndaemonset: {enabled: true}",
+		long + "personality: statsd_exporter\n", long + "daemonset: {enabled: true}", "daemonset: {enabled: true}\nstatsd: {udpPort: null, tcpPort: null}",
+	} {
+		c := renderChart(t, values)
+		names := map[string]bool{}
+		for _, o := range c.objects {
+			name := o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+			if names[name] {
+				t.Errorf("%s: there are two of %s", values, name)
+			}
+			names[name] = true
+			if o.GetKind() == "Service" && (len(o.GetName()) > 63 || len(as[corev1.Service](t, o).Spec.Ports) == 0) {
+				t.Errorf("%s: the API server accepts no such Service: %s, %v", values, o.GetName(), o.Object["spec"])
+			}
+		}
+		for _, arg := range c.container.Args {
+			if peers, found := strings.CutPrefix(arg, "--standby-peers="); found {
+				if host, _, _ := strings.Cut(peers, ":"); !names["Service monitoring/"+host] {
+					t.Errorf("%s: there is no Service %s", values, host)
+				}
+			}
+		}
+	}
+}
+
 // admits returns true if a rule for these peers admits TCP from or to the pods of the chart at this port. No peers means
 // every address.
 func (c chart) admits(t *testing.T, ports []networkingv1.NetworkPolicyPort, peers []networkingv1.NetworkPolicyPeer, port int32) bool {

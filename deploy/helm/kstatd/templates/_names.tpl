@@ -72,9 +72,14 @@ release: {{ .Release.Name }}
 {{- end }}
 {{- end -}}
 
-{{/* Metadata of an object. Takes `root`, and optionally `prefix`, `suffix`, `namespace`, `labels` and `annotations`. */}}
+{{/* The Service with the addresses of all replicas. The name of a Service has at most 63 characters. */}}
+{{- define "kstatd.replicasName" -}}
+{{- include "kstatd.fullname" . | trunc 54 | trimSuffix "-" }}-replicas
+{{- end -}}
+
+{{/* Metadata of an object. Takes `root`, and optionally `name` or `prefix` and `suffix`, `namespace`, `labels` and `annotations`. */}}
 {{- define "kstatd.metadata" -}}
-name: {{ .prefix }}{{ include "kstatd.fullname" .root }}{{ .suffix }}
+name: {{ .name | default (printf "%s%s%s" (.prefix | default "") (include "kstatd.fullname" .root) (.suffix | default "")) }}
 namespace: {{ .namespace | default (include "kstatd.namespace" .root) }}
 labels:
   {{- include "kstatd.labels" .root | nindent 2 }}
