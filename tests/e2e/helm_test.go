@@ -261,6 +261,9 @@ extraManifests:
 - {apiVersion: v1, kind: ConfigMap, metadata: {name: extra, namespace: "{{ .Release.Namespace }}"}}
 `
 
+// restricted limits who reaches the pods and how many are evicted.
+const restricted = "podDisruptionBudget: {maxUnavailable: 1}\nnetworkPolicy: {enabled: true, scrapers: [{namespaceSelector: {}}]}\n"
+
 // helmCases are values that together cover each template.
 var helmCases = []struct {
 	name, values string
@@ -273,11 +276,13 @@ var helmCases = []struct {
 	{"kube-state-metrics", "personality: kube-state-metrics\nreplicas: 2\nauthFilter: {enabled: true}\ncustomResourceState: {enabled: true, config: {kind: CustomResourceStateMetrics, spec: {resources: []}}}\n" + everythingOn, []string{"Deployment"}},
 	{"statsd_exporter", "personality: statsd_exporter\n" + mapping + everythingOn, []string{"Deployment"}},
 	{"autosharding", "personality: kube-state-metrics\nreplicas: 3\nautosharding: {enabled: true}\n", []string{"StatefulSet"}},
+	{"autosharding with monitor and policy", "replicas: 3\nautosharding: {enabled: true}\nprometheus: {virtualShards: 2, monitor: {enabled: true}, scrapeconfig: {enabled: true}}\n" + restricted, []string{"StatefulSet"}},
 	{"autosharding of both sides", "replicas: 3\nautosharding: {enabled: true}\n" + mapping, []string{"StatefulSet"}},
 	{"standby", "standby: true\nreplicas: 2\nnetworkPolicy: {enabled: true}\n" + mapping, []string{"Deployment"}},
+	{"standby with monitor and policy", "personality: kube-state-metrics\nstandby: true\nreplicas: 2\nprometheus: {virtualShards: 2, monitor: {enabled: true}, scrapeconfig: {enabled: true}}\n" + restricted, []string{"Deployment"}},
 	{"standby of kube-state-metrics", "personality: kube-state-metrics\nstandby: true\nreplicas: 3\nselfMonitor: {telemetryPort: 9999}\n", []string{"Deployment"}},
 	{"daemonset", "daemonset: {enabled: true}\nservice: {internalTrafficPolicy: Local}\n" + mapping + everythingOn, []string{"DaemonSet", "Deployment", "Deployment"}},
-	{"daemonset of kube-state-metrics", "personality: kube-state-metrics\ndaemonset: {enabled: true}\n", []string{"DaemonSet", "Deployment", "Deployment"}},
+	{"daemonset of kube-state-metrics", "personality: kube-state-metrics\ndaemonset: {enabled: true}\nprometheus: {podMonitor: {enabled: true}, scrapeconfig: {enabled: true}}\n" + restricted, []string{"DaemonSet", "Deployment", "Deployment"}},
 	{"daemonset of statsd_exporter", "personality: statsd_exporter\ndaemonset: {enabled: true}\nservice: {internalTrafficPolicy: Local}\n", []string{"DaemonSet"}},
 	{"some namespaces", "rbac: {useClusterRole: false}\nnamespaces: a,b\ncollectors: [pods, deployments, jobs]\nauthFilter: {enabled: true}\n", []string{"Deployment"}},
 	{"service monitor", "prometheus: {monitor: {enabled: true, additionalLabels: {release: p}, tlsConfig: {insecureSkipVerify: true}, scheme: https, relabelings: [{targetLabel: cluster, replacement: c}]}}\n", []string{"Deployment"}},
