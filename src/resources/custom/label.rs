@@ -11,6 +11,7 @@ use super::config::{LabelPaths, LabelTexts};
 use super::mask::Mask;
 use super::path::{Path, SegmentError};
 use super::tree::Json;
+use crate::util::work_counter;
 
 /// The compiled label sources of a metric.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,14 +70,15 @@ impl Sources {
     pub(super) fn add<'v>(&'v self, value: &'v Json<'_>, labels: &mut Labels<'v>) {
         for (prefix, path) in &self.copies {
             let Some(Json::Map(entries)) = path.get(value) else { continue };
-            for (key, value) in entries {
+            work_counter::add(entries.len());
+            labels.set_many(entries.iter().map(|(key, value)| {
                 let name = if prefix.is_empty() {
                     sanitised(key)
                 } else {
                     Cow::Owned(sanitised(&format!("{prefix}{key}")).into_owned())
                 };
-                labels.set(name, text(value));
-            }
+                (name, text(value))
+            }));
         }
         for (name, path, default) in &self.plain {
             let value = path.get(value).map(text);
@@ -115,6 +117,26 @@ impl<'v> Labels<'v> {
         match self.0.binary_search_by(|(own, _)| own.cmp(&name)) {
             Ok(at) => self.0[at].1 = value,
             Err(at) => self.0.insert(at, (name, value)),
+        }
+    }
+
+    /// The same for many labels, in any order; the last value of a name counts.
+    fn set_many(&mut self, labels: impl Iterator<Item = (Cow<'v, str>, Cow<'v, str>)>) {
+        self.0.extend(labels);
+        self.0.sort_by(|one, other| one.0.cmp(&other.0));
+        self.0.dedup_by(|later, kept| {
+            let is_same = later.0 == kept.0;
+            if is_same {
+                std::mem::swap(later, kept);
+            }
+            is_same
+        });
+    }
+
+    /// Adds the labels of `over`, which take precedence.
+    pub(super) fn set_over(&mut self, over: &'v Labels<'_>) {
+        for (name, value) in &over.0 {
+            self.set(Cow::Borrowed(name), Cow::Borrowed(value));
         }
     }
 

@@ -186,13 +186,14 @@ impl Extractor {
     fn gauge(&self, found: Option<&Json<'_>>, sink: &mut impl Sink) {
         match found {
             Some(map @ Json::Map(entries)) => {
-                let mut labels = Labels::default();
+                let (mut of_map, mut labels) = (Labels::default(), Labels::default());
+                self.labels.add(map, &mut of_map);
                 for (key, element) in entries {
                     let Some(value) = self.element_value(key, element, sink) else { continue };
                     labels.clear();
                     self.key_label(key, &mut labels);
                     self.labels.add(element, &mut labels);
-                    self.labels.add(map, &mut labels);
+                    labels.set_over(&of_map);
                     if !sink.series(&labels, value) {
                         return;
                     }
@@ -318,5 +319,76 @@ impl Extractor {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::sync::Arc;
+
+    use crate::cache::Rendered;
+    use crate::resources::ObjectBytes;
+    use crate::resources::custom::resolve::ResolveOptions;
+    use crate::resources::custom::{
+        Definition, DuplicatePolicy, ValueError, ValueErrors, load, resolve,
+    };
+    use crate::util::work_counter::take;
+
+    #[derive(Debug)]
+    struct NoErrors;
+
+    impl ValueErrors for NoErrors {
+        fn value_error(&self, error: &ValueError<'_>) {
+            panic!("{error:?}");
+        }
+    }
+
+    /// Labels that a map has itself are found once, and not for each of its elements. Their names may all be the same.
+    #[test]
+    fn work_is_linear_in_the_object() {
+        let loaded = load(
+            "kind: CustomResourceStateMetrics\nspec: {resources: [{groupVersionKind: {group: e.io, version: v1, kind: K}, \
+             metrics: [{name: m, help: h, each: {type: Gauge, gauge: {path: [status], labelFromKey: k, valueFrom: [ready], \
+             labelsFromPath: {'*': [labels], ready: [ready]}}}}]}]}",
+        );
+        let options = ResolveOptions {
+            families: Arc::default(),
+            keep_duplicates: false,
+            duplicates: DuplicatePolicy::Merge,
+            errors: Arc::new(NoErrors),
+        };
+        let served = Definition {
+            group: "e.io".into(),
+            version: "v1".into(),
+            kind: "K".into(),
+            plural: "ks".into(),
+            namespaced: true,
+            ..Definition::default()
+        };
+        let resolution = resolve(&loaded.config, &[served], &options).expect("metrics");
+        let mut text =
+            r#"{"metadata":{"name":"n","namespace":"s","uid":"u"},"status":{"labels":{"#.to_owned();
+        let signs = ["!", "#", "$", "%", "&", "-", "+", "="];
+        let all = signs.iter().flat_map(|a| signs.map(|b| format!("{a}{b}")));
+        let pairs: Vec<String> = all.collect();
+        for (number, (a, b)) in
+            pairs.iter().flat_map(|a| pairs.iter().map(move |b| (a, b))).enumerate()
+        {
+            let comma = if number > 0 { "," } else { "" };
+            let _ = write!(text, r#"{comma}"{a}{b}":"v""#);
+        }
+        text += "}";
+        for number in 0..3_000 {
+            let _ = write!(text, r#","e{number}":{{"ready":{number}}}"#);
+        }
+        text += "}}";
+        let mut rendered = Rendered::default();
+        take();
+        let renderer = &resolution.resources[0].renderer;
+        renderer.render(ObjectBytes::Json(text.as_bytes()), &mut rendered).expect("valid");
+        let steps = take();
+        assert_eq!(rendered.series, 3_000);
+        assert!((1_000..text.len() as u64).contains(&steps), "{steps} for {} bytes", text.len());
     }
 }

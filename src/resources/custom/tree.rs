@@ -20,8 +20,8 @@ impl<'a> Json<'a> {
     /// Returns the member of a map.
     pub(super) fn get(&self, key: &str) -> Option<&Json<'a>> {
         let Self::Map(entries) = self else { return None };
-        // Mostly a handful, as the mask has removed others.
-        entries.iter().find(|(own, _)| own == key).map(|(_, value)| value)
+        let at = entries.binary_search_by(|(own, _)| (**own).cmp(key)).ok()?;
+        Some(&entries[at].1)
     }
 
     /// Returns the text of a string.
