@@ -6,6 +6,9 @@ const MAX_SAMPLES: usize = 30;
 /// The minimum interval between samples, in seconds.
 const MIN_INTERVAL: f64 = 10.0;
 
+/// The jump back of the clock, in seconds, from which on the samples are of another time.
+const CLOCK_JUMP: f64 = 120.0;
+
 /// The age in seconds beyond which a sample is discarded.
 const MAX_AGE: f64 = 7200.0;
 
@@ -15,14 +18,15 @@ pub(super) struct Trend(Vec<(f64, f64)>);
 
 impl Trend {
     /// Adds a sample, unless it is no newer than the last one. A drop by more than half discards
-    /// the earlier samples: after a cleanup they do not predict growth.
+    /// the earlier samples: after a cleanup they do not predict growth. So does a clock that was set back.
     pub(super) fn add(&mut self, at: f64, bytes: u64) {
         let bytes = bytes as f64;
         if let Some(&(last, before)) = self.0.last() {
-            if at - last < MIN_INTERVAL {
+            let is_set_back = at + CLOCK_JUMP < last;
+            if at - last < MIN_INTERVAL && !is_set_back {
                 return;
             }
-            if bytes < before / 2.0 {
+            if bytes < before / 2.0 || is_set_back {
                 self.0.clear();
             }
         }
@@ -84,5 +88,19 @@ mod tests {
         trend.add(4010.0, 20);
         trend.add(20_000.0, 20);
         assert_eq!(trend.0.len(), 1, "what was hours ago says nothing");
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_begins_anew() {
+        let mut trend = Trend::default();
+        for (at, bytes) in [(90_000.0, 100), (90_060.0, 400), (90_120.0, 700)] {
+            trend.add(at, bytes);
+        }
+        trend.add(90_100.0, 9_999);
+        assert_eq!(trend.seconds_until(1_000.0), Some(60.0), "it is no newer");
+        for (at, bytes) in [(0.0, 700), (60.0, 710), (120.0, 720)] {
+            trend.add(at, bytes);
+        }
+        assert_eq!(trend.seconds_until(1_000.0), Some(1_680.0));
     }
 }
