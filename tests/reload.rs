@@ -659,3 +659,20 @@ fn custom_resource_metric_hides_a_statsd_metric() {
     send("new:1|c");
     shows("a line", "new 1");
 }
+
+/// The numbers of objects and the limit end with the limit.
+#[test]
+fn a_removed_object_limit_has_no_metrics() {
+    let cluster = Cluster::new(20, Passage::Open);
+    let file = File::new("object_limit: 5\nresources: {pods: {}}\n");
+    let exporter = Exporter::start(&cluster, &file, &[]);
+    let has_limit = || {
+        let text = get(exporter.telemetry, "/metrics").text();
+        text.contains("kube_state_metrics_list_objects_limit{resource=\"*v1.Pod\"} 5\n")
+    };
+    until("the limit", || has_limit().then_some(()));
+    file.write("resources: {pods: {}}\n");
+    until("no limit", || (!has_limit()).then_some(()));
+    let text = get(exporter.telemetry, "/metrics").text();
+    assert!(!text.contains("kube_state_metrics_list_objects{"), "{text}");
+}

@@ -232,6 +232,17 @@ impl KubeMetrics {
         self.list_objects_limit.with([resource]).set(limit as f64);
     }
 
+    /// Removes the numbers of objects of all resources but these.
+    pub(crate) fn keep_listed(&self, resources: &[&str]) {
+        for gauge in [&self.list_objects, &self.list_objects_limit] {
+            for ([resource], _) in gauge.each() {
+                if !resources.contains(&&*resource) {
+                    gauge.remove([&*resource]);
+                }
+            }
+        }
+    }
+
     /// Counts objects of a resource that exceed a budget: action, label, limit and metric, and how
     /// often. Beyond [`MAX_OVER_BUDGET`] combinations they share one series.
     pub(crate) fn over_budget(&self, labels: [&str; 4], resource: &str, times: u64) {

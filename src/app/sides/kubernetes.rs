@@ -35,6 +35,7 @@ use crate::server::health::Check;
 use crate::server::routes::LivenessProbe;
 use crate::status::Reporter;
 use crate::telemetry::countable::Countable;
+use crate::telemetry::kube::DefinitionEvents;
 use crate::telemetry::{KubeMetrics, Recorder};
 use crate::tools::CommandError;
 
@@ -237,6 +238,10 @@ impl KubeSide {
         let mut config = pipeline_config(&self.config, self.custom.as_mut(), &self.workloads);
         config.shard = self.shard();
         self.change = self.pipeline.reconfigure(&self.connection.client, &config);
+        let is_limited = config.object_limit > 0;
+        let limited = config.resources.iter().filter(|_| is_limited);
+        let limited: Vec<&str> = limited.map(|resource| &*resource.api.label).collect();
+        self.metrics.keep_listed(&limited);
         self.record_shard();
     }
 
@@ -427,6 +432,7 @@ impl Side for KubeSide {
         }
         if self.config.custom.is_none() {
             self.custom = None;
+            self.metrics.definitions(DefinitionEvents::default(), 0);
         } else if self.custom.is_none() {
             self.custom = CustomState::new(config, &self.metrics);
         }
