@@ -122,10 +122,8 @@ pub(crate) struct Kubernetes {
     pub(crate) pending: Vec<String>,
     /// Configured namespaces that do not exist.
     pub(crate) missing_namespaces: Vec<String>,
-    /// Budgets exceeded since the start, most frequent first.
+    /// Budgets exceeded since the start: first those of the last minutes, then the most frequent ones.
     pub(crate) over_budget: Vec<ObjectsOverBudget>,
-    /// The time at which a budget was last seen to be exceeded again.
-    pub(crate) over_budget_at: Option<f64>,
     /// Metrics of custom resources without series, although there are objects.
     pub(crate) empty_metrics: Vec<EmptyMetric>,
     /// Entries of the custom resource configuration for kinds that the API server does not serve.
@@ -149,6 +147,8 @@ pub(crate) struct ObjectsOverBudget {
     pub(crate) action: String,
     /// The number of times an object exceeded the budget.
     pub(crate) times: u64,
+    /// The time of the last increase of that number, as far as it is known.
+    pub(crate) at: f64,
 }
 
 /// A metric of a custom resource without series.

@@ -15,7 +15,7 @@ use crate::exposition::budget;
 const SMALL_BUFFER: u64 = 1 << 20;
 
 /// The age in seconds up to which an event is worth mentioning.
-const RECENT: f64 = 300.0;
+pub(crate) const RECENT: f64 = 300.0;
 
 /// The share of the memory limit from which memory is near it, as for the alert.
 const NEAR_LIMIT: f64 = 0.9;
@@ -79,9 +79,10 @@ fn objects(kubernetes: &Kubernetes, now: f64, found: &mut Findings) {
             over.action,
             over.resource
         );
-        match kubernetes.over_budget_at {
-            Some(at) if now - at < RECENT => found.warning(OVER_BUDGET, text),
-            _ => found.note(text),
+        if now - over.at < RECENT {
+            found.warning(OVER_BUDGET, text);
+        } else {
+            found.note(text);
         }
     }
     let short: Vec<&Kind> = kubernetes.kinds.iter().filter(|kind| kind.left_out > 0).collect();
@@ -455,7 +456,6 @@ mod tests {
             pending: Vec::new(),
             missing_namespaces: Vec::new(),
             over_budget: Vec::new(),
-            over_budget_at: None,
             empty_metrics: Vec::new(),
             unserved_kinds: Vec::new(),
             kinds: kinds_of,

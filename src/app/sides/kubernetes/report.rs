@@ -1,5 +1,7 @@
 //! The Kubernetes side's data on the status page.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +13,7 @@ use crate::kube::snapshot::{PipelineSnapshot, is_absent};
 use crate::kube::{self, Client, ListWatch, Phase, PipelineHandle};
 use crate::status::{
     EmptyMetric, Facts, Failure, Health, Kind, Kubernetes, ObjectFuture, ObjectName,
-    ObjectsOverBudget, Reporter, SHOWN, Sample,
+    ObjectsOverBudget, RECENT, Reporter, SHOWN, Sample,
 };
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::Reason;
@@ -33,12 +35,34 @@ pub(super) struct KubeReporter {
     client: Arc<ArcSwap<Client>>,
     catalog: Catalog,
     metrics: KubeMetrics,
-    /// The count of budget excesses at the last sample, and the time of its last increase.
-    over_budget: Mutex<(u64, Option<f64>)>,
+    /// The counts of budget excesses at the last sample, and the times of their last increases.
+    over_budget: Mutex<Excesses>,
     /// The number of samples taken.
     samples: AtomicU64,
     /// The number of series at the last measurement.
     series: AtomicU64,
+}
+
+/// The number of times that each budget was exceeded, and the time of its last increase, by action, label, limit, metric and
+/// resource.
+#[derive(Default)]
+struct Excesses(HashMap<[Box<str>; 5], (u64, f64)>);
+
+impl Excesses {
+    /// Takes the present numbers, and returns them in order: first those that grew in the last minutes, then the largest.
+    fn sample(&mut self, all: Vec<([Box<str>; 5], u64)>, now: f64) -> Vec<ObjectsOverBudget> {
+        let over = |(labels, times): ([Box<str>; 5], u64)| {
+            let known = self.0.entry(labels.clone()).or_default();
+            if known.0 < times {
+                *known = (times, now);
+            }
+            let [action, label, limit, metric, resource] = labels.map(String::from);
+            ObjectsOverBudget { resource, metric, label, limit, action, times, at: known.1 }
+        };
+        let mut all: Vec<_> = all.into_iter().map(over).collect();
+        all.sort_by_key(|over| (now - over.at >= RECENT, Reverse(over.times)));
+        all
+    }
 }
 
 fn unix(time: Option<SystemTime>) -> Option<f64> {
@@ -57,14 +81,10 @@ impl KubeReporter {
         Self { handle, client, catalog, metrics, over_budget: Mutex::default(), samples, series }
     }
 
-    /// Returns the time of the last increase of the count of budget excesses.
-    fn over_budget_at(&self, now: f64) -> Option<f64> {
-        let times = self.metrics.all_over_budget().iter().map(|(_, times)| times).sum();
+    /// Returns the budgets exceeded: first those of the last minutes, then the most frequent ones.
+    fn over_budget(&self, now: f64) -> Vec<ObjectsOverBudget> {
         let mut last = self.over_budget.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.0 < times {
-            *last = (times, Some(now));
-        }
-        last.1
+        last.sample(self.metrics.all_over_budget(), now)
     }
 
     /// Returns the metrics of custom resources that have objects but no series.
@@ -104,8 +124,7 @@ impl Reporter for KubeReporter {
     fn report(&self, facts: &mut Facts) {
         let pipeline = self.handle.snapshot();
         let now = facts.at;
-        let mut over_budget: Vec<_> = self.metrics.all_over_budget();
-        over_budget.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+        let mut over_budget = self.over_budget(now);
         over_budget.truncate(SHOWN);
         let works = pipeline.is_server_working();
         // Unknown until the definitions are listed.
@@ -113,19 +132,13 @@ impl Reporter for KubeReporter {
             list.api.plural == "customresourcedefinitions" && list.status.is_complete()
         });
         let unserved = if is_known { self.metrics.custom().unserved.clone() } else { Vec::new() };
-        let over = |([action, label, limit, metric, resource], times): ([Box<str>; 5], u64)| {
-            let [action, label, limit, metric, resource] =
-                [action, label, limit, metric, resource].map(String::from);
-            ObjectsOverBudget { resource, metric, label, limit, action, times }
-        };
         facts.kubernetes = Some(Kubernetes {
             server: self.client.load().url().to_string(),
             shard: self.metrics.shard_of().filter(|(_, total)| *total > 1),
             ready: pipeline.ready,
             pending: pipeline.pending.to_vec(),
             missing_namespaces: pipeline.missing_namespaces.clone(),
-            over_budget: over_budget.into_iter().map(over).collect(),
-            over_budget_at: self.over_budget_at(now),
+            over_budget,
             empty_metrics: self.empty_metrics(&pipeline),
             unserved_kinds: unserved,
             kinds: pipeline.lists.iter().map(|list| kind(list, works, now)).collect(),
@@ -139,7 +152,7 @@ impl Reporter for KubeReporter {
 
     fn sample(&self, sample: &mut Sample) {
         let now = unix(Some(SystemTime::now())).unwrap_or_default();
-        self.over_budget_at(now);
+        self.over_budget(now);
         let mut oldest: Option<f64> = None;
         for pulse in self.handle.pulses() {
             sample.total("events", "", pulse.events as f64);
@@ -212,5 +225,41 @@ fn kind(list: &ListWatch, server_works: bool, now: f64) -> Kind {
         failure,
         missing_rule: forbidden
             .then(|| rbac::rule_to_list_and_watch(&list.api.group, &list.api.plural)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A budget that was exceeded often in the past does not hide one that is exceeded now.
+    #[test]
+    fn recent_excesses_come_first() {
+        let all = |counts: [u64; 3]| {
+            let counts = ["often", "seldom", "never"].into_iter().zip(counts);
+            let labels =
+                |metric: &str| ["folded", "l", "values-per-label", metric, "pods"].map(Box::from);
+            counts
+                .filter(|(_, times)| *times > 0)
+                .map(|(metric, times)| (labels(metric), times))
+                .collect()
+        };
+        let mut excesses = Excesses::default();
+        let mut order = |counts: [u64; 3], now: f64| {
+            let all = excesses.sample(all(counts), now).into_iter();
+            all.map(|over| (over.metric, over.at)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            order([1_000, 1, 0], 100.0),
+            [("often".into(), 100.0), ("seldom".into(), 100.0)]
+        );
+        assert_eq!(
+            order([1_000, 2, 0], 500.0),
+            [("seldom".into(), 500.0), ("often".into(), 100.0)]
+        );
+        assert_eq!(
+            order([1_000, 2, 0], 900.0),
+            [("often".into(), 100.0), ("seldom".into(), 500.0)]
+        );
     }
 }
