@@ -291,7 +291,7 @@ async fn poll_pods(
     } else {
         ("kubelet-pods", "/pods".to_owned())
     };
-    let mut known = Vec::new();
+    let (asked, mut known) = (now(), Vec::new());
     let bytes = polls.bytes.with([server]);
     let enter = |_, object: &[u8]| {
         known.push(pods::pod(object)?);
@@ -299,7 +299,7 @@ async fn poll_pods(
     };
     let read = fetch_objects(&*pods.server, &path, pods::WANTED, deadline, &bytes, enter).await;
     if read.is_ok() {
-        store.set_pod_specs(known);
+        store.set_pod_specs(asked, known);
     }
     count_outcome(read, "the pods of the node", server, polls)
 }

@@ -48,7 +48,24 @@ struct State {
     unassigned: BTreeMap<(PartKind, Box<str>), Figures>,
     /// The pods already looked up in the API.
     looked_up: BTreeSet<String>,
+    /// The IDs of containers that no pod of the API's last answer has, with the time at which each was found.
+    unknown: BTreeMap<Box<str>, f64>,
+    /// The time at which the API was last asked.
+    asked: f64,
 }
+
+impl State {
+    /// Returns whether the API has not been asked since a container was found, or so soon that it may not have known it.
+    fn is_new(&self, found: f64) -> bool {
+        found + SETTLING >= self.asked
+    }
+}
+
+/// The time in seconds after which the API certainly knows a container.
+const SETTLING: f64 = 30.0;
+
+/// The longest time in seconds for which a layer waits for the API to say whose it is.
+const MAX_WAIT: f64 = 120.0;
 
 /// The shared state of all sources.
 pub(crate) struct Store {
@@ -114,16 +131,18 @@ impl Store {
         state.looked_up.retain(|uid| uids.contains(uid));
     }
 
-    /// Returns whether there is a pod that was not looked up in the API yet.
+    /// Returns whether there is a pod or a container that was not looked up in the API yet.
     pub(super) fn has_unknown_pods(&self) -> bool {
         let state = self.lock();
         state.pods.keys().any(|uid| !state.looked_up.contains(uid))
+            || state.unknown.values().any(|found| state.is_new(*found))
     }
 
-    /// Enters the API's answer for all pods that were looked up.
-    pub(super) fn set_pod_specs(&self, known: Vec<(String, PodSpec)>) {
+    /// Enters the API's answer for all pods that were looked up, at this time or later.
+    pub(super) fn set_pod_specs(&self, asked: f64, known: Vec<(String, PodSpec)>) {
         let mut state = self.lock();
         state.looked_up = state.pods.keys().cloned().collect();
+        state.asked = asked;
         for (uid, known) in known {
             if let Some(pod) = state.pods.get_mut(&uid) {
                 pod.known = Some(known);
@@ -176,8 +195,8 @@ impl Store {
         root: &Path,
         overlays: Vec<Overlay>,
     ) -> Vec<Target> {
-        let (state, now) = (self.lock(), now());
-        let mut targets = Vec::new();
+        let (mut state, now) = (self.lock(), now());
+        let (mut targets, mut unknown) = (Vec::new(), BTreeMap::new());
         let mut of_container = BTreeMap::new();
         for (uid, pod) in &state.pods {
             let wanted = |what: PartKind, name: &str| {
@@ -209,7 +228,15 @@ impl Store {
                 Some((_, Some((uid, name, true)))) => {
                     MeasuredObject::Pod((*uid).clone(), PartKind::Layer, Box::from(name.as_str()))
                 }
-                Some((id, None)) => MeasuredObject::Unassigned(PartKind::Layer, Box::from(id)),
+                Some((id, None)) => {
+                    let found = state.unknown.get(id).copied().unwrap_or(now);
+                    unknown.insert(Box::from(id), found);
+                    // A container that was restarted has a new ID.
+                    if state.asked > 0.0 && state.is_new(found) && now - found < MAX_WAIT {
+                        continue;
+                    }
+                    MeasuredObject::Unassigned(PartKind::Layer, Box::from(id))
+                }
                 None => MeasuredObject::Unassigned(
                     PartKind::Layer,
                     Box::from(overlay.mount_point.as_str()),
@@ -217,6 +244,7 @@ impl Store {
             };
             targets.push(Target { place, path });
         }
+        state.unknown = unknown;
         targets.sort_by(|a, b| a.place.cmp(&b.place));
         targets.dedup_by(|a, b| a.place == b.place);
         targets
@@ -260,5 +288,58 @@ impl Store {
             records.sort_by(|a, b| labels::compare(&a.labels, &b.labels));
         }
         self.snapshot.store(Arc::new(made));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A container that was restarted has a new ID. Its layer waits until the pods have been read again.
+    #[test]
+    fn the_layer_of_a_new_container_waits_for_its_pod() {
+        let store = Store::new("n", false);
+        let pod = || summary::Pod {
+            uid: "u".into(),
+            namespace: "s".into(),
+            name: "p".into(),
+            started: String::new(),
+            containers: vec!["c".into()],
+            figures: Vec::new(),
+            sum: None,
+        };
+        let spec = |id: &str| {
+            let running = [(id.to_owned(), "c".to_owned())].into_iter().collect();
+            vec![("u".to_owned(), PodSpec { running, ..PodSpec::default() })]
+        };
+        let [old, new, foreign] = ["a", "b", "f"].map(|digit| digit.repeat(64));
+        let layers = |ids: &[&str]| {
+            let overlay = |id: &&str| Overlay {
+                mount_point: format!("/run/{id}/rootfs"),
+                upper: format!("/layers/{id}").into(),
+            };
+            let targets =
+                store.targets(Origin::Walk, Path::new("/"), ids.iter().map(overlay).collect());
+            let layers = targets.into_iter().filter(|one| one.path.starts_with("/layers"));
+            layers.map(|one| one.place).collect::<Vec<_>>()
+        };
+        let later = || now() + 2.0 * SETTLING;
+        let own = || vec![MeasuredObject::Pod("u".into(), PartKind::Layer, "c".into())];
+        store.set_pod(pod());
+        assert!(store.has_unknown_pods());
+        // It was asked before the new container began.
+        store.set_pod_specs(now() - 2.0 * SETTLING, spec(&old));
+        assert_eq!(layers(&[&old]), own());
+        assert!(!store.has_unknown_pods());
+        assert_eq!(layers(&[&new]), []);
+        assert!(store.has_unknown_pods());
+        store.set_pod_specs(now(), spec(&new));
+        assert_eq!(layers(&[&new]), own());
+        // What no pod has is measured on its own, and the pods are not read again for it.
+        assert_eq!(layers(&[&new, &foreign]), own());
+        store.set_pod_specs(later(), spec(&new));
+        let unassigned = MeasuredObject::Unassigned(PartKind::Layer, foreign.as_str().into());
+        assert_eq!(layers(&[&new, &foreign]), [own(), vec![unassigned]].concat());
+        assert!(!store.has_unknown_pods());
     }
 }
