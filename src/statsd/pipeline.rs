@@ -211,7 +211,10 @@ impl Pipeline {
         worker.begin();
         match text.strip_suffix(b"\n") {
             Some(lines) if has_senders => worker.lines_with_senders(lines),
-            Some(lines) => worker.lines(lines),
+            Some(lines) => {
+                worker.set_sender(None);
+                worker.lines(lines);
+            }
             None => {}
         }
         worker.end();
