@@ -7,6 +7,9 @@
 //! The socket is connected, so the kernel reports a port without a listener (ICMP port unreachable). The
 //! report arrives after the send: it is noticed when the next datagram is sent, or after [`CONFIRM_AFTER`]. A
 //! failure loses only its own datagram. During failures the target is resolved again with backoff.
+//!
+//! A remote kernel reports only some refusals (Linux: about one a second), so datagrams without one may be lost, too. A
+//! failure therefore ends once none has been refused for [`RECOVERED_AFTER`].
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
@@ -27,6 +30,9 @@ const BATCH_BYTES: usize = 64;
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 /// The time after which a datagram that was not refused counts as relayed.
 const CONFIRM_AFTER: Duration = Duration::from_secs(1);
+/// The time without a refusal after which a failing target has recovered, well above the time between two reports of
+/// refusals.
+const RECOVERED_AFTER: Duration = Duration::from_secs(3);
 const MIN_LOOKUP_PAUSE: Duration = Duration::from_millis(100);
 const MAX_LOOKUP_PAUSE: Duration = Duration::from_secs(30);
 
@@ -141,6 +147,7 @@ impl Relay {
             socket: None,
             lookup_backoff: LookupBackoff { after: MIN_LOOKUP_PAUSE, not_before: Instant::now() },
             is_failing: false,
+            unrefused_since: None,
             batch: RelayBatch::default(),
             read: 0,
             packet: Vec::new(),
@@ -244,8 +251,10 @@ pub(crate) struct RelaySender {
     /// `None` before the first datagram, and after a failure that a new socket may fix.
     socket: Option<UdpSocket>,
     lookup_backoff: LookupBackoff,
-    /// True if the last datagram was lost.
+    /// True from a lost datagram until the target has recovered.
     is_failing: bool,
+    /// The time at which, during a failure, the first datagram since the last loss counted as relayed.
+    unrefused_since: Option<Instant>,
     /// The current batch and the number of its bytes already packed.
     batch: RelayBatch,
     read: usize,
@@ -374,7 +383,11 @@ impl RelaySender {
         }
         if let Some(sent) = self.sent.take() {
             self.counts.relayed_lines.fetch_add(sent.lines, Ordering::Relaxed);
-            if std::mem::take(&mut self.is_failing) {
+            if self.is_failing
+                && self.unrefused_since.get_or_insert_with(Instant::now).elapsed()
+                    >= RECOVERED_AFTER
+            {
+                self.is_failing = false;
                 self.lookup_backoff.after = MIN_LOOKUP_PAUSE;
                 tracing::info!(target_address = %self.target, "The relay has recovered");
             }
@@ -392,6 +405,7 @@ impl RelaySender {
 
     fn record_failure(&mut self, error: &io::Error) {
         bump(&self.counts.errors);
+        self.unrefused_since = None;
         if !std::mem::replace(&mut self.is_failing, true) {
             tracing::warn!(
                 target_address = %self.target,
@@ -558,6 +572,39 @@ mod tests {
         assert_eq!(relayed + dropped, handed);
         assert_eq!((relayed, packets), (1 + received, handed));
         assert_eq!(errors, dropped, "each refusal is an error");
+    }
+
+    /// The kernel of a remote target reports about one refusal per second; all other datagrams look as if they had arrived.
+    #[test]
+    fn a_target_that_reports_few_refusals_has_not_recovered() {
+        let (socket, address) = receiver();
+        let (_relay, mut relay_sender) = Relay::new(&config(&address, 0)).expect("made");
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        let writer = Arc::new(log.reopen().expect("open"));
+        let subscriber = tracing_subscriber::fmt().with_writer(writer).finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let send = |sender: &mut RelaySender, count| {
+            for _ in 0..count {
+                sender.batch = batch(&["a:1|c"]);
+                sender.pack();
+            }
+        };
+        send(&mut relay_sender, 1);
+        let sender = relay_sender.socket.as_ref().expect("a socket").local_addr().expect("address");
+        let sender = SocketAddr::from(([127, 0, 0, 1], sender.port()));
+        for _ in 0..3 {
+            // A connected socket accepts one peer only.
+            socket.connect("127.0.0.1:9").expect("connected");
+            send(&mut relay_sender, 1);
+            socket.connect(sender).expect("connected");
+            send(&mut relay_sender, 10);
+        }
+        let messages =
+            |text: &str| std::fs::read_to_string(log.path()).expect("a log").matches(text).count();
+        assert_eq!((messages("Relaying failed"), messages("recovered")), (1, 0));
+        relay_sender.unrefused_since = Instant::now().checked_sub(RECOVERED_AFTER);
+        send(&mut relay_sender, 10);
+        assert_eq!((messages("Relaying failed"), messages("recovered")), (1, 1));
     }
 
     #[test]
