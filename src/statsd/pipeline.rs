@@ -93,6 +93,7 @@ impl Pipeline {
             Box::new(move || waker.wake()),
         );
         registry.keeps_empty_labels = config.keep_empty_labels;
+        registry.exposes_start_times = config.openmetrics_created;
         let metrics = Metrics::default();
         metrics.mapping_loaded(mapper.rules().len());
         let shared = Arc::new(Shared {

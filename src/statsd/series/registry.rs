@@ -60,7 +60,7 @@ pub(crate) enum Aggregation<'a> {
 }
 
 impl Aggregation<'_> {
-    /// Returns the maximum number of samples of a series.
+    /// Returns the maximum number of samples of a series, without its start time.
     pub(crate) fn samples(&self) -> u64 {
         let more = match self {
             Self::Counter | Self::Gauge | Self::Set(_) => 0,
@@ -128,7 +128,7 @@ enum Spec {
 }
 
 impl Spec {
-    /// Returns the number of samples of a series.
+    /// Returns the number of samples of a series, without its start time.
     fn samples(&self) -> u64 {
         match self {
             Self::Scalar | Self::Set(_) => 1,
@@ -183,7 +183,7 @@ struct Slots {
     free: Vec<u32>,
     /// The page ID of each slot ever used.
     pages: Vec<u32>,
-    /// The number of samples of the series in each slot; empty if every series has one.
+    /// The number of samples of the series in each slot, without start times; empty if every series has one.
     sample_counts: Vec<u32>,
 }
 
@@ -322,6 +322,8 @@ pub(crate) struct Registry {
     pub(crate) budget: Budget,
     /// True if labels with empty values are kept, as in statsd_exporter. Prometheus treats them as absent.
     pub(crate) keeps_empty_labels: bool,
+    /// True if OpenMetrics has a sample with the start time of a series.
+    pub(crate) exposes_start_times: bool,
     /// The rendered fold value.
     fold: Box<[u8]>,
     /// The violations of budgets.
@@ -380,6 +382,7 @@ impl Registry {
             reserved: ArcSwap::from_pointee(reserved),
             budget,
             keeps_empty_labels: true,
+            exposes_start_times: false,
             fold: fold.into_boxed_slice(),
             violations: ViolationLog::default(),
             senders: Senders::default(),
@@ -674,7 +677,7 @@ struct Absent {
     position: Option<Position>,
     /// The [hash](Registry::names_hash) of its label names.
     names: u64,
-    /// The maximum number of samples.
+    /// The maximum number of samples, without the start time.
     room: u64,
 }
 

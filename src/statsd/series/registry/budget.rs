@@ -166,7 +166,8 @@ impl Registry {
         values: Option<&LabelValues>,
     ) -> Plan {
         let limits = self.limits_of(series.budget);
-        let folds = folds(series.aggregation.kind());
+        let kind = series.aggregation.kind();
+        let folds = folds(kind);
         let action = if folds { Action::Folded } else { Action::Refused };
         let mut exceeded = Vec::new();
         let mut note = |label: &str, limit, action| {
@@ -220,7 +221,9 @@ impl Registry {
                         }
                         Ok(Found::Absent(mut other)) => {
                             let family = other.family.as_deref();
-                            other.room = self.room_for_overflow(members, &wanted, family, &limits);
+                            let room = self.room_for_overflow(members, &wanted, family, &limits);
+                            let start_times = self.start_times(wanted.key.name, kind);
+                            other.room = room.saturating_sub(start_times);
                             if other.room >= series.aggregation.fewest_samples() {
                                 note("", limit, action);
                                 break 'planned Ok(PlannedSeries::CreateFolded(
@@ -389,6 +392,16 @@ impl Registry {
         lines.min(affordable(kind, remaining(self.budget.memory, used)))
     }
 
+    /// Returns the number of samples with the start time of a series: 0 or 1. It counts also while the family is of unknown
+    /// type in OpenMetrics, which has no start times, because the type depends on the names of other families.
+    fn start_times(&self, name: &str, kind: Kind) -> u64 {
+        let has_one = match kind {
+            Kind::Counter => name.ends_with("_total"),
+            kind => kind.is_observer(),
+        };
+        u64::from(self.exposes_start_times && has_one)
+    }
+
     /// Returns the number of samples that the series will have.
     fn samples(&self, members: &Members, series: &NewSeries<'_>, family: Option<&Family>) -> u64 {
         let sets = family.and_then(|family| members.sets.get(&family.id));
@@ -396,7 +409,8 @@ impl Registry {
         let set = sets
             .and_then(|sets| sets.get(&names()))
             .filter(|set| set.generation == series.generation);
-        set.map_or_else(|| series.aggregation.samples(), |set| set.spec.samples())
+        let samples = set.map_or_else(|| series.aggregation.samples(), |set| set.spec.samples());
+        samples + self.start_times(series.key.name, series.aggregation.kind())
     }
 
     /// Remembers that the label set is folded into `resolved`.
@@ -431,8 +445,8 @@ impl Registry {
         handle: Handle,
         spec: &Spec,
     ) {
-        let samples = spec.samples();
-        members.set_samples(handle.slot, samples);
+        members.set_samples(handle.slot, spec.samples());
+        let samples = spec.samples() + self.start_times(&family.name, family.kind);
         let account = &mut members.account;
         if family.live() == 1 {
             account.bytes += family_cost(&family.name);
@@ -453,7 +467,8 @@ impl Registry {
         family: &Family,
         gone: &RemovedSeries,
     ) {
-        let samples = members.samples_of(gone.slot);
+        let start_times = self.start_times(&family.name, family.kind);
+        let samples = members.samples_of(gone.slot) + start_times;
         let account = &mut members.account;
         account.has_removed = true;
         account.samples -= samples;
