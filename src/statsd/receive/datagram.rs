@@ -161,8 +161,9 @@ impl DatagramSource {
         self.state.listener
     }
 
-    pub(crate) fn token(&self) -> Token {
-        self.token
+    /// Returns true if there may be datagrams that have not been taken.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.has_more || !self.is_done()
     }
 
     /// Returns true if every received datagram has been taken.

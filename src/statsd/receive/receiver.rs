@@ -1,9 +1,10 @@
 //! The thread that receives lines from all listeners.
 //!
 //! In the default configuration one thread reads from all sockets and applies the lines with one [`Worker`].
-//! Ready sockets take turns: one batch of datagrams, or one read from a connection. Lines take effect in the
-//! order of the kernel within a datagram socket and within a connection; there is no order between sockets.
-//! Each additional socket of `udp_sockets` has its own thread.
+//! Each round reads the datagram sockets first, usually until they are empty, and then a limited part of what the
+//! connections contain: the kernel drops datagrams that find a full buffer, but senders of a connection wait.
+//! Lines take effect in the order of the kernel within a datagram socket and within a connection; there is no
+//! order between sockets. Each additional socket of `udp_sockets` has its own thread.
 //!
 //! Under load the thread pauses between reads so that datagrams accumulate (see [`super::wakeup_batcher`]). When idle
 //! it blocks without polling. A panic loses the datagram or the part of a connection that caused it (see
@@ -32,6 +33,12 @@ const DATAGRAMS: usize = 2;
 const CONNECTIONS: usize = 16;
 /// The maximum number of sockets reported per epoll call.
 const EVENTS: usize = 256;
+/// The maximum number of batches of a datagram socket in a round.
+const BATCHES: usize = 16;
+/// The bytes of all connections in a round, exceeded by at most one read. They take about as long as a pause.
+const STREAM_BYTES: usize = 64 << 10;
+/// The bytes that a read from a connection counts for in addition to those that it returns.
+const READ_COST: usize = 256;
 /// The maximum number of rounds at shutdown; far more than the data received by then can need.
 const MAX_SHUTDOWN_ROUNDS: usize = 1_000;
 /// The time without pausing after data from TCP or a Unix socket, because senders to a Unix socket block
@@ -172,8 +179,8 @@ struct ReceiveLoop {
     control: Arc<Control>,
     poll: Poll,
     events: Events,
-    /// Sockets that may contain data, in order. A socket stays in front until it has been read, so a panic
-    /// does not lose it: events are edge-triggered.
+    /// The TCP listener and connections that may contain data, in order. One stays in front until it has been
+    /// read, so a panic does not lose it: events are edge-triggered.
     ready: VecDeque<Token>,
     worker: Worker,
     datagrams: Vec<DatagramSource>,
@@ -202,7 +209,7 @@ impl ReceiveLoop {
                 });
                 self.poll_events(timeout);
             }
-            pause = self.read_ready();
+            pause = self.read_ready(false);
         }
         self.drain();
     }
@@ -214,7 +221,7 @@ impl ReceiveLoop {
             if self.is_idle() {
                 break;
             }
-            self.read_ready();
+            self.read_ready(true);
         }
     }
 
@@ -230,7 +237,9 @@ impl ReceiveLoop {
 
     /// Returns true if no socket may contain data and nothing is due.
     fn is_idle(&self) -> bool {
-        self.ready.is_empty() && self.deadline().is_none_or(|due| due > Instant::now())
+        self.ready.is_empty()
+            && !self.datagrams.iter().any(DatagramSource::is_ready)
+            && self.deadline().is_none_or(|due| due > Instant::now())
     }
 
     /// Returns the next time at which something is due that epoll does not report.
@@ -239,7 +248,7 @@ impl ReceiveLoop {
         retries.chain(self.tcp.as_ref().and_then(TcpSource::deadline)).min()
     }
 
-    /// Waits for events and adds the ready sockets.
+    /// Waits for events and marks the ready sockets.
     fn poll_events(&mut self, timeout: Option<Duration>) {
         match self.poll.poll(&mut self.events, timeout) {
             Ok(()) => {}
@@ -250,33 +259,50 @@ impl ReceiveLoop {
                 return;
             }
         }
+        let mut count = 0;
         for token in self.events.iter().map(mio::event::Event::token) {
+            count += 1;
             let is_new = match (token, &mut self.tcp) {
                 (WAKER, _) => false,
+                (TCP, _) => !self.ready.contains(&token),
                 (Token(number @ CONNECTIONS..), Some(tcp)) => tcp.mark_ready(number - CONNECTIONS),
-                _ => !self.ready.contains(&token),
+                (Token(number), _) => {
+                    if let Some(source) = self.datagrams.get_mut(number - DATAGRAMS) {
+                        source.has_more = true;
+                    }
+                    false
+                }
             };
             if is_new {
                 self.ready.push_back(token);
             }
         }
+        if count >= EVENTS {
+            // Events of datagram sockets may be behind those of many connections.
+            self.datagrams.iter_mut().for_each(|source| source.has_more = true);
+        }
     }
 
-    /// Reads once from each ready socket. Returns the pause.
-    fn read_ready(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        for source in &self.datagrams {
-            if source.retry_at().is_some_and(|at| at <= now) {
-                self.ready.push_back(source.token());
-            }
-        }
-        let mut pause = None;
+    /// Reads from the ready sockets: up to [`BATCHES`] from each datagram socket, then once from each connection until these
+    /// have given [`STREAM_BYTES`]; `all` connections at shutdown. Returns the pause.
+    fn read_ready(&mut self, all: bool) -> Option<Duration> {
+        let pause = self.read_datagrams();
+        let mut room = STREAM_BYTES;
         for _ in 0..self.ready.len() {
             let Some(&token) = self.ready.front() else { break };
-            let has_more = self.read_from(token, &mut pause);
+            let read = self.read_stream(token);
             self.ready.pop_front();
-            if has_more {
+            if read.is_some() {
                 self.ready.push_back(token);
+            }
+            room = room.saturating_sub(READ_COST + read.unwrap_or_default());
+            if room == 0 {
+                if !all {
+                    break;
+                }
+                // The copies for the relay and for other replicas are passed on in parts as large as those of a round.
+                self.worker.end();
+                room = STREAM_BYTES;
             }
         }
         if let Some(tcp) = &mut self.tcp {
@@ -289,42 +315,55 @@ impl ReceiveLoop {
         pause
     }
 
-    /// Reads once from a socket and applies the data. Returns true if there may be more.
-    fn read_from(&mut self, token: Token, pause: &mut Option<Duration>) -> bool {
+    /// Reads from the ready datagram sockets and applies the data. Returns the pause.
+    fn read_datagrams(&mut self) -> Option<Duration> {
         let (metrics, registry) = (&self.shared.metrics, self.poll.registry());
-        if let Some(source) = self.datagrams.iter_mut().find(|each| each.token() == token) {
-            if source.is_done() {
-                *pause = source.read(metrics, registry);
-            }
-            self.worker.begin();
-            self.worker.set_listener(source.listener());
-            if source.listener() != Listener::Udp && !source.is_done() {
-                self.last_other = Some(Instant::now());
-            }
-            let is_unix = source.listener() == Listener::Unixgram;
-            loop {
-                let process = if is_unix { source.process() } else { None };
-                let Some((datagram, address)) = source.take() else { break };
-                match process {
-                    Some(process) => self.worker.set_process(process),
-                    None => self.worker.set_sender(address),
+        let now = Instant::now();
+        let mut pause = None;
+        for source in &mut self.datagrams {
+            source.has_more |= source.retry_at().is_some_and(|at| at <= now);
+            for _ in 0..BATCHES {
+                if !source.is_ready() {
+                    break;
                 }
-                self.worker.datagram(datagram);
-            }
-            return source.has_more;
-        }
-        let Some(tcp) = &mut self.tcp else { return false };
-        match token {
-            TCP => tcp.accept(metrics, registry, &mut self.worker),
-            Token(number) => {
-                let has_more = tcp.read(number.saturating_sub(CONNECTIONS), &mut self.worker);
-                if has_more {
+                if source.is_done() {
+                    pause = source.read(metrics, registry);
+                }
+                self.worker.begin();
+                self.worker.set_listener(source.listener());
+                if source.listener() != Listener::Udp && !source.is_done() {
                     self.last_other = Some(Instant::now());
                 }
-                return has_more;
+                let is_unix = source.listener() == Listener::Unixgram;
+                loop {
+                    let process = if is_unix { source.process() } else { None };
+                    let Some((datagram, address)) = source.take() else { break };
+                    match process {
+                        Some(process) => self.worker.set_process(process),
+                        None => self.worker.set_sender(address),
+                    }
+                    self.worker.datagram(datagram);
+                }
+                if source.has_more {
+                    self.worker.end();
+                }
             }
         }
-        false
+        pause
+    }
+
+    /// Accepts connections, or reads once from a connection and applies the data. Returns the number of bytes if there may
+    /// be more.
+    fn read_stream(&mut self, token: Token) -> Option<usize> {
+        let tcp = self.tcp.as_mut()?;
+        let Token(number) = token;
+        if token == TCP {
+            tcp.accept(&self.shared.metrics, self.poll.registry(), &mut self.worker);
+            return None;
+        }
+        let read = tcp.read(number.saturating_sub(CONNECTIONS), &mut self.worker)?;
+        self.last_other = Some(Instant::now());
+        Some(read)
     }
 }
 
@@ -332,15 +371,17 @@ impl ReceiveLoop {
 mod tests {
     use super::*;
     use socket2::{Domain, SockAddr, Type};
-    use std::net::UdpSocket;
+    use std::io::Write as _;
+    use std::net::{TcpStream, UdpSocket};
     use std::os::unix::net::UnixDatagram;
 
     use crate::exposition::budget::Budget;
     use crate::mapper::Mapper;
     use crate::statsd::clock::Clock;
     use crate::statsd::line::ParserFlags;
-    use crate::statsd::receive::net::{bind_udp, bind_unixgram};
+    use crate::statsd::receive::net::{bind_tcp, bind_udp, bind_unixgram};
     use crate::statsd::series::registry::Registry;
+    use crate::util::descriptors;
 
     fn shared() -> Arc<Shared> {
         let reserved = Arc::new(|_: &str| false);
@@ -375,6 +416,56 @@ mod tests {
     fn read_errors(shared: &Shared, listener: Listener) -> u64 {
         let counter = shared.metrics.read_errors.get(listener as usize).expect("counter");
         counter.load(Ordering::Relaxed)
+    }
+
+    /// Senders of streams wait until they are read, but the kernel drops datagrams.
+    #[test]
+    fn a_round_reads_all_datagrams_and_a_part_of_the_streams() {
+        const LINE: &[u8] = b"a:1|c\n";
+        let shared = shared();
+        let lines = |listener| shared.metrics.lines(Some(listener));
+        let mut builder = ReceiverBuilder::new(&shared).expect("prepared");
+        let local = "127.0.0.1:0".parse().expect("address");
+        let socket = bind_udp(local, 0, false).expect("bind");
+        let udp = socket.local_addr().ok().and_then(|address| address.as_socket());
+        let open = Box::new(move || bind_udp(local, 0, false));
+        builder.datagrams(Listener::Udp, 0, socket, open).expect("watched");
+        let listener = bind_tcp(local).expect("bind");
+        let tcp = listener.local_addr().expect("address");
+        builder.tcp(listener, None, descriptors::of_process()).expect("watched");
+        let mut streams =
+            Vec::from_iter((0..20).map(|_| TcpStream::connect(tcp).expect("connect")));
+        until("the connections are accepted", || {
+            builder.apply_received();
+            shared.metrics.tcp_open.load(Ordering::Relaxed) == streams.len() as i64
+        });
+        let mut sent = 0;
+        for stream in &mut streams {
+            stream.set_nonblocking(true).expect("set");
+            sent += stream.write(&LINE.repeat(10_000)).expect("sent") / LINE.len();
+        }
+        let receive_loop = &mut builder.receive_loop;
+        until("each connection has data", || {
+            receive_loop.poll_events(Some(Duration::ZERO));
+            receive_loop.ready.len() == streams.len()
+        });
+        let sender = UdpSocket::bind(local).expect("bind");
+        for _ in 0..300 {
+            sender.send_to(b"b:1|c", udp.expect("address")).expect("sent");
+        }
+        until("the datagrams are applied", || {
+            let before = lines(Listener::Tcp);
+            receive_loop.poll_events(Some(Duration::ZERO));
+            receive_loop.read_ready(false);
+            let read = (lines(Listener::Tcp) - before) as usize * LINE.len();
+            assert!(read < 2 * STREAM_BYTES, "{read} bytes of streams in a round");
+            assert!(!receive_loop.datagrams.iter().any(|source| source.has_more));
+            lines(Listener::Udp) == 300
+        });
+        until("the streams are applied", || {
+            builder.apply_received();
+            lines(Listener::Tcp) == sent as u64
+        });
     }
 
     #[test]

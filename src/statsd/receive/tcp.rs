@@ -315,16 +315,11 @@ impl TcpSource {
         connection.is_some_and(|connection| !std::mem::replace(&mut connection.is_ready, true))
     }
 
-    /// Reads once from a connection and applies its lines. Returns true if there may be more.
-    pub(crate) fn read(&mut self, slot: usize, worker: &mut Worker) -> bool {
+    /// Reads once from a connection and applies its lines. Returns the number of bytes if there may be more.
+    pub(crate) fn read(&mut self, slot: usize, worker: &mut Worker) -> Option<usize> {
         let Self { connections, buffer, by_silence, last_sequence, .. } = self;
-        let Some(connection) = connections.get_mut(slot).and_then(Option::as_mut) else {
-            return false;
-        };
-        let Some((stream, _)) = connection.open.as_mut().filter(|_| connection.end.is_none())
-        else {
-            return false;
-        };
+        let connection = connections.get_mut(slot).and_then(Option::as_mut)?;
+        let (stream, _) = connection.open.as_mut().filter(|_| connection.end.is_none())?;
         let end = match stream.read(buffer) {
             Ok(0) => EndReason::Done,
             Ok(length) => {
@@ -337,19 +332,19 @@ impl TcpSource {
                 worker.set_sender(connection.address);
                 let bytes = buffer.get(..length).unwrap_or_default();
                 match connection.lines.feed(bytes, |line| worker.stream_line(strip_return(line))) {
-                    Ok(()) => return true,
+                    Ok(()) => return Some(length),
                     Err(TooLong) => EndReason::TooLong,
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Some(0),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 connection.is_ready = false;
-                return false;
+                return None;
             }
             Err(error) => EndReason::Failed(error),
         };
         self.end(slot, end, worker);
-        false
+        None
     }
 
     /// Ends a connection unless it has ended, and applies its unfinished line.
