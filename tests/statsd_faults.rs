@@ -213,6 +213,35 @@ fn a_failed_start_leaves_no_socket_behind() {
     drop(other);
 }
 
+/// A killed process leaves its socket file, which does not prevent the next start.
+#[test]
+fn the_socket_of_a_killed_process_is_replaced() {
+    let directory = tempfile::tempdir().expect("directory");
+    let socket = directory.path().join("socket");
+    let unixgram = format!("--statsd.listen-unixgram={}", socket.display());
+    let (mut program, ..) = limited(DESCRIPTORS, &[&unixgram]);
+    program.signal("KILL");
+    program.ended();
+    assert!(socket.exists());
+    let (program, web, ..) = limited(DESCRIPTORS, &[&unixgram]);
+    program.line(&["Removed a Unix socket that no process uses", &socket.display().to_string()]);
+    let sender = UnixDatagram::unbound().expect("socket");
+    sender.send_to(b"a:1|c", &socket).expect("sent");
+    until("the line is counted", || (sum(web, "statsd_exporter_lines_total") == 1.0).then_some(()));
+    // Files that are no sockets, and sockets in use, stay.
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").expect("written");
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(directory.path().join("missing"), &link).expect("linked");
+    for path in [&socket, &file, &link] {
+        let unixgram = format!("--statsd.listen-unixgram={}", path.display());
+        let off = ["--statsd.listen-udp=", "--statsd.listen-tcp="];
+        let output = common::run("statsd_exporter", [&[&*unixgram][..], &off].concat());
+        assert!(output.stderr.contains("already exists"), "{output:?}");
+        assert!(path.symlink_metadata().is_ok());
+    }
+}
+
 /// At exit, a process does not remove a socket that has replaced its own.
 #[test]
 fn the_socket_of_another_process_stays() {

@@ -1,7 +1,10 @@
 //! The StatsD side: builds a pipeline from the flags.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -290,6 +293,7 @@ fn start(args: &StatsdArgs, shape: PipelineConfig) -> Result<Arc<Pipeline>, Stat
     let unixgram = Some(args.listen_unixgram.clone()).filter(|path| !path.is_empty());
     if let Some(path) = unixgram.as_deref().filter(|path| !path.starts_with('@'))
         && Path::new(path).symlink_metadata().is_ok()
+        && !removes_unused_socket(Path::new(path))
     {
         return Err(StatsdError(format!(
             "Unixgram socket already exists: {path} (--statsd.listen-unixgram); remove it if no \
@@ -334,6 +338,19 @@ fn start(args: &StatsdArgs, shape: PipelineConfig) -> Result<Arc<Pipeline>, Stat
         other => StatsdError(other.to_string()),
     })?;
     Ok(Arc::new(pipeline))
+}
+
+/// Removes a socket that no process has bound, such as that of a killed process. Returns true if it has done so.
+fn removes_unused_socket(path: &Path) -> bool {
+    let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
+    let connected = UnixDatagram::unbound().and_then(|probe| probe.connect(path));
+    let is_unused = is_socket
+        && connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+        && std::fs::remove_file(path).is_ok();
+    if is_unused {
+        tracing::info!(file = %path.display(), "Removed a Unix socket that no process uses");
+    }
+    is_unused
 }
 
 /// Returns the host and numeric port to resolve. A missing port becomes 0, which resolves but cannot be sent to.
