@@ -574,7 +574,8 @@ mod tests {
         assert_eq!(errors, dropped, "each refusal is an error");
     }
 
-    /// The kernel of a remote target reports about one refusal per second; all other datagrams look as if they had arrived.
+    /// The kernel of a remote target reports about one refusal per second; all other datagrams look as if they had
+    /// arrived.
     #[test]
     fn a_target_that_reports_few_refusals_has_not_recovered() {
         let (socket, address) = receiver();

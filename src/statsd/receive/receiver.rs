@@ -283,8 +283,8 @@ impl ReceiveLoop {
         }
     }
 
-    /// Reads from the ready sockets: up to [`BATCHES`] from each datagram socket, then once from each connection until these
-    /// have given [`STREAM_BYTES`]; `all` connections at shutdown. Returns the pause.
+    /// Reads from the ready sockets: up to [`BATCHES`] from each datagram socket, then once from each connection
+    /// until these have given [`STREAM_BYTES`]; with `all` from each connection. Returns the pause.
     fn read_ready(&mut self, all: bool) -> Option<Duration> {
         let pause = self.read_datagrams();
         let mut room = STREAM_BYTES;
@@ -352,8 +352,8 @@ impl ReceiveLoop {
         pause
     }
 
-    /// Accepts connections, or reads once from a connection and applies the data. Returns the number of bytes if there may
-    /// be more.
+    /// Accepts connections, or reads once from a connection and applies the data. Returns the number of bytes if
+    /// there may be more.
     fn read_stream(&mut self, token: Token) -> Option<usize> {
         let tcp = self.tcp.as_mut()?;
         let Token(number) = token;

@@ -166,8 +166,7 @@ impl Registry {
         values: Option<&LabelValues>,
     ) -> Plan {
         let limits = self.limits_of(series.budget);
-        let kind = series.aggregation.kind();
-        let folds = folds(kind);
+        let folds = folds(series.aggregation.kind());
         let action = if folds { Action::Folded } else { Action::Refused };
         let mut exceeded = Vec::new();
         let mut note = |label: &str, limit, action| {
@@ -221,9 +220,7 @@ impl Registry {
                         }
                         Ok(Found::Absent(mut other)) => {
                             let family = other.family.as_deref();
-                            let room = self.room_for_overflow(members, &wanted, family, &limits);
-                            let start_times = self.start_times(wanted.key.name, kind);
-                            other.room = room.saturating_sub(start_times);
+                            other.room = self.room_for_overflow(members, &wanted, family, &limits);
                             if other.room >= series.aggregation.fewest_samples() {
                                 note("", limit, action);
                                 break 'planned Ok(PlannedSeries::CreateFolded(
@@ -369,8 +366,8 @@ impl Registry {
             .then_some(Limit::Memory)
     }
 
-    /// Returns the maximum number of samples of the overflow series of a metric under all budgets. For an
-    /// existing metric this is at least the number reserved for it, even if its rule has changed.
+    /// Returns the maximum number of samples of the overflow series of a metric under all budgets, without its start
+    /// time. For an existing metric this is at least the number reserved for it, even if its rule has changed.
     fn room_for_overflow(
         &self,
         members: &Members,
@@ -380,8 +377,10 @@ impl Registry {
     ) -> u64 {
         let (present, kept) = family.map_or((0, 0), |family| (family.samples(), family.reserved()));
         let new = if family.is_none() { family_cost(series.key.name) } else { 0 };
+        let kind = series.aggregation.kind();
         let of_metric = remaining(limits.series, present).max(kept);
-        of_metric.min(self.room(&members.account, series.aggregation.kind(), kept, new))
+        let room = of_metric.min(self.room(&members.account, kind, kept, new));
+        room.saturating_sub(self.start_times(series.key.name, kind))
     }
 
     /// Returns the number of samples that fit into the budgets of the whole registry, for an overflow series
@@ -392,8 +391,9 @@ impl Registry {
         lines.min(affordable(kind, remaining(self.budget.memory, used)))
     }
 
-    /// Returns the number of samples with the start time of a series: 0 or 1. It counts also while the family is of unknown
-    /// type in OpenMetrics, which has no start times, because the type depends on the names of other families.
+    /// Returns the number of samples with the start time of a series: 0 or 1. It counts also while the family is
+    /// of unknown type in OpenMetrics, which has no start times, because the type depends on the names of other
+    /// families.
     fn start_times(&self, name: &str, kind: Kind) -> u64 {
         let has_one = match kind {
             Kind::Counter => name.ends_with("_total"),
