@@ -272,6 +272,7 @@ proptest! {
     #[test]
     fn arbitrary_configurations_yield_valid_openmetrics(
         metrics in prop::collection::vec(any_metric(), 1..6),
+        others in prop::collection::vec(any_metric(), 0..3),
         prefix in prop_oneof![Just(None), Just(Some(String::new())), "\\PC{0,3}".prop_map(Some)],
         labels in prop::collection::btree_map(any_key(), "\\PC{0,3}", 0..4),
     ) {
@@ -279,11 +280,18 @@ proptest! {
             "groupVersionKind": {"group": "e.io", "version": "v1", "kind": "W"},
             "metricNamePrefix": prefix, "metrics": metrics,
         });
-        let loaded = load(&serde_json::json!({"spec": {"resources": [entry]}}).to_string());
+        // Another kind has some of the same metrics.
+        let again = metrics.iter().skip(1).rev().chain(&others).collect::<Vec<_>>();
+        let other = serde_json::json!({
+            "groupVersionKind": {"group": "e.io", "version": "v1", "kind": "V"},
+            "metricNamePrefix": prefix, "metrics": again,
+        });
+        let resources = if again.is_empty() { vec![entry] } else { vec![entry, other] };
+        let loaded = load(&serde_json::json!({"spec": {"resources": resources}}).to_string());
         // YAML allows fewer characters than JSON.
         prop_assume!(loaded.errors().next().is_none());
         let config = loaded.config.with_valid_names();
-        let served = [widget()];
+        let served = [widget(), Definition { kind: "V".into(), plural: "vs".into(), ..widget() }];
         let resolution = match resolve(&config, &served, &options(DuplicatePolicy::Merge)) {
             Ok(resolution) => resolution,
             Err(error) => {

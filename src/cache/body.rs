@@ -48,6 +48,10 @@ pub(super) struct Walk {
     /// Family names whose header was written, or that a resource without objects has claimed. Several resources may
     /// share a name.
     claimed: HashSet<String>,
+    /// The names of several families whose series are written together, after one header.
+    shared: Arc<HashSet<String>>,
+    /// The position after the first family of a shared name, while the others are written.
+    back: Option<Position>,
     at: Option<Position>,
 }
 
@@ -60,9 +64,37 @@ struct Position {
 }
 
 impl Walk {
-    pub(super) fn new(resources: Arc<[Resource]>, names: Option<BTreeSet<String>>) -> Self {
+    pub(super) fn new(
+        resources: Arc<[Resource]>,
+        names: Option<BTreeSet<String>>,
+        shared: Arc<HashSet<String>>,
+    ) -> Self {
         let at = Some(Position { resource: 0, family: 0, store: 0, page: 0 });
-        Self { resources, names, claimed: HashSet::new(), at }
+        Self { resources, names, claimed: HashSet::new(), shared, back: None, at }
+    }
+
+    /// Returns the position of the next family with the name of this one.
+    fn next_of_name(&self, at: Position, name: &str) -> Option<Position> {
+        let resources = self.resources.iter().enumerate().skip(at.resource);
+        resources.into_iter().find_map(|(resource, of)| {
+            let from = if resource == at.resource { at.family + 1 } else { 0 };
+            let mut families = of.schema.families.iter().skip(from);
+            let family = from + families.position(|family| family.name == name)?;
+            Some(Position { resource, family, store: 0, page: 1 })
+        })
+    }
+
+    /// Returns true if there are objects of a family, or of others of its name from there on.
+    fn has_objects(&self, at: Position, name: &str) -> bool {
+        let has = |resource: usize| {
+            self.resources[resource].stores.iter().any(|store| !store.pages.is_empty())
+        };
+        let mut next = Some(at).filter(|_| self.shared.contains(name));
+        let others = std::iter::from_fn(|| {
+            next = self.next_of_name(next?, name);
+            next
+        });
+        has(at.resource) || others.into_iter().any(|other| has(other.resource))
     }
 
     /// Returns the family of a step.
@@ -74,7 +106,11 @@ impl Walk {
     pub(super) fn opens_all(&self, step: &Step) -> bool {
         let mut others = self.resources[step.resource].schema.families.iter().skip(1);
         let opens = self.names.is_none() && step.family == 0 && step.page.is_none();
-        opens && !others.any(|family| self.claimed.contains(&family.name))
+        opens
+            && !self.shared.contains(&self.family(step).name)
+            && !others.any(|family| {
+                self.claimed.contains(&family.name) || self.shared.contains(&family.name)
+            })
     }
 
     /// Skips a resource that has the headers of all its families.
@@ -93,7 +129,7 @@ impl Walk {
     pub(super) fn next(&mut self) -> Progress {
         let mut skipped = 0;
         while skipped < MAX_SKIPPED {
-            let Some(at) = self.at.as_mut() else {
+            let Some(mut at) = self.at else {
                 return Progress::End;
             };
             let Some(resource) = self.resources.get(at.resource) else {
@@ -101,34 +137,47 @@ impl Walk {
                 return Progress::End;
             };
             let Some(family) = resource.schema.families.get(at.family) else {
-                *at = Position { resource: at.resource + 1, family: 0, store: 0, page: 0 };
+                self.at =
+                    Some(Position { resource: at.resource + 1, family: 0, store: 0, page: 0 });
                 continue;
             };
+            let after = Position { family: at.family + 1, store: 0, page: 0, ..at };
             if at.store == 0 && at.page == 0 {
-                if !wants(self.names.as_ref(), &family.name) {
-                    at.family += 1;
+                let is_first = !self.claimed.contains(&family.name);
+                let is_written = !is_first && self.shared.contains(&family.name);
+                if is_written || !wants(self.names.as_ref(), &family.name) {
+                    self.at = Some(after);
                     continue;
                 }
                 // Page 1 of the first store means "header done"; pages are counted from 1.
-                at.page = 1;
-                let first = self.claimed.insert(family.name.clone());
-                if first && resource.stores.iter().any(|store| !store.pages.is_empty()) {
-                    return Progress::Step(Step {
-                        resource: at.resource,
-                        family: at.family,
-                        page: None,
-                    });
+                self.at = Some(Position { page: 1, ..at });
+                if is_first {
+                    self.claimed.insert(family.name.clone());
+                    if self.has_objects(at, &family.name) {
+                        let (resource, family) = (at.resource, at.family);
+                        return Progress::Step(Step { resource, family, page: None });
+                    }
                 }
+                continue;
             }
             let Some(store) = resource.stores.get(at.store) else {
-                *at = Position { family: at.family + 1, store: 0, page: 0, ..*at };
+                let is_shared = !self.shared.is_empty() && self.shared.contains(&family.name);
+                let next = is_shared.then(|| self.next_of_name(at, &family.name)).flatten();
+                self.at = match next {
+                    Some(next) => {
+                        self.back.get_or_insert(after);
+                        Some(next)
+                    }
+                    None => Some(self.back.take().unwrap_or(after)),
+                };
                 continue;
             };
             let Some(page) = store.pages.get(at.page - 1) else {
-                *at = Position { store: at.store + 1, page: 1, ..*at };
+                self.at = Some(Position { store: at.store + 1, page: 1, ..at });
                 continue;
             };
             at.page += 1;
+            self.at = Some(at);
             if page.family(at.family).is_some() {
                 let page = Some(Arc::clone(page));
                 return Progress::Step(Step { resource: at.resource, family: at.family, page });
@@ -176,8 +225,10 @@ impl Body {
         resources: Vec<Resource>,
         format: Format,
         names: Option<BTreeSet<String>>,
+        shared: Arc<HashSet<String>>,
     ) -> Self {
-        Self { walk: Walk::new(resources.into(), names), format, frames: BufferPool::default() }
+        let walk = Walk::new(resources.into(), names, shared);
+        Self { walk, format, frames: BufferPool::default() }
     }
 }
 

@@ -1,10 +1,11 @@
 //! The catalog of all stores in exposition order, as one [`Source`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use super::body::Body;
@@ -13,7 +14,7 @@ use super::deflated_body::DeflatedBody;
 use super::object_filter::{FilteredBody, Selected};
 use super::part::Part;
 use super::resource::Resource;
-use super::schema::{Family, Schema};
+use super::schema::{Family, FamilyNames, Schema};
 use super::scrape_interval::ScrapeIntervals;
 use super::snapshot_text::SnapshotText;
 use super::store::{Snapshot, Store};
@@ -26,6 +27,8 @@ use crate::util::per_minute::MINUTES;
 #[derive(Clone, Debug)]
 struct Entry {
     schema: Arc<Schema>,
+    /// The schema as it was registered, without the changes for OpenMetrics.
+    registered: Arc<Schema>,
     stores: Vec<Member>,
 }
 
@@ -93,6 +96,8 @@ struct Shared {
     entries: RwLock<Vec<Entry>>,
     codes: Arc<CodeCache>,
     strict_openmetrics: bool,
+    /// The names of several families, whose series are one group; always empty without `strict_openmetrics`.
+    shared_names: ArcSwap<HashSet<String>>,
     /// True if the process is one of several shards.
     is_share: AtomicBool,
     scrapes: Mutex<ScrapeIntervals>,
@@ -133,18 +138,17 @@ impl Catalog {
             entries.extract_if(.., |entry| gone.contains(&entry.schema.resource)).collect();
         if let Some((schema, stores)) = new {
             let stores = stores.into_iter().map(|store| Member::new(store, &schema)).collect();
-            let schema = if self.0.strict_openmetrics {
-                Arc::new(schema.strict_openmetrics())
-            } else {
-                schema
-            };
             let name = &schema.resource;
             let at = entries.binary_search_by(|entry| entry.schema.resource.cmp(name));
-            let entry = Entry { schema, stores };
+            let entry = Entry { registered: Arc::clone(&schema), schema, stores };
             match at {
                 Ok(at) => old.push(std::mem::replace(&mut entries[at], entry)),
                 Err(at) => entries.insert(at, entry),
             }
+        }
+        if self.0.strict_openmetrics {
+            let shared = strict_openmetrics(&mut entries, &mut old);
+            self.0.shared_names.store(Arc::new(shared));
         }
         drop(entries);
         // The codes were made for the old families. Freeing stores takes a while, so it happens outside the lock.
@@ -239,6 +243,28 @@ impl Catalog {
     }
 }
 
+/// Gives all families the types that OpenMetrics allows, and adds the former state of resources whose types change to
+/// `old`. Returns the names that several families have.
+fn strict_openmetrics(entries: &mut [Entry], old: &mut Vec<Entry>) -> HashSet<String> {
+    let registered: Vec<Arc<Schema>> =
+        entries.iter().map(|entry| Arc::clone(&entry.registered)).collect();
+    let names = FamilyNames::of(registered.iter().map(|schema| &**schema));
+    for entry in entries {
+        let schema = entry.registered.strict_openmetrics(&names);
+        if schema.families != entry.schema.families {
+            old.push(entry.clone());
+            entry.schema = Arc::new(schema);
+        }
+    }
+    let (mut once, mut shared) = (HashSet::new(), HashSet::new());
+    for family in registered.iter().flat_map(|schema| &schema.families) {
+        if !once.insert(&family.name) {
+            shared.insert(family.name.clone());
+        }
+    }
+    shared
+}
+
 /// Returns true if `names` contains a resource: by its name or, if that is `group/version, Resource=plural`, by its
 /// plural with or without group and version. Lists of names are separated by commas, so both halves of such a name
 /// match, too.
@@ -266,8 +292,9 @@ impl Source for Catalog {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        let names = query.names.clone();
-        Box::new(self.body(query, move |resources| Body::new(resources, format, names)))
+        let (names, shared) = (query.names.clone(), self.0.shared_names.load_full());
+        let body = move |resources| Body::new(resources, format, names, shared);
+        Box::new(self.body(query, body))
     }
 
     fn deflated(
@@ -276,7 +303,8 @@ impl Source for Catalog {
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Piece> + Send> {
         let (names, codes) = (query.names.clone(), Arc::clone(&self.0.codes));
-        let body = move |resources| DeflatedBody::new(resources, format, names, codes);
+        let shared = self.0.shared_names.load_full();
+        let body = move |resources| DeflatedBody::new(resources, format, (names, shared), codes);
         Box::new(self.body(query, body))
     }
 
@@ -291,5 +319,81 @@ impl Source for Catalog {
 
     fn has_shards(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::schema::MetricKind;
+    use super::super::tests::inflated::inflated;
+    use super::super::typed_snapshot::tests::object;
+    use super::*;
+
+    /// OpenMetrics allows each family once, with one type. The originals' names keep the order of the originals.
+    #[test]
+    fn families_of_several_resources_are_one_group() {
+        let families = |of: &[(&str, MetricKind)]| -> Vec<Family> {
+            let family = |(name, kind): &(&str, MetricKind)| Family {
+                name: (*name).to_owned(),
+                help: "H".to_owned(),
+                kind: *kind,
+            };
+            of.iter().map(family).collect()
+        };
+        let (gauge, info) = (MetricKind::Gauge, MetricKind::Info);
+        for strict in [true, false] {
+            let catalog = if strict { Catalog::strict_openmetrics() } else { Catalog::new() };
+            for (resource, of) in [
+                ("a", &[("s_info", info), ("a", gauge), ("t", gauge)][..]),
+                ("b", &[("b", gauge), ("t", info), ("s_info", info)]),
+                ("c", &[("s_info", info)]),
+                ("d", &[("t", gauge), ("s", gauge), ("d", gauge)]),
+            ] {
+                let schema = Schema { resource: resource.to_owned(), families: families(of) };
+                let store = Arc::new(Store::new(Arc::new(schema.clone())));
+                let lines = vec!["} 1\n"; of.len()];
+                for number in 0..if resource == "a" { 0 } else { 200 } {
+                    store.apply(&object(number, &format!("{{r=\"{resource}{number}\""), &lines));
+                }
+                catalog.register(Arc::new(schema), vec![store]);
+            }
+            let all = ScrapeQuery::default();
+            let some = ScrapeQuery {
+                names: Some(["t", "d"].map(str::to_owned).into()),
+                ..ScrapeQuery::default()
+            };
+            for (query, format) in [
+                (&all, Format::Text),
+                (&all, Format::OpenMetrics),
+                (&all, Format::OpenMetrics),
+                (&some, Format::OpenMetrics),
+            ] {
+                let body: Vec<u8> = catalog.frames(format, query).flatten().collect();
+                assert!(inflated(catalog.deflated(format, query)) == body);
+                let body = String::from_utf8(body).expect("text");
+                let mut groups: Vec<&str> = body
+                    .lines()
+                    .filter(|line| !line.starts_with('#'))
+                    .filter_map(|line| line.split('{').next())
+                    .collect();
+                let series = groups.len();
+                groups.dedup();
+                let types = body.lines().filter(|line| line.starts_with("# TYPE "));
+                let types: Vec<&str> = types.map(|line| &line["# TYPE ".len()..]).collect();
+                match (strict, query.names.is_some()) {
+                    (true, false) => {
+                        assert_eq!(series, 7 * 200);
+                        assert_eq!(groups, ["s_info", "t", "b", "s", "d"]);
+                        let all = ["s_info gauge", "t gauge", "b gauge", "s gauge", "d gauge"];
+                        assert_eq!(types, all);
+                    }
+                    (true, true) => assert_eq!(types, ["t gauge", "d gauge"]),
+                    (false, true) => assert_eq!(groups, ["t", "d"].repeat(1)),
+                    (false, false) => {
+                        assert_eq!(groups, ["b", "t", "s_info", "t", "s", "d"]);
+                    }
+                }
+            }
+        }
     }
 }

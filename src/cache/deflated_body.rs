@@ -4,7 +4,7 @@
 //! Small resources go through zlib once and are cached until they change; very small ones are passed on as text and
 //! compressed by the server together with their neighbours.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::body::{FRAME, Progress, Step, Walk, expand};
@@ -65,13 +65,13 @@ impl DeflatedBody {
     pub(super) fn new(
         resources: Vec<Resource>,
         format: Format,
-        names: Option<BTreeSet<String>>,
+        (names, shared): (Option<BTreeSet<String>>, Arc<HashSet<String>>),
         codes: Arc<CodeCache>,
     ) -> Self {
         let resources: Arc<[Resource]> = resources.into();
         Self {
             whole: names.is_none() && resources.iter().all(|resource| resource.part_of.is_none()),
-            walk: Walk::new(Arc::clone(&resources), names),
+            walk: Walk::new(Arc::clone(&resources), names, shared),
             resources,
             codes,
             encoding: None,

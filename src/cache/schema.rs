@@ -44,7 +44,7 @@ impl MetricKind {
 }
 
 /// A metric family.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Family {
     /// Name of the metric.
     pub name: String,
@@ -81,14 +81,10 @@ pub struct Schema {
 
 impl Schema {
     /// Returns the families with the types and names that the OpenMetrics specification allows, where
-    /// kube-state-metrics deviates.
-    pub fn strict_openmetrics(&self) -> Self {
+    /// kube-state-metrics deviates. `names` are those of the exposition.
+    pub fn strict_openmetrics(&self, names: &FamilyNames<'_>) -> Self {
+        let FamilyNames(names) = names;
         let mut schema = self.clone();
-        let mut names: BTreeMap<&str, Option<MetricKind>> = BTreeMap::new();
-        for family in &self.families {
-            let kind = names.entry(&family.name).or_insert(Some(family.kind));
-            *kind = kind.filter(|kind| *kind == family.kind);
-        }
         for family in &mut schema.families {
             let is_free = |suffix: &str| {
                 family.name.strip_suffix(suffix).is_some_and(|base| !names.contains_key(base))
@@ -104,6 +100,22 @@ impl Schema {
             };
         }
         schema
+    }
+}
+
+/// The names of all families of an exposition, with their types; `None` for one of several types.
+#[derive(Debug)]
+pub struct FamilyNames<'s>(BTreeMap<&'s str, Option<MetricKind>>);
+
+impl<'s> FamilyNames<'s> {
+    /// Returns the names of these resources.
+    pub fn of(schemas: impl Iterator<Item = &'s Schema>) -> Self {
+        let mut names: BTreeMap<&str, Option<MetricKind>> = BTreeMap::new();
+        for family in schemas.flat_map(|schema| &schema.families) {
+            let kind = names.entry(&family.name).or_insert(Some(family.kind));
+            *kind = kind.filter(|kind| *kind == family.kind);
+        }
+        Self(names)
     }
 }
 
@@ -181,7 +193,7 @@ mod tests {
             schema.families[0].header(format, &mut out);
             String::from_utf8(out).unwrap()
         };
-        let book = schema.strict_openmetrics();
+        let book = schema.strict_openmetrics(&FamilyNames::of(std::iter::once(&schema)));
         for (schema, format, want) in [
             (&schema, Format::Text, ("restarts_total", "Of \"all\".")),
             (&schema, Format::OpenMetrics, ("restarts_total", "Of \\\"all\\\".")),
@@ -217,7 +229,7 @@ mod tests {
             };
             schema.families.iter().map(header).collect()
         };
-        let book = schema.strict_openmetrics();
+        let book = schema.strict_openmetrics(&FamilyNames::of(std::iter::once(&schema)));
         let text = ["a_info", "b", "c", "d", "d_info", "e_info", "e_info"]
             .map(|name| format!("{name} gauge"));
         assert_eq!(types(&schema, Format::Text), text);
