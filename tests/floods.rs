@@ -493,7 +493,7 @@ fn reset_streams_are_incomplete_scrapes() {
 #[test]
 fn clients_do_not_delay_the_end() {
     let mut kstatd = kstatd(64, "");
-    let silent = [kstatd.main, kstatd.telemetry].map(|address| TcpStream::connect(address));
+    let silent = [kstatd.main, kstatd.telemetry].map(TcpStream::connect);
     let mut deaf = Http2::open(kstatd.main, 1 << 20).expect("a connection");
     deaf.request_to_head().expect("an answer");
     // All three are accepted: in the order of their arrival.

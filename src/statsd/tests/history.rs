@@ -54,6 +54,8 @@ const STEPS: usize = 300;
 const TOGETHER: Duration = Duration::from_secs(20);
 /// The value of a folded label.
 const FOLDED: &str = "other";
+/// The metric whose lines have several types.
+const CHANGING: &str = "changing";
 /// The label of overflow series.
 const OVERFLOW: &str = "otel_metric_overflow";
 
@@ -117,6 +119,11 @@ pub(crate) struct History {
     pub(crate) outcome: Outcome,
     /// The budgets of all metrics.
     budget: Budget,
+    /// The type of the metric whose lines change their type, the time of its last line, and its possible times to live: it
+    /// keeps that of its first line.
+    changing: Option<(&'static str, Duration, [Duration; 2])>,
+    /// Determines its lines.
+    changes: Rng,
 }
 
 impl History {
@@ -195,6 +202,8 @@ impl History {
             pods,
             outcome,
             budget,
+            changing: None,
+            changes: Rng::with_seed(seed ^ 0x5be0_cd19_137e_2179),
         }
     }
 
@@ -372,6 +381,11 @@ impl History {
                 other => Err(format!("a line that a rule drops has the causes {other:?}")),
             };
         }
+        // The series of pods end with these.
+        if self.pods.is_none() && self.changes.u32(0..12) == 0 {
+            return self.line_of_changing_type();
+        }
+        let rng = &mut self.rng;
         let kind = Kind::ALL[rng.usize(0..3)];
         // Pods multiply the series.
         let users = if self.pods.is_some() { 4 } else { 12 };
@@ -455,6 +469,42 @@ impl History {
         let shape = if kind == Kind::Observer { self.mapping.shape() } else { Shape::new() };
         let burst = Burst { kind, labels, values, at: self.now, ttl, shape, observed };
         self.verdict(burst, sum, &reasons).map_err(|why| format!("{lines:?} over {way:?}: {why}"))
+    }
+
+    /// Sends a line of a metric whose lines have several types: the first one counts until its series has expired.
+    fn line_of_changing_type(&mut self) -> Result<(), String> {
+        let suffix = ["g", "h"][self.changes.usize(0..2)];
+        let (reasons, _) = self.send(None, &[format!("{CHANGING}.x:1|{suffix}")])?;
+        let known = self.changing.filter(|(_, touched, [_, longest])| {
+            !self.ttl || self.now <= *touched + *longest + *checker::LATE
+        });
+        let may_be_new = known.is_none_or(|(_, touched, [shortest, _])| {
+            self.ttl && self.now + *checker::EARLY >= touched + shortest
+        });
+        let fits = known.is_none_or(|(known, ..)| known == suffix);
+        let is_budget = |reason: &&str| matches!(*reason, "series_limit" | "label_limit");
+        let about = || format!("{suffix} after {known:?}: {reasons:?}");
+        if reasons.is_empty() {
+            if !fits && !may_be_new {
+                return Err(format!("the type of a metric has changed: {}", about()));
+            }
+            let new = Duration::from_secs(self.mapping.ttl);
+            let ttls = match known {
+                Some((.., ttls)) if !may_be_new => ttls,
+                Some((.., [shortest, longest])) => [shortest.min(new), longest.max(new)],
+                None => [new; 2],
+            };
+            self.changing = Some((suffix, self.now, ttls));
+        } else if reasons.iter().all(is_budget) && self.mode == BudgetMode::Enforce {
+            if fits && !may_be_new {
+                return Err(format!("a series that exists has no room: {}", about()));
+            }
+        } else if fits {
+            return Err(format!("a line of the right type is refused: {}", about()));
+        } else {
+            self.used(Feature::TypeConflict);
+        }
+        Ok(())
     }
 
     /// Takes the verdict about valid lines into the model. `sum` is the sum of their numbers.

@@ -54,6 +54,10 @@ type EntryFamily = (u64, bool);
 struct Track {
     is_wanted: bool,
     entry: Option<Entry>,
+    /// The entry before the last reload.
+    previous: Option<Entry>,
+    /// The last reload was taken back: an older entry may be shown again.
+    is_reverted: bool,
     /// The time of the last change of these.
     changed: Instant,
     /// True until the version is certainly there or gone.
@@ -73,6 +77,8 @@ pub struct CustomResources {
     _debounce: JoinSet<()>,
     options: ResolveOptions,
     rng: Rng,
+    /// Determines the reloads that are taken back.
+    reverts: Rng,
     last_number: u64,
     /// All entries so far, by number.
     entries: BTreeMap<u64, Entry>,
@@ -111,6 +117,8 @@ impl CustomResources {
         let track = || Track {
             is_wanted: false,
             entry: None,
+            previous: None,
+            is_reverted: false,
             changed: Instant::now(),
             is_unsettled: true,
             is_renewed: true,
@@ -123,6 +131,7 @@ impl CustomResources {
             _debounce: debounce,
             options,
             rng: Rng::with_seed(seed ^ 0x2d35_8dcc_aa6c_78a5),
+            reverts: Rng::with_seed(seed ^ 0x1f83_d9ab_fb41_bd6b),
             last_number: 0,
             entries: BTreeMap::new(),
             tracks: VERSIONS.into_iter().map(|kind| (kind, track())).collect(),
@@ -155,6 +164,7 @@ impl CustomResources {
 
     /// Changes the configuration: an entry is kept, replaced, removed or added. Returns a description.
     pub fn reload(&mut self) -> String {
+        self.tracks.values_mut().for_each(|track| track.previous = track.entry);
         for kind in VERSIONS {
             let is_there = self.tracks[&kind].entry.is_some();
             match self.rng.u32(0..5) {
@@ -164,6 +174,28 @@ impl CustomResources {
                 _ => {}
             }
         }
+        self.described()
+    }
+
+    /// Returns the time after which the last reload is taken back, if it is: while kinds wait to be listed for it.
+    pub fn reverts_after(&mut self) -> Option<Duration> {
+        let is_reverted = self.reverts.u32(0..3) == 0;
+        is_reverted.then(|| Duration::from_millis(self.reverts.u64(0..100)))
+    }
+
+    /// Takes the last reload back. Returns a description.
+    pub fn revert(&mut self) -> String {
+        for kind in VERSIONS {
+            let Track { entry, previous, is_reverted, .. } =
+                &mut self.tracks.get_mut(&kind).expect("a track");
+            *is_reverted |= entry != previous;
+            let previous = *previous;
+            self.set(kind, previous);
+        }
+        self.described()
+    }
+
+    fn described(&self) -> String {
         let entries = self.tracks.iter().map(|(kind, track)| format!("{kind:?} {:?}", track.entry));
         entries.collect::<Vec<_>>().join(", ")
     }
@@ -314,7 +346,7 @@ impl CustomResources {
             let (is_late, entry) =
                 (Self::may_be_late(track, may_be_stale_until, self.followed), track.entry);
             let about = format!("{kind:?} of {namespace}: entry {number}");
-            if number < before {
+            if number < before && !(is_late && track.is_reverted) {
                 return Err(Violation(format!("{about}, after entry {before}")));
             }
             if !is_late && entry.is_none_or(|entry| entry.number != number) {
@@ -325,7 +357,7 @@ impl CustomResources {
             if Self::may_be_late(track, may_be_stale_until, self.followed) {
                 continue;
             }
-            (track.is_unsettled, track.is_renewed) = (false, false);
+            (track.is_unsettled, track.is_renewed, track.is_reverted) = (false, false, false);
             if track.is_wanted {
                 continue;
             }

@@ -20,6 +20,8 @@ pub enum Action {
     ReshardObjects,
     /// A reload of the custom resources.
     ReloadCustom,
+    /// A reload of the custom resources that takes the last one back.
+    RevertCustom,
     /// A reload of the budgets.
     ReloadLimits,
 }

@@ -311,8 +311,18 @@ impl World {
             Action::ReloadCustom => {
                 if let Some(custom) = &mut self.custom {
                     let entries = custom.reload();
+                    if let Some(wait) = custom.reverts_after() {
+                        self.queue.add(Instant::now() + wait, Action::RevertCustom);
+                    }
                     #[cfg(test)]
                     self.feature_changes.insert(CUSTOM_RELOAD, Instant::now());
+                    self.server.note(Topic::Line, entries);
+                    self.apply();
+                }
+            }
+            Action::RevertCustom => {
+                if let Some(custom) = &mut self.custom {
+                    let entries = custom.revert();
                     self.server.note(Topic::Line, entries);
                     self.apply();
                 }

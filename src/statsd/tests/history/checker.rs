@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::features::Feature;
 use super::model::{Key, Kind, Known, Labels, Shape};
 use super::senders::SeriesEnd;
-use super::{FOLDED, History, OVERFLOW};
+use super::{CHANGING, FOLDED, History, OVERFLOW};
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::prototext::Layout;
 use crate::exposition::tests::samples::{self, Samples};
@@ -15,9 +15,9 @@ use crate::exposition::{Format, ScrapeQuery};
 use crate::tests::time_bound;
 
 /// The time by which a series may end before its time to live is over: two ticks, because both ends are rounded.
-static EARLY: LazyLock<Duration> = LazyLock::new(|| time_bound("a series ends early"));
+pub(super) static EARLY: LazyLock<Duration> = LazyLock::new(|| time_bound("a series ends early"));
 /// The time by which it may end later: series end in groups, one each second.
-static LATE: LazyLock<Duration> = LazyLock::new(|| time_bound("a series ends late"));
+pub(super) static LATE: LazyLock<Duration> = LazyLock::new(|| time_bound("a series ends late"));
 
 impl History {
     /// Compares a scrape, also in another format, and the copies of lines with the model.
@@ -312,7 +312,7 @@ fn series(samples: &Samples) -> Result<BTreeMap<Key, f64>, String> {
                 }
                 continue;
             }
-            _ if name.starts_with("latency") => continue,
+            _ if name.starts_with("latency") || name.starts_with(CHANGING) => continue,
             _ => return Err(format!("unknown series: {name}")),
         };
         series.insert((kind, labels.clone()), value.0);

@@ -27,6 +27,7 @@ words! {
         Tags = "tags",
         DroppedByRule = "dropped by rule",
         Garbage = "garbage",
+        TypeConflict = "type conflict",
         ManySenders = "many senders",
         Burst = "burst",
         Packed = "packed values",
@@ -64,7 +65,7 @@ pub(super) fn are_exclusive(one: Feature, other: Feature) -> bool {
 
 /// Returns the names of the features of histories with a cluster, whose lines come over UDP to one worker.
 pub(super) fn names_with_cluster() -> impl Iterator<Item = &'static str> {
-    use Feature::{ClockJump, Tcp, Udp, Unixgram, Workers};
-    let others = [Udp, Unixgram, Tcp, Workers, ClockJump];
+    use Feature::{ClockJump, Tcp, TypeConflict, Udp, Unixgram, Workers};
+    let others = [Udp, Unixgram, Tcp, Workers, ClockJump, TypeConflict];
     Feature::ALL.into_iter().filter(move |one| !others.contains(one)).map(Feature::as_str)
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use super::CHANGING;
+
 /// The bounds of buckets, or the quantiles, of one of the mappings.
 const SHAPES: [&[&str]; 3] = [&["0.5", "0.9"], &["0.01", "0.1", "0.75"], &["0.99"]];
 
@@ -154,7 +156,8 @@ impl Mapping {
                 format!("- match: other{other}.*\n  name: other{other}\n  scale: 3\n  ttl: 1s\n")
             }
         });
-        format!("mappings:\n{}", rules.collect::<String>())
+        let changing = format!("- match: {CHANGING}.*\n  name: {CHANGING}\n  ttl: {}s\n", self.ttl);
+        format!("mappings:\n{}{changing}", rules.collect::<String>())
     }
 }
 
