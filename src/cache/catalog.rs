@@ -388,7 +388,7 @@ mod tests {
                         assert_eq!(types, all);
                     }
                     (true, true) => assert_eq!(types, ["t gauge", "d gauge"]),
-                    (false, true) => assert_eq!(groups, ["t", "d"].repeat(1)),
+                    (false, true) => assert_eq!(groups, ["t", "d"]),
                     (false, false) => {
                         assert_eq!(groups, ["b", "t", "s_info", "t", "s", "d"]);
                     }

@@ -9,7 +9,6 @@ pub(crate) mod recorded;
 #[cfg(test)]
 pub(crate) mod replay;
 pub(crate) mod seeds;
-pub(crate) mod wall_clock;
 
 /// Returns the number in an environment variable, if it is set.
 pub(crate) fn env_number(name: &str) -> Option<u64> {

@@ -10,6 +10,7 @@
 //! - [`words`] declares enums with one text for each variant.
 //! - [`short_search`] searches and compares short texts.
 //! - [`percent`] encodes and decodes parts of URLs.
+//! - [`wall_clock`] reads the time, which tests can simulate.
 //! - [`work_counter`] counts the work that input causes, in tests and fuzz targets.
 //! - [`jump_hash`] assigns hashes to buckets.
 //! - [`hyper_log_log`] and [`misra_gries`] estimate distinct values and find frequent ones in bounded memory.
@@ -27,5 +28,6 @@ pub(crate) mod reasons;
 pub(crate) mod redaction;
 pub(crate) mod serial_blocking;
 pub(crate) mod short_search;
+pub(crate) mod wall_clock;
 pub(crate) mod words;
 pub(crate) mod work_counter;

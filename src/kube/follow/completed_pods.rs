@@ -4,11 +4,12 @@
 //! asks after each event and bookmark, which an idle watch receives once a minute.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::kube::observed::Pod;
+use crate::util::wall_clock;
 
 /// The completed pods of one list/watch.
 pub(crate) struct CompletedPods {
@@ -66,12 +67,7 @@ impl CompletedPods {
 }
 
 fn now() -> (Instant, i64) {
-    #[cfg(any(test, fuzzing))]
-    if let Some(unix) = crate::tests::wall_clock::seconds() {
-        return (Instant::now(), unix);
-    }
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    (Instant::now(), i64::try_from(unix).unwrap_or(i64::MAX))
+    (Instant::now(), wall_clock::unix_seconds())
 }
 
 /// Returns the unix time at which a completed pod ended: when its last container finished, or else the last change of a

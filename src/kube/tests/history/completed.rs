@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::cluster::BOOKMARK_INTERVAL;
 use super::encode::YEAR;
 use super::server::Server;
-use crate::tests::wall_clock::{Simulated, simulate};
+use crate::util::wall_clock::simulation::{Simulated, simulate};
 
 /// The longest time from the next bookmark until a pod is dropped.
 const DELAY: Duration = Duration::from_secs(2);
