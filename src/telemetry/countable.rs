@@ -66,8 +66,11 @@ pub(crate) struct ExceededBudget {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Sender {
-    /// The IP address; `None` for a Unix socket.
+    /// The IP address; `None` for a Unix socket and another replica.
     pub(crate) address: Option<String>,
+    /// True for another replica, which received the lines.
+    #[serde(default)]
+    pub(crate) replica: bool,
     /// The container ID in its lines; empty if there is none.
     pub(crate) container: String,
     /// The number of series created.
@@ -95,7 +98,8 @@ impl Sender {
 
     /// Describes the sender in words.
     pub(crate) fn display_name(&self) -> String {
-        let address = self.address.as_deref().unwrap_or("a Unix socket");
+        let other = if self.replica { "another replica" } else { "a Unix socket" };
+        let address = self.address.as_deref().unwrap_or(other);
         match &*self.container {
             "" => address.to_owned(),
             container => format!("{address}, container {container}"),

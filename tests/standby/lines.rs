@@ -48,6 +48,12 @@ fn lines_from_before_the_first_poll_are_delivered() {
     until("all lines", || get(first.main, "/metrics").text().contains("\nhits 11\n").then_some(()));
     assert_eq!(first.own("kstatd_standby_lines_total"), Some(11.0));
     assert_eq!(first.own("kstatd_standby_lost_lines_total"), Some(0.0));
+    // Nobody looks for a Unix socket that does not exist.
+    let top = |replica: &Replica| {
+        crate::common::run("kstatd", ["top", "--once", &format!("--addr={}", replica.main)]).stdout
+    };
+    assert!(top(&first).contains("another replica"), "{}", top(&first));
+    assert!(!top(&second).contains("another replica"), "{}", top(&second));
 }
 
 /// What the others received before the start of a replica is not among its lines: no counter of it continues theirs.

@@ -105,7 +105,10 @@ impl Applier {
             now: shared.registry.clock.now(),
             buffer: mapper::Buffer::default(),
             text: Vec::new(),
-            origin: Origin::default(),
+            origin: match listener {
+                Listener::Peer => Origin::replica(),
+                _ => Origin::default(),
+            },
             senders: shared.pods.as_ref().map(SenderCache::new),
             copies: listener != Listener::Peer
                 && (shared.relay.is_some() || shared.mirror.is_some()),

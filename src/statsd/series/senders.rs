@@ -21,13 +21,20 @@ const MAX_CONTAINER: usize = 128;
 /// The origin of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
-    /// The address of the datagram or connection; `None` for a Unix socket.
+    /// The address of the datagram or connection; `None` for a Unix socket and another replica.
     address: Option<IpAddr>,
+    /// True for lines that another replica received.
+    is_replica: bool,
     /// The container ID in the line; empty if there is none.
     container: String,
 }
 
 impl Origin {
+    /// Returns the origin of lines that another replica received.
+    pub(crate) fn replica() -> Self {
+        Self { is_replica: true, ..Self::default() }
+    }
+
     /// Sets the address for the following lines.
     pub(crate) fn set_address(&mut self, address: Option<IpAddr>) {
         self.address = address;
@@ -118,6 +125,7 @@ impl Senders {
         let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let sender = |(origin, counts): (&Origin, &Counts)| Sender {
             address: origin.address.map(|address| address.to_string()),
+            replica: origin.is_replica,
             container: origin.container.clone(),
             new_series: counts.created,
             beyond_budget: counts.over_budget,
@@ -135,7 +143,7 @@ mod tests {
 
     fn origin(last: u16) -> Origin {
         let [high, low] = last.to_be_bytes();
-        Origin { address: Some([10, 0, high, low].into()), container: String::new() }
+        Origin { address: Some([10, 0, high, low].into()), ..Origin::default() }
     }
 
     #[test]
