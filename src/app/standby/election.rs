@@ -92,8 +92,8 @@ impl Election {
         }
         let is_first = peers.iter().all(|peer| self.own.rank() < peer.rank());
         let is_missing = now.saturating_duration_since(self.exposed) >= BOUND;
-        // The others may not have heard yet that this one leaves.
-        let is_awaited = self.own.leaving && before.is_some() && !is_other_active;
+        // One that ranks higher may not have decided yet, or not have heard that this one leaves.
+        let is_awaited = before.is_some() && !is_other_active;
         let is_active = !self.is_undecided && (is_first || is_missing || is_awaited);
         self.own.active_since = is_active.then(|| before.unwrap_or_else(|| self.unix_millis(now)));
         before != self.own.active_since

@@ -53,6 +53,8 @@ pub(super) struct Checker {
     sent: BTreeMap<usize, Vec<Instant>>,
     /// The time since which each process runs without interruption.
     runs_since: BTreeMap<usize, Instant>,
+    /// The time at which the first lists of each process are complete.
+    synced_at: BTreeMap<usize, Instant>,
     ends: BTreeMap<usize, End>,
     /// The processes that are about to end, and those of them that receive no more lines.
     leaving: BTreeSet<usize>,
@@ -79,6 +81,7 @@ impl Checker {
         Self {
             sent: BTreeMap::new(),
             runs_since: BTreeMap::new(),
+            synced_at: BTreeMap::new(),
             ends: BTreeMap::new(),
             leaving: BTreeSet::new(),
             stopped: BTreeSet::new(),
@@ -112,6 +115,7 @@ impl Checker {
         let now = Instant::now();
         self.runs_since.insert(number, now);
         self.sent.insert(number, Vec::new());
+        self.synced_at.insert(number, now + sync);
         self.starting_until = self.starting_until.max(now + sync);
         self.change(group);
     }
@@ -214,6 +218,14 @@ impl Checker {
         if let Some(number) = active.iter().find(has_returned) {
             return Err(format!(
                 "process {number} of {active:?} exposes although it was stopped and replaced"
+            ));
+        }
+        let is_calm = self.calm_since.is_some_and(|since| since + SETTLED <= began);
+        let lists = |number: &usize| self.synced_at[number] > Instant::now();
+        let has_listed = |number: &usize| self.synced_at[number] + SETTLED <= began;
+        if is_calm && active.first().is_some_and(lists) && self.runs_since.keys().any(has_listed) {
+            return Err(format!(
+                "{active:?} exposes, which lists, although another one has listed"
             ));
         }
         if !self.is_settled() || self.calm_since.is_some_and(|since| since + SETTLED > began) {

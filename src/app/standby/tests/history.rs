@@ -2,7 +2,8 @@
 //! cut, clients send lines, and a scraper asks all of them.
 //!
 //! - While a replica runs, a scrape of all replicas gets the metrics.
-//! - Once nothing has been wrong for four seconds, exactly one replica exposes them, and it stays the same.
+//! - Once nothing has been wrong for four seconds, exactly one replica exposes them, and it stays the same. One that lists
+//!   does not expose if another one has listed.
 //! - Each replica has applied each line exactly once that any of them has received since its start, unless the other one was
 //!   killed within 100 ms, or while something was wrong.
 //! - Two idle replicas poll each other twice a second.
@@ -31,8 +32,9 @@ use crate::tests::seeds::run_all;
 /// The time after which a scraper gives up.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time that a process needs for its first lists, in milliseconds.
+/// The time that a process needs for its first lists, in milliseconds, and the factor for one of four.
 const SYNC: u64 = 2_000;
+const SLOW: u32 = 20;
 
 /// The outcome of a history.
 struct Outcome {
@@ -67,6 +69,8 @@ impl Record {
 struct History {
     rng: Rng,
     group: Group,
+    /// The number of processes so far.
+    started: usize,
     record: Arc<Mutex<Record>>,
     /// Scrapes and ends in progress.
     tasks: JoinSet<()>,
@@ -94,7 +98,8 @@ impl History {
             violation: None,
             scrapes: 0,
         };
-        Self { rng, group, record: Arc::new(Mutex::new(record)), tasks: JoinSet::new() }
+        let (record, tasks) = (Arc::new(Mutex::new(record)), JoinSet::new());
+        Self { rng, group, started: 0, record, tasks }
     }
 
     fn note(&self, text: String) {
@@ -117,7 +122,11 @@ impl History {
             return;
         }
         let at = free[self.rng.usize(..free.len())];
-        let sync = Duration::from_millis(self.rng.u64(0..SYNC));
+        let mut sync = Duration::from_millis(self.rng.u64(0..SYNC));
+        if self.started % 4 == 3 {
+            sync *= SLOW;
+        }
+        self.started += 1;
         let number = self.group.start(at, sync);
         self.note(format!("process {number} starts at address {at}, is synced after {sync:?}"));
         lock(&self.record).checker.started(&self.group, number, sync);
