@@ -512,7 +512,13 @@ impl LedgerChecker {
         let Comparison { accounts, counters, shown, conditions, .. } = scrape;
         for uid in counters.pods.keys().filter(|uid| !shown.contains_key(**uid)) {
             let account = accounts.get(uid);
-            if account.is_none_or(|account| !account.is_present && !conditions.may_be_stale) {
+            let is_gone = |account: &Account| {
+                // A completed pod may have lost its series before its end arrives.
+                let may_arrive = account.status.end.is_some()
+                    && account.removed_at.is_some_and(|at| scrape.now <= at + ARRIVAL);
+                !account.is_present && !conditions.may_be_stale && !may_arrive
+            };
+            if account.is_none_or(is_gone) {
                 return Err(format!("{uid} has counters, but does not exist"));
             }
         }
