@@ -52,6 +52,8 @@ fn answer(mut stream: &TcpStream, replicas: &(Mutex<u32>, Condvar)) -> Option<()
         "/version" => (200, r#"{"gitVersion":"v1.36.0"}"#.to_owned()),
         "/apis/apps/v1/namespaces/m/statefulsets/ksm" => (200, set),
         "/apis/apps/v1/namespaces/m/statefulsets" if query.contains("watch=true") => {
+            // A watch with a connection of its own is not probed.
+            query.split('&').find(|part| *part == "timeoutSeconds=36")?;
             // Blocks until the state differs from the listed one; the watch then ends, which causes a list.
             let listed = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
             let listed: u32 = listed?.parse().ok()?;

@@ -20,10 +20,13 @@ use super::follow::backoff::{Backoff, BackoffConfig, Failure};
 use super::lean_objects::{self, StatefulSet};
 use super::shard::{self, Shard};
 
-/// The timeout that is requested for a watch.
+/// The timeout that is requested for a watch: over a connection of its own, which nothing probes, it ends soon.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(240);
+const OWN_WATCH_TIMEOUT: Duration = Duration::from_secs(36);
 /// The time after which an overdue watch is abandoned.
-const WATCH_GRACE: Duration = Duration::from_secs(30);
+const WATCH_GRACE: Duration = Duration::from_secs(10);
+/// The time without an event or a bookmark, which come once a minute, after which a watch is abandoned.
+const SILENCE: Duration = Duration::from_secs(150);
 
 /// The pod of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,11 +166,13 @@ impl StatefulSetWatcher {
         let list = list.map_err(|error| error.to_string())?;
         list.items.iter().for_each(|set| self.publish(set));
         let version = list.metadata.resource_version.unwrap_or_default();
-        let seconds = u32::try_from(WATCH_TIMEOUT.as_secs()).unwrap_or(u32::MAX);
+        let limit = if client.shares_connections() { WATCH_TIMEOUT } else { OWN_WATCH_TIMEOUT };
+        let seconds = u32::try_from(limit.as_secs()).unwrap_or(u32::MAX);
         let watch = WatchParams::default().fields(&by_name).timeout(seconds);
         let watching = async {
             let mut events = pin!(sets.watch(&watch, &version).await?);
-            while let Some(event) = events.try_next().await? {
+            while let Ok(event) = timeout(SILENCE, events.try_next()).await {
+                let Some(event) = event? else { break };
                 match event {
                     WatchEvent::Added(set) | WatchEvent::Modified(set) => self.publish(&set),
                     WatchEvent::Error(status) => return Err(::kube::Error::Api(status)),
@@ -177,7 +182,7 @@ impl StatefulSetWatcher {
             }
             Ok(())
         };
-        let ended = timeout(WATCH_TIMEOUT + WATCH_GRACE, client.plain(watching)).await;
+        let ended = timeout(limit + WATCH_GRACE, client.plain(watching)).await;
         ended.unwrap_or(Ok(())).map_err(|error| error.to_string())
     }
 }

@@ -126,6 +126,15 @@ pub struct PeerOptions {
 }
 
 impl PeerOptions {
+    /// Returns true if other pods are polled in the same way.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let is_same_identity = match (&self.identity, &other.identity) {
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            (own, other) => own.is_none() && other.is_none(),
+        };
+        self.port == other.port && is_same_identity
+    }
+
     async fn client(&self, ip: IpAddr) -> Option<Client> {
         let identity = match &self.identity {
             Some(identity) => Some(identity().await?),
@@ -335,5 +344,23 @@ mod tests {
         );
         assert!(!PeerStages::from_answers(vec![Some(3), None]).have_all_reached(1));
         assert!(!PeerStages::from_answers(vec![None]).is_any_below(3));
+    }
+
+    /// A reload that changes nothing about the other pods keeps what they have answered.
+    #[test]
+    fn the_same_options_are_recognised() {
+        let identity = |number: u8| -> ListenerIdentity {
+            Arc::new(move || Box::pin(async move { (number > 9).then(|| unreachable!()) }))
+        };
+        let (one, other) = (identity(1), identity(2));
+        let options = |port, identity: Option<&ListenerIdentity>| PeerOptions {
+            port,
+            identity: identity.cloned(),
+        };
+        assert!(options(1, None).is_same(&options(1, None)));
+        assert!(options(1, Some(&one)).is_same(&options(1, Some(&one))));
+        for changed in [options(2, Some(&one)), options(1, Some(&other)), options(1, None)] {
+            assert!(!options(1, Some(&one)).is_same(&changed));
+        }
     }
 }

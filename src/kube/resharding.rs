@@ -272,8 +272,11 @@ impl ShardCoordinator {
 
     /// Changes how other pods are polled.
     pub fn set_peer_options(&mut self, peer_options: PeerOptions) {
+        // Without a change, what the others have answered still holds.
+        if !self.peer_options.is_same(&peer_options) {
+            self.peers = None;
+        }
         self.peer_options = peer_options;
-        self.peers = None;
     }
 
     /// Returns the assignment to follow and expose.
