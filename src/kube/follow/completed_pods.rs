@@ -16,19 +16,48 @@ pub(crate) struct CompletedPods {
     after: Duration,
     /// The same moment in both clocks; the second one in unix seconds.
     now: (Instant, i64),
-    /// The pods with series that have completed, with the time at which they lose them.
+    /// Those of the state that is shown.
+    shown: DuePods,
+    /// Those of the state that a list collects.
+    collected: Option<DuePods>,
+}
+
+/// The pods of one state that have completed and have series, with the time at which they lose them.
+#[derive(Default)]
+struct DuePods {
     due: HashMap<Box<[u8]>, Instant>,
     queue: BTreeSet<(Instant, Box<[u8]>)>,
 }
 
+impl DuePods {
+    fn forget(&mut self, uid: &[u8]) {
+        if let Some((uid, due)) = self.due.remove_entry(uid) {
+            self.queue.remove(&(due, uid));
+        }
+    }
+}
+
 impl CompletedPods {
     pub(crate) fn new(after: Duration) -> Self {
-        Self { after, now: now(), due: HashMap::new(), queue: BTreeSet::new() }
+        Self { after, now: now(), shown: DuePods::default(), collected: None }
     }
 
-    /// Reads the wall clock, at the beginning of a list.
+    /// Reads the wall clock, at the beginning of a list. Pods belong to the list until it ends.
     pub(crate) fn begin_list(&mut self) {
         self.now = now();
+        self.collected = Some(DuePods::default());
+    }
+
+    /// Ends a list, whose state replaces the shown one if it `is_complete`.
+    pub(crate) fn end_list(&mut self, is_complete: bool) {
+        let collected = self.collected.take();
+        if let Some(collected) = collected.filter(|_| is_complete) {
+            self.shown = collected;
+        }
+    }
+
+    fn current(&mut self) -> &mut DuePods {
+        self.collected.as_mut().unwrap_or(&mut self.shown)
     }
 
     /// Takes the state of a pod; returns whether it has no series any more.
@@ -45,23 +74,23 @@ impl CompletedPods {
         if due <= Instant::now() {
             return true;
         }
-        self.due.insert(uid.into(), due);
-        self.queue.insert((due, uid.into()));
+        let current = self.current();
+        current.due.insert(uid.into(), due);
+        current.queue.insert((due, uid.into()));
         false
     }
 
     /// Forgets a pod that was deleted or is not completed.
     pub(crate) fn forget(&mut self, uid: &[u8]) {
-        if let Some((uid, due)) = self.due.remove_entry(uid) {
-            self.queue.remove(&(due, uid));
-        }
+        self.current().forget(uid);
     }
 
-    /// Returns the UID of the next pod that loses its series now.
+    /// Returns the UID of the next pod of the shown state that loses its series now.
     pub(crate) fn next_due(&mut self) -> Option<Box<[u8]>> {
-        self.queue.first().filter(|(due, _)| *due <= Instant::now())?;
-        let (_, uid) = self.queue.pop_first()?;
-        self.due.remove(&uid);
+        let DuePods { due, queue } = &mut self.shown;
+        queue.first().filter(|(due, _)| *due <= Instant::now())?;
+        let (_, uid) = queue.pop_first()?;
+        due.remove(&uid);
         Some(uid)
     }
 }
@@ -132,7 +161,7 @@ mod tests {
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(pods.observe(&pod), "it is due now");
         assert_eq!(pods.next_due(), None, "it has no series that it could lose");
-        assert!(pods.due.is_empty() && pods.queue.is_empty());
+        assert!(pods.shown.due.is_empty() && pods.shown.queue.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -159,6 +188,23 @@ mod tests {
         assert_eq!(due, [&b"condition"[..], b"container", b"start"].map(Box::from));
         tokio::time::advance(HOUR).await;
         assert_eq!(pods.next_due().as_deref(), Some(&b"later"[..]));
-        assert!(pods.next_due().is_none() && pods.due.is_empty() && pods.queue.is_empty());
+        assert!(
+            pods.next_due().is_none() && pods.shown.due.is_empty() && pods.shown.queue.is_empty()
+        );
+    }
+
+    /// The shown state is older than what a list had collected that was not completed.
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_fails_drops_nothing() {
+        let mut pods = CompletedPods::new(HOUR);
+        assert!(!observe(&mut pods, "shown", "Failed", 3000, "start"));
+        for is_complete in [false, true] {
+            pods.begin_list();
+            assert!(!observe(&mut pods, "listed", "Failed", 3000, "start"));
+            pods.end_list(is_complete);
+            tokio::time::advance(Duration::from_secs(700)).await;
+            let due: Vec<_> = std::iter::from_fn(|| pods.next_due()).collect();
+            assert_eq!(due, [Box::from(if is_complete { &b"listed"[..] } else { b"shown" })]);
+        }
     }
 }

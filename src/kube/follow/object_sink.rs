@@ -134,6 +134,7 @@ impl ObjectSink {
             Collected::Keep => {}
             Collected::Commit => {
                 sink.with_allowance(|allowance, current, _| allowance.end_list(current, true));
+                sink.completed.iter_mut().for_each(|completed| completed.end_list(true));
                 if let Some(collected) = sink.collected.take() {
                     sink.handover.commit(std::mem::take(&mut sink.pending), collected);
                     observers.iter().for_each(|observer| observer.end_list(true));
@@ -141,6 +142,7 @@ impl ObjectSink {
             }
             Collected::Discard => {
                 sink.with_allowance(|allowance, current, _| allowance.end_list(current, false));
+                sink.completed.iter_mut().for_each(|completed| completed.end_list(false));
                 sink.collected = None;
                 sink.pending = PendingTransfer::default();
                 observers.iter().for_each(|observer| observer.end_list(false));

@@ -187,9 +187,9 @@ fn describe_violation(
     selected: Selected,
     from: usize,
 ) -> String {
-    let snapshots: Vec<Snapshot> =
-        snapshots.iter().map(|snapshot| snapshot.selected(selected)).collect();
     let lines = &shown.lines[..];
+    let snapshots: Vec<Snapshot> =
+        snapshots.iter().map(|snapshot| snapshot.selected(selected, lines)).collect();
     if let Some(twice) = lines.windows(2).find(|pair| pair[0] == pair[1]) {
         return format!("duplicate series: {}", twice[0]);
     }

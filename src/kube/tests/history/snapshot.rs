@@ -88,11 +88,13 @@ impl Snapshot {
         self.hashes.contains(&series)
     }
 
-    /// Returns the part of the state that a process shows or need not show.
-    pub fn selected(&self, selected: Selected) -> Self {
+    /// Returns the part of the state that a process shows. Of what it need not show, that is part which it does (`shown`).
+    pub fn selected(&self, selected: Selected, shown: &[&str]) -> Self {
         let lines = self.lines.iter().cloned().zip(self.owners.iter().copied());
-        let shown = lines.filter(|(_, owner)| selected.shows(*owner) != Some(false));
-        Self::of_sorted(self.since, shown)
+        let lines = lines.filter(|(line, owner)| {
+            selected.shows(*owner).unwrap_or_else(|| shown.contains(&&**line))
+        });
+        Self::of_sorted(self.since, lines)
     }
 }
 
