@@ -23,7 +23,7 @@ function(config)
     'An original and kstatd beside each other, by family. Choose both jobs; docs/migration.md says how to run them.',
     [
       g.labelVariable('original', 'job', 'up', 'Original', { multi: false, includeAll: false, current: {} }),
-      g.labelVariable('kstatd', 'job', 'up{%s}' % config.selector, 'kstatd', { multi: false, includeAll: false, current: {} }),
+      g.labelVariable('kstatd', 'job', 'up', 'kstatd', { multi: false, includeAll: false, current: {} }),
       {
         name: 'family',
         label: 'Families',
