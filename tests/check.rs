@@ -257,6 +257,21 @@ fn rights_to_recognise_senders_are_checked() {
 }
 
 #[test]
+fn the_flags_of_kstatd_node_are_checked() {
+    let workload = |flag: &str| {
+        format!(
+            "{{apiVersion: apps/v1, kind: DaemonSet, metadata: {{namespace: kstatd-node, name: kstatd-node}}, spec: {{template: \
+             {{spec: {{containers: [{{name: kstatd, image: kstatd, args: [node, {flag}]}}]}}}}}}}}\n"
+        )
+    };
+    let output = check(&workload("--listen=:9090"), &[]);
+    assert!(output.stdout.contains("√ 2 arguments of kstatd node are valid"), "{output:?}");
+    assert!(!output.stdout.contains("is not checked"), "{output:?}");
+    let output = check(&workload("--interval=soon"), &[]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
 fn standbys_are_not_taken_for_duplicates() {
     let workload = |more: &str| {
         format!(

@@ -46,7 +46,10 @@ pub(crate) async fn check(
     let title = format!("{}: rights of the service account {account}", workload.title());
     let mut section = Section::new(title);
     let Some(rights) = needed(workload, settings, inventory) else {
-        section.ok("needs no rights");
+        section.ok(match settings.config.node {
+            None => "needs no rights",
+            Some(_) => "the rights of kstatd node are not checked: docs/node.md lists them",
+        });
         return Ok(section);
     };
     if settings.kube.as_ref().is_some_and(|kube| !kube.kubeconfig.is_empty()) {

@@ -91,7 +91,7 @@ pub(crate) fn check(
     }
 }
 
-/// Checks the flags of `kstatd run`.
+/// Checks the flags of `kstatd run` or `kstatd node`.
 fn kstatd(
     workload: &Workload<'_>,
     inventory: &Inventory,
@@ -107,6 +107,14 @@ fn kstatd(
     let mut run = match cli.command {
         None => cli.run,
         Some(CliCommand::Run(run)) => *run,
+        Some(CliCommand::Node(mut node)) => {
+            // Its files are not on this host.
+            (node.config, node.web_config_file) = (None, None);
+            let config = config::node(&node, Load::First);
+            let config = config.map_err(|errors| rejected(&errors, page, section)).ok()?;
+            section.ok(format!("{} arguments of kstatd node are valid", workload.argv.len()));
+            return Some(Settings { config, kube: None, statsd: None, custom: None });
+        }
         Some(_) => {
             section.add(Outcome::Warning, "its command is not checked", "", "docs/commands.md");
             return None;
