@@ -179,8 +179,8 @@ impl CustomResources {
 
     /// Returns the time after which the last reload is taken back, if it is: while kinds wait to be listed for it.
     pub fn reverts_after(&mut self) -> Option<Duration> {
-        let is_reverted = self.reverts.u32(0..3) == 0;
-        is_reverted.then(|| Duration::from_millis(self.reverts.u64(0..100)))
+        let is_reverted = self.reverts.bool();
+        is_reverted.then(|| Duration::from_millis(self.reverts.u64(0..30)))
     }
 
     /// Takes the last reload back. Returns a description.
