@@ -676,3 +676,28 @@ fn a_removed_object_limit_has_no_metrics() {
     let text = get(exporter.telemetry, "/metrics").text();
     assert!(!text.contains("kube_state_metrics_list_objects{"), "{text}");
 }
+
+/// A proxy that refuses a tunnel is named, and the place that it refuses.
+#[test]
+fn a_refused_tunnel_names_its_target() {
+    let proxy = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = proxy.local_addr().expect("address");
+    std::thread::spawn(move || {
+        for stream in proxy.incoming().flatten() {
+            let mut stream = stream;
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let file = File::new(&format!(
+        "clusters: [{{name: c, cluster: {{server: 'https://api.test:6443', proxy-url: 'http://{address}'}}}}]\n\
+         users: [{{name: u, user: {{token: t}}}}]\n\
+         contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n\
+         current-context: x\n"
+    ));
+    let kubeconfig = format!("--kubeconfig={}", file.path.display());
+    let args = [&*kubeconfig, "--resources=pods", "--host=127.0.0.1", "--port=0"];
+    let args = [&args[..], &["--telemetry-host=127.0.0.1", "--telemetry-port=0"]].concat();
+    let program = Program::start("kube-state-metrics", args);
+    program.line(&[&format!("proxy http://{address}"), "CONNECT api.test:6443: "]);
+}

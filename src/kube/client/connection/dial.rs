@@ -147,7 +147,12 @@ impl Dialer {
                 if let Some(authorization) = proxy.authorization() {
                     tunnel = tunnel.with_auth(authorization);
                 }
-                Some(tunnel.call(server).await.map_err(|error| causes(&error))?)
+                let connected = tunnel.call(server).await;
+                let place = || place(&self.host, self.port);
+                Some(
+                    connected
+                        .map_err(|error| format!("CONNECT {}: {}", place(), causes(&error)))?,
+                )
             }
             Kind::Socks5 => {
                 let mut socks = SocksV5::new(proxy.uri().clone(), connected);
