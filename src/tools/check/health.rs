@@ -37,7 +37,7 @@ pub(crate) async fn of_pods(
     config: &Config,
     section: &mut Section,
 ) -> Result<(), CommandError> {
-    let found = pods::running(client, workload).await?;
+    let found = pods::of_workload(client, workload).await?;
     for gap in &found.gaps {
         section.add(Outcome::Failed, format!("pods are not known: {gap}"), "", PAGE);
     }

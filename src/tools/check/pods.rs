@@ -105,7 +105,8 @@ pub(crate) async fn only(
     if let Some(pod) = &pod {
         return Ok(Pod::new(pod, workload, &settings.config));
     }
-    let pods = running(client, workload).await?;
+    let mut pods = of_workload(client, workload).await?;
+    pods.objects.retain(|pod| pod.object["status"]["phase"] == "Running");
     match pods.objects.as_slice() {
         [pod] => Ok(Pod::new(pod, workload, &settings.config)),
         [] if pods.gaps.is_empty() => Err(format!("{title} has no running pod").into()),
@@ -122,11 +123,11 @@ pub(crate) async fn only(
     }
 }
 
-/// Returns the running pods of a workload. Others may have the labels that it selects by.
+/// Returns the pods of a workload that have not ended. Others may have the labels that it selects by.
 ///
 /// # Errors
 /// The API server does not answer.
-pub(crate) async fn running(
+pub(crate) async fn of_workload(
     client: &Client,
     workload: &Workload<'_>,
 ) -> Result<Inventory, CommandError> {
@@ -149,7 +150,7 @@ pub(crate) async fn running(
         let (metadata, phase) = (&pod.object["metadata"], &pod.object["status"]["phase"]);
         let owners = metadata["ownerReferences"].as_array();
         let mut owners = owners.into_iter().flatten().filter(|owner| owner["controller"] == true);
-        phase == "Running"
+        !(phase == "Succeeded" || phase == "Failed")
             && metadata["deletionTimestamp"].is_null()
             && owners.next().is_none_or(is_own)
     });
