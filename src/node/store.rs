@@ -19,6 +19,12 @@ use super::record::{Record, Scope, Snapshot};
 use super::summary::{self, FileSystem};
 use crate::exposition::labels;
 
+/// The time in seconds after which the API certainly knows a container.
+const SETTLING: f64 = 30.0;
+
+/// The longest time in seconds for which a layer waits for the API to say whose it is.
+const MAX_WAIT: f64 = 120.0;
+
 /// Returns the current time in Unix seconds.
 pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
@@ -60,12 +66,6 @@ impl State {
         found + SETTLING >= self.asked
     }
 }
-
-/// The time in seconds after which the API certainly knows a container.
-const SETTLING: f64 = 30.0;
-
-/// The longest time in seconds for which a layer waits for the API to say whose it is.
-const MAX_WAIT: f64 = 120.0;
 
 /// The shared state of all sources.
 pub(crate) struct Store {

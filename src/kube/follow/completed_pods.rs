@@ -16,9 +16,9 @@ pub(crate) struct CompletedPods {
     after: Duration,
     /// The same moment in both clocks; the second one in unix seconds.
     now: (Instant, i64),
-    /// Those of the state that is shown.
+    /// The pods of the state that is shown.
     shown: DuePods,
-    /// Those of the state that a list collects.
+    /// The pods of the state that a list collects.
     collected: Option<DuePods>,
 }
 

@@ -108,7 +108,7 @@ pub(super) struct State {
     dirty: Dirty,
     /// The rows that are left out because of the budget of series.
     refused: HashSet<RowKey>,
-    /// Those of them that are to be rendered again when there is room.
+    /// The refused rows that are to be rendered again when there is room.
     retries: Vec<RowKey>,
     /// The series of the served list/watches of pods, by namespace; those of all namespaces have an empty key.
     series: HashMap<Box<str>, Vec<Arc<dyn ObjectSeries>>>,
@@ -501,7 +501,7 @@ impl State {
 
     /// Returns whether the rows have fewer series than they may have.
     fn has_room(&self) -> bool {
-        self.stores.iter().map(|store| store.series()).sum::<u64>() < self.options.max_series
+        series_of(&self.stores) < self.options.max_series
     }
 
     fn render_dirty(&mut self) {
@@ -599,6 +599,11 @@ fn stores(schema: &Arc<Schema>) -> [Arc<Store>; 4] {
     [(); 4].map(|()| Arc::new(Store::new(Arc::clone(schema))))
 }
 
+/// Returns the number of series of all rows.
+fn series_of(stores: &[Arc<Store>]) -> u64 {
+    stores.iter().map(|store| store.series()).sum()
+}
+
 /// Removes a pod from a total, and the total with its last pod.
 fn remove_from<K: Hash + Eq>(totals: &mut HashMap<K, Tally>, key: &K, pod: &Arc<Contribution>) {
     if let Some(total) = totals.get_mut(key) {
@@ -638,16 +643,14 @@ impl Rows<'_> {
             return;
         };
         row.render(families, key, self.scratch);
-        if *max_series > 0 && !store.contains(key) {
-            let served: u64 = self.stores.iter().map(|store| store.series()).sum();
-            if served + u64::from(self.scratch.series) > *max_series {
-                let labels = [Action::Refused.as_str(), "", Limit::SeriesPerKind.as_str(), ""];
-                if !was_refused {
-                    self.metrics.over_budget(labels, RESOURCE, 1);
-                }
-                self.refused.insert(row_key);
-                return;
+        let added = u64::from(self.scratch.series);
+        if *max_series > 0 && !store.contains(key) && series_of(self.stores) + added > *max_series {
+            let labels = [Action::Refused.as_str(), "", Limit::SeriesPerKind.as_str(), ""];
+            if !was_refused {
+                self.metrics.over_budget(labels, RESOURCE, 1);
             }
+            self.refused.insert(row_key);
+            return;
         }
         store.apply(self.scratch);
     }

@@ -135,8 +135,8 @@ impl Dialer {
             }
             _ => Box::new(socket),
         };
-        let server = format!("https://{}", place(&self.host, self.port));
-        let server: Uri = server.parse().map_err(|error| causes(&error))?;
+        let target = place(&self.host, self.port);
+        let server: Uri = format!("https://{target}").parse().map_err(|error| causes(&error))?;
         // The connection to the proxy is already open.
         let mut stream = Some(TokioIo::new(stream));
         let connected = service_fn(|_| ready(stream.take().ok_or("connected once")));
@@ -148,11 +148,7 @@ impl Dialer {
                     tunnel = tunnel.with_auth(authorization);
                 }
                 let connected = tunnel.call(server).await;
-                let place = || place(&self.host, self.port);
-                Some(
-                    connected
-                        .map_err(|error| format!("CONNECT {}: {}", place(), causes(&error)))?,
-                )
+                Some(connected.map_err(|error| format!("CONNECT {target}: {}", causes(&error)))?)
             }
             Kind::Socks5 => {
                 let mut socks = SocksV5::new(proxy.uri().clone(), connected);
