@@ -6,9 +6,12 @@
 {{- $values := $root.Values -}}
 {{- $personality := $values.personality -}}
 {{- $kube := include "kstatd.kube" $root -}}
+{{- $custom := include "kstatd.takesCustomResources" . }}
 {{- if ne $personality "statsd_exporter" }}
 {{- range $values.extraArgs }}
+{{- if or $custom (not (regexMatch "^--custom-resource-state-" .)) }}
 - {{ . | quote }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if eq $personality "run" }}
@@ -47,7 +50,7 @@
 {{- if $values.kubeconfig.enabled }}
 - --kubeconfig=/opt/k8s/.kube/config
 {{- end }}
-{{- if $values.customResourceState.enabled }}
+{{- if and $values.customResourceState.enabled $custom }}
 - --custom-resource-state-config-file=/etc/customresourcestate/{{ $values.customResourceState.key | default "config.yaml" }}
 {{- end }}
 {{- end }}
@@ -75,6 +78,16 @@
 - {{ . | quote }}
 {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* Non-empty if the values configure custom resources. */}}
+{{- define "kstatd.customResources" -}}
+{{- if or .Values.customResourceState.enabled (regexMatch "(^| )--custom-resource-state-config" (join " " (.Values.extraArgs | default list))) }}yes{{ end -}}
+{{- end -}}
+
+{{/* Non-empty if the pods expose custom resources. Next to a DaemonSet one Deployment does: each process would expose all of them. */}}
+{{- define "kstatd.takesCustomResources" -}}
+{{- if or (not .root.Values.daemonset.enabled) (eq .component "others") }}yes{{ end -}}
 {{- end -}}
 
 {{- define "kstatd.mapping" -}}
@@ -263,7 +276,7 @@ spec:
     {{- $mounts = append $mounts (dict "name" "kubeconfig" "mountPath" "/opt/k8s/.kube/" "readOnly" true) }}
     {{- $volumes = append $volumes (dict "name" "kubeconfig" "secret" (dict "secretName" (printf "%s-kubeconfig" (include "kstatd.fullname" $root)))) }}
     {{- end }}
-    {{- if $values.customResourceState.enabled }}
+    {{- if and $values.customResourceState.enabled (include "kstatd.takesCustomResources" .) }}
     {{- $mounts = append $mounts (dict "name" "customresourcestate-config" "mountPath" "/etc/customresourcestate" "readOnly" true) }}
     {{- $volumes = append $volumes (dict "name" "customresourcestate-config" "configMap" (dict "name" (include "kstatd.customResourceStateName" $root))) }}
     {{- end }}
@@ -291,7 +304,11 @@ spec:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- end }}
-  {{- with $values.tolerations }}
+  {{- $tolerations := $values.tolerations }}
+  {{- if eq (default "" .kind) "DaemonSet" }}
+  {{- $tolerations = $values.daemonset.tolerations | default $tolerations }}
+  {{- end }}
+  {{- with $tolerations }}
   tolerations:
     {{- toYaml . | nindent 4 }}
   {{- end }}

@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"kstatd/e2e/harness"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// TestHelmDaemonSetCustomResources checks that custom resources are exposed by one process next to a DaemonSet, not by that of
+// each node: by the Deployment of the other kinds, which is there for them alone if pods are the only kind.
+func TestHelmDaemonSetCustomResources(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for _, personality := range []string{"run", "kube-state-metrics"} {
+		for _, collectors := range []string{"[pods]", "[jobs, pods]"} {
+			for _, custom := range []string{
+				"customResourceState: {enabled: true, config: {kind: CustomResourceStateMetrics}}",
+				"extraArgs: [--custom-resource-state-config-file=/etc/customresourcestate/config.yaml]",
+			} {
+				values := "personality: " + personality + "\ndaemonset: {enabled: true}\ncollectors: " + collectors + "\n" + custom + "\n"
+				var exposed, mounted []string
+				for _, w := range renderChart(t, values).workloads(t) {
+					args := strings.Join(w.container.Args, " ")
+					if strings.Contains(args, "--custom-resource-state-config-file=/etc/customresourcestate/config.yaml") {
+						exposed = append(exposed, w.workload)
+						resources := strings.Contains(args, "--resources=")
+						if only := strings.Contains(args, "--custom-resource-state-only"); only == resources || resources && !strings.Contains(args, "--resources=jobs") {
+							t.Errorf("%s: %s has the arguments %s", values, w.workload, args)
+						}
+					}
+					if len(w.container.VolumeMounts) > 0 {
+						mounted = append(mounted, w.workload)
+					}
+				}
+				others := []string{"r-" + map[string]string{"run": "kstatd", "kube-state-metrics": "kube-state-metrics"}[personality] + "-others"}
+				if !slices.Equal(exposed, others) {
+					t.Errorf("%s: custom resources are exposed by %v, it should be %v", values, exposed, others)
+				}
+				if strings.HasPrefix(custom, "customResourceState") && !slices.Equal(mounted, others) {
+					t.Errorf("%s: the configuration is mounted by %v, it should be %v", values, mounted, others)
+				}
+			}
+		}
+	}
+}
+
+// TestHelmDaemonSetTolerations checks that the DaemonSet's pods run on tainted nodes, whose pods they report and whose lines they
+// take, and that the Deployments next to it have only the tolerations of the values.
+func TestHelmDaemonSetTolerations(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for _, personality := range []string{"run", "kube-state-metrics", "statsd_exporter"} {
+		for values, want := range map[string][2]string{
+			"daemonset: {enabled: true}": {"", ""},
+			"daemonset: {enabled: true}\ntolerations: [{key: a, operator: Exists}]":                  {"", "a"},
+			"daemonset: {enabled: true, tolerations: [{key: b, operator: Exists}]}":                  {"b", ""},
+			"daemonset: {enabled: true, tolerations: []}\ntolerations: [{key: a, operator: Exists}]": {"a", "a"},
+		} {
+			c := renderChart(t, "personality: "+personality+"\n"+values)
+			for _, w := range c.workloads(t) {
+				onNodes := slices.ContainsFunc(c.ofKind("DaemonSet"), func(o *unstructured.Unstructured) bool { return o.GetName() == w.workload })
+				key, count := want[1], 1
+				if onNodes {
+					key = want[0]
+				} else if key == "" {
+					count = 0
+				}
+				if got := w.pod.Tolerations; len(got) != count || count == 1 && (got[0].Key != key || got[0].Operator != corev1.TolerationOpExists) {
+					t.Errorf("%s: %s: %s tolerates %v", personality, values, w.workload, got)
+				}
+			}
+		}
+	}
+}
