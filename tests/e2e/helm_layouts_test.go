@@ -7,8 +7,10 @@ import (
 
 	"kstatd/e2e/harness"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	k8slabels "k8s.io/apimachinery/pkg/labels"
 )
 
 // TestHelmDaemonSetCustomResources checks that custom resources are exposed by one process next to a DaemonSet, not by that of
@@ -71,6 +73,53 @@ func TestHelmDaemonSetTolerations(t *testing.T) {
 				if got := w.pod.Tolerations; len(got) != count || count == 1 && (got[0].Key != key || got[0].Operator != corev1.TolerationOpExists) {
 					t.Errorf("%s: %s: %s tolerates %v", personality, values, w.workload, got)
 				}
+			}
+		}
+	}
+}
+
+// TestHelmStandbyPlaces checks where the replicas of a standby can run, and that an upgrade replaces them with no more nodes than
+// replicas: in the host network a new pod finds no port next to an old one. Replicas look up each other's addresses there, too.
+func TestHelmStandbyPlaces(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for _, personality := range []string{"run", "kube-state-metrics"} {
+		for values, want := range map[string]struct {
+			surge, unavailable string
+			dns                corev1.DNSPolicy
+			apart              bool
+		}{
+			"":                  {"25%", "25%", corev1.DNSClusterFirst, true},
+			"hostNetwork: true": {"0", "1", corev1.DNSClusterFirstWithHostNet, true},
+			"hostNetwork: true\ndnsPolicy: Default\naffinity: {nodeAffinity: {}}":                                {"0", "1", corev1.DNSDefault, false},
+			"hostNetwork: true\nupdateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: \"50%\"}}": {"25%", "50%", corev1.DNSClusterFirstWithHostNet, true},
+		} {
+			c := renderChart(t, "personality: "+personality+"\nstandby: true\nreplicas: 2\n"+values)
+			d := as[appsv1.Deployment](t, c.ofKind("Deployment")[0])
+			// The API server's default.
+			surge, unavailable := "25%", "25%"
+			if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType {
+				t.Errorf("%s: %s: the strategy is %v", personality, values, d.Spec.Strategy)
+			}
+			if r := d.Spec.Strategy.RollingUpdate; r != nil && r.MaxSurge != nil {
+				surge = r.MaxSurge.String()
+			}
+			if r := d.Spec.Strategy.RollingUpdate; r != nil && r.MaxUnavailable != nil {
+				unavailable = r.MaxUnavailable.String()
+			}
+			pod := d.Spec.Template
+			if surge != want.surge || unavailable != want.unavailable || pod.Spec.DNSPolicy != want.dns {
+				t.Errorf("%s: %s: surge %s, unavailable %s, names from %s", personality, values, surge, unavailable, pod.Spec.DNSPolicy)
+			}
+			_, selectors := c.selection(t)
+			// The Services, the budget, the Deployment's own selector, and that of the anti-affinity.
+			apart := 0
+			for _, s := range selectors {
+				if s.object == "Deployment "+d.Name && s.selector.Matches(k8slabels.Set(pod.Labels)) {
+					apart++
+				}
+			}
+			if (apart == 2) != want.apart {
+				t.Errorf("%s: %s: replicas prefer different nodes: %v", personality, values, apart == 2)
 			}
 		}
 	}

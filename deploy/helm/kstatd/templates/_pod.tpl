@@ -190,7 +190,9 @@ spec:
   {{- if not (kindIs "invalid" $values.hostUsers) }}
   hostUsers: {{ $values.hostUsers }}
   {{- end }}
-  {{- with $values.dnsPolicy }}
+  {{- $standby := and $kube (default false $values.standby) }}
+  {{- /* In the host network ClusterFirst is the node's own name server, which does not know the Service of the replicas. */}}
+  {{- with ternary "ClusterFirstWithHostNet" $values.dnsPolicy (and $standby $hostNetwork (eq (toString $values.dnsPolicy) "ClusterFirst")) }}
   dnsPolicy: {{ . }}
   {{- end }}
   {{- with $values.dnsConfig }}
@@ -296,7 +298,12 @@ spec:
   nodeSelector:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with $values.affinity }}
+  {{- $affinity := $values.affinity }}
+  {{- if and $standby (not $affinity) }}
+  {{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (include "kstatd.selector" $root | fromYaml)) }}
+  {{- $affinity = dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" (list (dict "weight" 100 "podAffinityTerm" $term))) }}
+  {{- end }}
+  {{- with $affinity }}
   affinity:
     {{- if kindIs "string" . }}
     {{- tpl . $root | nindent 4 }}
