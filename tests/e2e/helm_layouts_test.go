@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	k8slabels "k8s.io/apimachinery/pkg/labels"
 )
@@ -120,6 +122,42 @@ func TestHelmStandbyPlaces(t *testing.T) {
 			}
 			if (apart == 2) != want.apart {
 				t.Errorf("%s: %s: replicas prefer different nodes: %v", personality, values, apart == 2)
+			}
+		}
+	}
+}
+
+// TestHelmNetworkPolicyPorts checks which ports of any address the pods reach: those of the API server behind its Service, which
+// are 8443 and 16443 in some distributions, and of the name server.
+func TestHelmNetworkPolicyPorts(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	names := []string{"53/TCP", "53/UDP", "5353/TCP", "5353/UDP"}
+	for values, want := range map[string][]string{
+		"networkPolicy: {enabled: true}":                                                                    {"16443/TCP", "443/TCP", "6443/TCP", "8443/TCP"},
+		"networkPolicy: {enabled: true, apiServerPorts: [7443]}":                                            {"7443/TCP"},
+		"networkPolicy: {enabled: true, apiServerPorts: [], egress: [{ports: [{port: 9, protocol: TCP}]}]}": {"9/TCP"},
+		"personality: statsd_exporter\nnetworkPolicy: {enabled: true}":                                      nil,
+	} {
+		for _, layout := range []string{"", "standby: true\nreplicas: 2", "autosharding: {enabled: true}", "daemonset: {enabled: true}"} {
+			if strings.Contains(values, "statsd_exporter") && !strings.HasPrefix(layout, "daemonset") && layout != "" {
+				continue
+			}
+			policy := as[networkingv1.NetworkPolicy](t, renderChart(t, values+"\n"+layout).ofKind("NetworkPolicy")[0])
+			var got []string
+			for _, rule := range policy.Spec.Egress {
+				if len(rule.Ports) == 0 {
+					t.Errorf("%s: a rule admits every port", values)
+				}
+				for _, port := range rule.Ports {
+					if len(rule.To) == 0 {
+						got = append(got, fmt.Sprintf("%s/%s", port.Port, *port.Protocol))
+					}
+				}
+			}
+			slices.Sort(got)
+			all := slices.Sorted(slices.Values(slices.Concat(names, want)))
+			if !slices.Equal(got, all) {
+				t.Errorf("%s, %s: the pods reach the ports %v, they should reach %v", values, layout, got, all)
 			}
 		}
 	}
