@@ -28,15 +28,21 @@ import (
 // loadVariant builds a folder of deploy/ as `kubectl apply -k` does.
 func loadVariant(t *testing.T, name string) chart {
 	t.Helper()
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), harness.RepoFile("deploy", name))
+	return loadFolder(t, harness.RepoFile("deploy", name))
+}
+
+// loadFolder does so for any folder.
+func loadFolder(t *testing.T, path string) chart {
+	t.Helper()
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), path)
 	if err != nil {
-		t.Fatalf("deploy/%s: %v", name, err)
+		t.Fatalf("%s: %v", path, err)
 	}
 	text, err := built.AsYaml()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return parseManifests(t, "deploy/"+name, string(text))
+	return parseManifests(t, path, string(text))
 }
 
 // besides are the folders of deploy/ in groups. Those of one group replace each other in place; different groups share nothing.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +50,44 @@ func TestPacksAreRendered(t *testing.T) {
 	}
 	sources := append(glob(t, "../custom-resources/*sonnet"), glob(t, "../custom-resources/*/*.libsonnet")...)
 	command(t, harness.Tool(t, "jsonnetfmt"), append([]string{"--test"}, sources...)...)
+}
+
+// TestPacksOnDeployments adds the component of the packs to each deployment: one workload gets the configuration, and all
+// workloads keep their arguments.
+func TestPacksOnDeployments(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for name, exposes := range map[string]string{".": "kstatd", "standby": "kstatd", "autosharding": "kstatd", "daemonset": "kstatd-others", "daemonset-statsd": "kstatd-others"} {
+		overlay := t.TempDir()
+		deploy, err := filepath.Rel(overlay, harness.RepoFile("deploy"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", filepath.Join(deploy, name), filepath.Join(deploy, "custom-resources"))
+		if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := map[string][]string{}
+		for _, w := range loadVariant(t, name).workloads(t) {
+			before[w.workload] = w.container.Args
+		}
+		for _, w := range loadFolder(t, overlay).workloads(t) {
+			want := before[w.workload]
+			mounts := 0
+			if w.workload == exposes {
+				want, mounts = append(want, "--custom-resource-state-config-file=/etc/kstatd/custom-resources/config.yaml"), 1
+			}
+			if !slices.Equal(w.container.Args, want) {
+				t.Errorf("deploy/%s: %s has the arguments %v, it should have %v", name, w.workload, w.container.Args, want)
+			}
+			if len(w.container.VolumeMounts) != mounts || len(w.pod.Volumes) != mounts {
+				t.Errorf("deploy/%s: %s mounts %v of %v", name, w.workload, w.container.VolumeMounts, w.pod.Volumes)
+			}
+			delete(before, w.workload)
+		}
+		if len(before) > 0 {
+			t.Errorf("deploy/%s: not there: %v", name, before)
+		}
+	}
 }
 
 // TestPackAlertsFireAndClear runs the tests of the packs' alerts, and checks that each alert has one.
