@@ -11,6 +11,12 @@
     '(increase(%(counter)s[%(window)s]) > 0 or (%(counter)s > 0 unless %(counter)s offset %(window)s))'
     % { counter: counter, window: window },
 
+  // Without the replicas of a standby that wait: they have the same objects and lines as the one that exposes them, which reports them.
+  local exposed(expression) = std.stripChars(expression, '\n') + '\n  unless on (%(by)s)\nkstatd_standby{%(ownSelector)s} == 1' % config,
+
+  // A label `host` from the address: the ports of a process are different targets.
+  local host(expression) = 'label_replace(%s, "host", "$1", "instance", "(.+?)(:[0-9]+)?")' % expression,
+
   local shards = targets('kube_state_metrics_total_shards{%s}'),
   local samples = targets('scrape_samples_scraped{%s}'),
   // A standby of several replicas has no samples until it takes over.
@@ -50,7 +56,25 @@
             'Down',
             'critical',
             '5m',
-            targets('up{%s}') + ' == 0 or absent(' + targets('up{%s}') + ')',
+            |||
+              %(up)s == 0
+                unless on (cluster, namespace, service, job)
+              (
+                %(exposing)s
+                  unless on (cluster, host)
+                %(down)s
+                  unless on (cluster, job)
+                %(shards)s > 1
+              )
+                or
+              absent(%(up)s)
+            ||| % {
+              up: targets('up{%s}'),
+              // A replica of a standby, all ports of which are scraped. Those of another shard expose something else.
+              exposing: host('kstatd_standby{%(ownSelector)s} == 0' % config),
+              down: host(targets('up{%s}') + ' == 0'),
+              shards: shards,
+            },
             'kstatd cannot be scraped.',
             'Prometheus cannot scrape {{ with $labels.instance }}{{ . }} of {{ $labels.job }}{{ else }}any kstatd: there is no target{{ end }}.',
           ),
@@ -123,7 +147,7 @@
             'OverBudget',
             'warning',
             null,
-            |||
+            exposed(|||
               sum by (%(by)s, resource, metric_name, label, limit, action) (
                 %(statsd)s
                 or
@@ -132,7 +156,7 @@
             ||| % (config {
                      statsd: grew('kstatd_statsd_over_budget_total{%(ownSelector)s}' % config, '15m'),
                      kubernetes: grew('kstatd_kubernetes_over_budget_total{%(ownSelector)s}' % config, '15m'),
-                   }),
+                   })),
             'Label sets exceed a budget of kstatd.',
             '{{ $labels.instance }}: {{ with $labels.metric_name }}metric {{ . }}{{ end }}{{ with $labels.resource }} of {{ . }}{{ end }}{{ with $labels.label }}, label {{ . }}{{ end }} exceeds its limit {{ $labels.limit }} and is {{ $labels.action }}.',
           ),
@@ -169,11 +193,13 @@
             'MalformedObjects',
             'warning',
             null,
-            |||
-              increase(kstatd_kubernetes_malformed_objects_total{%(ownSelector)s}[15m]) > 0
+            exposed(|||
+              (
+                increase(kstatd_kubernetes_malformed_objects_total{%(ownSelector)s}[15m]) > 0
                 or
-              increase(kstatd_kubernetes_oversized_objects_total{%(ownSelector)s}[15m]) > 0
-            |||,
+                increase(kstatd_kubernetes_oversized_objects_total{%(ownSelector)s}[15m]) > 0
+              )
+            |||),
             'kstatd skips objects.',
             '{{ $labels.instance }}: objects of {{ $labels.resource }} could not be decoded, or have too many series in one family. They have no metrics.',
           ),
@@ -181,7 +207,7 @@
             'CustomResourceValueErrors',
             'warning',
             null,
-            'sum by (%(by)s, resource, family, reason) (' + grew('kstatd_custom_resource_value_errors_total{%(ownSelector)sreason!~"nothing|optional"}', '15m') + ')',
+            exposed('sum by (%(by)s, resource, family, reason) (' + grew('kstatd_custom_resource_value_errors_total{%(ownSelector)sreason!~"nothing|optional"}', '15m') + ')'),
             'Values of custom resources yield no series.',
             '{{ $labels.instance }}: values for {{ $labels.family }} of {{ $labels.resource }} could not be used, reason {{ $labels.reason }}. Their series are missing.',
           ),
@@ -225,10 +251,10 @@
             'StatsdRejects',
             'warning',
             '15m',
-            |||
+            exposed(|||
               sum by (%(by)s) (rate(kstatd_statsd_samples_total{%(ownSelector)soutcome!~"accepted|dropped_by_rule|no_event"}[10m]))
                 / sum by (%(by)s) (rate(kstatd_statsd_samples_total{%(ownSelector)s}[10m])) > %(rejectedShare)g
-            |||,
+            |||),
             'StatsD samples are rejected.',
             '{{ $labels.instance }} rejects {{ $value | humanizePercentage }} of its StatsD samples.',
           ),
@@ -236,7 +262,7 @@
             'TypeConflict',
             'warning',
             null,
-            'sum by (%(by)s, metric_name, type) ' + targets(grew('statsd_exporter_events_conflict_total{%s}', '15m')),
+            exposed('sum by (%(by)s, metric_name, type) ' + targets(grew('statsd_exporter_events_conflict_total{%s}', '15m'))),
             'Two senders disagree about a StatsD metric.',
             '{{ $labels.instance }} rejects events of type {{ $labels.type }} for {{ $labels.metric_name }}: the metric exists with another type.',
           ),
@@ -244,9 +270,11 @@
             'UnmappedShare',
             'info',
             '30m',
-            'sum by (%(by)s) ' + targets('rate(statsd_exporter_events_unmapped_total{%s}[15m])')
-            + '\n  / sum by (%(by)s) ' + targets('rate(statsd_exporter_events_total{%s}[15m])') + ' > %(unmappedShare)g'
-            + '\n  and on (%(by)s) ' + targets('statsd_exporter_loaded_mappings{%s}') + ' > 0',
+            exposed(
+              'sum by (%(by)s) ' + targets('rate(statsd_exporter_events_unmapped_total{%s}[15m])')
+              + '\n  / sum by (%(by)s) ' + targets('rate(statsd_exporter_events_total{%s}[15m])') + ' > %(unmappedShare)g'
+              + '\n  and on (%(by)s) ' + targets('statsd_exporter_loaded_mappings{%s}') + ' > 0'
+            ),
             'No mapping rule matches many StatsD events.',
             '{{ $labels.instance }}: no rule matches {{ $value | humanizePercentage }} of the events.',
           ),

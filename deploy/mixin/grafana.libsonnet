@@ -88,6 +88,13 @@
     current: { selected: true, text: 'All', value: '$__all' },
   } + default,
 
+  // The same, of the series of an expression, which need not be one selector. All is all of its values, not every value.
+  resultVariable(name, label, expr, title=name):: self.labelVariable(name, label, '', title) {
+    query: { query: 'query_result(count by (%s) (%s))' % [label, expr], refId: name },
+    regex: '/%s="([^"]+)"/' % label,
+    allValue: null,
+  },
+
   local datasourceVariable = { name: 'datasource', label: 'Data source', type: 'datasource', query: 'prometheus', refresh: 1 },
 
   // Puts panels from left to right, beginning a new line where one has no room.

@@ -1,12 +1,19 @@
 // What the dashboards about kstatd itself share: their variables and the selector that these make.
 local g = import '../grafana.libsonnet';
+local here = 'cluster=~"$cluster",job=~"$job",instance=~"$instance"';
 
 {
-  variables(config):: [
-    g.labelVariable('cluster', 'cluster', 'up{%s}' % config.selector, 'Cluster') { allValue: '.*' },
-    g.labelVariable('job', 'job', 'up{%s}' % config.selector, 'Job'),
-    g.labelVariable('instance', 'instance', 'up{%s,job=~"$job"}' % config.selector, 'Instance'),
-  ],
+  variables(config)::
+    // Both kinds of targets that the alerts know.
+    local targets(more) = std.join(' or ', ['up{%s%s}' % [selector, more] for selector in [config.selector, config.labelSelector]]);
+    [
+      g.resultVariable('cluster', 'cluster', targets(''), 'Cluster') { allValue: '.*' },
+      g.resultVariable('job', 'job', targets(',cluster=~"$cluster"'), 'Job'),
+      g.resultVariable('instance', 'instance', targets(',cluster=~"$cluster",job=~"$job"'), 'Instance'),
+    ],
   // For everything that a process says of itself or Prometheus of a target.
-  here:: 'cluster=~"$cluster",job=~"$job",instance=~"$instance"',
+  here:: here,
+  // The series of an expression that all replicas of a standby have (`--standby`), of the one that exposes them: sums count nothing
+  // twice. %s is the selector.
+  exposed(expr):: (expr + ' unless on (cluster, job, instance) kstatd_standby{%s} == 1') % [here, here],
 }

@@ -1,6 +1,7 @@
 // What kstatd knows of the cluster, how old it is, and what keeps it from knowing more.
 local g = import '../grafana.libsonnet';
 local common = import 'common.libsonnet';
+local exposed = common.exposed;
 local here = common.here;
 
 function(config) g.dashboard(
@@ -20,8 +21,8 @@ function(config) g.dashboard(
     g.plot('Failed lists and watches by kind', [g.query('topk(10, sum by (resource, namespace) (rate(kstatd_kubernetes_errors_total{%s}[5m]))) or vector(0)' % here, '{{resource}} {{namespace}}')], unit='ops'),
     g.table('Kinds that are refused', 'sum by (resource, namespace, reason) (increase(kstatd_kubernetes_errors_total{%s,reason=~"forbidden|unauthorized|not_found"}[10m])) > 0 or vector(0)' % here, description='`kstatd rbac` prints the roles that its flags need.'),
     g.plot('Objects left out', [
-      g.query('sum by (resource) (increase(kstatd_kubernetes_malformed_objects_total{%s}[5m]))' % here, 'cannot be read: {{resource}}'),
-      g.query('sum by (resource) (increase(kstatd_kubernetes_oversized_objects_total{%s}[5m]))' % here, 'too many series: {{resource}}'),
+      g.query('sum by (resource) (%s)' % exposed('increase(kstatd_kubernetes_malformed_objects_total{%s}[5m])'), 'cannot be read: {{resource}}'),
+      g.query('sum by (resource) (%s)' % exposed('increase(kstatd_kubernetes_oversized_objects_total{%s}[5m])'), 'too many series: {{resource}}'),
     ]),
     g.plot('Lists and watches begun', [
       g.query('sum by (result) (rate(kube_state_metrics_list_total{%s}[5m])) or vector(0)' % here, 'list: {{result}}'),
@@ -29,10 +30,10 @@ function(config) g.dashboard(
     ], unit='ops'),
     g.plot('Started again after a fault of kstatd', [g.query('sum by (resource) (increase(kstatd_kubernetes_restarts_total{%s}[1h])) or vector(0)' % here, '{{resource}}')]),
     g.row('What comes'),
-    g.plot('Events by kind', [g.query('topk(15, sum by (resource) (rate(kstatd_kubernetes_events_total{%s,type!="bookmark"}[5m])))' % here, '{{resource}}')], unit='ops'),
-    g.plot('Events by type', [g.query('sum by (type) (rate(kstatd_kubernetes_events_total{%s}[5m]))' % here, '{{type}}')], unit='ops'),
+    g.plot('Events by kind', [g.query('topk(15, sum by (resource) (%s))' % exposed('rate(kstatd_kubernetes_events_total{%s,type!="bookmark"}[5m])'), '{{resource}}')], unit='ops'),
+    g.plot('Events by type', [g.query('sum by (type) (%s)' % exposed('rate(kstatd_kubernetes_events_total{%s}[5m])'), '{{type}}')], unit='ops'),
     g.plot('Bytes received by kind', [g.query('topk(10, sum by (resource) (rate(kstatd_kubernetes_received_bytes_total{%s}[5m])))' % here, '{{resource}}')], unit='Bps'),
-    g.plot('Objects by kind', [g.query('topk(15, sum by (resource) (kstatd_kubernetes_objects{%s}))' % here, '{{resource}}')]),
+    g.plot('Objects by kind', [g.query('topk(15, sum by (resource) (%s))' % exposed('kstatd_kubernetes_objects{%s}'), '{{resource}}')]),
     g.row('Configuration and shards'),
     g.plot('Configuration in force', [g.query('min by (type, filename) (kube_state_metrics_last_config_reload_successful{%s}) or vector(1)' % here, '{{type}} {{filename}}')], description='1: what is served is what the file says.'),
     g.plot('Shards', [
@@ -40,6 +41,6 @@ function(config) g.dashboard(
       g.query('max(kube_state_metrics_total_shards{%s})' % here, 'in all'),
     ]),
     g.plot('Definitions of custom resources', [g.query('max by (instance) (kube_state_metrics_custom_resource_state_cache{%s})' % here, '{{instance}}')]),
-    g.plot('Values of custom resources without a series', [g.query('sum by (resource, family, reason) (rate(kstatd_custom_resource_value_errors_total{%s}[5m])) or vector(0)' % here, '{{resource}} {{family}} {{reason}}')], unit='ops'),
+    g.plot('Values of custom resources without a series', [g.query('sum by (resource, family, reason) (%s) or vector(0)' % exposed('rate(kstatd_custom_resource_value_errors_total{%s}[5m])'), '{{resource}} {{family}} {{reason}}')], unit='ops'),
   ],
 )

@@ -1,6 +1,7 @@
 // Where StatsD lines come in, what becomes of them, and where they are lost.
 local g = import '../grafana.libsonnet';
 local common = import 'common.libsonnet';
+local exposed = common.exposed;
 local here = common.here;
 
 function(config) g.dashboard(
@@ -11,7 +12,7 @@ function(config) g.dashboard(
   common.variables(config),
   [
     g.row('Received'),
-    g.plot('Lines by listener and outcome', [g.query('sum by (listener, outcome) (rate(kstatd_statsd_lines_total{%s}[5m])) > 0 or sum by (listener, outcome) (rate(kstatd_statsd_lines_total{%s,listener="udp"}[5m]))' % [here, here], '{{listener}} {{outcome}}')], unit='ops'),
+    g.plot('Lines by listener and outcome', [g.query('sum by (listener, outcome) (%s) > 0 or sum by (listener, outcome) (%s)' % [exposed('rate(kstatd_statsd_lines_total{%s}[5m])'), exposed('rate(kstatd_statsd_lines_total{%s,listener="udp"}[5m])')], '{{listener}} {{outcome}}')], unit='ops'),
     g.plot('Datagrams', [
       g.query('sum(rate(statsd_exporter_udp_packets_total{%s}[5m]))' % here, 'UDP'),
       g.query('sum(rate(statsd_exporter_unixgram_packets_total{%s}[5m]))' % here, 'Unix'),
@@ -33,21 +34,21 @@ function(config) g.dashboard(
       g.query('sum by (thread) (increase(kstatd_statsd_thread_restarts_total{%s}[5m]))' % here, 'threads: {{thread}}'),
     ]),
     g.row('Understood'),
-    g.plot('Samples refused, by outcome', [g.query('sum by (outcome) (rate(kstatd_statsd_samples_total{%s,outcome!~"accepted|dropped_by_rule|no_event"}[5m])) > 0 or vector(0)' % here, '{{outcome}}')], unit='ops'),
-    g.plot('Samples accepted', [g.query('sum by (outcome) (rate(kstatd_statsd_samples_total{%s,outcome=~"accepted|dropped_by_rule|no_event"}[5m]))' % here, '{{outcome}}')], unit='ops'),
+    g.plot('Samples refused, by outcome', [g.query('sum by (outcome) (%s) > 0 or vector(0)' % exposed('rate(kstatd_statsd_samples_total{%s,outcome!~"accepted|dropped_by_rule|no_event"}[5m])'), '{{outcome}}')], unit='ops'),
+    g.plot('Samples accepted', [g.query('sum by (outcome) (%s)' % exposed('rate(kstatd_statsd_samples_total{%s,outcome=~"accepted|dropped_by_rule|no_event"}[5m])'), '{{outcome}}')], unit='ops'),
     g.plot('Lines and samples refused by the parser', [
-      g.query('sum by (reason) (rate(statsd_exporter_sample_errors_total{%s}[5m])) or vector(0)' % here, '{{reason}}'),
-      g.query('sum(rate(statsd_exporter_tag_errors_total{%s}[5m]))' % here, 'tags'),
+      g.query('sum by (reason) (%s) or vector(0)' % exposed('rate(statsd_exporter_sample_errors_total{%s}[5m])'), '{{reason}}'),
+      g.query('sum(%s)' % exposed('rate(statsd_exporter_tag_errors_total{%s}[5m])'), 'tags'),
     ], unit='ops'),
-    g.table('Conflicts by metric', 'topk(20, sum by (metric_name, type) (increase(statsd_exporter_events_conflict_total{%s}[1h]))) or vector(0)' % here),
+    g.table('Conflicts by metric', 'topk(20, sum by (metric_name, type) (%s)) or vector(0)' % exposed('increase(statsd_exporter_events_conflict_total{%s}[1h])')),
     g.row('Mapped'),
     g.plot('Events', [
-      g.query('sum by (action) (rate(statsd_exporter_events_actions_total{%s}[5m])) or vector(0)' % here, 'rule: {{action}}'),
-      g.query('sum(rate(statsd_exporter_events_unmapped_total{%s}[5m]))' % here, 'no rule'),
+      g.query('sum by (action) (%s) or vector(0)' % exposed('rate(statsd_exporter_events_actions_total{%s}[5m])'), 'rule: {{action}}'),
+      g.query('sum(%s)' % exposed('rate(statsd_exporter_events_unmapped_total{%s}[5m])'), 'no rule'),
     ], unit='ops', stacked=true),
     g.plot('Share of events without a rule', [g.query('sum by (instance) (rate(statsd_exporter_events_unmapped_total{%s}[5m])) / sum by (instance) (rate(statsd_exporter_events_total{%s}[5m]))' % [here, here], '{{instance}}')], unit='percentunit'),
-    g.plot('Hits by rule', [g.query('topk(15, sum by (rule) (rate(kstatd_statsd_rule_hits_total{%s}[5m]))) or vector(0)' % here, '{{rule}}')], unit='ops'),
-    g.table('Rules that never matched', 'sum by (rule) (kstatd_statsd_rule_hits_total{%s}) == 0' % here + ' or vector(0)'),
+    g.plot('Hits by rule', [g.query('topk(15, sum by (rule) (%s)) or vector(0)' % exposed('rate(kstatd_statsd_rule_hits_total{%s}[5m])'), '{{rule}}')], unit='ops'),
+    g.table('Rules that never matched', 'sum by (rule) (%s) == 0' % exposed('kstatd_statsd_rule_hits_total{%s}') + ' or vector(0)'),
     g.plot('Rules loaded', [g.query('max by (instance) (statsd_exporter_loaded_mappings{%s})' % here, '{{instance}}')]),
     g.plot('Reloads', [g.query('sum by (outcome) (increase(statsd_exporter_config_reloads_total{%s}[5m])) or vector(0)' % here, '{{outcome}}')]),
     g.plot('Known lines', [
