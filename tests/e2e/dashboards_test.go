@@ -177,3 +177,50 @@ func TestDashboardVariables(t *testing.T) {
 		}
 	}
 }
+
+// TestDashboardsOnOlderServers evaluates the panels about the state of kinds while the API server lacks one, as before Kubernetes
+// 1.36: it is requested every two minutes, and is no failure. Panels still show a kind that may not be listed.
+func TestDashboardsOnOlderServers(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	of := func(metric, resource, values string) inputSeries {
+		return inputSeries{fmt.Sprintf(`%s{job="kstatd",instance="a:8081",namespace="",%s}`, metric, resource), values}
+	}
+	const listed, absent, refused = `resource="pods"`, `resource="mutatingadmissionpolicies"`, `resource="secrets"`
+	// Times are those since 1970. The absent kind was heard of at each even minute.
+	var heard strings.Builder
+	for minute := range 62 {
+		fmt.Fprint(&heard, minute/2*120, " ")
+	}
+	series := []inputSeries{
+		of("kstatd_kubernetes_last_heard_timestamp_seconds", listed, "0+60x61"), of("kstatd_kubernetes_last_heard_timestamp_seconds", refused, "0+60x61"),
+		of("kstatd_kubernetes_last_heard_timestamp_seconds", absent, heard.String()),
+		of("kstatd_kubernetes_synced", listed, "1+0x61"), of("kstatd_kubernetes_synced", refused, "0+0x61"), of("kstatd_kubernetes_synced", absent, "0+0x61"),
+		of("kstatd_kubernetes_last_list_success_timestamp_seconds", listed, "60+0x61"), of("kstatd_kubernetes_last_list_success_timestamp_seconds", refused, "0+0x61"),
+		of("kstatd_kubernetes_last_list_success_timestamp_seconds", absent, "0+0x61"),
+		of("kstatd_kubernetes_errors_total", refused+`,reason="forbidden"`, "0+1x61"), of("kstatd_kubernetes_errors_total", absent+`,reason="not_found"`, "0+1x61"),
+	}
+	pods, secrets := `{resource="pods"}`, `{resource="secrets"}`
+	want := map[string][]expectedSample{
+		"Oldest data":                           {{"{}", 0}},
+		"Errors of lists and watches in 10 min": {{"{}", 10}},
+		"Last heard, by kind":                   {{pods, 0}, {secrets, 0}},
+		"Last complete, by kind":                {{pods, 61*60 - 60}},
+		"Kinds that are not complete":           {{secrets, 0}, {"{}", 0}},
+	}
+	for name, d := range dashboards(t, "rendered/dashboards/*.json") {
+		for _, panel := range d.Panels {
+			samples, found := want[panel.Title]
+			if !found {
+				continue
+			}
+			delete(want, panel.Title)
+			query := strings.NewReplacer("$cluster", ".*", "$job", ".+", "$instance", ".+").Replace(panel.Targets[0].Expr)
+			t.Run(filepath.Base(name)+" "+panel.Title, func(t *testing.T) {
+				evaluate(t, series, []expected{{query, "61m", samples}})
+			})
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("there are no panels %v", want)
+	}
+}

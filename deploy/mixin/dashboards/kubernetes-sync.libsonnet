@@ -3,6 +3,7 @@ local g = import '../grafana.libsonnet';
 local common = import 'common.libsonnet';
 local exposed = common.exposed;
 local here = common.here;
+local present = common.present;
 
 function(config) g.dashboard(
   config,
@@ -12,14 +13,14 @@ function(config) g.dashboard(
   common.variables(config),
   [
     g.row('Age'),
-    g.table('Last heard, by kind', 'sort_desc(max by (resource, namespace) (time() - kstatd_kubernetes_last_heard_timestamp_seconds{%s}))' % here, unit='s', description='Each kind is heard of about once a minute; an empty namespace is all.'),
-    g.table('Last complete, by kind', 'sort_desc(max by (resource, namespace) (time() - kstatd_kubernetes_last_list_success_timestamp_seconds{%s}))' % here, unit='s', description='How long ago the state of a kind was last complete. Watches go on from there, so it may be long ago.'),
-    g.table('Kinds that are not complete', 'min by (resource, namespace) (kstatd_kubernetes_synced{%s}) == 0 or vector(0)' % here),
-    g.plot('Age of the data by kind', [g.query('max by (resource, namespace) (time() - kstatd_kubernetes_last_heard_timestamp_seconds{%s})' % here, '{{resource}} {{namespace}}')], unit='s', height=10),
+    g.table('Last heard, by kind', 'sort_desc(max by (resource, namespace) (time() - (%s)))' % present('kstatd_kubernetes_last_heard_timestamp_seconds{%s}'), unit='s', description='Each kind is heard of about once a minute; an empty namespace is all.'),
+    g.table('Last complete, by kind', 'sort_desc(max by (resource, namespace) (time() - (kstatd_kubernetes_last_list_success_timestamp_seconds{%s} > 0)))' % here, unit='s', description='How long ago the state of a kind was last complete. Watches go on from there, so it may be long ago.'),
+    g.table('Kinds that are not complete', 'min by (resource, namespace) (%s) == 0 or vector(0)' % present('kstatd_kubernetes_synced{%s}')),
+    g.plot('Age of the data by kind', [g.query('max by (resource, namespace) (time() - (%s))' % present('kstatd_kubernetes_last_heard_timestamp_seconds{%s}'), '{{resource}} {{namespace}}')], unit='s', height=10),
     g.row('Failures'),
     g.plot('Failed lists and watches by reason', [g.query('sum by (reason) (rate(kstatd_kubernetes_errors_total{%s}[5m])) or vector(0)' % here, '{{reason}}')], unit='ops'),
     g.plot('Failed lists and watches by kind', [g.query('topk(10, sum by (resource, namespace) (rate(kstatd_kubernetes_errors_total{%s}[5m]))) or vector(0)' % here, '{{resource}} {{namespace}}')], unit='ops'),
-    g.table('Kinds that are refused', 'sum by (resource, namespace, reason) (increase(kstatd_kubernetes_errors_total{%s,reason=~"forbidden|unauthorized|not_found"}[10m])) > 0 or vector(0)' % here, description='`kstatd rbac` prints the roles that its flags need.'),
+    g.table('Kinds that are refused', 'sum by (resource, namespace, reason) (increase(kstatd_kubernetes_errors_total{%s,reason=~"forbidden|unauthorized|not_found"}[10m])) > 0 or vector(0)' % here, description='`kstatd rbac` prints the roles that its flags need. not_found: the API server does not have the kind, for example because it is older.'),
     g.plot('Objects left out', [
       g.query('sum by (resource) (%s)' % exposed('increase(kstatd_kubernetes_malformed_objects_total{%s}[5m])'), 'cannot be read: {{resource}}'),
       g.query('sum by (resource) (%s)' % exposed('increase(kstatd_kubernetes_oversized_objects_total{%s}[5m])'), 'too many series: {{resource}}'),
