@@ -162,3 +162,28 @@ func TestHelmNetworkPolicyPorts(t *testing.T) {
 		}
 	}
 }
+
+// TestHelmStatsdOnNodes checks that StatsD lines stay on the node of their sender next to a DaemonSet unless the values say otherwise,
+// as in deploy/daemonset-statsd: a process on another node would keep the sender's old gauges.
+func TestHelmStatsdOnNodes(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for values, want := range map[string]corev1.ServiceInternalTrafficPolicy{
+		"": corev1.ServiceInternalTrafficPolicyLocal,
+		"service: {internalTrafficPolicy: Cluster}\n": corev1.ServiceInternalTrafficPolicyCluster,
+	} {
+		taken := 0
+		for _, o := range renderChart(t, "daemonset: {enabled: true}\n"+values).ofKind("Service") {
+			service := as[corev1.Service](t, o)
+			if !slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol == corev1.ProtocolUDP }) {
+				continue
+			}
+			taken++
+			if policy := service.Spec.InternalTrafficPolicy; policy == nil || *policy != want {
+				t.Errorf("%q: lines to %s go by %v, it should be %s", values, service.Name, policy, want)
+			}
+		}
+		if taken != 1 {
+			t.Errorf("%q: %d Services take lines", values, taken)
+		}
+	}
+}
