@@ -90,7 +90,9 @@ func TestHelmStandbyPlaces(t *testing.T) {
 			dns                corev1.DNSPolicy
 			apart              bool
 		}{
-			"":                  {"25%", "25%", corev1.DNSClusterFirst, true},
+			"": {"25%", "25%", corev1.DNSClusterFirst, true},
+			"affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app.kubernetes.io/instance: r}}}]}}": {"0", "1", corev1.DNSClusterFirst, false},
+			"affinity: |\n  podAntiAffinity:\n    requiredDuringSchedulingIgnoredDuringExecution: []":                                                                                               {"0", "1", corev1.DNSClusterFirst, false},
 			"hostNetwork: true": {"0", "1", corev1.DNSClusterFirstWithHostNet, true},
 			"hostNetwork: true\ndnsPolicy: Default\naffinity: {nodeAffinity: {}}":                                {"0", "1", corev1.DNSDefault, false},
 			"hostNetwork: true\nupdateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: \"50%\"}}": {"25%", "50%", corev1.DNSClusterFirstWithHostNet, true},
