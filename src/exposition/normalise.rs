@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::go;
+use crate::util::work_counter;
 
 /// Size limit of one compiled expression, in bytes.
 const SIZE_LIMIT: usize = 8 << 20;
@@ -16,6 +17,10 @@ const SIZE_LIMIT: usize = 8 << 20;
 const MIN_HEX_DIGITS: usize = 8;
 /// Minimum number of characters of a base64 run.
 const MIN_BASE64_LENGTH: usize = 16;
+/// How often a regular expression may read a value.
+const MAX_PASSES: usize = 32;
+/// The length of values that it may read once for each byte.
+const SHORT: usize = 256;
 
 /// One normalisation step.
 #[derive(Clone, Debug)]
@@ -112,11 +117,31 @@ impl Step {
                 value.get(..value.floor_char_boundary(*most)).unwrap_or_default().to_owned()
             }
             Self::Replace(regex, with) => {
-                let replaced = regex.replace_all(value.as_bytes(), with.as_bytes());
+                let replaced = replace(regex, value.as_bytes(), with.as_bytes());
                 String::from_utf8_lossy(&replaced).into_owned()
             }
         }
     }
+}
+
+/// Replaces the matches of a regular expression from the start, as many as can be found in linear time: for some expressions,
+/// such as `[^z]*x|y`, each search reads the rest of the value.
+fn replace(regex: &Regex, value: &[u8], with: &[u8]) -> Vec<u8> {
+    let mut unread = (MAX_PASSES * value.len()).max(SHORT * SHORT);
+    let mut out = Vec::with_capacity(value.len());
+    let mut matches = regex.captures_iter(value);
+    let mut rest = value;
+    while rest.len() <= unread {
+        unread -= rest.len();
+        work_counter::add(rest.len());
+        let Some(captures) = matches.next() else { break };
+        let Some(found) = captures.get(0) else { break };
+        out.extend_from_slice(&value[value.len() - rest.len()..found.start()]);
+        captures.expand(with, &mut out);
+        rest = &value[found.end()..];
+    }
+    out.extend_from_slice(rest);
+    out
 }
 
 /// The reason why a flag's value is refused.
@@ -378,6 +403,35 @@ mod tests {
         ] {
             let step = Step::KEYWORDS.into_iter().find(|(known, _)| *known == word);
             assert_eq!(step.expect(word).1.apply(value), expected, "{word} {value}");
+        }
+    }
+
+    /// Each search for this expression reads the whole rest of the value.
+    #[test]
+    fn regular_expressions_take_linear_time() {
+        let step = Step::Replace(Step::replace("[^z]*x|(y)").expect("valid"), "<$1>".to_owned());
+        for length in [SHORT, 1 << 16] {
+            work_counter::take();
+            let replaced = step.apply(&"y".repeat(length));
+            let work = usize::try_from(work_counter::take()).expect("small");
+            assert!(work <= (MAX_PASSES * length).max(SHORT * SHORT), "{length}: {work}");
+            let found = replaced.matches("<y>").count();
+            let expected = if length == SHORT { SHORT } else { MAX_PASSES };
+            assert_eq!((found, replaced.len()), (expected, length + 2 * expected));
+        }
+    }
+
+    #[test]
+    fn regular_expressions_replace_what_go_replaces() {
+        for (pattern, with, value, expected) in [
+            ("a*", "-", "baac", "-b-c-"),
+            ("(a)(b)?", "[$1$2]", "ab a ü", "[ab] [a] ü"),
+            ("^/", "", "//", "/"),
+            ("é", "e", "café é", "cafe e"),
+            ("x", "y", "", ""),
+        ] {
+            let step = Step::Replace(Step::replace(pattern).expect(pattern), with.to_owned());
+            assert_eq!(step.apply(value), expected, "{pattern}");
         }
     }
 
