@@ -89,7 +89,7 @@ impl KubeReporter {
 
     /// Returns the metrics of custom resources that have objects but no series.
     fn empty_metrics(&self, pipeline: &PipelineSnapshot) -> Vec<EmptyMetric> {
-        let absent = self.metrics.custom().absent.clone();
+        let absent = self.metrics.custom().absent().clone();
         let mut empty = Vec::new();
         for list in pipeline.lists.iter().filter(|list| list.shown) {
             let (api, resource) = (&list.api, list.api.name());
