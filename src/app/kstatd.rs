@@ -155,11 +155,8 @@ fn render(args: &RenderKubeArgs) -> Result<(), CommandError> {
         print_error("warning: no objects in the input");
     }
     let custom = custom_resources(&kube, &manifests)?;
-    let resources = if kube.custom_resources_only {
-        Vec::new()
-    } else {
-        config::rendering(&kube, config::default_resources).map_err(|error| text(&error))?
-    };
+    let resources =
+        config::rendering(&kube, config::default_resources).map_err(|error| text(&error))?;
     let selection = render_kube::Selection {
         resources,
         custom,

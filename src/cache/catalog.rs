@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -22,6 +22,7 @@ use super::typed_snapshot::TypedSnapshot;
 use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 use crate::util::per_minute::MINUTES;
+use crate::util::work_counter;
 
 /// A resource with its families and its stores, one per watched namespace.
 #[derive(Clone, Debug)]
@@ -96,6 +97,9 @@ struct Shared {
     entries: RwLock<Vec<Entry>>,
     codes: Arc<CodeCache>,
     strict_openmetrics: bool,
+    /// True if `entries` have changed since they were given the types and names that OpenMetrics allows, which depend on all
+    /// other families. The next reader does it, so that the registration of many resources does not each time.
+    is_unsettled: AtomicBool,
     /// The names of several families, whose series are one group; always empty without `strict_openmetrics`.
     shared_names: ArcSwap<HashSet<String>>,
     /// True if the process is one of several shards.
@@ -146,12 +150,33 @@ impl Catalog {
                 Err(at) => entries.insert(at, entry),
             }
         }
-        if self.0.strict_openmetrics {
-            let shared = strict_openmetrics(&mut entries, &mut old);
-            self.0.shared_names.store(Arc::new(shared));
-        }
+        self.0.is_unsettled.store(self.0.strict_openmetrics, Ordering::Relaxed);
         drop(entries);
-        // The codes were made for the old families. Freeing stores takes a while, so it happens outside the lock.
+        self.forget(&old);
+    }
+
+    /// Returns the entries with the types and names that OpenMetrics allows.
+    fn entries(&self) -> RwLockReadGuard<'_, Vec<Entry>> {
+        loop {
+            let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
+            // The flag changes under the lock only.
+            if !self.0.is_unsettled.load(Ordering::Relaxed) {
+                return entries;
+            }
+            drop(entries);
+            let mut entries = self.0.entries.write().unwrap_or_else(PoisonError::into_inner);
+            let mut old = Vec::new();
+            if self.0.is_unsettled.swap(false, Ordering::Relaxed) {
+                let shared = strict_openmetrics(&mut entries, &mut old);
+                self.0.shared_names.store(Arc::new(shared));
+            }
+            drop(entries);
+            self.forget(&old);
+        }
+    }
+
+    /// Forgets the codes that were made for former families. Freeing stores takes a while, so it happens outside the lock.
+    fn forget(&self, old: &[Entry]) {
         old.iter().for_each(|entry| self.0.codes.forget(&entry.schema.resource));
     }
 
@@ -180,7 +205,7 @@ impl Catalog {
 
     /// Returns a snapshot of all text, for cardinality reports.
     pub(crate) fn texts(&self) -> SnapshotText {
-        let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries();
         let mut resources: Vec<Resource> =
             entries.iter().map(|entry| entry.snapshot(None)).collect();
         drop(entries);
@@ -203,15 +228,15 @@ impl Catalog {
     fn body<B>(
         &self,
         query: &ScrapeQuery,
-        make: impl FnOnce(Vec<Resource>) -> B + Send + 'static,
+        make: impl FnOnce(Vec<Resource>, Arc<HashSet<String>>) -> B + Send + 'static,
     ) -> FilteredBody<B> {
         let is_share = self.0.is_share.load(Ordering::Relaxed);
         // The only shard has all objects.
         let shard = query.shard.filter(|shard| shard.total > 1);
         let part = shard.map(|shard| Part::new(shard, is_share));
-        let resources = self.snapshot(query, part.as_ref());
+        let (resources, shared) = self.snapshot(query, part.as_ref());
         let selected = Selected::new(query.namespaces.as_ref(), part);
-        FilteredBody::new(resources, selected, make)
+        FilteredBody::new(resources, selected, move |resources| make(resources, shared))
     }
 
     /// Returns the scrape interval of the least frequent scraper; `None` before any scraper's second scrape.
@@ -220,13 +245,19 @@ impl Catalog {
         scrapes.interval(Instant::now())
     }
 
-    fn snapshot(&self, query: &ScrapeQuery, part: Option<&Part>) -> Vec<Resource> {
+    /// Returns the selected resources, and the names of several of their families.
+    fn snapshot(
+        &self,
+        query: &ScrapeQuery,
+        part: Option<&Part>,
+    ) -> (Vec<Resource>, Arc<HashSet<String>>) {
         if !query.by_a_command {
             let mut scrapes = self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner);
             scrapes.note(query, Instant::now());
         }
         let update = self.0.updates.hold();
-        let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries();
+        let shared = self.0.shared_names.load_full();
         let mut resources: Vec<Resource> = entries
             .iter()
             .filter(|entry| {
@@ -239,13 +270,14 @@ impl Catalog {
         drop(entries);
         drop(update);
         resources.iter_mut().for_each(Resource::append_counts);
-        resources
+        (resources, shared)
     }
 }
 
 /// Gives all families the types that OpenMetrics allows, and adds the former state of resources whose types change to
 /// `old`. Returns the names that several families have.
 fn strict_openmetrics(entries: &mut [Entry], old: &mut Vec<Entry>) -> HashSet<String> {
+    work_counter::add(entries.len());
     let registered: Vec<Arc<Schema>> =
         entries.iter().map(|entry| Arc::clone(&entry.registered)).collect();
     let names = FamilyNames::of(registered.iter().map(|schema| &**schema));
@@ -292,8 +324,8 @@ impl Source for Catalog {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        let (names, shared) = (query.names.clone(), self.0.shared_names.load_full());
-        let body = move |resources| Body::new(resources, format, names, shared);
+        let names = query.names.clone();
+        let body = move |resources, shared| Body::new(resources, format, names, shared);
         Box::new(self.body(query, body))
     }
 
@@ -303,14 +335,14 @@ impl Source for Catalog {
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Piece> + Send> {
         let (names, codes) = (query.names.clone(), Arc::clone(&self.0.codes));
-        let shared = self.0.shared_names.load_full();
-        let body = move |resources| DeflatedBody::new(resources, format, (names, shared), codes);
+        let body =
+            move |resources, shared| DeflatedBody::new(resources, format, (names, shared), codes);
         Box::new(self.body(query, body))
     }
 
     fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {
         let names = query.names.clone();
-        Some(Box::new(self.body(query, move |resources| TypedSnapshot::new(resources, names))))
+        Some(Box::new(self.body(query, move |resources, _| TypedSnapshot::new(resources, names))))
     }
 
     fn has_namespaces(&self) -> bool {
@@ -395,5 +427,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Custom kinds are registered one after the other, as they are listed.
+    #[test]
+    fn many_resources_are_registered_in_linear_time() {
+        let catalog = Catalog::strict_openmetrics();
+        work_counter::take();
+        for number in 0..500 {
+            let name = format!("kind{number}_info");
+            let family = Family { name, help: "H".to_owned(), kind: MetricKind::Info };
+            let resource = format!("kind{number}");
+            let schema = Arc::new(Schema { resource, families: vec![family] });
+            let store = Arc::new(Store::new(Arc::clone(&schema)));
+            store.apply(&object(1, "{r=\"a\"", &["} 1\n"]));
+            catalog.register(schema, vec![store]);
+        }
+        let scrape = || -> Vec<u8> {
+            catalog.frames(Format::OpenMetrics, &ScrapeQuery::default()).flatten().collect()
+        };
+        let body = String::from_utf8(scrape()).expect("text");
+        assert!(body.contains("# TYPE kind499 info\n"), "{body}");
+        scrape();
+        assert_eq!(work_counter::take(), 500, "resources whose names were compared");
     }
 }

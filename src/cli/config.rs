@@ -447,6 +447,19 @@ mod tests {
         assert!(statsd_exporter(&args).is_err());
     }
 
+    /// As in kube-state-metrics, `--resources` has no meaning then.
+    #[test]
+    fn names_are_not_checked_with_custom_resources_only() {
+        let config = "--custom-resource-state-config=kind: CustomResourceStateMetrics";
+        for names in ["foo", "pods,foo", "pods"] {
+            let resources = format!("--resources={names}");
+            let argv = ["--custom-resource-state-only", config, &resources];
+            let config = kube_state_metrics(&args(&argv), Load::First).expect(names);
+            let kube = config.kube.expect("a Kubernetes side");
+            assert!(kube.pipeline.resources.is_empty(), "{names}");
+        }
+    }
+
     #[test]
     fn invalid_values_name_their_flag() {
         for (argv, part) in [

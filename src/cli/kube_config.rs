@@ -145,8 +145,7 @@ pub fn watched(
     name: Name,
     senders: bool,
 ) -> Result<Vec<&'static dyn Resource>, ConfigErrors> {
-    let selected =
-        if args.custom_resources_only { Vec::new() } else { rendering(args, default_resources)? };
+    let selected = rendering(args, default_resources)?;
     let mut all: Vec<_> = selected.into_iter().map(|(resource, _)| resource).collect();
     let workloads = workloads(args, name, &Budget::default())?;
     for name in workloads.of_senders().filter(|_| senders) {
@@ -216,8 +215,7 @@ pub fn kube(
     custom: Option<CustomResources>,
     telemetry_port: u16,
 ) -> Result<KubeConfig, ConfigErrors> {
-    let resources =
-        if args.custom_resources_only { Vec::new() } else { rendering(args, default_resources)? };
+    let resources = rendering(args, default_resources)?;
     let watched =
         resources.iter().map(|(resource, options)| WatchedResource::built_in(*resource, options));
     Ok(KubeConfig {

@@ -127,7 +127,10 @@ pub fn merge(text: &str, args: &KubeArgs, load: Load<'_>) -> MergedOptions {
         }
     }
     let mut given = Vec::new();
-    for key in keys() {
+    let mut keys: Vec<Key> = keys().collect();
+    // With a switch, other keys may have no meaning.
+    keys.sort_by_key(|key| !matches!(key.field, Field::Switch(_)));
+    for key in keys {
         // Of duplicate keys, which are reported separately, the last one counts.
         if let Some((_, node)) = entries.iter().rev().find(|((name, _), _)| *name == key.name) {
             given.push((key, *node));
@@ -192,7 +195,7 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
         Field::Resources(field) => {
             let Some(set) = reader.set(node, name) else { return };
             for (resource, position) in set.iter().flatten() {
-                if resources::find(resource).is_none() {
+                if resources::find(resource).is_none() && !args.custom_resources_only {
                     reader.values.problems.push(unknown_resource(name, resource, *position));
                 }
             }
@@ -485,7 +488,7 @@ mod tests {
                     labels_allow_list:\n  pods: [a*, \"a*b*\"]\n  jbos: [x]\n\
                     metric_denylist: {\"(\": }\nmetric_opt_in_list: {\"a**\": {}}\n\
                     auth_filter: true\ntls_config: web.yml\ncustom_resource_config: \"x\"\n\
-                    telemetry_port: 65536\nresorces: {}\ncustom_resources_only: true\n\
+                    telemetry_port: 65536\nresorces: {}\nuse_api_server_cache: true\n\
                     custom_resource_config_file: f\nnamespaces: a\nnamespaces: [a]\n";
         assert_eq!(
             positions(text),
@@ -505,6 +508,16 @@ mod tests {
                 (19, 1, DuplicateKey),
             ]
         );
+    }
+
+    /// As in kube-state-metrics, wherever the switch is.
+    #[test]
+    fn names_are_not_checked_with_custom_resources_only() {
+        let text = "resources: {foo: {}}\n";
+        assert_eq!(positions(text), [(1, 13, ProblemClass::UnknownResource)]);
+        assert_eq!(positions(&format!("{text}custom_resources_only: true\n")), []);
+        let args = KubeArgs { custom_resources_only: true, ..KubeArgs::default() };
+        assert!(merge(text, &args, Load::First).problems.is_empty());
     }
 
     #[test]

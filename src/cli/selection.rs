@@ -63,11 +63,15 @@ pub fn default_resources() -> Vec<&'static dyn Resource> {
     all.filter(|resource| resource.api().default_enabled).collect()
 }
 
-/// Returns the resources selected by `args`, or `default` if they name none.
+/// Returns the resources selected by `args`, or `default` if they name none. With custom resources only, names are not
+/// even checked.
 fn selected(
     args: &KubeArgs,
     default: impl Fn() -> Vec<&'static dyn Resource>,
 ) -> Result<Vec<&'static dyn Resource>, ConfigErrors> {
+    if args.custom_resources_only {
+        return Ok(Vec::new());
+    }
     if args.resources.is_empty() {
         return Ok(default());
     }

@@ -16,6 +16,10 @@ const SIZE_LIMIT: usize = 8 << 20;
 const MIN_HEX_DIGITS: usize = 8;
 /// Minimum number of characters of a base64 run.
 const MIN_BASE64_LENGTH: usize = 16;
+/// The number of matches of a regular expression that are replaced in any value.
+const MAX_PASSES: usize = 32;
+/// The length of values of which all matches are replaced, in bytes.
+const SHORT: usize = 256;
 
 /// One normalisation step.
 #[derive(Clone, Debug)]
@@ -112,7 +116,9 @@ impl Step {
                 value.get(..value.floor_char_boundary(*most)).unwrap_or_default().to_owned()
             }
             Self::Replace(regex, with) => {
-                let replaced = regex.replace_all(value.as_bytes(), with.as_bytes());
+                // For some expressions, such as `[^z]*x|y`, each search reads the rest of the value.
+                let most = (SHORT * SHORT / value.len().max(1)).max(MAX_PASSES);
+                let replaced = regex.replacen(value.as_bytes(), most, with.as_bytes());
                 String::from_utf8_lossy(&replaced).into_owned()
             }
         }
@@ -378,6 +384,32 @@ mod tests {
         ] {
             let step = Step::KEYWORDS.into_iter().find(|(known, _)| *known == word);
             assert_eq!(step.expect(word).1.apply(value), expected, "{word} {value}");
+        }
+    }
+
+    /// Each search for this expression reads the whole rest of the value.
+    #[test]
+    fn regular_expressions_take_linear_time() {
+        let step = Step::Replace(Step::replace("[^z]*x|(y)").expect("valid"), "<$1>".to_owned());
+        for length in [SHORT, 1 << 16] {
+            let replaced = step.apply(&"y".repeat(length));
+            let found = replaced.matches("<y>").count();
+            let expected = if length == SHORT { SHORT } else { MAX_PASSES };
+            assert_eq!((found, replaced.len()), (expected, length + 2 * expected));
+        }
+    }
+
+    #[test]
+    fn regular_expressions_replace_what_go_replaces() {
+        for (pattern, with, value, expected) in [
+            ("a*", "-", "baac", "-b-c-"),
+            ("(a)(b)?", "[$1$2]", "ab a ü", "[ab] [a] ü"),
+            ("^/", "", "//", "/"),
+            ("é", "e", "café é", "cafe e"),
+            ("x", "y", "", ""),
+        ] {
+            let step = Step::Replace(Step::replace(pattern).expect(pattern), with.to_owned());
+            assert_eq!(step.apply(value), expected, "{pattern}");
         }
     }
 

@@ -69,6 +69,11 @@ impl ApiResource {
         !self.protobuf
     }
 
+    /// Returns false if watches get no bookmarks: API servers send them from their caches, and have none of Kubernetes Events.
+    pub(super) fn has_bookmarks(&self) -> bool {
+        self.plural != "events" || !matches!(&*self.group, "" | "events.k8s.io")
+    }
+
     /// Returns true if `kind` is the kind of a list of these objects, or of the requested representation of them. An
     /// unknown kind matches.
     pub(super) fn is_list(&self, kind: &str, representation: Representation) -> bool {

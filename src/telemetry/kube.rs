@@ -2,7 +2,7 @@
 //!
 //! Labels are sorted by name, like Go's client does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::metric::{Counter, Gauge, Labelled, own_metrics};
@@ -63,9 +63,25 @@ impl Reason {
 #[derive(Debug, Default)]
 pub(crate) struct CustomProblems {
     /// The last path without a value, by resource and family.
-    pub(crate) absent: BTreeMap<String, BTreeMap<String, String>>,
+    absent: BTreeMap<String, BTreeMap<String, String>>,
+    /// Family and path of the metrics in the current configuration that should have a value, by resource.
+    pub(crate) required: BTreeMap<String, BTreeSet<(String, String)>>,
     /// Entries for kinds that the API server does not serve.
     pub(crate) unserved: Vec<String>,
+}
+
+impl CustomProblems {
+    /// Returns the last path without a value, by resource and family. Paths that the current configuration no longer
+    /// requires are forgotten, also those noted by list/watches that a reload has not replaced yet.
+    pub(crate) fn absent(&mut self) -> &BTreeMap<String, BTreeMap<String, String>> {
+        let Self { absent, required, .. } = self;
+        absent.retain(|resource, paths| {
+            let Some(required) = required.get(resource) else { return false };
+            paths.retain(|family, path| required.contains(&(family.clone(), path.clone())));
+            !paths.is_empty()
+        });
+        absent
+    }
 }
 
 own_metrics! {
@@ -347,6 +363,33 @@ mod tests {
     use super::*;
     use crate::exposition::Format;
     use crate::telemetry::Recorder;
+
+    #[test]
+    fn absent_values_are_forgotten_when_the_configuration_no_longer_requires_them() {
+        let metrics = KubeMetrics::default();
+        let require = |paths: &[[&str; 2]]| {
+            let paths = paths.iter().map(|path| path.map(str::to_owned).into());
+            metrics.custom().required = BTreeMap::from([("r".to_owned(), paths.collect())]);
+        };
+        let absent = || {
+            let mut custom = metrics.custom();
+            let paths = custom.absent().values().flatten();
+            paths.map(|(family, path)| format!("{family} {path}")).collect::<Vec<_>>()
+        };
+        require(&[["f", "[a]"], ["g", "[b]"], ["h", "[c]"]]);
+        for (family, path) in [("f", "[a]"), ("g", "[b]"), ("h", "[c]")] {
+            metrics.note_absent_value("r", family, path);
+        }
+        assert_eq!(absent(), ["f [a]", "g [b]", "h [c]"]);
+        // One is corrected, one is optional or removed.
+        require(&[["f", "[a]"], ["g", "[d]"]]);
+        assert_eq!(absent(), ["f [a]"]);
+        // A list/watch that the reload has not replaced yet.
+        metrics.note_absent_value("r", "h", "[c]");
+        assert_eq!(absent(), ["f [a]"]);
+        metrics.custom().required.clear();
+        assert!(absent().is_empty());
+    }
 
     #[test]
     fn names_labels_and_values() {

@@ -31,6 +31,9 @@ pub struct Timing {
     pub list_turn: Duration,
     /// The requested duration (`timeoutSeconds`) of streaming lists and of watches over a shared connection, in seconds.
     pub watch_seconds: RangeInclusive<u64>,
+    /// The same for kinds without bookmarks, of which nothing may be heard until the watch ends: below `heartbeat`, and below
+    /// the age at which the status calls a kind stale.
+    pub unmarked_watch_seconds: RangeInclusive<u64>,
     /// The interval of the common times at which all short watches end. Together with `watch_slack` and `watch_answer` it
     /// limits how long a dead HTTP/1.1 connection or a restored server goes unnoticed.
     pub watch_cycle: Duration,
@@ -61,6 +64,7 @@ impl Default for Timing {
             list_idle: Duration::from_secs(30),
             list_turn: Duration::from_secs(1),
             watch_seconds: 300..=600,
+            unmarked_watch_seconds: 80..=110,
             watch_cycle: Duration::from_secs(36),
             heartbeat: Duration::from_secs(150),
             watch_slack: Duration::from_secs(5),

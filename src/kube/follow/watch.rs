@@ -77,7 +77,7 @@ impl Reflector {
         };
         let seconds = if streaming {
             self.begin_state();
-            fastrand::u64(self.timing.watch_seconds.clone())
+            self.long_watch_seconds()
         } else {
             self.watch_seconds()
         };
@@ -132,10 +132,18 @@ impl Reflector {
         result
     }
 
+    /// Returns the requested duration of a watch over a shared connection, in seconds.
+    fn long_watch_seconds(&self) -> u64 {
+        let Timing { watch_seconds, unmarked_watch_seconds, .. } = &self.timing;
+        let range =
+            if self.scope.api.has_bookmarks() { watch_seconds } else { unmarked_watch_seconds };
+        fastrand::u64(range.clone())
+    }
+
     /// Returns the requested duration of the next watch, in seconds.
     fn watch_seconds(&self) -> u64 {
         if self.health.is_verified && self.client.shares_connections() {
-            return fastrand::u64(self.timing.watch_seconds.clone());
+            return self.long_watch_seconds();
         }
         // 0 would mean no limit.
         (self.span().as_secs_f64().round() as u64).max(1)

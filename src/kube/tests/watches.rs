@@ -320,3 +320,17 @@ async fn batching_does_not_delay_a_stop() {
     tokio::time::timeout(DEADLINE, fixture.pipeline.stop()).await.expect("an end");
     body.closed().await;
 }
+
+/// API servers send no bookmarks about Kubernetes Events, so a quiet watch is heard of only when it ends. It does so before it
+/// seems dead or out of date.
+#[tokio::test]
+async fn watches_without_bookmarks_end_soon() {
+    for (kind, expected) in [("events", 80..=110), ("pods", 300..=600)] {
+        let resources = vec![watched(kind, true)];
+        let mut fixture = Fixture::new(&PipelineConfig { resources, ..config() }).await;
+        let request = fixture.stub.expect_streaming_list().await;
+        let (_, seconds) = request.path.split_once("timeoutSeconds=").expect("a duration");
+        let seconds: u64 = seconds.trim_end_matches("&watch=true").parse().expect("seconds");
+        assert!(expected.contains(&seconds), "{kind}: {seconds} s");
+    }
+}

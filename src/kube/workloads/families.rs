@@ -1,8 +1,6 @@
 //! The families of workloads and of totals over pods, and their rendering.
 
-use std::collections::BTreeMap;
-
-use super::tally::{PHASES, Tally};
+use super::tally::{Amount, PHASES, Sums, Tally};
 use crate::cache::{Family, MetricKind, Rendered};
 use crate::resources::RenderOptions;
 use crate::resources::series::{Label, Series};
@@ -153,7 +151,7 @@ impl Row<'_> {
         let options = RenderOptions::default();
         let mut series = Series::new(out, &options);
         self.labels.iter().for_each(|(name, value)| series.identity(name, value));
-        let totals = self.pods.totals();
+        let totals = self.pods;
         for family in families {
             if family.subject == self.subject {
                 match family.figure {
@@ -180,8 +178,8 @@ impl Row<'_> {
     }
 }
 
-fn amounts(amounts: &BTreeMap<(&str, &'static str), f64>, series: &mut Series<'_>) {
-    for ((resource, unit), amount) in amounts {
-        series.with(&[("resource", resource), ("unit", unit)], *amount);
+fn amounts(sums: &Sums, series: &mut Series<'_>) {
+    for Amount { resource, unit, nanos } in sums.iter() {
+        series.with(&[("resource", resource), ("unit", unit)], nanos.value());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::senders::SenderFacts;
-use super::tally::{Amount, Contribution, PHASES};
+use super::tally::{Amount, Contribution, Nanos, PHASES};
 use crate::kube::observed::{Metadata, OwnerReference, Pod};
 use crate::resources::kinds::resource_list::{self, ResourceList};
 use crate::resources::{DecodeError, ObjectBytes};
@@ -170,18 +170,16 @@ fn contribution(Pod { spec, status, .. }: &Pod<'_>) -> Contribution {
 
 /// Returns the sum over containers of each resource.
 fn amounts<'v, 'a: 'v>(lists: impl Iterator<Item = &'v ResourceList<'a>>) -> Vec<Amount> {
-    let mut sums: BTreeMap<(Box<str>, &'static str), f64> = BTreeMap::new();
+    let mut sums: BTreeMap<(Box<str>, &'static str), Nanos> = BTreeMap::new();
     for list in lists {
         // Of resources with equal labels, the families of pods show the first.
         let mut own = BTreeMap::new();
         resource_list::pod_amounts(list, |resource, unit, value| {
-            own.entry((Box::from(resource), unit)).or_insert(value);
+            own.entry((Box::from(resource), unit)).or_insert(Nanos::new(value));
         });
         own.into_iter().for_each(|(key, value)| *sums.entry(key).or_default() += value);
     }
-    let amount =
-        |((resource, unit), value): (_, f64)| Amount { resource, unit, bits: value.to_bits() };
-    sums.into_iter().map(amount).collect()
+    sums.into_iter().map(|((resource, unit), nanos)| Amount { resource, unit, nanos }).collect()
 }
 
 /// Decodes an object of a kind (such as `ReplicaSet`) that owns pods, and its UID.

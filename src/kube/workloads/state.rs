@@ -285,7 +285,7 @@ impl State {
     }
 
     /// Counts a pod for its workload.
-    fn assign(&mut self, pod_uid: &Uid, workload: Option<&Workload>, pod: &Arc<Contribution>) {
+    fn assign(&mut self, pod_uid: &Uid, workload: Option<&Workload>, pod: &Contribution) {
         let Some(workload) = workload else { return };
         self.note_member(pod_uid, workload);
         let Workload { id, uid } = workload;
@@ -305,7 +305,7 @@ impl State {
     }
 
     /// Reverts [`State::assign`].
-    fn unassign(&mut self, pod_uid: &Uid, workload: Option<&Workload>, pod: &Arc<Contribution>) {
+    fn unassign(&mut self, pod_uid: &Uid, workload: Option<&Workload>, pod: &Contribution) {
         let Some(Workload { id, uid }) = workload else { return };
         if let Some(members) = self.members.get_mut(uid) {
             members.remove(pod_uid);
@@ -605,7 +605,7 @@ fn series_of(stores: &[Arc<Store>]) -> u64 {
 }
 
 /// Removes a pod from a total, and the total with its last pod.
-fn remove_from<K: Hash + Eq>(totals: &mut HashMap<K, Tally>, key: &K, pod: &Arc<Contribution>) {
+fn remove_from<K: Hash + Eq>(totals: &mut HashMap<K, Tally>, key: &K, pod: &Contribution) {
     if let Some(total) = totals.get_mut(key) {
         total.remove(pod);
         if total.is_empty() {

@@ -1,22 +1,56 @@
-//! Totals over pods: equal pods are counted once, so that totals are computed anew without the pods.
+//! Totals over pods, which change with each pod in time proportional to that pod alone. Sums are exact, so that they do not
+//! depend on the order in which pods came and went.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// The phases of a pod, in the order of `kube_pod_status_phase`.
 pub(super) const PHASES: [&str; 5] = ["Pending", "Succeeded", "Failed", "Unknown", "Running"];
 
+/// The billionths in a whole.
+const WHOLE: i128 = 1_000_000_000;
+
+/// The largest number of wholes, far beyond what a quantity can be (2^63 - 1), so that sums of pods cannot overflow.
+const MOST: f64 = 1e22;
+
+/// An exact number of billionths, the smallest unit of a Kubernetes quantity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Nanos(i128);
+
+impl Nanos {
+    /// Returns a value of at least one billionth exactly, if it has been parsed from a quantity.
+    pub(super) fn new(value: f64) -> Self {
+        let whole = value.trunc().clamp(-MOST, MOST);
+        let rest = ((value - value.trunc()) * WHOLE as f64).round();
+        Self(whole as i128 * WHOLE + rest as i128)
+    }
+
+    /// Returns the nearest floating-point number.
+    pub(super) fn value(self) -> f64 {
+        const EXACT: u128 = 1 << f64::MANTISSA_DIGITS;
+        if self.0.unsigned_abs() <= EXACT {
+            self.0 as f64 / WHOLE as f64
+        } else {
+            (self.0 / WHOLE) as f64 + (self.0 % WHOLE) as f64 / WHOLE as f64
+        }
+    }
+}
+
+impl std::ops::AddAssign for Nanos {
+    fn add_assign(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+
 /// An amount of a resource.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Amount {
     pub(super) resource: Box<str>,
     pub(super) unit: &'static str,
-    /// The bits of the value, which has no other total order.
-    pub(super) bits: u64,
+    pub(super) nanos: Nanos,
 }
 
 /// The part of a pod that totals are computed from.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Contribution {
     /// The index of its phase.
     pub(super) phase: Option<u8>,
@@ -27,63 +61,147 @@ pub(super) struct Contribution {
     pub(super) limits: Vec<Amount>,
 }
 
-/// A multiset of pods. Its order makes equal multisets have equal sums, to the last bit.
+/// The totals of some pods.
 #[derive(Debug, Default)]
-pub(super) struct Tally(BTreeMap<Arc<Contribution>, u64>);
-
-/// The totals of a multiset of pods.
-#[derive(Debug, Default)]
-pub(super) struct Totals<'t> {
+pub(super) struct Tally {
+    pods: u64,
     pub(super) phases: [u64; PHASES.len()],
     pub(super) ready: u64,
-    pub(super) waiting: BTreeMap<&'t str, u64>,
-    pub(super) requests: BTreeMap<(&'t str, &'static str), f64>,
-    pub(super) limits: BTreeMap<(&'t str, &'static str), f64>,
+    pub(super) waiting: BTreeMap<Box<str>, u64>,
+    pub(super) requests: Sums,
+    pub(super) limits: Sums,
+}
+
+/// The sums of amounts, sorted by resource and unit, each with the number of its pods.
+#[derive(Debug, Default)]
+pub(super) struct Sums(Vec<(Amount, u64)>);
+
+impl Sums {
+    fn change(&mut self, amount: &Amount, is_added: bool) {
+        let key = (&*amount.resource, amount.unit);
+        match self.0.binary_search_by(|(sum, _)| (&*sum.resource, sum.unit).cmp(&key)) {
+            Ok(at) => {
+                let (sum, pods) = &mut self.0[at];
+                let Nanos(nanos) = amount.nanos;
+                sum.nanos += Nanos(if is_added { nanos } else { -nanos });
+                count(pods, is_added);
+                if *pods == 0 {
+                    self.0.remove(at);
+                }
+            }
+            Err(at) if is_added => self.0.insert(at, (amount.clone(), 1)),
+            Err(_) => {}
+        }
+    }
+
+    /// Returns the sums in the order of their resources.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Amount> {
+        self.0.iter().map(|(sum, _)| sum)
+    }
+}
+
+/// Counts a pod that is added or removed.
+fn count(pods: &mut u64, is_added: bool) {
+    *pods = if is_added { *pods + 1 } else { pods.saturating_sub(1) };
 }
 
 impl Tally {
     /// Adds a pod.
-    pub(super) fn add(&mut self, pod: &Arc<Contribution>) {
-        *self.0.entry(Arc::clone(pod)).or_default() += 1;
+    pub(super) fn add(&mut self, pod: &Contribution) {
+        self.change(pod, true);
     }
 
     /// Removes a pod that was added before.
-    pub(super) fn remove(&mut self, pod: &Arc<Contribution>) {
-        if let Some(count) = self.0.get_mut(pod) {
-            *count -= 1;
-            if *count == 0 {
-                self.0.remove(pod);
+    pub(super) fn remove(&mut self, pod: &Contribution) {
+        self.change(pod, false);
+    }
+
+    fn change(&mut self, pod: &Contribution, is_added: bool) {
+        count(&mut self.pods, is_added);
+        if let Some(pods) = pod.phase.and_then(|phase| self.phases.get_mut(usize::from(phase))) {
+            count(pods, is_added);
+        }
+        if pod.ready {
+            count(&mut self.ready, is_added);
+        }
+        for reason in &pod.waiting {
+            if let Some(pods) = self.waiting.get_mut(reason) {
+                count(pods, is_added);
+                if *pods == 0 {
+                    self.waiting.remove(reason);
+                }
+            } else if is_added {
+                self.waiting.insert(reason.clone(), 1);
             }
         }
+        pod.requests.iter().for_each(|amount| self.requests.change(amount, is_added));
+        pod.limits.iter().for_each(|amount| self.limits.change(amount, is_added));
     }
 
     /// Returns whether there are no pods.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.pods == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The parts of a whole in which the amounts of each resource are given.
+    const PARTS: [f64; 3] = [1e3, 1e9, 1.0];
+
+    /// Resources and amounts.
+    fn pods() -> impl Strategy<Value = Vec<(usize, u64)>> {
+        let amount = prop_oneof![
+            (Just(0), 0..100_000_000u64),
+            (Just(1), 0..1_000_000_000_000u64),
+            (Just(2), 0..1_000_000_000_000u64),
+        ];
+        prop::collection::vec(amount, 0..60)
     }
 
-    /// Computes the totals, in time proportional to the number of distinct pods.
-    pub(super) fn totals(&self) -> Totals<'_> {
-        let mut totals = Totals::default();
-        for (pod, &count) in &self.0 {
-            if let Some(pods) =
-                pod.phase.and_then(|phase| totals.phases.get_mut(usize::from(phase)))
-            {
-                *pods += count;
+    fn pod(resource: usize, amount: u64) -> Contribution {
+        let value = amount as f64 / PARTS[resource];
+        let resource = resource.to_string().into();
+        let requests = vec![Amount { resource, unit: "", nanos: Nanos::new(value) }];
+        Contribution { requests, ..Contribution::default() }
+    }
+
+    fn sums(tally: &Tally) -> Vec<(String, f64)> {
+        let sums = tally.requests.iter();
+        sums.map(|sum| (sum.resource.to_string(), sum.nanos.value())).collect()
+    }
+
+    proptest! {
+        /// The sums are those of whole numbers of the smallest unit, whatever was added and removed before.
+        #[test]
+        fn sums_are_exact(kept in pods(), gone in pods()) {
+            let mut tally = Tally::default();
+            gone.iter().for_each(|&(resource, amount)| tally.add(&pod(resource, amount)));
+            kept.iter().for_each(|&(resource, amount)| tally.add(&pod(resource, amount)));
+            gone.iter().for_each(|&(resource, amount)| tally.remove(&pod(resource, amount)));
+            let mut want: BTreeMap<usize, u64> = BTreeMap::new();
+            for &(resource, amount) in &kept {
+                *want.entry(resource).or_default() += amount;
             }
-            totals.ready += if pod.ready { count } else { 0 };
-            for reason in &pod.waiting {
-                *totals.waiting.entry(reason).or_default() += count;
-            }
-            for (amounts, sums) in
-                [(&pod.requests, &mut totals.requests), (&pod.limits, &mut totals.limits)]
-            {
-                for Amount { resource, unit, bits } in amounts {
-                    let sum = sums.entry((resource, unit)).or_default();
-                    *sum += f64::from_bits(*bits) * count as f64;
-                }
-            }
+            let want = want.into_iter().map(|(resource, sum)| {
+                (resource.to_string(), sum as f64 / PARTS[resource])
+            });
+            prop_assert_eq!(sums(&tally), want.collect::<Vec<_>>());
+            kept.iter().for_each(|&(resource, amount)| tally.remove(&pod(resource, amount)));
+            prop_assert!(tally.is_empty() && sums(&tally).is_empty());
         }
-        totals
+    }
+
+    #[test]
+    fn extreme_amounts() {
+        for value in [0.0, 1e-9, 0.1, -2.5, 123_456_789_012_345_680.0, 9_223_372_036_854_775_807.0]
+        {
+            assert_eq!(Nanos::new(value).value(), value);
+        }
+        assert_eq!(Nanos::new(f64::MAX).value(), MOST);
     }
 }

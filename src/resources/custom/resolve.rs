@@ -1,6 +1,6 @@
 //! Matching of entries with the kinds of a cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::cache::Schema;
@@ -42,6 +42,8 @@ pub struct Resolved {
     pub definition: Definition,
     /// The renderer of its objects.
     pub renderer: Arc<dyn Renderer>,
+    /// Family and path of the metrics of which every object should have a value.
+    pub required: BTreeSet<(String, String)>,
 }
 
 /// The result of matching a configuration with a cluster.
@@ -172,12 +174,14 @@ pub fn resolve(
         }
         program.finish();
         let families = program.metrics.iter().map(|metric| metric.family()).collect();
+        let required = program.metrics.iter().filter(|metric| metric.error_log_v <= 0);
+        let required = required.map(|metric| (metric.name.clone(), metric.path.clone())).collect();
         let schema = Arc::new(Schema { resource, families });
         let errors = Arc::clone(&options.errors);
         let renderer =
             CustomRenderer::new(schema, definition, program, options.keep_duplicates, errors);
         let definition = definition.clone();
-        resolution.resources.push(Resolved { definition, renderer: Arc::new(renderer) });
+        resolution.resources.push(Resolved { definition, renderer: Arc::new(renderer), required });
     }
     Ok(resolution)
 }

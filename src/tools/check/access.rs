@@ -19,6 +19,9 @@ use crate::tools::render_kube;
 
 const PAGE: &str = "docs/runbook/KstatdKindForbidden.md";
 
+/// The number of reviews above which the bindings are read instead, with four lists.
+const MOST_REVIEWS: usize = 200;
+
 /// One permission.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Right {
@@ -57,27 +60,31 @@ pub(crate) async fn check(
         section.add(Outcome::Warning, text, "check them with `kubectl auth can-i`", PAGE);
         return Ok(section);
     }
-    let reviewed = match client {
-        Some(client) => reviewed(client, workload, &rights).await,
-        None => Err("".into()),
-    };
-    let missing = match (reviewed, client) {
-        (Ok(missing), _) => {
-            report(missing, rights.len(), "reviewed by the API server", &mut section);
-            return Ok(section);
-        }
-        (Err(_), None) => lacking(workload, &rights, inventory, &mut section),
-        (Err(reason), Some(client)) => {
+    let missing = if let Some(client) = client {
+        let ask = async |right: &Right| is_granted(client, workload, right).await;
+        let mut reviewed = reviewed(&rights, MOST_REVIEWS, ask).await;
+        let mut by_bindings = Ok(Vec::new());
+        if !matches!(reviewed, Ok(Some(_))) {
             let mut bindings = Inventory::default();
             bindings.read_bindings(client).await?;
             // Without one of the lists, the bindings prove nothing either.
             let gaps = std::mem::take(&mut bindings.gaps);
-            if let Some(gap) = gaps.first() {
-                Err(format!("{reason}; {gap}").into())
-            } else {
-                lacking(workload, &rights, &bindings, &mut section)
-            }
+            by_bindings = match (gaps.first(), &reviewed) {
+                (None, _) => lacking(workload, &rights, &bindings, &mut section),
+                (Some(gap), Err(reason)) => Err(format!("{reason}; {gap}").into()),
+                (Some(_), Ok(_)) => {
+                    reviewed = self::reviewed(&rights, usize::MAX, ask).await;
+                    Ok(Vec::new())
+                }
+            };
         }
+        if let Ok(Some(missing)) = reviewed {
+            report(missing, rights.len(), "reviewed by the API server", &mut section);
+            return Ok(section);
+        }
+        by_bindings
+    } else {
+        lacking(workload, &rights, inventory, &mut section)
     };
     match missing {
         Ok(missing) => report(missing, rights.len(), "by its bindings", &mut section),
@@ -202,34 +209,63 @@ fn user(workload: &Workload<'_>) -> (String, String) {
     (format!("system:serviceaccount:{namespace}:{name}"), namespace.to_owned())
 }
 
-/// Asks the API server about each right, and returns those that the account lacks.
+/// Asks the API server whether the account has a right.
 ///
 /// # Errors
 /// The API server does not answer, or refuses to tell.
-async fn reviewed(
+async fn is_granted(
     client: &Client,
     workload: &Workload<'_>,
+    right: &Right,
+) -> Result<bool, CommandError> {
+    let (user, place) = user(workload);
+    let account = Account { name: user, groups: groups(&place).to_vec(), ..Account::default() };
+    let Right { namespace, group, resource, name, verb } = right.clone();
+    let review = ResourceAttributes {
+        namespace,
+        verb: Some(verb.to_owned()),
+        group: Some(group),
+        resource: Some(resource),
+        name,
+        ..ResourceAttributes::default()
+    };
+    Ok(client.review_resource(&account, review).await?.allowed)
+}
+
+/// Returns the rights that the account lacks, or `None` if this would take more than `most` questions beyond one for each
+/// right in all namespaces.
+///
+/// # Errors
+/// That of a question.
+async fn reviewed(
     rights: &BTreeSet<Right>,
-) -> Result<Vec<Right>, CommandError> {
-    let (name, namespace) = user(workload);
-    let account = Account { name, groups: groups(&namespace).to_vec(), ..Account::default() };
+    most: usize,
+    ask: impl AsyncFn(&Right) -> Result<bool, CommandError>,
+) -> Result<Option<Vec<Right>>, CommandError> {
+    let everywhere = |right: &Right| Right { namespace: None, ..right.clone() };
+    let mut places = BTreeMap::<_, usize>::new();
+    for right in rights.iter().filter(|right| right.namespace.is_some()) {
+        *places.entry(everywhere(right)).or_default() += 1;
+    }
+    // What is granted in all namespaces is granted in each.
+    let mut granted = BTreeSet::new();
+    for (right, _) in places.into_iter().filter(|(_, namespaces)| *namespaces > 1) {
+        if ask(&right).await? {
+            granted.insert(right);
+        }
+    }
+    let open = rights.iter().filter(|right| !granted.contains(&everywhere(right)));
+    let open: Vec<&Right> = open.collect();
+    if open.len() > most {
+        return Ok(None);
+    }
     let mut missing = Vec::new();
-    for right in rights {
-        let Right { namespace, group, resource, name, verb } = right;
-        let review = ResourceAttributes {
-            namespace: namespace.clone(),
-            verb: Some((*verb).to_owned()),
-            group: Some(group.clone()),
-            resource: Some(resource.clone()),
-            name: name.clone(),
-            ..ResourceAttributes::default()
-        };
-        let decision = client.review_resource(&account, review).await?;
-        if !decision.allowed {
+    for right in open {
+        if !ask(right).await? {
             missing.push(right.clone());
         }
     }
-    Ok(missing)
+    Ok(Some(missing))
 }
 
 /// The rules that bindings grant to a service account.
@@ -304,4 +340,52 @@ fn is_bound(workload: &Workload<'_>, binding: &Manifest) -> bool {
             _ => false,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// The right to list each of 40 kinds in each of 50 namespaces.
+    fn rights() -> BTreeSet<Right> {
+        let right = |kind: usize, namespace: Option<usize>| Right {
+            namespace: namespace.map(|number| format!("n{number}")),
+            group: "apps".to_owned(),
+            resource: format!("kind{kind}"),
+            name: None,
+            verb: "list",
+        };
+        (0..40).flat_map(|kind| (0..50).map(move |place| right(kind, Some(place)))).collect()
+    }
+
+    /// The number of questions is about the number of kinds, not of namespaces.
+    #[tokio::test]
+    async fn few_questions_are_asked_about_many_namespaces() {
+        let all = rights();
+        let asked = Cell::new(0);
+        let everywhere = async |right: &Right| {
+            asked.set(asked.get() + 1);
+            Ok(right.namespace.is_none())
+        };
+        let missing = reviewed(&all, MOST_REVIEWS, everywhere).await.expect("answers");
+        assert_eq!((missing, asked.take()), (Some(Vec::new()), 40));
+        let one_missing = async |right: &Right| {
+            asked.set(asked.get() + 1);
+            Ok(right.resource != "kind7" || right.namespace.as_deref() == Some("n3"))
+        };
+        let missing = reviewed(&all, MOST_REVIEWS, one_missing).await.expect("answers");
+        let missing = missing.expect("few questions");
+        assert_eq!((missing.len(), asked.take()), (49, 40 + 50));
+        assert!(missing.iter().all(|right| right.resource == "kind7"));
+        let in_each = async |right: &Right| {
+            asked.set(asked.get() + 1);
+            Ok(right.namespace.is_some())
+        };
+        let missing = reviewed(&all, MOST_REVIEWS, in_each).await.expect("answers");
+        assert_eq!((missing, asked.take()), (None, 40), "the bindings tell");
+        let missing = reviewed(&all, usize::MAX, in_each).await.expect("answers");
+        assert_eq!((missing, asked.take()), (Some(Vec::new()), 40 + 2000));
+    }
 }

@@ -47,6 +47,7 @@ impl CustomState {
     /// Returns the resources to watch: the definitions and every configured custom resource that is defined.
     pub(crate) fn watched(&mut self, config: &KubeConfig) -> Vec<WatchedResource> {
         let mut watched = vec![self.discovery.watched()];
+        self.metrics.custom().required.clear();
         let Some(custom) = &config.custom else { return watched };
         let Some(entries) = &custom.config else { return watched };
         let options = custom.resolve_options(Arc::clone(&self.errors) as _);
@@ -59,6 +60,10 @@ impl CustomState {
                     .iter()
                     .map(|resolved| resolved.definition.resource_name())
                     .collect();
+                let required = resolution.resources.iter();
+                let required =
+                    required.map(|one| (one.definition.dotted_name(), one.required.clone()));
+                self.metrics.custom().required = required.collect();
                 watched.extend(resolution.resources.into_iter().map(WatchedResource::custom));
                 let mut summary = format!("Custom resources with metrics: {names:?}");
                 if !resolution.replaced.is_empty() {

@@ -19,8 +19,8 @@ use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::Reason;
 use crate::tools::rbac;
 
-/// Seconds without any response after which a kind is stale. A watch lasts at most 40 s, and a dead connection is
-/// detected 20 s later.
+/// Seconds without any response after which a kind is stale. Longer watches than of 110 s have a bookmark a minute, and a dead
+/// connection is detected within a minute.
 const STALE_AFTER: f64 = 120.0;
 
 /// Seconds in which an expired resource version is not shown as a failure; a relist replaces it.
@@ -89,7 +89,7 @@ impl KubeReporter {
 
     /// Returns the metrics of custom resources that have objects but no series.
     fn empty_metrics(&self, pipeline: &PipelineSnapshot) -> Vec<EmptyMetric> {
-        let absent = self.metrics.custom().absent.clone();
+        let absent = self.metrics.custom().absent().clone();
         let mut empty = Vec::new();
         for list in pipeline.lists.iter().filter(|list| list.shown) {
             let (api, resource) = (&list.api, list.api.name());
