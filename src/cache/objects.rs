@@ -17,6 +17,7 @@ use super::page::{PAGE, Page, PageBuilder};
 use super::schema::Rendered;
 use super::tally::{Count, Group, NOWHERE, Tally};
 use crate::deflate::Scratch;
+use crate::util::shrink::Shrink as _;
 
 /// The key of an object: see [`super::store::Store`].
 pub(crate) type Key = u128;
@@ -197,9 +198,7 @@ impl Objects {
         if self.leaf(number).keys.len() < SPARSE {
             self.merge(number);
         }
-        if self.places.len() < self.places.capacity() / 4 {
-            self.places.shrink_to(self.places.len() * 2);
-        }
+        self.places.shrink();
         true
     }
 

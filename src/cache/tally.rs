@@ -13,6 +13,7 @@ use super::counted_labels::CountedLabels;
 use super::page::{PAGE, Page, PageBuilder};
 use super::schema::{Rendered, Schema};
 use crate::exposition::float;
+use crate::util::shrink::Shrink as _;
 
 /// Maximum number of label sets per family in a store. Further ones share an overflow series, as in OpenTelemetry SDKs
 /// at their cardinality limit.
@@ -124,10 +125,12 @@ impl Tally {
                 {
                     *sets -= 1;
                 }
+                self.known.shrink();
             }
         }
         if is_last && let Some(members) = self.groups.remove(number) {
             self.by_members.remove(&members.members);
+            self.by_members.shrink();
         }
     }
 
@@ -259,6 +262,7 @@ mod tests {
     use super::super::{Catalog, Family, MetricKind, Store};
     use super::*;
     use crate::exposition::{Format, ScrapeQuery, Source};
+    use crate::util::shrink::SMALL;
 
     fn schema() -> Arc<Schema> {
         let family = |name: &str| Family {
@@ -394,6 +398,23 @@ mod tests {
         );
         (21..=100).for_each(|uid| assert!(store.delete(&[uid])));
         assert!(series(&catalog).is_empty());
+    }
+
+    #[test]
+    fn tables_shrink_when_objects_leave() {
+        let mut tally = Tally::default();
+        let groups: Vec<Group> = (0..2_000)
+            .map(|n| {
+                let mut object = CountedLabels::default();
+                object.overflow = b"{}".to_vec();
+                object.push(n % 100, format!("{{n=\"{n}\"}}").as_bytes());
+                tally.enter(&object)
+            })
+            .collect();
+        assert!(tally.known.capacity() >= 2_000 && tally.by_members.capacity() >= 2_000);
+        groups[1..].iter().for_each(|group| tally.leave(*group));
+        assert_eq!((tally.known.len(), tally.by_members.len()), (1, 1));
+        assert!(tally.known.capacity() <= SMALL && tally.by_members.capacity() <= SMALL);
     }
 
     /// The series fill several pages.

@@ -3,6 +3,7 @@
 //! One hash and one number are stored per value and per label. The caller hashes names as well as values, since clients
 //! can invent any number of either.
 
+use crate::util::shrink::Shrink as _;
 use std::collections::HashMap;
 
 /// Counts by hash.
@@ -56,6 +57,7 @@ fn decrement(numbers: &mut Counts, hash: u64) -> bool {
     let gone = *number == 0;
     if gone {
         numbers.remove(&hash);
+        numbers.shrink();
     }
     gone
 }
@@ -63,6 +65,7 @@ fn decrement(numbers: &mut Counts, hash: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::util::shrink::SMALL;
 
     #[test]
     fn removed_labels_leave_no_entries() {
@@ -70,5 +73,6 @@ mod tests {
         (0..100).for_each(|label| counts.add(label, label + 1_000, 0));
         (0..100).for_each(|label| counts.remove(label, label + 1_000));
         assert!(counts.series.is_empty() && counts.values.is_empty());
+        assert!(counts.series.capacity() <= SMALL && counts.values.capacity() <= SMALL);
     }
 }

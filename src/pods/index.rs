@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::cgroup::{Cgroup, CgroupInodes};
 use super::pod::Pod;
 use super::selection::{PodLabel, Selection};
+use crate::util::shrink::Shrink as _;
 
 /// The time after its end for which a pod is still found.
 pub(super) const LAST_LINES: Duration = Duration::from_secs(5);
@@ -237,6 +238,7 @@ impl PodIndex {
             if state.pods.get(&uid).is_some_and(|entry| entry.ended == Some(ended))
                 && let Some(entry) = state.pods.remove(&uid)
             {
+                state.pods.shrink();
                 state.unlink(&entry);
                 has_changed = true;
             }
@@ -319,6 +321,15 @@ impl PodIndex {
         }
     }
 
+    /// Returns the largest capacity of a table.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        let State { pods, by_address, by_container, nodes, labels, .. } = &*self.lock();
+        let addresses = [by_address.capacity(), nodes.capacity()];
+        let others = [pods.capacity(), by_container.capacity(), labels.capacity()];
+        addresses.into_iter().chain(others).max().unwrap_or_default()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -375,12 +386,14 @@ impl State {
                 uids.retain(|uid| *uid != pod.uid);
                 if uids.is_empty() {
                     self.by_address.remove(address);
+                    self.by_address.shrink();
                 }
             }
         }
         for id in &pod.containers {
             if self.by_container.get(id) == Some(&pod.uid) {
                 self.by_container.remove(id);
+                self.by_container.shrink();
             }
         }
         if let Some(node) = pod.node_address
@@ -389,6 +402,7 @@ impl State {
             *pods -= 1;
             if *pods == 0 {
                 self.nodes.remove(&node);
+                self.nodes.shrink();
             }
         }
         if let Some(labels) = &entry.labels
@@ -406,6 +420,7 @@ impl State {
         for labels in std::mem::take(&mut self.released) {
             if self.labels.get(&labels.pairs).is_some_and(|used| used.pods == 0) {
                 self.labels.remove(&labels.pairs);
+                self.labels.shrink();
                 self.unused_labels.push(labels.id);
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::index::{LAST_LINES, LINGER};
 use super::*;
+use crate::util::shrink::SMALL;
 
 /// No labels.
 const NONE: [u64; 0] = [];
@@ -208,4 +209,24 @@ fn selections_are_parsed() {
                 .is_err_and(|error| error.to_string().contains("must be one of namespace, node"))
         );
     }
+}
+
+#[test]
+fn tables_shrink_when_pods_leave() {
+    let world = World::new("workload,pod");
+    let name = |number: u16| number.to_string();
+    for number in 0..2_000u16 {
+        let [high, low] = number.to_be_bytes();
+        let mut pod = pod(&name(number), 1, 10);
+        pod.addresses = Box::new([[127, 1, high, low].into()]);
+        pod.node_address = Some([127, 2, high, low].into());
+        world.put(pod);
+    }
+    assert!(world.index.capacity() >= 2_000);
+    (1..2_000)
+        .for_each(|number| world.index.remove(world.writer, &format!("uid-{}", name(number))));
+    world.pass(LAST_LINES);
+    world.pass(LINGER);
+    assert!(world.index.by_uid("uid-0").is_ok() && world.index.by_uid("uid-1").is_err());
+    assert!(world.index.capacity() <= SMALL, "{}", world.index.capacity());
 }

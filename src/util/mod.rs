@@ -8,6 +8,7 @@
 //! - [`redaction`] removes secrets from text and structured data.
 //! - [`per_minute`] counts events by minute over the last hour.
 //! - [`words`] declares enums with one text for each variant.
+//! - [`shrink`] returns the memory of tables that have lost most of their entries.
 //! - [`short_search`] searches and compares short texts.
 //! - [`percent`] encodes and decodes parts of URLs.
 //! - [`wall_clock`] reads the time, which tests can simulate.
@@ -28,6 +29,7 @@ pub(crate) mod reasons;
 pub(crate) mod redaction;
 pub(crate) mod serial_blocking;
 pub(crate) mod short_search;
+pub(crate) mod shrink;
 pub(crate) mod wall_clock;
 pub(crate) mod words;
 pub(crate) mod work_counter;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::kube::observed::Pod;
+use crate::util::shrink::Shrink as _;
 use crate::util::wall_clock;
 
 /// The completed pods of one list/watch.
@@ -33,6 +34,7 @@ impl DuePods {
     fn forget(&mut self, uid: &[u8]) {
         if let Some((uid, due)) = self.due.remove_entry(uid) {
             self.queue.remove(&(due, uid));
+            self.due.shrink();
         }
     }
 }
@@ -91,6 +93,7 @@ impl CompletedPods {
         queue.first().filter(|(due, _)| *due <= Instant::now())?;
         let (_, uid) = queue.pop_first()?;
         due.remove(&uid);
+        due.shrink();
         Some(uid)
     }
 }
@@ -119,6 +122,7 @@ fn ended_at(pod: &Pod<'_>) -> Option<i64> {
 mod tests {
     use super::*;
     use crate::resources::ObjectBytes;
+    use crate::util::shrink::SMALL;
     use crate::wire::view::decode;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -206,5 +210,18 @@ mod tests {
             let due: Vec<_> = std::iter::from_fn(|| pods.next_due()).collect();
             assert_eq!(due, [Box::from(if is_complete { &b"listed"[..] } else { b"shown" })]);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_table_shrinks_when_pods_leave() {
+        let mut pods = CompletedPods::new(HOUR);
+        for uid in 0..2_000 {
+            assert!(!observe(&mut pods, &uid.to_string(), "Failed", 3000, "start"));
+        }
+        (0..1_000).for_each(|uid| pods.forget(uid.to_string().as_bytes()));
+        tokio::time::advance(HOUR).await;
+        let due = std::iter::from_fn(|| pods.next_due()).take(999).count();
+        assert_eq!((due, pods.shown.due.len()), (999, 1));
+        assert!(pods.shown.due.capacity() <= SMALL, "{}", pods.shown.due.capacity());
     }
 }

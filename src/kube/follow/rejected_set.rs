@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 
 use crate::cache::Key;
+use crate::util::shrink::Shrink as _;
 
 /// Namespaces with their number of rejected objects.
 pub(crate) type Namespaces = Vec<(Vec<u8>, u64)>;
@@ -60,6 +61,7 @@ impl Objects {
         if self.keys.is_empty() {
             *self = Self::default();
         }
+        self.keys.shrink();
     }
 }
 
@@ -123,6 +125,7 @@ impl RejectedSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::util::shrink::SMALL;
 
     fn namespaces(set: &RejectedSet) -> Vec<(String, u64)> {
         let all = set.namespaces().into_iter();
@@ -162,5 +165,14 @@ mod tests {
         }
         assert!(!set.contains(1) && set.contains(2));
         assert_eq!(namespaces(&set), [counted("b", 1)]);
+    }
+
+    #[test]
+    fn the_table_shrinks_when_objects_leave() {
+        let set = RejectedSet::default();
+        (0..2_000).for_each(|key| set.insert(key, b"n"));
+        (1..2_000).for_each(|key| set.remove(key));
+        let capacity = set.lock().served.keys.capacity();
+        assert!(set.len() == 1 && capacity <= SMALL, "{capacity}");
     }
 }

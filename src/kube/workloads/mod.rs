@@ -38,6 +38,7 @@ use crate::cache::{Catalog, Schema};
 use crate::pods::PodIndex;
 use crate::resources::Representation;
 use crate::telemetry::KubeMetrics;
+use crate::util::shrink::Shrink as _;
 
 /// The workloads of a cluster.
 pub struct Workloads {
@@ -269,6 +270,7 @@ impl Hub {
         }
         if all.len() == all.capacity() {
             all.retain(|shared| Arc::strong_count(shared) > 1);
+            all.shrink();
         }
         all.insert(Arc::clone(&contribution));
         contribution
@@ -509,7 +511,9 @@ impl<F: Facts> ObjectObserver for Observer<F> {
             collected.remove(uid);
             return;
         }
-        if let Some((uid, _)) = list.current.remove_entry(uid)
+        let removed = list.current.remove_entry(uid);
+        list.current.shrink();
+        if let Some((uid, _)) = removed
             && list.is_shown
         {
             let mut state = self.hub.state();

@@ -16,6 +16,7 @@ use crate::kube::observer::ObjectSeries;
 use crate::kube::shard::{Ownership, Shard};
 use crate::pods::{Pod, PodIndex, PodWorkload};
 use crate::telemetry::KubeMetrics;
+use crate::util::shrink::Shrink as _;
 
 /// A pod or owner. More than one list/watch may have it while a configuration is applied.
 #[derive(Debug)]
@@ -176,6 +177,17 @@ impl State {
         self.render_all();
     }
 
+    /// Returns the largest capacity of a table.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        let Self { pods, owners, workloads, namespaces, nodes, refused, members, .. } = self;
+        let of_owners = owners.values().map(|entry| entry.pods.capacity());
+        let nested = of_owners.chain(members.values().map(HashSet::capacity));
+        let own = [pods.capacity(), owners.capacity(), workloads.capacity(), members.capacity()];
+        let others = [namespaces.capacity(), nodes.capacity(), refused.capacity()];
+        nested.chain(own).chain(others).max().unwrap_or_default()
+    }
+
     /// Returns the stores of the rows.
     pub(super) fn stores(&self) -> Vec<Arc<Store>> {
         self.stores.to_vec()
@@ -243,6 +255,7 @@ impl State {
         entry.held.holders -= 1;
         if entry.held.holders == 0 {
             let old = self.pods.remove(uid);
+            self.pods.shrink();
             self.withdraw(uid, old);
             if let Some((index, writer)) = &self.senders {
                 index.remove(*writer, &String::from_utf8_lossy(uid));
@@ -266,8 +279,10 @@ impl State {
             && let Some(entry) = self.owners.get_mut(owner)
         {
             entry.pods.remove(uid);
+            entry.pods.shrink();
             if entry.pods.is_empty() && entry.held.is_none() {
                 self.owners.remove(owner);
+                self.owners.shrink();
             }
         }
     }
@@ -309,8 +324,10 @@ impl State {
         let Some(Workload { id, uid }) = workload else { return };
         if let Some(members) = self.members.get_mut(uid) {
             members.remove(pod_uid);
+            members.shrink();
             if members.is_empty() {
                 self.members.remove(uid);
+                self.members.shrink();
             }
         }
         let Some(entry) = self.workloads.get_mut(id) else { return };
@@ -361,6 +378,7 @@ impl State {
         self.resolve_pods_of(uid);
         if self.owners.get(uid).is_some_and(|entry| entry.pods.is_empty()) {
             self.owners.remove(uid);
+            self.owners.shrink();
         }
     }
 
@@ -570,6 +588,7 @@ impl State {
             rows.set(workload_store, key.as_bytes(), owner, row, row_key);
             if entry.is_none() {
                 self.workloads.remove(&id);
+                self.workloads.shrink();
             }
         }
         for (names, tallies, store, subject) in [
@@ -610,6 +629,7 @@ fn remove_from<K: Hash + Eq>(totals: &mut HashMap<K, Tally>, key: &K, pod: &Cont
         total.remove(pod);
         if total.is_empty() {
             totals.remove(key);
+            totals.shrink();
         }
     }
 }
@@ -635,6 +655,7 @@ impl Rows<'_> {
         row_key: RowKey,
     ) {
         let was_refused = !self.refused.is_empty() && self.refused.remove(&row_key);
+        self.refused.shrink();
         let WorkloadOptions { families, max_series, .. } = self.options;
         let is_on = |row: &Row<'_>| families.iter().any(|family| family.subject == row.subject);
         let is_shown = matches!(self.shard.ownership(owner), Ownership::Kept | Ownership::Lost);

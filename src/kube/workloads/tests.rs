@@ -18,6 +18,7 @@ use crate::kube::observer::ObjectObserver;
 use crate::kube::shard::Shard;
 use crate::resources::{ObjectBytes, RenderOptions, Renderer, find};
 use crate::telemetry::KubeMetrics;
+use crate::util::shrink::SMALL;
 
 /// A series: its name, and its labels by name.
 type Series = (String, BTreeMap<String, String>);
@@ -619,4 +620,34 @@ async fn counters_of_workloads_outlive_other_options() {
     world.delete("statefulsets", "s");
     let _ = timeout(3 * HOUR, ledger.expire_in_time()).await;
     assert!(!is_counted(&world));
+}
+
+/// Many pods with owners, namespaces and nodes of their own, and many pods of one owner, leave no large tables.
+#[test]
+fn tables_shrink_when_pods_and_owners_leave() {
+    const MANY: usize = 2_000;
+    let world = World::new(Shard::ALL);
+    world.put("statefulsets", &format!("{{{}}}", metadata("db", "s", "")));
+    let uids = |number: usize| [format!("a{number}"), format!("b{number}"), format!("d{number}")];
+    for number in 0..MANY {
+        let [shared, own, set] = uids(number);
+        let owner = metadata(&set, &set, "").replace("\"n\"", &format!("\"{set}\""));
+        world.put("statefulsets", &format!("{{{owner}}}"));
+        for (uid, owner) in [(shared, ["db", "s"]), (own, [&*set; 2])] {
+            let owner_reference = reference("StatefulSet", owner[0], owner[1]);
+            let metadata = metadata(&uid, &uid, &owner_reference);
+            let namespace = if owner[1] == "s" { "n" } else { owner[0] };
+            let metadata = metadata.replace("\"n\"", &format!("\"{namespace}\""));
+            world.put("pods", &format!(r#"{{{metadata},"spec":{{"nodeName":"{uid}"}}}}"#));
+        }
+    }
+    let capacity = || world.workloads.hub.state().capacity();
+    assert!(capacity() >= MANY);
+    for number in 1..MANY {
+        let [shared, own, set] = uids(number);
+        world.delete("pods", &shared);
+        world.delete("pods", &own);
+        world.delete("statefulsets", &set);
+    }
+    assert!(capacity() <= 4 * SMALL, "{}", capacity());
 }

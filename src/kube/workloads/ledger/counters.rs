@@ -12,6 +12,7 @@ use crate::cache::{self, MetricKind, Rendered, Schema, Store};
 use crate::exposition::budget::{Action, Budget, BudgetMode, Limit};
 use crate::exposition::{escape, float};
 use crate::telemetry::KubeMetrics;
+use crate::util::shrink::Shrink as _;
 
 /// The largest number of series of an owner in one family; the values of [`FOLDED`] labels become [`OTHER`] beyond it.
 const MAX_SERIES: usize = if cfg!(test) { 12 } else { 500 };
@@ -222,6 +223,7 @@ impl Counters {
     /// Removes the counters of an owner.
     pub(super) fn remove(&mut self, owner: &Owner) {
         self.owners.remove(owner);
+        self.owners.shrink();
         self.hide(owner);
     }
 }

@@ -14,6 +14,7 @@ use super::totals::{Totals, WorkloadOwner};
 use crate::kube::observed::Metadata;
 use crate::kube::shard::Ownership;
 use crate::kube::workloads::objects::{LINKS, OTHERS, Workload};
+use crate::util::shrink::Shrink as _;
 use crate::wire::view::{Str, view};
 
 /// The longest time to wait for the workload of an object.
@@ -148,6 +149,8 @@ impl KubeEvents {
             let waiting = self.waiting.remove(&uid).unwrap_or_default();
             waiting.iter().for_each(|event| event.count(None, totals, now));
         }
+        self.waiting.shrink();
+        self.queue.shrink();
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::cache::{Key, Keys, fnv1a64};
 use crate::kube::observed::Metadata;
+use crate::util::shrink::Shrink as _;
 
 /// The number of a list/watch. A later one has a larger number.
 pub(in crate::kube::workloads) type ScopeId = u64;
@@ -253,11 +254,39 @@ impl<T: Default> Objects<T> {
                 self.records.remove(&key);
             }
         }
+        self.records.shrink();
+        self.gone.shrink();
     }
 
     /// Calls `see` with the record of each object that is not gone.
     pub(super) fn each(&mut self, mut see: impl FnMut(&mut T)) {
         let records = self.records.values_mut().filter(|record| record.gone_at.is_none());
         records.for_each(|record| see(&mut record.value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+    use crate::util::shrink::SMALL;
+
+    #[test]
+    fn tables_shrink_when_records_expire() {
+        let mut objects = Objects::<u32>::default();
+        let now = Instant::now();
+        for number in 0..2_000 {
+            let object =
+                Metadata { uid: Cow::from(number.to_string()).into(), ..Metadata::default() };
+            objects.put(1, &object, true);
+        }
+        (1..2_000).for_each(|number| {
+            objects.remove(number.to_string().as_bytes(), now);
+        });
+        assert!(objects.records.capacity() >= 2_000 && objects.gone.capacity() >= 1_999);
+        objects.expire(now, Duration::ZERO);
+        assert_eq!((objects.records.len(), objects.gone.len()), (1, 0));
+        assert!(objects.records.capacity() <= SMALL && objects.gone.capacity() <= SMALL);
     }
 }

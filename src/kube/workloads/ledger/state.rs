@@ -20,6 +20,7 @@ use crate::kube::observed::Pod;
 use crate::kube::shard::Shard;
 use crate::kube::workloads::objects::Workload;
 use crate::telemetry::KubeMetrics;
+use crate::util::shrink::Shrink as _;
 
 /// The minimum time between two removals of counters.
 pub(super) const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
@@ -336,5 +337,6 @@ impl Ledger {
         self.nodes.expire(now, retention);
         self.events.records.expire(now, RECORD_RETENTION.min(retention));
         self.names.retain(|name| Arc::strong_count(name) > 1);
+        self.names.shrink();
     }
 }

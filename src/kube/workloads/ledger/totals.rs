@@ -10,6 +10,7 @@ use super::counters::{Counters, Owner};
 use super::families::OCCURRENCES;
 use crate::kube::shard::{Ownership, Shard};
 use crate::kube::workloads::objects::{Uid, Workload, WorkloadId};
+use crate::util::shrink::Shrink as _;
 
 /// The counters of a workload, and the UID of one that has had them. Its events count on the shard that serves this UID.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,6 +231,7 @@ impl Totals {
             self.counters.remove(&owner);
             self.events.remove(&owner);
         }
+        self.lives.shrink();
         self.gone_since = self.lives.values().filter_map(|life| life.gone_at).min();
     }
 }
