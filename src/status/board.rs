@@ -222,3 +222,37 @@ impl Board {
         self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{PageContext, page};
+    use crate::telemetry::scrapes::Scrape;
+
+    /// Samples of hundreds of custom kinds.
+    struct ManyKinds;
+
+    impl Reporter for ManyKinds {
+        fn report(&self, _: &mut Facts) {}
+
+        fn sample(&self, sample: &mut Sample) {
+            for kind in 0..400 {
+                sample.total("events", &format!("kind{kind}.v1.example.io"), 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn scrapes_are_drawn_beside_hundreds_of_kinds() {
+        let scrapes = ScrapeLog::default();
+        let board = Board::new("kstatd", scrapes.clone(), vec![Arc::new(ManyKinds)]);
+        board.take();
+        scrapes.note(Scrape { seconds: 0.5, bytes: 1_000, ..Scrape::default() });
+        board.take();
+        let place = PageContext { path: "/status", profiles: false };
+        let page = page(&board.facts(), place, false);
+        for chart in ["Scrape duration", "Scrape size"] {
+            assert!(page.contains(chart), "{chart}");
+        }
+    }
+}
