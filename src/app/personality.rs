@@ -140,7 +140,7 @@ impl RouterContext<'_> {
     fn checks(&self) -> Checks {
         let health = self.sides.iter().filter_map(|running| running.side.health());
         let (ready, live) = health.map(|health| (health.ready, health.live)).unzip();
-        Checks { ready, live }
+        Checks { ready, live, ..Checks::default() }
     }
 }
 
