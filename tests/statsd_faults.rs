@@ -277,3 +277,39 @@ fn a_second_signal_always_ends_the_process() {
     program.signal("INT");
     assert_eq!(program.ended().code(), Some(0));
 }
+
+/// A pipe holds 64 KiB. Each thread that logs would wait for its reader: those that receive lines and those that answer.
+#[test]
+fn a_log_that_nobody_reads_stops_nothing() {
+    const LINES: usize = 3_000;
+    let (mut program, web, _, tcp) = limited(DESCRIPTORS, &["--log.level=debug"]);
+    program.leave_log_unread();
+    let line = format!("hits.{}:1|c\n", "x".repeat(200));
+    let mut sender = TcpStream::connect(tcp).expect("connect");
+    sender.write_all(line.repeat(LINES).as_bytes()).expect("sent");
+    until("all lines are applied", || (sum(web, "hits_") == LINES as f64).then_some(()));
+    for path in ["/metrics", "/-/healthy", "/kstatd/status", "/"] {
+        assert_eq!(get(web, path).status, 200, "{path}");
+    }
+    program.read_log();
+    let mut further = 0;
+    let reports = || -> Vec<String> {
+        let is_report = |line: &String| line.contains("Log lines were lost because nobody read");
+        program.log().into_iter().filter(is_report).collect()
+    };
+    until("the loss is reported", || {
+        // The report precedes a line that has room.
+        sender.write_all(line.as_bytes()).expect("sent");
+        further += 1;
+        (!reports().is_empty()).then_some(())
+    });
+    let sent = LINES + further;
+    until("the others are applied", || (sum(web, "hits_") == sent as f64).then_some(()));
+    program.signal("TERM");
+    program.line(&["exiting"]);
+    let lost = |report: String| report.rsplit_once(" lines=")?.1.parse::<usize>().ok();
+    let lost: usize = reports().into_iter().filter_map(lost).sum();
+    let logged = program.log().iter().filter(|line| line.contains("Incoming line")).count();
+    assert!(logged < sent && logged + lost >= sent, "{sent} sent, {logged} logged, {lost} lost");
+    assert_eq!(program.ended().code(), Some(0));
+}

@@ -207,8 +207,7 @@ impl ConfigReloader {
     /// Makes the sides reload the files that only they read, such as the mapping.
     pub(crate) fn file_reload(&self, trigger: ReloadTrigger) {
         for file_reload in self.sides.iter().filter_map(|running| running.side.file_reload()) {
-            // Reading may block.
-            tokio::task::spawn_blocking(move || file_reload(trigger));
+            tokio::spawn(file_reload(trigger));
         }
     }
 

@@ -12,7 +12,7 @@ use super::listeners::{Role, Routers};
 use super::sides::kubernetes::{self, KUBERNETES};
 use super::sides::node::NODE;
 use super::sides::statsd::{self, STATSD};
-use super::sides::{ReloadTrigger, Side, SideKind};
+use super::sides::{FileReload, ReloadTrigger, Side, SideKind, Task};
 use super::standby::{Standby, StandbySource};
 use super::telemetry::Telemetry;
 use crate::cli::config::{self, Config, ConfigError, ConfigErrors, Load, Name};
@@ -140,7 +140,7 @@ impl RouterContext<'_> {
     fn checks(&self) -> Checks {
         let health = self.sides.iter().filter_map(|running| running.side.health());
         let (ready, live) = health.map(|health| (health.ready, health.live)).unzip();
-        Checks { ready, live }
+        Checks { ready, live, ..Checks::default() }
     }
 }
 
@@ -363,11 +363,16 @@ fn lifecycle(context: &RouterContext<'_>) -> Option<Lifecycle> {
     let file_reloads: Vec<_> =
         context.sides.iter().filter_map(|running| running.side.file_reload()).collect();
     let quit = Arc::clone(context.quit);
-    // The reload may block on a file.
-    let reload = move || {
-        tokio::task::block_in_place(|| {
-            file_reloads.iter().for_each(|file_reload| file_reload(ReloadTrigger::LifecycleApi))
-        });
+    let reload = move || -> Task<'static, ()> {
+        // They go on if the client does not wait for the answer.
+        let start = |reload: &FileReload| tokio::spawn(reload(ReloadTrigger::LifecycleApi));
+        let reloads: Vec<_> = file_reloads.iter().map(start).collect();
+        Box::pin(async move {
+            for reload in reloads {
+                // The side logs its failure.
+                let _ = reload.await;
+            }
+        })
     };
     Some(Lifecycle { reload: Arc::new(reload), quit: Arc::new(move || quit.notify_one()) })
 }

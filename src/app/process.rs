@@ -164,6 +164,6 @@ impl Drop for StartupGuard {
 
 /// Prints the state of all threads and exits, as Go programs do on SIGQUIT.
 pub fn dump_threads_and_exit() {
-    super::output::print_error(&crate::telemetry::process::threads());
+    crate::telemetry::log::print_last(&crate::telemetry::process::threads());
     std::process::exit(2);
 }

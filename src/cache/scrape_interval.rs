@@ -1,7 +1,9 @@
 //! Measures scrape intervals.
 //!
-//! Requests from one address for the same content form one scraper. Two Prometheus replicas are independent of each
-//! other, and so are several jobs of one.
+//! Requests for the same content with the same address, user agent and path form one scraper. Two Prometheus replicas are
+//! independent of each other, and so are several jobs of one, such as those for the virtual shards. If several scrapers
+//! cannot be told apart, as behind a proxy, the time between two scrapes alternates: an interval is the longest of the last
+//! ones, because that is the time within which each of them comes at least once.
 
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
@@ -10,8 +12,8 @@ use foldhash::fast::FixedState;
 
 use crate::exposition::ScrapeQuery;
 
-/// Number of scrapers remembered, the latest ones.
-const MAX_SCRAPERS: usize = 16;
+/// Number of scrapers remembered, the latest ones. They take 72 bytes each.
+const MAX_SCRAPERS: usize = 1_024;
 
 /// Time after which a scraper is ignored: a multiple of its interval, and a minimum.
 const EXPIRY: (u32, Duration) = (3, Duration::from_secs(60));
@@ -22,7 +24,7 @@ pub(super) struct ScrapeIntervals(Vec<Scraper>);
 
 #[derive(Debug)]
 struct Scraper {
-    /// Hash of address and query.
+    /// Hash of the query, which includes what tells the scraper from others.
     hash: u64,
     last: Instant,
     /// Last intervals between its scrapes.
@@ -30,9 +32,9 @@ struct Scraper {
 }
 
 impl Scraper {
-    /// Returns the shortest of the last intervals, which is not affected by a pause.
+    /// Returns the longest of the last intervals.
     fn interval(&self) -> Option<Duration> {
-        self.intervals.iter().flatten().min().copied()
+        self.intervals.iter().flatten().max().copied()
     }
 }
 
@@ -69,11 +71,12 @@ impl ScrapeIntervals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exposition::VirtualShard;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn query(of: u8) -> ScrapeQuery {
-        ScrapeQuery { scraper: Some([127, 0, 0, of].into()), ..ScrapeQuery::default() }
+    fn query(scraper: u64) -> ScrapeQuery {
+        ScrapeQuery { scraper, ..ScrapeQuery::default() }
     }
 
     #[test]
@@ -85,8 +88,34 @@ mod tests {
             scrapes.interval(start + seconds * SECOND)
         };
         assert_eq!(after(0), None);
-        assert_eq!([10, 20, 90].map(&mut after), [Some(10 * SECOND); 3]);
-        assert_eq!([180, 200].map(&mut after), [Some(10 * SECOND), Some(20 * SECOND)]);
+        assert_eq!([10, 20].map(&mut after), [Some(10 * SECOND); 2]);
+        // A pause counts for three scrapes.
+        assert_eq!([90, 100, 110].map(&mut after), [Some(70 * SECOND); 3]);
+        assert_eq!(after(120), Some(10 * SECOND));
+    }
+
+    /// Two scrapers that look the same come 2 s apart, every 30 s.
+    #[test]
+    fn interval_of_scrapers_that_cannot_be_told_apart() {
+        let start = Instant::now();
+        let mut scrapes = ScrapeIntervals::default();
+        for seconds in [0, 2, 30, 32, 60, 62] {
+            scrapes.note(&query(1), start + seconds * SECOND);
+        }
+        assert_eq!(scrapes.interval(start + 62 * SECOND), Some(28 * SECOND));
+    }
+
+    #[test]
+    fn each_virtual_shard_has_a_scraper() {
+        let start = Instant::now();
+        let mut scrapes = ScrapeIntervals::default();
+        for seconds in [0, 30] {
+            for index in 0..200 {
+                let shard = Some(VirtualShard { index, total: 200 });
+                scrapes.note(&ScrapeQuery { shard, ..query(1) }, start + seconds * SECOND);
+            }
+        }
+        assert_eq!(scrapes.interval(start + 30 * SECOND), Some(30 * SECOND));
     }
 
     /// Two scrapers in quick succession do not count as one with a short interval.
@@ -117,10 +146,11 @@ mod tests {
     fn only_so_many_are_known() {
         let start = Instant::now();
         let mut scrapes = ScrapeIntervals::default();
-        for seconds in 0..200 {
-            scrapes.note(&query(seconds), start + u32::from(seconds) * SECOND);
+        for scraper in 0..2_000 {
+            scrapes.note(&query(scraper), start);
         }
         assert_eq!(scrapes.0.len(), MAX_SCRAPERS);
-        assert_eq!(scrapes.interval(start + 200 * SECOND), None);
+        assert_eq!(scrapes.interval(start), None);
+        assert!(size_of::<Scraper>() <= 72);
     }
 }

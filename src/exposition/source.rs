@@ -1,7 +1,6 @@
 //! The contract between a pipeline that has metrics and the server that sends them.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::pin::Pin;
 
 use bytes::Bytes;
@@ -39,8 +38,9 @@ pub struct ScrapeQuery {
     pub shard: Option<VirtualShard>,
     /// `name[]=`: only families with exactly these names, `None` for all.
     pub names: Option<BTreeSet<String>>,
-    /// The address of the scraper, if known. It does not affect the answer.
-    pub scraper: Option<IpAddr>,
+    /// A hash of what tells the scraper from others, apart from the fields above: address, user agent and path. It does not
+    /// affect the answer.
+    pub scraper: u64,
     /// True if the request comes from a kstatd command and not from a scraper.
     pub by_a_command: bool,
 }

@@ -234,13 +234,7 @@ impl PipelineHandle {
         let lists: Vec<ListWatch> = lists.iter().map(|progress| progress.facts()).collect();
         let missing =
             self.missing_namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // A namespace that was created later has objects.
-        let is_empty = |namespace: &String| {
-            let mut own =
-                lists.iter().filter(|list| list.status.namespace.as_ref() == Some(namespace));
-            own.all(|list| list.status.objects == 0)
-        };
-        let missing_namespaces = missing.into_iter().filter(is_empty).collect();
+        let missing_namespaces = snapshot::without_objects(missing, &lists);
         PipelineSnapshot { lists, ready, pending: self.pending(), missing_namespaces }
     }
 

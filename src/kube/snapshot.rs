@@ -3,7 +3,7 @@
 //! [`PipelineSnapshot`] is assembled on request ([`PipelineHandle::snapshot`](super::PipelineHandle::snapshot)) from
 //! counters that list/watches maintain anyway, so it costs nothing between requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::follow::progress::{ListWatch, Totals};
 use crate::exposition::family::{Family, FamilyRow, Kind, Series, family_rows};
 use crate::telemetry::kube::Reason;
+use crate::util::work_counter;
 
 /// The state of the pipeline at one moment.
 #[derive(Clone, Debug)]
@@ -104,6 +105,18 @@ impl PipelineSnapshot {
             Family { name, help, kind, series: series.collect() }.sorted()
         })
     }
+}
+
+/// Returns the namespaces without objects. One that was missing and was created later has some.
+pub(super) fn without_objects(mut namespaces: Vec<String>, lists: &[ListWatch]) -> Vec<String> {
+    let mut occupied = HashSet::new();
+    // Once for all namespaces, of which there may be as many as list/watches.
+    for ListWatch { status, .. } in lists {
+        work_counter::add(1);
+        occupied.extend(status.namespace.as_deref().filter(|_| status.objects > 0));
+    }
+    namespaces.retain(|namespace| !occupied.contains(namespace.as_str()));
+    namespaces
 }
 
 /// Returns the metric that counts the objects of each kind and namespace, including those rejected by a budget.
@@ -263,5 +276,53 @@ impl ListWatchMetrics {
             listed: self.listed.min(other.listed),
             heard: self.heard.min(other.heard),
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::cache::Size;
+    use crate::kube::{ApiResource, Phase, Status};
+
+    /// Returns a list/watch of a custom kind in a namespace.
+    pub(crate) fn list_watch(plural: &str, namespace: &str, objects: usize) -> ListWatch {
+        let status = Status {
+            resource: plural.to_owned(),
+            namespace: Some(namespace.to_owned()),
+            phase: Phase::Watching,
+            listed: Some(SystemTime::now()),
+            heard: Some(SystemTime::now()),
+            encoding: None,
+            objects,
+            coming: 0,
+            failure: None,
+            given_up: false,
+            stopped: false,
+        };
+        let api = ApiResource {
+            group: "example.io".to_owned(),
+            version: "v1".to_owned(),
+            plural: plural.to_owned(),
+            kind: String::new(),
+            list_kind: String::new(),
+            namespaced: true,
+            protobuf: false,
+            label: String::new(),
+        };
+        let (selectors, size, errors) = (None, Size::default(), Vec::new());
+        ListWatch { status, api, selectors, size, events: 0, errors, shown: true, rejected: 0 }
+    }
+
+    #[test]
+    fn missing_namespaces_are_found_in_one_pass() {
+        let names: Vec<String> = (0..1_000).map(|number| format!("n{number}")).collect();
+        let mut lists: Vec<ListWatch> =
+            names.iter().map(|name| list_watch("as", name, 0)).collect();
+        lists.push(list_watch("bs", "n7", 1));
+        work_counter::take();
+        let missing = without_objects(names.clone(), &lists);
+        assert_eq!(work_counter::take(), 1_001);
+        assert!(missing.len() == 999 && !missing.contains(&"n7".to_owned()));
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::query::pairs;
 use super::response::{self, Response};
 use crate::go::strconv::quote;
+use crate::util::serial_blocking::SerialBlocking;
 
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,24 +32,31 @@ pub struct Checks {
     pub ready: Vec<HealthCheck>,
     /// Checks whether all components are running.
     pub live: Vec<HealthCheck>,
+    /// Runs checks outside the async workers: with many namespaces they take long.
+    pub(crate) worker: SerialBlocking,
 }
 
 impl Checks {
     /// Runs the checks of `/readyz`.
-    pub fn ready(&self) -> Vec<Check> {
-        run_checks(&self.ready)
+    pub async fn ready(&self) -> Vec<Check> {
+        self.run(self.ready.clone()).await
     }
 
     /// Runs the checks of `/livez`.
-    pub fn live(&self) -> Vec<Check> {
-        run_checks(&self.live)
+    pub async fn live(&self) -> Vec<Check> {
+        self.run(self.live.clone()).await
     }
-}
 
-fn run_checks(looks: &[HealthCheck]) -> Vec<Check> {
-    // A response implies that the process is alive.
-    let ping = Check { name: "ping".to_owned(), failure: None };
-    std::iter::once(ping).chain(looks.iter().flat_map(|look| look())).collect()
+    async fn run(&self, checks: Vec<HealthCheck>) -> Vec<Check> {
+        let all = self.worker.run(move || checks.iter().flat_map(|check| check()).collect());
+        // A response implies that the process is alive.
+        let mut results = vec![Check { name: "ping".to_owned(), failure: None }];
+        results.extend(all.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "The health checks failed");
+            vec![Check { name: "checks".to_owned(), failure: Some("internal error".to_owned()) }]
+        }));
+        results
+    }
 }
 
 /// Returns whether a query asks for the individual checks.

@@ -4,6 +4,7 @@ use hyper::header::{
     CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, StatusCode};
+use tokio::task::JoinError;
 
 use super::body::Body;
 use crate::util::percent;
@@ -57,10 +58,13 @@ pub(super) async fn blocking(
     worker: SerialBlocking,
     make: impl FnOnce() -> Response + Send + 'static,
 ) -> Response {
-    worker.run(make).await.unwrap_or_else(|error| {
-        tracing::error!(%error, "A response could not be produced");
-        text(500, "Internal Server Error")
-    })
+    worker.run(make).await.unwrap_or_else(not_produced)
+}
+
+/// Returns 500 for a response whose production has panicked.
+pub(super) fn not_produced(error: JoinError) -> Response {
+    tracing::error!(%error, "A response could not be produced");
+    text(500, "Internal Server Error")
 }
 
 /// Returns an error after which the connection is closed, like Go's server does for invalid

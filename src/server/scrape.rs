@@ -1,10 +1,14 @@
 //! A metrics path: content negotiation, filters, and the bodies of one or several sources as one.
 
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use foldhash::fast::FixedState;
 use hyper::Method;
-use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use hyper::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT,
+};
 
 use super::body::Body;
 use super::connection::Peer;
@@ -83,7 +87,9 @@ impl Scrape {
                 Err(error) => return response::error(400, format!("{error}\n")),
             }
         }
-        query.scraper = call.head.extensions.get::<Peer>().and_then(Peer::address);
+        let address = call.head.extensions.get::<Peer>().and_then(Peer::address);
+        let scraper = (address, call.header(USER_AGENT), &call.path);
+        query.scraper = FixedState::default().hash_one(scraper);
         query.by_a_command = call.is_from_command();
         let missing: Vec<String> = self.asked(&query).flat_map(|source| source.missing()).collect();
         if !missing.is_empty() {
@@ -164,5 +170,46 @@ fn protobuf_body(frames: Frames, compressed: bool) -> Body {
         Body::member(Member::new(Box::new(frames.map(Piece::Text))))
     } else {
         Body::frames(frames)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Mutex;
+
+    use hyper::Request;
+
+    use super::*;
+
+    /// Remembers who asked.
+    #[derive(Default)]
+    struct Asked(Mutex<BTreeSet<u64>>);
+
+    impl Source for Asked {
+        fn frames(&self, _: Format, query: &ScrapeQuery) -> Box<dyn Iterator<Item = Bytes> + Send> {
+            self.0.lock().expect("no panic").insert(query.scraper);
+            Box::new(std::iter::empty())
+        }
+    }
+
+    #[test]
+    fn scrapers_behind_one_address_are_told_apart() {
+        let asked = Arc::new(Asked::default());
+        let scrape = Scrape {
+            sources: vec![Arc::clone(&asked) as _],
+            dialect: Dialect::KubeStateMetrics,
+            filters: Filters::Resources,
+            gzip: Gzip::Off,
+        };
+        for _ in 0..2 {
+            for (agent, path) in [("a/1", "/metrics"), ("b/1", "/metrics"), ("b/1", "/m")] {
+                let request = Request::get(path).header(USER_AGENT, agent).body(());
+                let (head, ()) = request.expect("a request").into_parts();
+                let answer = scrape.respond(&Call { head, path: path.to_owned() });
+                assert_eq!(answer.status(), 200);
+            }
+        }
+        assert_eq!(asked.0.lock().expect("no panic").len(), 3);
     }
 }

@@ -13,7 +13,7 @@ use super::explain;
 use super::query::{self, QueryError};
 use super::response::{self, Response, nosniff};
 use super::router::{Call, Methods, Router};
-use crate::status::{self, Board, COUNTED, LineQuestion, PageContext};
+use crate::status::{self, Board, COUNTED, Facts, LineQuestion, PageContext};
 
 /// The path under kstatd's own name.
 pub(crate) const PATH: &str = "/status";
@@ -80,7 +80,10 @@ async fn answer(board: Arc<Board>, place: PageContext, call: Call) -> Response {
         Ok(question) => question,
         Err(error) => return response::error(400, format!("{error}\n")),
     };
-    let mut facts = board.facts();
+    let mut facts = match board.run(Board::facts).await {
+        Ok(facts) => facts,
+        Err(error) => return response::not_produced(error),
+    };
     let is_small = || facts.statsd.as_ref().is_some_and(|statsd| statsd.series <= COUNTED);
     if question.labels.unwrap_or_else(is_small) {
         facts.cardinality = board.cardinality().await;
@@ -89,17 +92,23 @@ async fn answer(board: Arc<Board>, place: PageContext, call: Call) -> Response {
         let line = LineQuestion { line, ..LineQuestion::default() };
         facts.explanation = board.explain(line).await;
     }
-    let answer = match question.form {
+    let Question { form, refresh, .. } = question;
+    let page = board.run(move |_| render(&facts, place, form, refresh)).await;
+    page.unwrap_or_else(response::not_produced)
+}
+
+fn render(facts: &Facts, place: PageContext, form: Form, refresh: bool) -> Response {
+    let answer = match form {
         Form::Html => {
-            let page = status::page(&facts, place, question.refresh);
+            let page = status::page(facts, place, refresh);
             let policy = HeaderValue::from_static(status::policy());
             response::header(response::html(page), CONTENT_SECURITY_POLICY, policy)
         }
-        Form::Json => match serde_json::to_vec(&facts) {
+        Form::Json => match serde_json::to_vec(facts) {
             Ok(json) => response::with_type(200, "application/json", Body::whole(json)),
             Err(error) => return response::error(500, format!("{error}\n")),
         },
-        Form::Text => response::text(200, status::text(&facts)),
+        Form::Text => response::text(200, status::text(facts)),
     };
     let answer = response::header(answer, CACHE_CONTROL, HeaderValue::from_static("no-store"));
     nosniff(response::header(answer, REFERRER_POLICY, HeaderValue::from_static("no-referrer")))

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tokio::task::JoinError;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::explanation::{Explanation, LineQuestion};
@@ -27,7 +28,7 @@ const SUMMARY: Duration = Duration::from_secs(1);
 
 /// A component that contributes to the status.
 pub(crate) trait Reporter: Send + Sync {
-    /// Adds its facts. It may take up to a millisecond.
+    /// Adds its facts. It takes time in proportion to the number of list/watches, and may not wait for anything.
     fn report(&self, facts: &mut Facts);
 
     /// Adds its values to the history. Called every 15 s, even if the page is never viewed.
@@ -65,8 +66,10 @@ pub(crate) struct Board {
     past: Mutex<BoardState>,
     /// The last summary and the time it was made.
     summary: Mutex<Option<(Instant, String)>>,
-    /// Limits requests that take longer than a millisecond to one at a time.
+    /// Limits explanations and counts to one at a time.
     worker: SerialBlocking,
+    /// Limits pages to one at a time. They do not wait for a count of all series.
+    pages: SerialBlocking,
     /// Limits questions about objects to one at a time.
     objects: tokio::sync::Mutex<()>,
 }
@@ -93,11 +96,24 @@ impl Board {
         let started = unix(SystemTime::now());
         let (past, summary, worker) =
             (Mutex::default(), Mutex::default(), SerialBlocking::default());
-        let objects = tokio::sync::Mutex::default();
-        Self { name, started, scrapes, reporters, past, summary, worker, objects }
+        let (pages, objects) = (SerialBlocking::default(), tokio::sync::Mutex::default());
+        Self { name, started, scrapes, reporters, past, summary, worker, pages, objects }
     }
 
-    /// Collects the current facts.
+    /// Runs a part of the work on a page on the blocking pool. With many list/watches it takes longer than other requests may
+    /// wait.
+    ///
+    /// # Errors
+    /// Returns an error if `part` panics.
+    pub(crate) async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        part: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let board = Arc::clone(self);
+        self.pages.run(move || part(&board)).await
+    }
+
+    /// Collects the current facts. With many list/watches, it takes long.
     pub(crate) fn facts(&self) -> Facts {
         let usage = process::usage();
         let (history, cpu) = {
@@ -144,7 +160,7 @@ impl Board {
     }
 
     /// Returns state and totals in one sentence without any names, so that it may be public. It is
-    /// computed at most once per second.
+    /// computed at most once per second, which takes as long as [`Board::facts`].
     pub(crate) fn summary(&self) -> String {
         let mut summary = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
         match &*summary {
@@ -220,5 +236,39 @@ impl Board {
 
     fn lock(&self) -> MutexGuard<'_, BoardState> {
         self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{PageContext, page};
+    use crate::telemetry::scrapes::Scrape;
+
+    /// Samples of hundreds of custom kinds.
+    struct ManyKinds;
+
+    impl Reporter for ManyKinds {
+        fn report(&self, _: &mut Facts) {}
+
+        fn sample(&self, sample: &mut Sample) {
+            for kind in 0..400 {
+                sample.total("events", &format!("kind{kind}.v1.example.io"), 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn scrapes_are_drawn_beside_hundreds_of_kinds() {
+        let scrapes = ScrapeLog::default();
+        let board = Board::new("kstatd", scrapes.clone(), vec![Arc::new(ManyKinds)]);
+        board.take();
+        scrapes.note(Scrape { seconds: 0.5, bytes: 1_000, ..Scrape::default() });
+        board.take();
+        let place = PageContext { path: "/status", profiles: false };
+        let page = page(&board.facts(), place, false);
+        for chart in ["Scrape duration", "Scrape size"] {
+            assert!(page.contains(chart), "{chart}");
+        }
     }
 }

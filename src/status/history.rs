@@ -11,11 +11,16 @@ pub(crate) const STEP: Duration = Duration::from_secs(15);
 /// The number of values kept: one hour.
 const STEPS: usize = 240;
 
-/// The maximum number of time series. At four bytes per value this bounds the memory to 240 kB.
-const MOST: usize = 250;
+/// The maximum number of time series of parts. At four bytes per value this bounds their memory to 240 kB. Those of wholes
+/// are few, and come on top, so that no number of parts leaves them out.
+const MOST_PARTS: usize = 250;
 
 /// The name of a time series, and the part that it covers (empty for the whole).
 type Key = (&'static str, Box<str>);
+
+fn is_part((_, of): &Key) -> bool {
+    !of.is_empty()
+}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Number {
@@ -128,9 +133,11 @@ impl History {
             }
         }
         self.values.retain(|_, values| values.iter().any(|value| !value.is_nan()));
+        let mut parts = self.values.keys().filter(|key| is_part(key)).count();
         for (key, value) in new {
+            parts += usize::from(is_part(&key));
             // A missing value may belong to a counter that has just started.
-            if self.values.len() < MOST {
+            if !is_part(&key) || parts <= MOST_PARTS {
                 let mut values = Values::with_capacity(STEPS + 1);
                 values.push_back(if value.is_nan() { 0.0 } else { value });
                 self.values.insert(key, values);
@@ -207,12 +214,12 @@ mod tests {
         let mut history = History::default();
         for step in 0..STEPS + 10 {
             let mut sample = Sample::default();
-            for part in 0..2 * MOST {
+            for part in 0..2 * MOST_PARTS {
                 sample.level("part", &part.to_string(), step as f64);
             }
             history.enter(sample, STEP);
         }
-        assert_eq!(history.values.len(), MOST);
+        assert_eq!(history.values.len(), MOST_PARTS);
         let first = history.values.values().next().expect("values");
         assert_eq!((first.len(), first.front()), (STEPS, Some(&10.0)));
         let bytes: usize = history.values.values().map(|values| values.capacity() * 4).sum();

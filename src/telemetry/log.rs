@@ -1,9 +1,12 @@
 //! Log output on stderr: human-readable, JSON, and the formats of the originals.
 
+use super::stderr;
 use crate::go::strconv;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::io;
+use std::panic::PanicHookInfo;
 use std::sync::{Mutex, PoisonError};
 
 use tracing::field::{Field, Visit};
@@ -48,7 +51,7 @@ pub struct LogConfig {
 pub fn init(config: LogConfig) {
     let layer = tracing_subscriber::fmt::layer()
         .event_format(Lines(config.format))
-        .with_writer(std::io::stderr.and(|| RecentLines))
+        .with_writer((move || StderrLines(config.format)).and(|| RecentLines))
         .with_ansi(false);
     // Libraries log only warnings and errors, or up to debug level if this program traces.
     let libraries = match config.level {
@@ -60,7 +63,45 @@ pub fn init(config: LogConfig) {
         .with_default(libraries)
         .with_target("kstatd", LevelFilter::from_level(config.level));
     // Tests of this crate may have installed another subscriber.
-    let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
+    if tracing_subscriber::registry().with(filter).with(layer).try_init().is_ok() {
+        // The default hook waits for room in a full pipe.
+        std::panic::set_hook(Box::new(log_panic));
+    }
+}
+
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let location = panic.location().map(ToString::to_string).unwrap_or_default();
+    let text = panic.payload_as_str().unwrap_or_default();
+    let backtrace = Backtrace::capture();
+    let backtrace =
+        (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    tracing::error!(thread = thread.name(), backtrace, "A thread panicked at {location}: {text}");
+}
+
+/// Writes the last text of the process to stderr. It does not wait for a reader that has stopped.
+pub(crate) fn print_last(text: &str) {
+    stderr::write_last(format!("{text}\n").as_bytes());
+}
+
+/// Writes lines to stderr, as far as it has room.
+struct StderrLines(LogFormat);
+
+impl io::Write for StderrLines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        stderr::write(line, |lost| {
+            let message = "Log lines were lost because nobody read them".to_owned();
+            let fields = Fields { message, rest: vec![("lines", Value::Plain(lost.to_string()))] };
+            let source = Some((file!(), line!()));
+            let line = Line { level: Level::WARN, target: module_path!(), source, fields };
+            line.render(self.0, &jiff::Zoned::now())
+        });
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The maximum size of [`RECENT`] in bytes.

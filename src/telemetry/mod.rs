@@ -18,6 +18,7 @@ pub(crate) mod metric;
 pub(crate) mod process;
 mod registry;
 pub(crate) mod scrapes;
+mod stderr;
 
 pub use build::{REVISION, TOOLCHAIN, VERSION, go_arch};
 pub use http::HttpMetrics;

@@ -76,6 +76,8 @@ pub struct Program {
 struct Log {
     lines: Vec<String>,
     ended: bool,
+    /// Nobody reads on.
+    is_unread: bool,
 }
 
 impl Program {
@@ -93,13 +95,26 @@ impl Program {
         let shared = Arc::clone(&log);
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                shared.0.lock().expect("log").lines.push(line);
+                let log = shared.0.lock().expect("log");
+                let mut log = shared.1.wait_while(log, |log| log.is_unread).expect("log");
+                log.lines.push(line);
                 shared.1.notify_all();
             }
             shared.0.lock().expect("log").ended = true;
             shared.1.notify_all();
         });
         Self { child, log }
+    }
+
+    /// Stops reading the log, but for a part that is buffered already. Its pipe fills up.
+    pub fn leave_log_unread(&self) {
+        self.log.0.lock().expect("log").is_unread = true;
+    }
+
+    /// Reads the log again.
+    pub fn read_log(&self) {
+        self.log.0.lock().expect("log").is_unread = false;
+        self.log.1.notify_all();
     }
 
     /// Returns all log lines so far.

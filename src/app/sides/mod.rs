@@ -90,8 +90,8 @@ impl Owners {
     }
 }
 
-/// Reloads the files that only this side reads and logs the result.
-pub(crate) type FileReload = Arc<dyn Fn(ReloadTrigger) + Send + Sync>;
+/// Reloads the files that only this side reads and logs the result. The future does not block.
+pub(crate) type FileReload = Arc<dyn Fn(ReloadTrigger) -> Task<'static, ()> + Send + Sync>;
 
 /// The reason for a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

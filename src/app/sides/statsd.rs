@@ -25,6 +25,7 @@ use crate::status::{Explanation, Facts, LineQuestion, Reporter, Sample};
 use crate::telemetry::Recorder;
 use crate::telemetry::countable::Countable;
 use crate::tools::CommandError;
+use crate::util::serial_blocking::SharedRuns;
 
 /// Metrics of StatsD clients.
 pub(crate) static STATSD: SideKind = SideKind {
@@ -49,6 +50,8 @@ struct StatsdSide {
     mapping: Option<PathBuf>,
     /// Changes when an unresponsive file answers.
     late_answers: watch::Receiver<u64>,
+    /// The reloads of the mapping file.
+    reloads: SharedRuns,
 }
 
 impl StatsdSide {
@@ -95,6 +98,7 @@ impl StatsdSide {
             pipeline,
             mapping: mapping.map(PathBuf::from),
             late_answers: reader::late(),
+            reloads: SharedRuns::default(),
         }))
     }
 
@@ -140,8 +144,16 @@ impl Side for StatsdSide {
     }
 
     fn file_reload(&self) -> Option<FileReload> {
-        let (pipeline, has_mapping) = (Arc::clone(&self.pipeline), self.mapping.is_some());
-        Some(Arc::new(move |trigger| reload(&pipeline, has_mapping, trigger)))
+        let (pipeline, reloads) = (Arc::clone(&self.pipeline), self.reloads.clone());
+        let has_mapping = self.mapping.is_some();
+        Some(Arc::new(move |trigger| {
+            let (pipeline, reloads) = (Arc::clone(&pipeline), reloads.clone());
+            Box::pin(async move {
+                if announce(has_mapping, trigger) {
+                    load(pipeline, &reloads).await;
+                }
+            })
+        }))
     }
 
     /// Loads a mapping file that did not answer during a reload.
@@ -151,8 +163,8 @@ impl Side for StatsdSide {
                 let Some(_) = self.mapping.as_deref().filter(|path| reader::has_new(path)) else {
                     continue;
                 };
-                let pipeline = Arc::clone(&self.pipeline);
-                tokio::task::spawn_blocking(move || load(&pipeline));
+                let (pipeline, reloads) = (Arc::clone(&self.pipeline), self.reloads.clone());
+                tokio::spawn(async move { load(pipeline, &reloads).await });
             }
             std::future::pending().await
         })
@@ -405,26 +417,30 @@ fn log_addresses(pipeline: &Pipeline, args: &StatsdArgs) {
     );
 }
 
-/// Reloads the mapping file.
-fn reload(pipeline: &Pipeline, has_file: bool, trigger: ReloadTrigger) {
+/// Logs that a reload of the mapping file was requested. Returns whether there is one.
+fn announce(has_file: bool, trigger: ReloadTrigger) -> bool {
     let (what, signal) = match trigger {
         ReloadTrigger::Sighup => ("signal", Some("hangup")),
         ReloadTrigger::LifecycleApi => ("lifecycle api reload", None),
     };
-    if !has_file {
+    if has_file {
+        tracing::info!(signal, "Received {what}, attempting reload");
+    } else {
         tracing::warn!(signal, "Received {what} but no mapping config to reload");
-        return;
     }
-    tracing::info!(signal, "Received {what}, attempting reload");
-    load(pipeline);
+    has_file
 }
 
-fn load(pipeline: &Pipeline) {
-    match pipeline.reload() {
+/// Loads the mapping file. Reading it may take long, which occupies one thread, however many requests wait.
+async fn load(pipeline: Arc<Pipeline>, reloads: &SharedRuns) {
+    let load = move || match pipeline.reload() {
         Ok(rules) => tracing::info!(rules, "Config reloaded successfully"),
         Err(error) => {
             tracing::error!(%error, "Error reloading config, keeping the previous one");
         }
+    };
+    if let Err(error) = reloads.run(load).await {
+        tracing::error!(%error, "Error reloading config, keeping the previous one");
     }
 }
 

@@ -1,3 +1,4 @@
-//! Tests of both sides together.
+//! Tests of a whole process, and of both sides together.
 
+mod reloads;
 mod world_history;

@@ -72,7 +72,7 @@ async fn forward_livez(call: Call, probe: Option<LivenessProbe>, checks: Checks)
         tracing::warn!(%error, "The API server's livez check failed");
     }
     if health::is_verbose(call.query()) {
-        let mut checks = checks.live();
+        let mut checks = checks.live().await;
         let failure = lives.err().map(|_| "its livez check failed".to_owned());
         checks.insert(1, Check { name: "kubernetes/apiserver".to_owned(), failure });
         return health::report("livez", call.query(), &checks);

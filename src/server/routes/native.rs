@@ -71,41 +71,103 @@ pub(crate) fn router(
     links.push(Link::new("/livez", "/livez", "the same"));
     links.push(Link::new("/readyz", "/readyz", "readiness: the initial lists are complete"));
     links.push(Link::new("/readyz?verbose", "/readyz?verbose", "health checks of each kind"));
-    let summary = Arc::clone(board);
-    let page = move || {
-        landing_page::page(
-            "kstatd",
-            &format!(
-                "State of Kubernetes objects and metrics sent over StatsD, for Prometheus.\n{}",
-                summary.summary()
-            ),
-            &format!("version {VERSION}"),
-            &links,
-        )
+    let (summary, links) = (Arc::clone(board), Arc::new(links));
+    let page = move |_| {
+        let (board, links) = (Arc::clone(&summary), Arc::clone(&links));
+        async move {
+            board
+                .run(move |board| front(board, &links))
+                .await
+                .unwrap_or_else(response::not_produced)
+        }
     };
     let (live, ready) = (checks.clone(), checks.clone());
     status::add(router, board, status::PATH, false)
         .at("/healthz", Methods::Any, |_| response::text(200, "OK"))
-        .at("/livez", Methods::Any, move |call| lives(call, &live))
-        .at("/readyz", Methods::Any, move |call| is_ready(call, &readiness, &ready))
-        .at("/", Methods::Any, move |_| response::html(page()))
+        .at_async("/livez", Methods::Any, move |call| lives(call, live.clone()))
+        .at_async("/readyz", Methods::Any, move |call| {
+            is_ready(call, readiness.clone(), ready.clone())
+        })
+        .at_async("/", Methods::Any, page)
+}
+
+fn front(board: &Board, links: &[Link]) -> Response {
+    let about = "State of Kubernetes objects and metrics sent over StatsD, for Prometheus.";
+    let about = format!("{about}\n{}", board.summary());
+    response::html(landing_page::page("kstatd", &about, &format!("version {VERSION}"), links))
 }
 
 /// Answers that the process is alive or, for verbose requests, whether all components are.
-pub(super) fn lives(call: &Call, checks: &Checks) -> Response {
+pub(super) async fn lives(call: Call, checks: Checks) -> Response {
     if health::is_about_checks(call.query()) {
-        return health::report("livez", call.query(), &checks.live());
+        return health::report("livez", call.query(), &checks.live().await);
     }
     response::text(200, "OK")
 }
 
-fn is_ready(call: &Call, readiness: &Readiness, checks: &Checks) -> Response {
+async fn is_ready(call: Call, readiness: Readiness, checks: Checks) -> Response {
     if health::is_about_checks(call.query()) {
-        return health::report("readyz", call.query(), &checks.ready());
+        return health::report("readyz", call.query(), &checks.ready().await);
     }
     let waiting = readiness.waiting_for();
     if waiting.is_empty() {
         return response::text(200, "OK");
     }
     response::waiting_for(&waiting)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Duration;
+
+    use hyper::Request;
+
+    use super::*;
+    use crate::status::{Facts, Reporter};
+    use crate::telemetry::scrapes::ScrapeLog;
+
+    /// A side that takes as long as the answer to another request.
+    struct Slow(Mutex<Receiver<()>>);
+
+    impl Slow {
+        fn wait(&self) {
+            let received = self.0.lock().expect("no panic").recv_timeout(Duration::from_secs(60));
+            received.expect("an answer of another request meanwhile");
+        }
+    }
+
+    impl Reporter for Slow {
+        fn report(&self, _: &mut Facts) {
+            self.wait();
+        }
+    }
+
+    #[tokio::test]
+    async fn pages_and_checks_do_not_delay_other_requests() {
+        let (answered, waiting) = channel();
+        let slow = Arc::new(Slow(Mutex::new(waiting)));
+        let board = Arc::new(Board::new("", ScrapeLog::default(), vec![Arc::clone(&slow) as _]));
+        let check = move || {
+            slow.wait();
+            Vec::new()
+        };
+        let checks = Checks { ready: vec![Arc::new(check)], ..Checks::default() };
+        let (readiness, http) = (Readiness::default(), HttpMetrics::default());
+        let router = router(&[], &[], false, readiness, &checks, &board, &http);
+        let ask = |path: &str| {
+            let request = Request::get(path).body(()).expect("a request");
+            router.dispatch(request.into_parts().0)
+        };
+        for path in ["/status", "/status?format=json", "/", "/readyz?verbose"] {
+            let health = async {
+                let status = ask("/healthz").await.status();
+                answered.send(()).expect("a side");
+                status
+            };
+            let (page, health) = tokio::join!(ask(path), health);
+            assert_eq!((page.status().as_u16(), health.as_u16()), (200, 200), "{path}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The single listener of statsd_exporter.
 
 use std::borrow::Cow;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use hyper::Method;
@@ -25,11 +26,14 @@ use crate::telemetry::{HttpMetrics, VERSION};
 /// The path of metrics that the original does not have.
 pub(crate) const ABOUT_PATH: &str = "/kstatd/metrics";
 
+/// Waits for a reload.
+type Reload = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// The actions of statsd_exporter's lifecycle paths.
 #[derive(Clone)]
 pub(crate) struct Lifecycle {
-    /// Reloads the mapping file; the outcome is logged and counted.
-    pub(crate) reload: Arc<dyn Fn() + Send + Sync>,
+    /// Starts to reload the mapping file; the outcome is logged and counted.
+    pub(crate) reload: Arc<dyn Fn() -> Reload + Send + Sync>,
     /// Stops the process.
     pub(crate) quit: Arc<dyn Fn() + Send + Sync>,
 }
@@ -39,9 +43,20 @@ impl Lifecycle {
     pub(crate) fn routes(self, router: Router) -> Router {
         let Self { reload, quit } = self;
         router
-            .at("/-/reload", Methods::Any, move |call| act(call, "Requesting reload", &*reload))
+            .at_async("/-/reload", Methods::Any, move |call| {
+                let reload = is_action(&call).then(|| reload());
+                async move {
+                    let Some(reload) = reload else { return response::empty(200) };
+                    reload.await;
+                    response::text(200, "Requesting reload")
+                }
+            })
             .at("/-/quit", Methods::Any, move |call| {
-                act(call, "Requesting termination... Goodbye!", &*quit)
+                if !is_action(call) {
+                    return response::empty(200);
+                }
+                quit();
+                response::text(200, "Requesting termination... Goodbye!")
             })
     }
 }
@@ -124,13 +139,8 @@ fn get_only(call: &Call, message: &'static str) -> Response {
     }
 }
 
-fn act(call: &Call, message: &'static str, action: &(dyn Fn() + Send + Sync)) -> Response {
-    if matches!(call.head.method, Method::PUT | Method::POST) {
-        action();
-        response::text(200, message)
-    } else {
-        response::empty(200)
-    }
+fn is_action(call: &Call) -> bool {
+    matches!(call.head.method, Method::PUT | Method::POST)
 }
 
 /// `/debug/requests`: the numbers of answered scrapes and of those in flight.

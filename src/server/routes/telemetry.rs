@@ -50,26 +50,28 @@ pub(crate) fn router(
     let router = status::add(Router::default(), board, place, true);
     let mut router = own_metrics(router, "/metrics", scrape)
         .by_namespace()
-        .at("/readyz", Methods::Any, move |call| {
-            let is_readable = probe.are_readable();
-            if about_checks(call.query()) {
-                let mut checks = ready.ready();
-                checks.insert(1, readable(is_readable));
-                return health::report("readyz", call.query(), &checks);
-            }
-            match is_readable {
-                true => response::text(200, "OK"),
-                false => response::text(503, "Service Unavailable"),
+        .at_async("/readyz", Methods::Any, move |call| {
+            let (is_readable, ready) = (probe.are_readable(), ready.clone());
+            async move {
+                if about_checks(call.query()) {
+                    let mut checks = ready.ready().await;
+                    checks.insert(1, readable(is_readable));
+                    return health::report("readyz", call.query(), &checks);
+                }
+                match is_readable {
+                    true => response::text(200, "OK"),
+                    false => response::text(503, "Service Unavailable"),
+                }
             }
         })
         .at("/", Methods::Any, move |_| response::html(page.clone()))
         .merge(pprof::routes(Methods::Any));
     if with_health {
         let live = checks.clone();
-        router = router.at("/healthz", Methods::Any, |_| response::text(200, "OK")).at(
+        router = router.at("/healthz", Methods::Any, |_| response::text(200, "OK")).at_async(
             "/livez",
             Methods::Any,
-            move |call| lives(call, &live),
+            move |call| lives(call, live.clone()),
         );
     }
     router

@@ -1,7 +1,7 @@
 //! The Kubernetes side's data on the status page.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwap;
 
 use crate::cache::Catalog;
-use crate::kube::snapshot::{PipelineSnapshot, is_absent};
+use crate::kube::snapshot::is_absent;
 use crate::kube::{self, Client, ListWatch, Phase, PipelineHandle};
 use crate::status::{
     EmptyMetric, Facts, Failure, Health, Kind, Kubernetes, ObjectFuture, ObjectName,
@@ -87,29 +87,6 @@ impl KubeReporter {
         last.sample(self.metrics.all_over_budget(), now)
     }
 
-    /// Returns the metrics of custom resources that have objects but no series.
-    fn empty_metrics(&self, pipeline: &PipelineSnapshot) -> Vec<EmptyMetric> {
-        let absent = self.metrics.custom().absent().clone();
-        let mut empty = Vec::new();
-        for list in pipeline.lists.iter().filter(|list| list.shown) {
-            let (api, resource) = (&list.api, list.api.name());
-            // The name of the resource in the catalog.
-            let name = format!("{}/{}, Resource={}", api.group, api.version, api.plural);
-            let families = absent.get(&resource).into_iter().flatten();
-            empty.extend(
-                families.filter(|(metric, _)| self.catalog.lacks_family(&name, metric)).map(
-                    |(metric, path)| EmptyMetric {
-                        resource: resource.clone(),
-                        metric: metric.clone(),
-                        path: path.clone(),
-                    },
-                ),
-            );
-        }
-        empty.dedup_by(|a, b| (&a.resource, &a.metric) == (&b.resource, &b.metric));
-        empty
-    }
-
     fn measured_series(&self) -> u64 {
         if self.samples.fetch_add(1, Ordering::Relaxed).is_multiple_of(SAMPLES_PER_MEASUREMENT) {
             let facts = self.handle.snapshot();
@@ -118,6 +95,32 @@ impl KubeReporter {
         }
         self.series.load(Ordering::Relaxed)
     }
+}
+
+/// Returns the metrics of custom resources that have objects but no series, among those with an `absent` value. `lacks` tells
+/// this of a resource, by its name in the catalog, and one of its families, in all namespaces.
+fn empty_metrics(
+    lists: &[ListWatch],
+    absent: &BTreeMap<String, BTreeMap<String, String>>,
+    lacks: impl Fn(&str, &str) -> bool,
+) -> Vec<EmptyMetric> {
+    let mut empty = Vec::new();
+    let mut seen = HashSet::new();
+    for ListWatch { api, .. } in lists.iter().filter(|list| list.shown) {
+        let resource = api.name();
+        let Some(families) = absent.get(&resource) else { continue };
+        if !seen.insert(resource.clone()) {
+            continue;
+        }
+        let name = format!("{}/{}, Resource={}", api.group, api.version, api.plural);
+        let families = families.iter().filter(|(metric, _)| lacks(&name, metric));
+        empty.extend(families.map(|(metric, path)| EmptyMetric {
+            resource: resource.clone(),
+            metric: metric.clone(),
+            path: path.clone(),
+        }));
+    }
+    empty
 }
 
 impl Reporter for KubeReporter {
@@ -132,6 +135,10 @@ impl Reporter for KubeReporter {
             list.api.plural == "customresourcedefinitions" && list.status.is_complete()
         });
         let unserved = if is_known { self.metrics.custom().unserved.clone() } else { Vec::new() };
+        let absent = self.metrics.custom().absent().clone();
+        let empty_metrics = empty_metrics(&pipeline.lists, &absent, |resource, family| {
+            self.catalog.lacks_family(resource, family)
+        });
         facts.kubernetes = Some(Kubernetes {
             server: self.client.load().url().to_string(),
             shard: self.metrics.shard_of().filter(|(_, total)| *total > 1),
@@ -139,7 +146,7 @@ impl Reporter for KubeReporter {
             pending: pipeline.pending.to_vec(),
             missing_namespaces: pipeline.missing_namespaces.clone(),
             over_budget,
-            empty_metrics: self.empty_metrics(&pipeline),
+            empty_metrics,
             unserved_kinds: unserved,
             kinds: pipeline.lists.iter().map(|list| kind(list, works, now)).collect(),
         });
@@ -230,7 +237,29 @@ fn kind(list: &ListWatch, server_works: bool, now: f64) -> Kind {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+    use crate::kube::snapshot::tests::list_watch;
+
+    #[test]
+    fn empty_metrics_of_a_kind_are_looked_up_once_for_all_namespaces() {
+        let lists: Vec<ListWatch> = (0..1_000)
+            .flat_map(|number| ["as", "bs"].map(|kind| list_watch(kind, &format!("n{number}"), 1)))
+            .collect();
+        let paths =
+            || ["first", "second"].map(|name| (name.to_owned(), "spec.x".to_owned())).into();
+        let absent = ["as", "bs"].map(|kind| (format!("{kind}.v1.example.io"), paths())).into();
+        let calls = Cell::new(0);
+        let empty = empty_metrics(&lists, &absent, |resource, family| {
+            calls.set(calls.get() + 1);
+            (resource, family) != ("example.io/v1, Resource=bs", "second")
+        });
+        let found: Vec<_> = empty.iter().map(|of| (&*of.resource, &*of.metric)).collect();
+        let (a, b) = ("as.v1.example.io", "bs.v1.example.io");
+        assert_eq!(found, [(a, "first"), (a, "second"), (b, "first")]);
+        assert_eq!(calls.get(), 4);
+    }
 
     /// A budget that was exceeded often in the past does not hide one that is exceeded now.
     #[test]
