@@ -1,5 +1,6 @@
 //! The running pipeline and the handle to query it.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -158,6 +159,10 @@ impl Collect for PipelineHandle {
         if !totals.is_empty() {
             out.push(snapshot::object_totals(&totals));
         }
+    }
+
+    fn may_have(&self, names: &BTreeSet<String>) -> bool {
+        names.iter().any(|name| snapshot::is_own_name(name))
     }
 }
 
