@@ -5,6 +5,7 @@ mod budgets;
 pub(crate) mod history;
 mod lists;
 mod observers;
+mod peers;
 mod reload;
 mod representations;
 mod stub;
