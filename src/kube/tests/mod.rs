@@ -4,6 +4,7 @@
 mod budgets;
 pub(crate) mod history;
 mod lists;
+mod many_namespaces;
 mod observers;
 mod peers;
 mod reload;
