@@ -8,6 +8,7 @@ mod pki;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use common::{Program, Reserved, until};
@@ -15,37 +16,47 @@ use common::{Program, Reserved, until};
 /// An API server with the StatefulSet `ksm` in the namespace `m`.
 struct Api {
     address: SocketAddr,
-    replicas: Arc<(Mutex<u32>, Condvar)>,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    replicas: Mutex<u32>,
+    scaled: Condvar,
+    /// Lists of StatefulSets are refused, for at least 5 s.
+    is_outage: AtomicBool,
+    /// The number of refused lists.
+    refused: AtomicUsize,
 }
 
 impl Api {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("address");
-        let replicas = Arc::new((Mutex::new(1), Condvar::new()));
-        let shared = Arc::clone(&replicas);
+        let state = Arc::new(State { replicas: Mutex::new(1), ..State::default() });
+        let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&shared);
                 std::thread::spawn(move || while answer(&stream, &shared).is_some() {});
             }
         });
-        Self { address, replicas }
+        Self { address, state }
     }
 
     fn scale(&self, replicas: u32) {
-        *self.replicas.0.lock().expect("lock") = replicas;
-        self.replicas.1.notify_all();
+        *self.state.replicas.lock().expect("lock") = replicas;
+        self.state.scaled.notify_all();
     }
 }
 
 /// Answers a request; `None` when the connection ends.
-fn answer(mut stream: &TcpStream, replicas: &(Mutex<u32>, Condvar)) -> Option<()> {
+fn answer(mut stream: &TcpStream, state: &State) -> Option<()> {
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next()?.ok()?;
     lines.by_ref().find(|line| line.as_ref().is_ok_and(String::is_empty))?.ok()?;
     let path = first.split(' ').nth(1)?;
-    let now = *replicas.0.lock().expect("lock");
+    let now = *state.replicas.lock().expect("lock");
     let set = format!(r#"{{"metadata":{{}},"spec":{{"replicas":{now}}}}}"#);
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let (code, body) = match path {
@@ -57,9 +68,13 @@ fn answer(mut stream: &TcpStream, replicas: &(Mutex<u32>, Condvar)) -> Option<()
             // Blocks until the state differs from the listed one; the watch then ends, which causes a list.
             let listed = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
             let listed: u32 = listed?.parse().ok()?;
-            let lock = replicas.0.lock().expect("lock");
-            drop(replicas.1.wait_while(lock, |there| *there == listed).expect("lock"));
+            let lock = state.replicas.lock().expect("lock");
+            drop(state.scaled.wait_while(lock, |there| *there == listed).expect("lock"));
             (200, String::new())
+        }
+        "/apis/apps/v1/namespaces/m/statefulsets" if state.is_outage.load(Ordering::Relaxed) => {
+            state.refused.fetch_add(1, Ordering::Relaxed);
+            (503, "{}".to_owned())
         }
         "/apis/apps/v1/namespaces/m/statefulsets" => {
             (200, format!(r#"{{"metadata":{{"resourceVersion":"{now}"}},"items":[{set}]}}"#))
@@ -83,8 +98,9 @@ fn answer(mut stream: &TcpStream, replicas: &(Mutex<u32>, Condvar)) -> Option<()
             (200, format!(r#"{{"metadata":{{"ownerReferences":[{owner}]}},"status":{status}}}"#))
         }
     };
+    let wait = if code == 503 { "Retry-After: 5\r\n" } else { "" };
     let head = format!(
-        "HTTP/1.1 {code} Made up\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        "HTTP/1.1 {code} Made up\r\n{wait}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all((head + &body).as_bytes()).ok()
@@ -179,4 +195,18 @@ fn pods_poll_each_other_after_listeners_move() {
         pod.line(&["The new configuration is in force"]);
     }
     wait_until_all_have_polled(&api, &pods);
+}
+
+/// The watch of the StatefulSet fails as list/watches do: few lines, and requests when the server asks for them.
+#[test]
+fn an_outage_of_the_stateful_set_is_logged_and_waited_for() {
+    let (api, port) = (Api::start(), Reserved::new());
+    let pod = pod(&api, 0, &[&format!("--telemetry-port={}", port.address.port())]);
+    api.state.is_outage.store(true, Ordering::Relaxed);
+    api.scale(2);
+    pod.line(&["Failed to list or watch", "server_error", "statefulset ksm in m"]);
+    assert_eq!(api.state.refused.load(Ordering::Relaxed), 1);
+    api.state.is_outage.store(false, Ordering::Relaxed);
+    pod.line(&["Listed and watched again", "statefulset ksm in m"]);
+    pod.line(&["The shard has changed", "of=2"]);
 }

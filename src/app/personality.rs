@@ -123,8 +123,7 @@ impl RouterContext<'_> {
 
     /// Returns all own metrics of the process.
     fn own_metrics(&self) -> OwnMetrics {
-        let mut recorder = Recorder::default();
-        recorder.add(self.telemetry.own.clone());
+        let mut recorder = Recorder::from(self.telemetry.own.clone());
         if let Some(standby) = self.standby {
             recorder.add(standby.clone());
         }

@@ -4,6 +4,7 @@
 //! ([`Collect`]) and encoded here. Large data (the lines of the cache, the series of StatsD clients) is written
 //! straight from its storage, through the same [`header`], [`float`] and [`FamilyEncoder`].
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub use super::typed::Kind;
@@ -14,6 +15,9 @@ use super::{Format, float, header, labels};
 pub trait Collect: Send + Sync {
     /// Appends families in any order. A family without series is omitted from the exposition.
     fn collect(&self, out: &mut Vec<Family>);
+
+    /// Returns whether any of its families may have one of these names. Otherwise a request for them does not collect it.
+    fn may_have(&self, names: &BTreeSet<String>) -> bool;
 }
 
 /// A metric family.

@@ -17,6 +17,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::client::{Client, ClientError};
 use super::follow::backoff::{Backoff, BackoffConfig, Failure};
+use super::follow::journal::{Journal, Member};
+use super::follow::retries::{Retries, Signals};
 use super::lean_objects::{self, StatefulSet};
 use super::shard::{self, Shard};
 
@@ -73,12 +75,9 @@ impl ShardDetector {
     /// Returns an error if the pod or its StatefulSet cannot be read, or if the pod has no StatefulSet.
     pub async fn start(client: Arc<ArcSwap<Client>>, pod: PodName) -> Result<Self, ClientError> {
         let now = client.load_full();
-        let setup_error =
-            |reason: String| ClientError::Setup { url: now.url().to_string(), reason };
-        let set = stateful_set_of(&now, &pod).await.map_err(setup_error)?;
+        let set = stateful_set_of(&now, &pod).await?;
         let sets = lean_objects::stateful_sets(&now, &pod.namespace);
-        let found =
-            now.answer(sets.get(&set)).await.map_err(|error| setup_error(error.to_string()))?;
+        let found = now.answer(sets.get(&set)).await?;
         let ordinal = match shard::ordinal(&pod.name, &set) {
             Ok(ordinal) => Some(ordinal),
             Err(error) => {
@@ -99,21 +98,44 @@ impl ShardDetector {
     }
 }
 
-async fn stateful_set_of(client: &Client, pod: &PodName) -> Result<String, String> {
+async fn stateful_set_of(client: &Client, pod: &PodName) -> Result<String, ClientError> {
     let PodName { namespace, name } = pod;
     let pods = lean_objects::pods(client, namespace);
-    let found = client.answer(pods.get(name)).await.map_err(|error| error.to_string())?;
+    let found = client.answer(pods.get(name)).await?;
     let is_it = |owner: &OwnerReference| {
         owner.api_version == "apps/v1"
             && owner.kind == "StatefulSet"
             && owner.controller == Some(true)
     };
     let mut owners = found.metadata.owner_references.into_iter().flatten();
-    owners.find(is_it).map(|owner| owner.name).ok_or_else(|| {
-        format!(
+    owners.find(is_it).map(|owner| owner.name).ok_or_else(|| ClientError::Setup {
+        url: client.url().to_string(),
+        reason: format!(
             "pod {namespace}/{name} does not belong to a StatefulSet; automatic sharding (--pod, --pod-namespace) needs one"
-        )
+        ),
     })
+}
+
+/// The backoff between requests about sharding that fail. As for list/watches, a `Retry-After` of the server is obeyed.
+pub(super) struct RequestBackoff {
+    journal: Arc<Journal>,
+    retries: Retries,
+    own: Backoff,
+}
+
+impl RequestBackoff {
+    /// Creates the state before any failure.
+    pub(super) fn new() -> Self {
+        let (journal, config) = (Arc::default(), BackoffConfig::default());
+        let (retries, own) = (Retries::new(&config, &journal), Backoff::new(config));
+        Self { journal, retries, own }
+    }
+
+    /// Waits after a failure.
+    pub(super) async fn failed(&mut self, error: &ClientError) {
+        let own = self.own.failed(Instant::now(), Failure::Transient, fastrand::f64());
+        self.retries.wait(own, error.retry_after(), Signals::default(), false).await;
+    }
 }
 
 struct StatefulSetWatcher {
@@ -126,23 +148,19 @@ struct StatefulSetWatcher {
 
 impl StatefulSetWatcher {
     async fn run(self) {
-        let mut backoff = Backoff::new(BackoffConfig::default());
+        let mut backoff = RequestBackoff::new();
+        // Like a list/watch, with a journal of its own: it does not count when all list/watches fail.
+        let name = format!("statefulset {} in {}, for the shard", self.set, self.pod.namespace);
+        let member = backoff.journal.register(name.into());
         loop {
             let begun = Instant::now();
-            match self.follow().await {
+            match self.follow(&member).await {
                 // The end of a watch is normal, unless it ends within a second.
-                Ok(()) if begun.elapsed() > Duration::from_secs(1) => backoff.succeeded(),
+                Ok(()) if begun.elapsed() > Duration::from_secs(1) => backoff.own.succeeded(),
                 Ok(()) => sleep(Duration::from_secs(1)).await,
                 Err(error) => {
-                    let pause = backoff.failed(Instant::now(), Failure::Transient, fastrand::f64());
-                    tracing::warn!(
-                        namespace = self.pod.namespace,
-                        stateful_set = self.set,
-                        error,
-                        retry_in = ?pause,
-                        "Cannot watch the StatefulSet for the number of shards, keeping the last number"
-                    );
-                    sleep(pause).await;
+                    member.failed(error.failure_reason(), &error.to_string());
+                    backoff.failed(&error).await;
                 }
             }
         }
@@ -158,13 +176,13 @@ impl StatefulSetWatcher {
     }
 
     /// Lists the StatefulSet and watches it until the watch ends.
-    async fn follow(&self) -> Result<(), String> {
+    async fn follow(&self, member: &Member) -> Result<(), ClientError> {
         let client = self.client.load_full();
         let sets = lean_objects::stateful_sets(&client, &self.pod.namespace);
         let by_name = format!("metadata.name={}", self.set);
-        let list = client.answer(sets.list(&ListParams::default().fields(&by_name))).await;
-        let list = list.map_err(|error| error.to_string())?;
+        let list = client.answer(sets.list(&ListParams::default().fields(&by_name))).await?;
         list.items.iter().for_each(|set| self.publish(set));
+        member.works();
         let version = list.metadata.resource_version.unwrap_or_default();
         let limit = if client.shares_connections() { WATCH_TIMEOUT } else { OWN_WATCH_TIMEOUT };
         let seconds = u32::try_from(limit.as_secs()).unwrap_or(u32::MAX);
@@ -183,7 +201,7 @@ impl StatefulSetWatcher {
             Ok(())
         };
         let ended = timeout(limit + WATCH_GRACE, client.plain(watching)).await;
-        ended.unwrap_or(Ok(())).map_err(|error| error.to_string())
+        ended.unwrap_or(Ok(()))
     }
 }
 

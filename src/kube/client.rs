@@ -257,6 +257,12 @@ impl Client {
                 Ok(error) => *error,
                 Err(error) => self.unreachable(causes(&*error)),
             },
+            ::kube::Error::Api(status) => ClientError::Refused {
+                url: self.0.url.to_string(),
+                code: status.code,
+                message: status.message,
+                retry_after: None,
+            },
             ::kube::Error::SerdeError(error) => {
                 self.unreachable(format!("the answer cannot be read: {error}"))
             }

@@ -51,10 +51,48 @@ const MIN_LOOKUP_INTERVAL: Duration = Duration::from_millis(50);
 /// a new pod, and so the time between their steps.
 const MAX_LOOKUP_INTERVAL: Duration = Duration::from_secs(4);
 
+/// The maximum rate of lookups per second of all pods together. All of them begin at the same moment, and each looks up all
+/// others.
+const MAX_LOOKUP_RATE: u32 = 1_000;
+
 /// Returns the interval between two lookups of each of `pods` pods without an address.
 fn lookup_interval(pods: usize) -> Duration {
     let pods = u32::try_from(pods).unwrap_or(u32::MAX);
     MIN_LOOKUP_INTERVAL.saturating_mul(pods.saturating_mul(pods)).min(MAX_LOOKUP_INTERVAL)
+}
+
+/// Limits the lookups of one pod, so that all pods together keep to [`MAX_LOOKUP_RATE`].
+struct LookupLimiter {
+    interval: Duration,
+    /// The time of the next lookup.
+    next: Instant,
+}
+
+impl LookupLimiter {
+    /// Creates the limiter of a pod with `pods` other pods.
+    fn new(pods: usize, now: Instant) -> Self {
+        let pods = u32::try_from(pods).unwrap_or(u32::MAX).saturating_add(1);
+        let interval = Duration::from_secs(1).saturating_mul(pods) / MAX_LOOKUP_RATE;
+        // The first poll has as many lookups as later ones.
+        Self { interval, next: now.checked_sub(IDLE_POLL_INTERVAL).unwrap_or(now) }
+    }
+
+    /// Returns whether a lookup may begin now, and counts it. What an earlier poll did not use is lost.
+    fn acquire(&mut self, now: Instant) -> bool {
+        let next = self.next.max(now.checked_sub(IDLE_POLL_INTERVAL).unwrap_or(now));
+        let is_due = next <= now;
+        self.next = if is_due { next + self.interval } else { next };
+        is_due
+    }
+
+    /// Selects the pods to look up now: those that have waited longest. Of those that were never looked up, the lowest numbers
+    /// come first, because they run already if the StatefulSet grows.
+    fn select(&mut self, peers: &mut [Peer], now: Instant) {
+        let mut due: Vec<&mut Peer> =
+            peers.iter_mut().filter(|peer| peer.is_lookup_due(now)).collect();
+        due.sort_by_key(|peer| (peer.last_lookup, peer.number));
+        due.into_iter().for_each(|peer| peer.may_look_up = self.acquire(now));
+    }
 }
 
 /// The stages that pods report, in order.
@@ -163,7 +201,8 @@ impl Peers {
         let (sender, received) = watch::channel(PeerStages::default());
         let lookup_interval = lookup_interval(names.len());
         let peer = |(number, name)| {
-            let (address, last_lookup, client, is_reported) = (None, None, None, false);
+            let (address, last_lookup, client) = (None, None, None);
+            let (may_look_up, is_reported) = (false, false);
             let options = options.clone();
             Peer {
                 number,
@@ -172,6 +211,7 @@ impl Peers {
                 address,
                 last_lookup,
                 lookup_interval,
+                may_look_up,
                 client,
                 is_reported,
             }
@@ -208,7 +248,9 @@ async fn poll_peers(
     received: watch::Sender<PeerStages>,
 ) {
     let (namespace, pods): (Arc<str>, usize) = (namespace.into(), peers.len());
+    let mut limiter = LookupLimiter::new(pods, Instant::now());
     loop {
+        limiter.select(&mut peers, Instant::now());
         let mut answers = JoinSet::new();
         for mut peer in peers.drain(..) {
             let (client, namespace) = (client.load_full(), Arc::clone(&namespace));
@@ -255,6 +297,8 @@ struct Peer {
     last_lookup: Option<Instant>,
     /// The interval between two lookups without an address.
     lookup_interval: Duration,
+    /// It may be looked up in this poll.
+    may_look_up: bool,
     /// The client of the last successful request.
     client: Option<Client>,
     /// True once an unknown answer was logged.
@@ -262,12 +306,17 @@ struct Peer {
 }
 
 impl Peer {
+    /// Returns whether its address has to be looked up: it may have a new one if it does not answer.
+    fn is_lookup_due(&self, now: Instant) -> bool {
+        let pause = if self.address.is_some() { REFRESH_INTERVAL } else { self.lookup_interval };
+        self.client.is_none()
+            && self.last_lookup.is_none_or(|last| now.duration_since(last) >= pause)
+    }
+
     /// Returns the stage of the pod, or `None` if it cannot be polled. Cancel safe.
     async fn stage(&mut self, api: &Client, namespace: &str, total: i64) -> Option<i64> {
-        // A pod that does not answer may have a new address.
         let known = self.client.take();
-        let pause = if self.address.is_some() { REFRESH_INTERVAL } else { self.lookup_interval };
-        if known.is_none() && self.last_lookup.is_none_or(|last| last.elapsed() >= pause) {
+        if std::mem::take(&mut self.may_look_up) {
             self.last_lookup = Some(Instant::now());
             let pods = lean_objects::pods(api, namespace);
             if let Ok(pod) = api.answer(pods.get(&self.name)).await {
@@ -334,6 +383,23 @@ mod tests {
     fn lookups_do_not_grow_with_the_number_of_pods() {
         let pauses = [1, 2, 3, 9, 127].map(lookup_interval);
         assert_eq!(pauses, [50, 200, 450, 4000, 4000].map(Duration::from_millis));
+    }
+
+    #[test]
+    fn lookups_of_all_pods_together_are_limited() {
+        let start = Instant::now();
+        for (pods, pause) in [(2, 500), (16, 25), (40, 500), (128, 25), (128, 320), (128, 500)] {
+            let mut limiter = LookupLimiter::new(pods - 1, start);
+            let polls =
+                (0..10_000 / pause).map(|poll| start + poll * Duration::from_millis(pause.into()));
+            let taken: usize = polls
+                .map(|now| {
+                    std::iter::repeat_with(|| limiter.acquire(now)).take_while(|may| *may).count()
+                })
+                .sum();
+            let all = taken * pods;
+            assert!((9_500..=10_600).contains(&all), "{all} of {pods} pods, every {pause} ms");
+        }
     }
 
     #[test]

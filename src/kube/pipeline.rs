@@ -1,6 +1,7 @@
 //! The running pipeline and the handle to query it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
@@ -8,7 +9,7 @@ use super::client::{Client, ClientError};
 use super::config::PipelineConfig;
 use super::follow::following::Plan;
 use super::follow::progress::{ListWatch, Progress, Pulse, Status};
-use super::follow::reconcile::{ReconcileStatus, Reconciler, Wanted};
+use super::follow::reconcile::{ProgressByKind, ReconcileStatus, Reconciler, Wanted};
 use super::follow::shared::Shared;
 use super::follow::timing::Timing;
 use super::follow::worker::{WakeupBatcher, Worker};
@@ -36,7 +37,7 @@ pub struct Pipeline {
 #[derive(Clone)]
 pub struct PipelineHandle {
     situation: watch::Receiver<ReconcileStatus>,
-    progress: Arc<Mutex<Vec<Arc<Progress>>>>,
+    progress: Arc<Mutex<ProgressByKind>>,
     missing_namespaces: Arc<Mutex<Vec<String>>>,
 }
 
@@ -153,11 +154,15 @@ fn plans(client: &Arc<Client>, config: &PipelineConfig) -> Arc<[Plan]> {
 impl Collect for PipelineHandle {
     fn collect(&self, out: &mut Vec<Family>) {
         out.extend(self.snapshot().families());
-        let lists: Vec<Arc<Progress>> = self.progress().clone();
+        let lists = self.lists();
         let totals: Vec<_> = lists.iter().filter_map(|progress| progress.totals()).collect();
         if !totals.is_empty() {
             out.push(snapshot::object_totals(&totals));
         }
+    }
+
+    fn may_have(&self, names: &BTreeSet<String>) -> bool {
+        names.iter().any(|name| snapshot::is_own_name(name))
     }
 }
 
@@ -169,7 +174,7 @@ impl PipelineHandle {
             (situation.ready, situation.number)
         };
         // `ready` is updated shortly after the last list/watch has settled.
-        ready || number > 0 && self.progress().iter().all(|progress| progress.is_settled())
+        ready || number > 0 && self.lists().iter().all(|progress| progress.is_settled())
     }
 
     /// Waits until [`PipelineHandle::is_ready`] or the pipeline has ended.
@@ -218,17 +223,17 @@ impl PipelineHandle {
 
     /// Returns the status of all list/watches in configuration order, without those that are still queued.
     pub fn status(&self) -> Vec<Status> {
-        self.progress().iter().map(|progress| progress.status()).collect()
+        self.lists().iter().map(|progress| progress.status()).collect()
     }
 
     /// Returns the activity of each list/watch.
     pub(crate) fn pulses(&self) -> Vec<Pulse> {
-        self.progress().iter().map(|progress| progress.pulse()).collect()
+        self.lists().iter().map(|progress| progress.pulse()).collect()
     }
 
     /// Returns a snapshot of the pipeline.
     pub fn snapshot(&self) -> PipelineSnapshot {
-        let lists: Vec<Arc<Progress>> = self.progress().clone();
+        let lists = self.lists();
         let ready = self.is_ready();
         // Computed without holding the lock.
         let lists: Vec<ListWatch> = lists.iter().map(|progress| progress.facts()).collect();
@@ -240,7 +245,7 @@ impl PipelineHandle {
 
     /// Returns the objects rejected by a budget, by kind and namespace.
     pub(crate) fn rejected(&self) -> Vec<RejectedObjects> {
-        let lists: Vec<Arc<Progress>> = self.progress().clone();
+        let lists = self.lists();
         let named = |progress: &Arc<Progress>| {
             let (resource, rejected) = progress.rejected()?;
             let named = rejected.into_iter().map(move |(namespace, count)| {
@@ -265,10 +270,7 @@ impl PipelineHandle {
 
     /// Returns the list/watches.
     pub(super) fn lists(&self) -> Vec<Arc<Progress>> {
-        self.progress().clone()
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Vec<Arc<Progress>>> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        let parts = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.iter().flat_map(|part| part.iter().cloned()).collect()
     }
 }

@@ -12,11 +12,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
-use super::autosharding::{DetectedShard, PodName, ShardDetector};
+use super::autosharding::{DetectedShard, PodName, RequestBackoff, ShardDetector};
 use super::client::{Client, ClientError};
-use super::follow::backoff::{Backoff, BackoffConfig, Failure};
 pub use super::peers::{ListenerIdentity, PeerOptions};
 use super::peers::{PeerStages, Peers, peer_stage};
 use super::pipeline::PipelineHandle;
@@ -254,19 +253,19 @@ impl ShardCoordinator {
         pod: PodName,
         peer_options: PeerOptions,
     ) -> Self {
-        let mut backoff = Backoff::new(BackoffConfig::default());
+        let mut backoff = RequestBackoff::new();
         let mut last_error = String::new();
         loop {
             let error = match Self::start(&client, pod.clone(), peer_options.clone()).await {
                 Ok(found) => return found,
-                Err(error) => error.to_string(),
+                Err(error) => error,
             };
-            if error != last_error {
-                tracing::warn!(error, "Cannot determine the shard of this pod, retrying");
-                last_error = error;
+            let text = error.to_string();
+            if text != last_error {
+                tracing::warn!(error = text, "Cannot determine the shard of this pod, retrying");
+                last_error = text;
             }
-            let now = Instant::now();
-            sleep(backoff.failed(now, Failure::Transient, fastrand::f64())).await;
+            backoff.failed(&error).await;
         }
     }
 

@@ -119,6 +119,14 @@ pub(super) fn without_objects(mut namespaces: Vec<String>, lists: &[ListWatch]) 
     namespaces
 }
 
+/// The name of the family of [`object_totals`].
+const OBJECT_TOTALS: &str = "kstatd_kube_objects";
+
+/// Returns whether [`PipelineSnapshot::families`] or [`object_totals`] have a family with this name.
+pub(super) fn is_own_name(name: &str) -> bool {
+    name == OBJECT_TOTALS || GAUGES.iter().any(|row| row.name == name)
+}
+
 /// Returns the metric that counts the objects of each kind and namespace, including those rejected by a budget.
 pub(super) fn object_totals(all: &[Totals]) -> Family {
     let mut metrics: BTreeMap<(String, &str), u64> = BTreeMap::new();
@@ -133,7 +141,7 @@ pub(super) fn object_totals(all: &[Totals]) -> Family {
         Series::new(&[("namespace", namespace), ("resource", resource)], *count as f64)
     });
     Family {
-        name: "kstatd_kube_objects",
+        name: OBJECT_TOTALS,
         help: "Objects in each namespace, including those without series because of a budget.",
         kind: Kind::Gauge,
         series: series.collect(),

@@ -3,6 +3,7 @@
 //! A [`Pipeline`] is a [`Source`]: it exposes the users' series and, if configured, metrics about itself.
 //! HTTP, flags and signals are handled elsewhere.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -361,5 +362,9 @@ struct OwnMetrics {
 impl Collect for OwnMetrics {
     fn collect(&self, out: &mut Vec<Family>) {
         out.extend(self.pipeline.own_families(self.which));
+    }
+
+    fn may_have(&self, names: &BTreeSet<String>) -> bool {
+        names.iter().any(|name| is_own_name(name))
     }
 }

@@ -3,7 +3,7 @@
 //! All are cheap to clone, and clones share the same series. A [`Row`] describes the family of a
 //! metric.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -215,6 +215,10 @@ impl Collect for Row {
         let mut series = Vec::new();
         self.series.read(&[], &mut series);
         out.push(Family { name: self.name, help: self.help, kind: self.kind, series });
+    }
+
+    fn may_have(&self, names: &BTreeSet<String>) -> bool {
+        names.contains(self.name)
     }
 }
 

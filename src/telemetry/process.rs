@@ -1,5 +1,6 @@
 //! `process_*` metrics and the thread list, read from `/proc/self` on request.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -63,6 +64,10 @@ impl Collect for Process {
         out.extend(ROWS.iter().filter_map(|&FamilyRow { name, help, kind, value }| {
             Some(Family::one(name, help, kind, value(&files)?))
         }));
+    }
+
+    fn may_have(&self, names: &BTreeSet<String>) -> bool {
+        ROWS.iter().any(|row| names.contains(row.name))
     }
 }
 

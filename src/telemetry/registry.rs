@@ -17,7 +17,7 @@ use crate::exposition::{Format, ScrapeQuery, Source, labels};
 
 /// Collects registrations at start-up; [`finish`](Self::finish) turns it into [`OwnMetrics`].
 #[derive(Default)]
-pub struct Recorder(Vec<Box<dyn Collect>>);
+pub struct Recorder(Vec<Arc<dyn Collect>>);
 
 impl Recorder {
     /// Creates a registry with `process_*`, the HTTP connections and `kstatd_build_info`.
@@ -44,12 +44,19 @@ impl Recorder {
 
     /// Adds a collector.
     pub fn add(&mut self, families: impl Collect + 'static) {
-        self.0.push(Box::new(families));
+        self.0.push(Arc::new(families));
     }
 
     /// Ends the registration.
     pub fn finish(self) -> OwnMetrics {
         OwnMetrics { collectors: self.0.into(), start: None }
+    }
+}
+
+impl From<OwnMetrics> for Recorder {
+    /// Starts with the collectors of a finished registry.
+    fn from(own: OwnMetrics) -> Self {
+        Self(own.collectors.to_vec())
     }
 }
 
@@ -66,12 +73,16 @@ impl Collect for Always {
     fn collect(&self, out: &mut Vec<Family>) {
         out.push(self.0.clone());
     }
+
+    fn may_have(&self, names: &BTreeSet<String>) -> bool {
+        names.contains(self.0.name)
+    }
 }
 
 /// All own metrics.
 #[derive(Clone)]
 pub struct OwnMetrics {
-    collectors: Arc<[Box<dyn Collect>]>,
+    collectors: Arc<[Arc<dyn Collect>]>,
     /// The start of the process, if counters have a start time.
     start: Option<Duration>,
 }
@@ -83,10 +94,15 @@ impl OwnMetrics {
         Self { start: process::start(), ..self }
     }
 
-    /// Returns all families that currently have series, sorted by name.
-    fn families(&self) -> Vec<Family> {
+    /// Returns the families that currently have series, sorted by name: all, or those with one of these names. Only
+    /// collectors that may have one are asked, because some take long with many namespaces, and other pods of a
+    /// StatefulSet wait for a single family.
+    fn families(&self, names: Option<&BTreeSet<String>>) -> Vec<Family> {
         let mut families = Vec::new();
-        self.collect(&mut families);
+        let asked =
+            self.collectors.iter().filter(|of| names.is_none_or(|names| of.may_have(names)));
+        asked.for_each(|of| of.collect(&mut families));
+        families.retain(|family| names.is_none_or(|names| names.contains(family.name)));
         families.retain(|family| !family.series.is_empty());
         families.sort_by_key(|family| family.name);
         families
@@ -94,10 +110,7 @@ impl OwnMetrics {
 
     /// Returns the families that match a query.
     fn asked_for(&self, query: &ScrapeQuery) -> Vec<Family> {
-        let mut families = self.families();
-        if let Some(names) = &query.names {
-            families.retain(|family| names.contains(family.name));
-        }
+        let mut families = self.families(query.names.as_ref());
         if let Some(namespaces) = &query.namespaces {
             families.iter_mut().for_each(|family| {
                 family.series.retain(|series| is_of(namespaces, &series.labels));
@@ -118,7 +131,7 @@ impl OwnMetrics {
 
     /// Returns the names of all families that currently have series.
     pub fn names(&self) -> BTreeSet<String> {
-        self.families().iter().map(|family| family.name.to_owned()).collect()
+        self.families(None).iter().map(|family| family.name.to_owned()).collect()
     }
 
     /// Encodes the body of a scrape.
@@ -145,6 +158,10 @@ fn is_of(namespaces: &BTreeSet<String>, labels: &[u8]) -> bool {
 impl Collect for OwnMetrics {
     fn collect(&self, out: &mut Vec<Family>) {
         self.collectors.iter().for_each(|of| of.collect(out));
+    }
+
+    fn may_have(&self, names: &BTreeSet<String>) -> bool {
+        self.collectors.iter().any(|of| of.may_have(names))
     }
 }
 
@@ -226,7 +243,7 @@ mod tests {
         http.register_scrapes(&mut recorder);
         recorder.kube_build_info();
         metrics.list("*v1.Pod", true);
-        let families = recorder.finish().families();
+        let families = recorder.finish().families(None);
         assert!(families.is_sorted_by(|a, b| a.name < b.name), "a name twice or out of order");
         for Family { name, help, kind, .. } in families {
             let is_counter = kind == crate::exposition::family::Kind::Counter;

@@ -310,6 +310,7 @@ impl KubeSide {
             Event::ShardFound(mut sharding) => {
                 sharding.set_peer_options(self.peers.clone());
                 self.sharding = Some(sharding);
+                self.first_sync.iter().for_each(|first_sync| first_sync.restart());
                 self.apply();
             }
             Event::ShardChanged => {
@@ -507,15 +508,22 @@ fn pipeline_config(
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use crate::cli::config::{self, Load};
     use crate::cli::native::RunArgs;
 
     /// Starts a side without an API server.
     async fn started() -> (Config, Box<dyn Side>) {
-        let mut args = RunArgs::default();
+        started_with(RunArgs::default(), "http://127.0.0.1:1").await
+    }
+
+    async fn started_with(mut args: RunArgs, apiserver: &str) -> (Config, Box<dyn Side>) {
         (args.listen, args.telemetry_listen) = (":1".to_owned(), ":2".to_owned());
-        args.kube.0.apiserver = "http://127.0.0.1:1".to_owned();
+        args.kube.0.apiserver = apiserver.to_owned();
         args.kube.0.resources.insert("configmaps".to_owned());
         let config = config::kstatd(&args, Load::First, |_| true).expect("a configuration");
         let metrics = KubeMetrics::default();
@@ -536,6 +544,72 @@ mod tests {
         let (_config, mut side) = started().await;
         let source = side.source();
         while !source.missing().iter().any(|kind| kind.starts_with("configmaps: ")) {
+            let _ = tokio::time::timeout(Duration::from_millis(10), side.next_event()).await;
+        }
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(20)).await;
+        assert_eq!(source.missing().len(), 1);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(source.missing(), Vec::<String>::new());
+        side.stop().await;
+    }
+
+    /// Answers requests for the pod `ksm-0` and its StatefulSet while `knows_pod`, and refuses all others.
+    fn answer(mut stream: std::net::TcpStream, knows_pod: &AtomicBool) -> std::io::Result<()> {
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte)?;
+            request.extend(byte);
+        }
+        let asks_for = |path: &str| String::from_utf8_lossy(&request).contains(path);
+        let owner =
+            r#"{"apiVersion":"apps/v1","kind":"StatefulSet","name":"ksm","controller":true}"#;
+        let (code, body) = match () {
+            () if !knows_pod.load(Ordering::Relaxed) => (503, "{}".to_owned()),
+            () if asks_for("/pods/ksm-0 ") => {
+                (200, format!(r#"{{"metadata":{{"ownerReferences":[{owner}]}}}}"#))
+            }
+            () if asks_for("/statefulsets/ksm ") => {
+                (200, r#"{"metadata":{},"spec":{"replicas":1}}"#.to_owned())
+            }
+            () => (503, "{}".to_owned()),
+        };
+        write!(
+            stream,
+            "HTTP/1.1 {code} Made up\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    }
+
+    /// The time until the shard of this pod is known is not taken from that of its kinds.
+    #[tokio::test]
+    async fn kinds_are_waited_for_after_the_shard_is_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let knows_pod = Arc::new(AtomicBool::new(false));
+        let shared = Arc::clone(&knows_pod);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A client that has gone needs no answer.
+                let _ = answer(stream, &shared);
+            }
+        });
+        let mut args = RunArgs::default();
+        (args.kube.0.pod, args.kube.0.pod_namespace) = ("ksm-0".to_owned(), "m".to_owned());
+        let (_config, mut side) = started_with(args, &url).await;
+        let source = side.source();
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(40)).await;
+        tokio::time::resume();
+        assert_eq!(source.missing(), ["the first lists"]);
+        knows_pod.store(true, Ordering::Relaxed);
+        loop {
+            let missing = source.missing();
+            assert!(!missing.is_empty(), "a scrape would lack config maps");
+            if missing.iter().any(|kind| kind.starts_with("configmaps: ")) {
+                break;
+            }
             let _ = tokio::time::timeout(Duration::from_millis(10), side.next_event()).await;
         }
         tokio::time::pause();

@@ -15,7 +15,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -173,6 +173,10 @@ impl Collect for Standby {
                 count(&self.0.lost),
             ));
         }
+    }
+
+    fn may_have(&self, names: &BTreeSet<String>) -> bool {
+        names.iter().any(|name| name.starts_with("kstatd_standby"))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::telemetry::kube::Reason;
 use crate::util::reasons::reason;
 
 /// The reason why the API server cannot be used.
@@ -66,6 +67,24 @@ pub enum ClientError {
         /// The value of the `Retry-After` header.
         retry_after: Option<Duration>,
     },
+}
+
+impl ClientError {
+    /// Returns how long the server asks to wait before the next request.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// Returns the reason of a failed request, as for list/watches.
+    pub(crate) fn failure_reason(&self) -> Reason {
+        match self {
+            Self::Refused { code, .. } => Reason::of_status(*code),
+            _ => Reason::Broken,
+        }
+    }
 }
 
 reason! {

@@ -3,6 +3,7 @@
 //! A [`Plan`] is the configuration of a kind; a [`Following`] is a running plan. [`reconcile`](super::reconcile) decides
 //! which plans run and when a new one replaces an old one.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -243,11 +244,28 @@ impl ScopeTask {
             && (own.labels.is_empty() || own.labels == other.labels);
         gets_all && !self.progress.has_reached(&old.progress)
     }
+}
 
-    /// Returns whether the scopes may have objects in common.
-    fn overlaps(&self, other: &Self) -> bool {
-        let (own, other) = (&self.scope.namespace, &other.scope.namespace);
-        own.is_none() || other.is_none() || own == other
+/// List/watches by namespace; `None` is the whole cluster.
+#[derive(Default)]
+struct ByNamespace<'t>(HashMap<Option<&'t str>, Vec<&'t ScopeTask>>);
+
+impl<'t> ByNamespace<'t> {
+    fn new(tasks: impl Iterator<Item = &'t ScopeTask>) -> Self {
+        let mut all = Self::default();
+        tasks.for_each(|task| {
+            all.0.entry(task.scope.namespace.as_deref()).or_default().push(task);
+        });
+        all
+    }
+
+    /// Returns whether any of those that may have objects in common with another list/watch matches.
+    fn any_overlapping(&self, other: &ScopeTask, matches: impl Fn(&ScopeTask) -> bool) -> bool {
+        let any_of = |namespace| self.0.get(&namespace).into_iter().flatten().any(|of| matches(of));
+        match other.scope.namespace.as_deref() {
+            None => self.0.values().flatten().any(|of| matches(of)),
+            namespace => any_of(namespace) || any_of(None),
+        }
     }
 }
 
@@ -266,6 +284,13 @@ pub(crate) struct Following {
     /// The `--limit.…` budgets, if set.
     budget: Option<Arc<KindBudget>>,
     tasks: Vec<ScopeTask>,
+    /// The number of its list/watches at the beginning that have settled. They stay settled.
+    settled: Cell<usize>,
+    /// The number of list/watches whose task has ended.
+    ended: usize,
+    /// The progress of all list/watches, of earlier plans too. It is shared with the readers, and not collected again with each
+    /// change of one of them: with many namespaces there are many changes.
+    progress: Arc<[Arc<Progress>]>,
     /// List/watches of earlier plans, which are served until the overlapping list/watches of this plan have listed.
     older: Vec<Following>,
     /// List/watches of earlier plans that are no longer needed, until the others are served.
@@ -282,8 +307,18 @@ impl Following {
         let about = (resource, &context.metrics);
         let budget =
             KindBudget::new(&plan.budget, &*plan.watched.renderer, about, plan.scopes.len());
-        let (id, tasks, older, retired) = (context.next, Vec::new(), Vec::new(), Vec::new());
-        let mut following = Self { plan, id, quota, budget, tasks, older, retired };
+        let mut following = Self {
+            plan,
+            id: context.next,
+            quota,
+            budget,
+            tasks: Vec::new(),
+            settled: Cell::default(),
+            ended: 0,
+            progress: Arc::default(),
+            older: Vec::new(),
+            retired: Vec::new(),
+        };
         for (number, scope) in following.plan.scopes.iter().enumerate() {
             let store = Arc::new(Store::new(Arc::clone(&following.plan.schema)));
             let rejected = Arc::new(RejectedSet::default());
@@ -315,7 +350,13 @@ impl Following {
             let task = ScopeTask { number, scope, progress, stores, handle, faults, restart };
             following.tasks.push(task);
         }
+        following.collect_progress();
         following
+    }
+
+    fn collect_progress(&mut self) {
+        let all = self.tasks.iter().chain(self.older.iter().flat_map(|older| &older.tasks));
+        self.progress = all.map(|task| Arc::clone(&task.progress)).collect();
     }
 
     /// Switches to another shard or to another stage of a shard change. Objects of the new shard that were not
@@ -345,6 +386,7 @@ impl Following {
         self.older.push(old);
         self.show(self.plan.shard);
         self.retire();
+        self.collect_progress();
     }
 
     /// Drops list/watches of earlier plans that are no longer needed; returns whether there were any.
@@ -353,19 +395,18 @@ impl Following {
     /// and the server has not refused all of those for longer than the staleness limit. A list that takes long is behind a
     /// watch that goes on meanwhile.
     pub(crate) fn retire(&mut self) -> bool {
-        let (tasks, client) = (&self.tasks, &self.plan.client);
+        let (tasks, client) = (ByNamespace::new(self.tasks.iter()), &self.plan.client);
         let is_needed = |old: &ScopeTask, old_client: &Arc<Client>| {
-            let successors = || tasks.iter().filter(|task| task.overlaps(old));
             // Versions of different servers cannot be compared.
             let is_comparable = Arc::ptr_eq(client, old_client);
             let replaces = |new: &ScopeTask| {
                 new.progress.is_listed() && !(is_comparable && new.is_behind(old))
             };
-            if !old.progress.is_complete() || successors().any(replaces) {
+            if !old.progress.is_complete() || tasks.any_overlapping(old, replaces) {
                 return false;
             }
-            let waits = successors().any(|new| !new.progress.is_given_up());
-            if !waits && successors().next().is_some() {
+            let waits = tasks.any_overlapping(old, |new| !new.progress.is_given_up());
+            if !waits && tasks.any_overlapping(old, |_| true) {
                 tracing::warn!(
                     resource = %old.scope.api.plural,
                     namespace = old.scope.namespace,
@@ -380,7 +421,11 @@ impl Following {
             self.retired.extend(tasks.extract_if(.., |task| !is_needed(task, &plan.client)));
         }
         self.older.retain(|older| !older.tasks.is_empty());
-        self.retired.len() > before
+        let has_retired = self.retired.len() > before;
+        if has_retired {
+            self.collect_progress();
+        }
+        has_retired
     }
 
     /// Ends the list/watches that are no longer needed, after the others are served.
@@ -399,8 +444,9 @@ impl Following {
     /// Returns the served list/watches: the older ones, and its own that do not overlap with them.
     fn shown(&self) -> impl Iterator<Item = &ScopeTask> {
         let older = || self.older.iter().flat_map(|older| &older.tasks);
-        let own = self.tasks.iter().filter(move |task| !older().any(|old| task.overlaps(old)));
-        own.chain(older())
+        let by_namespace = ByNamespace::new(older());
+        let is_shown = move |task: &&ScopeTask| !by_namespace.any_overlapping(task, |_| true);
+        self.tasks.iter().filter(is_shown).chain(older())
     }
 
     /// Returns the stores to serve, in the order of the namespaces, older ones last, and marks their list/watches as served.
@@ -410,9 +456,8 @@ impl Following {
     }
 
     /// Returns the progress of each list/watch.
-    pub(crate) fn progress(&self) -> impl Iterator<Item = &Arc<Progress>> {
-        let all = self.tasks.iter().chain(self.older.iter().flat_map(|older| &older.tasks));
-        all.map(|task| &task.progress)
+    pub(crate) fn progress(&self) -> &Arc<[Arc<Progress>]> {
+        &self.progress
     }
 
     /// Returns the namespaces without a complete state; an empty name stands for the whole cluster.
@@ -428,12 +473,15 @@ impl Following {
 
     /// Returns whether nothing has been listed yet.
     pub(crate) fn is_unlisted(&self) -> bool {
-        !self.progress().any(|progress| progress.is_listed())
+        !self.progress.iter().any(|progress| progress.is_listed())
     }
 
     /// Returns whether each scope is listed, or refused by the server.
     pub(crate) fn is_settled(&self) -> bool {
-        self.tasks.iter().all(|task| task.progress.is_settled())
+        let rest = self.tasks.iter().skip(self.settled.get());
+        let settled = rest.take_while(|task| task.progress.is_settled()).count();
+        self.settled.update(|before| before + settled);
+        self.settled.get() == self.tasks.len()
     }
 
     /// Returns whether it still serves a scope of an earlier plan.
@@ -444,7 +492,8 @@ impl Following {
     /// Returns whether a list/watch is in backoff after a failure, and no other one is being listed.
     pub(crate) fn is_waiting(&self) -> bool {
         let is_idle = |task: &ScopeTask| task.is_waiting() || task.progress.is_listed();
-        self.tasks.iter().any(ScopeTask::is_waiting) && self.tasks.iter().all(is_idle)
+        // The last ones are listed last.
+        self.tasks.iter().rev().all(is_idle) && self.tasks.iter().any(ScopeTask::is_waiting)
     }
 
     /// Returns whether it can replace `old`: all scopes are listed or refused. Scopes that are in backoff or `overdue` do
@@ -453,9 +502,9 @@ impl Following {
         let is_apart = |old: &Self| old.shown().all(|task| task.scope.namespace.is_some());
         let is_done = |task: &ScopeTask| task.progress.is_settled() || overdue || task.is_waiting();
         self.is_settled()
-            || old.is_none_or(is_apart)
-                && self.tasks.iter().all(is_done)
+            || self.tasks.iter().skip(self.settled.get()).all(is_done)
                 && self.tasks.iter().any(|task| task.progress.is_listed())
+                && old.is_none_or(is_apart)
     }
 
     /// Finds the following with this number: itself or an older one.
@@ -472,7 +521,7 @@ impl Following {
         let scope = Arc::clone(&task.scope);
         let now = Instant::now();
         let wait = task.faults.add(now, backoff);
-        task.restart = Some(now + wait);
+        self.ended += usize::from(task.restart.replace(now + wait).is_none());
         metrics.restarted(&scope.api.unique_label());
         task.progress.failed(None, reason);
         task.progress.stopped(true);
@@ -488,14 +537,17 @@ impl Following {
     /// Returns the time of the next restart.
     pub(crate) fn next_restart(&self) -> Option<Instant> {
         let older = self.older.iter().filter_map(Self::next_restart);
-        self.tasks.iter().filter_map(|task| task.restart).chain(older).min()
+        let own = (self.ended > 0).then_some(&self.tasks).into_iter().flatten();
+        own.filter_map(|task| task.restart).chain(older).min()
     }
 
     /// Restarts the list/watches that are due.
     pub(crate) fn restart(&mut self, now: Instant, context: &mut WatchContext) {
-        for task in &mut self.tasks {
+        // A task seldom ends, and this is called with each change of a list/watch.
+        for task in (self.ended > 0).then_some(&mut self.tasks).into_iter().flatten() {
             if task.restart.is_some_and(|due| due <= now) {
                 task.restart = None;
+                self.ended -= 1;
                 task.progress.stopped(false);
                 let task_id = ScopeTaskId { following: self.id, scope: task.number };
                 let bounds = (self.quota.as_ref(), self.budget.as_ref());

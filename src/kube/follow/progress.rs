@@ -203,6 +203,9 @@ pub(crate) struct Progress {
     heard: AtomicU64,
     /// The number of list/watches that have not settled; notified of every change of phase.
     pending: watch::Sender<usize>,
+    /// The number of questions about its state.
+    #[cfg(test)]
+    visits: AtomicUsize,
 }
 
 impl Progress {
@@ -227,6 +230,8 @@ impl Progress {
             events: AtomicU64::new(0),
             heard: AtomicU64::new(0),
             pending,
+            #[cfg(test)]
+            visits: AtomicUsize::new(0),
         }
     }
 
@@ -239,7 +244,15 @@ impl Progress {
 
     /// Returns whether a list was complete, or the server refused to list.
     pub(crate) fn is_settled(&self) -> bool {
+        #[cfg(test)]
+        self.visits.fetch_add(1, Ordering::Relaxed);
         self.settled.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often its state was asked for.
+    #[cfg(test)]
+    pub(crate) fn visits(&self) -> usize {
+        self.visits.load(Ordering::Relaxed)
     }
 
     /// Returns whether a list was complete.
@@ -477,6 +490,8 @@ impl Progress {
     }
 
     fn lock(&self) -> MutexGuard<'_, ProgressState> {
+        #[cfg(test)]
+        self.visits.fetch_add(1, Ordering::Relaxed);
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -67,6 +67,9 @@ pub(crate) struct ReconcileStatus {
     pub(crate) ready: bool,
 }
 
+/// The progress of all list/watches, by kind, in the order of the configuration.
+pub(crate) type ProgressByKind = Vec<Arc<[Arc<Progress>]>>;
+
 /// The number of times that a kind has yielded to others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Yields {
@@ -116,7 +119,7 @@ pub(crate) struct Reconciler {
     context: WatchContext,
     wanted: watch::Receiver<Wanted>,
     status: watch::Sender<ReconcileStatus>,
-    statuses: Arc<Mutex<Vec<Arc<Progress>>>>,
+    parts: Arc<Mutex<ProgressByKind>>,
     number: u64,
     /// The names of the wanted kinds, in the order of the configuration.
     order: Vec<String>,
@@ -141,7 +144,7 @@ impl Reconciler {
         shared: Arc<Shared>,
         mut wanted: watch::Receiver<Wanted>,
         status: watch::Sender<ReconcileStatus>,
-        statuses: Arc<Mutex<Vec<Arc<Progress>>>>,
+        parts: Arc<Mutex<ProgressByKind>>,
     ) -> Self {
         wanted.mark_changed();
         let context = WatchContext {
@@ -159,7 +162,7 @@ impl Reconciler {
             context,
             wanted,
             status,
-            statuses,
+            parts,
             number: 0,
             order: Vec::new(),
             served: BTreeMap::new(),
@@ -414,12 +417,12 @@ impl Reconciler {
             && self.removed.is_empty()
             && self.served.values().all(Following::is_settled);
         self.ready |= self.number > 0 && self.served.values().all(Following::is_settled);
-        let status = ReconcileStatus {
-            number: self.number,
-            pending: pending.into_iter().map(str::to_owned).collect(),
-            refused,
-            ready: self.ready,
+        let known = Arc::clone(&self.status.borrow().pending);
+        let pending = match known.iter().map(String::as_str).eq(pending.iter().copied()) {
+            true => known,
+            false => pending.into_iter().map(str::to_owned).collect(),
         };
+        let status = ReconcileStatus { number: self.number, pending, refused, ready: self.ready };
         self.status.send_if_modified(|published| {
             let differs = *published != status;
             *published = status;
@@ -429,9 +432,8 @@ impl Reconciler {
             let candidate = listing.filter(|following| following.plan.name() == name);
             self.served.get(name).into_iter().chain(candidate)
         };
-        let statuses = self.order.iter().flat_map(named);
-        let statuses = statuses.flat_map(Following::progress).cloned().collect();
-        *self.statuses.lock().unwrap_or_else(PoisonError::into_inner) = statuses;
+        let parts = self.order.iter().flat_map(named).map(Following::progress).cloned().collect();
+        *self.parts.lock().unwrap_or_else(PoisonError::into_inner) = parts;
     }
 
     /// Returns when to advance again if nothing changes before.

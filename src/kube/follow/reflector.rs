@@ -29,8 +29,6 @@ use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::{Reason, ReflectorMetrics};
 use crate::util::allocator;
 
-/// The upper limit of a server's `Retry-After`.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 /// The longest wait before a slow list is repeated.
 const MAX_RELIST_WAIT: Duration = Duration::from_secs(30);
 /// The interval of the lists of a kind that cannot be watched, as after failures in client-go. The attempts to watch in between
@@ -204,12 +202,11 @@ impl Reflector {
                 wait = self.timing.backoff.spread;
                 self.health.woken = Some(now);
             }
-            let asked = result.retry_after.map(|asked| asked.min(MAX_RETRY_AFTER));
             self.progress.phase(Phase::Waiting);
             self.list_permit = None;
             // Denied requests have their own backoff and take no tokens.
             let token = failure != Failure::Denied;
-            let woken = self.shared.retries.wait(wait, asked, signals, token).await;
+            let woken = self.shared.retries.wait(wait, result.retry_after, signals, token).await;
             self.health.paid = woken == Woken::No && token;
             if woken != Woken::No {
                 self.health.woken = Some(Instant::now());

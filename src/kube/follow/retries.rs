@@ -17,6 +17,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::backoff::BackoffConfig;
 use super::journal::Journal;
 
+/// The upper limit of a server's `Retry-After`.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 /// The longest backoff in addition to a `Retry-After` of the server.
 const OWN_WITH_ASKED: Duration = Duration::from_secs(1);
 /// The number of list/watches above which the rate grows in proportion.
@@ -115,7 +117,7 @@ impl Retries {
         self.change.notify_waiters();
     }
 
-    /// Waits before a retry: for all of `asked` (`Retry-After`), and until `own` has passed or a signal arrives. If `own`
+    /// Waits before a retry: for `asked` (`Retry-After`) up to two minutes, and until `own` has passed or a signal arrives. If `own`
     /// passed without a signal, it also waits for a token if `token` is set.
     pub(crate) async fn wait(
         &self,
@@ -127,7 +129,7 @@ impl Retries {
         let mut due = Instant::now() + own;
         if let Some(asked) = asked {
             due = Instant::now() + own.min(OWN_WITH_ASKED);
-            sleep(asked).await;
+            sleep(asked.min(MAX_RETRY_AFTER)).await;
         }
         let woken = tokio::select! {
             biased;

@@ -4,7 +4,9 @@
 mod budgets;
 pub(crate) mod history;
 mod lists;
+mod many_namespaces;
 mod observers;
+mod peers;
 mod reload;
 mod representations;
 mod stub;
@@ -23,6 +25,7 @@ use super::{
     Timing, WatchedResource,
 };
 use crate::cache::{Catalog, Family, MetricKind, Rendered, Schema};
+use crate::exposition::family::Collect as _;
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::resources::{ObjectBytes, Renderer, Representation};
 use crate::telemetry::{KubeMetrics, Recorder};
@@ -288,6 +291,9 @@ async fn each_namespace_has_a_list_watch() {
     // A namespace that is configured twice has its series twice.
     assert_eq!(fixture.series(), ["a 1", "a 1", "a 1", "nodes{name=\"a 1"]);
     assert!(fixture.stub.is_idle());
+    // Other pods that ask for the stage of this one do not wait for figures of each list/watch.
+    let asks = |name: &str| fixture.handle.may_have(&[name.to_owned()].into());
+    assert!(!asks("kstatd_kubernetes_shard_stage") && asks("kstatd_kubernetes_objects"));
 }
 
 const ERROR_STATUS: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"odd","reason":"InternalError","code":500}"#;

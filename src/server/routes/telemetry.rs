@@ -84,7 +84,9 @@ fn readable(is_readable: bool) -> Check {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Receiver, channel};
     use std::time::Duration;
 
@@ -93,6 +95,7 @@ mod tests {
     use super::*;
     use crate::exposition::family::{Collect, Family};
     use crate::telemetry::Recorder;
+    use crate::telemetry::metric::Row;
     use crate::telemetry::scrapes::ScrapeLog;
 
     /// A collector that waits for a message.
@@ -102,6 +105,10 @@ mod tests {
         fn collect(&self, _: &mut Vec<Family>) {
             let received = self.0.lock().expect("no panic").recv_timeout(Duration::from_secs(60));
             received.expect("an answer of another request meanwhile");
+        }
+
+        fn may_have(&self, _: &BTreeSet<String>) -> bool {
+            true
         }
     }
 
@@ -123,5 +130,29 @@ mod tests {
         };
         let (metrics, health) = tokio::join!(ask("/metrics"), health);
         assert_eq!((metrics.status().as_u16(), health.as_u16()), (200, 200));
+    }
+
+    /// Pods of a StatefulSet ask each other for one family many times a second, and others take long to collect.
+    #[tokio::test]
+    async fn a_request_for_a_family_collects_no_other_one() {
+        let collected = Arc::new(AtomicUsize::new(0));
+        let counted = |name: &'static str| {
+            let collected = Arc::clone(&collected);
+            let value = move || (collected.fetch_add(1, Ordering::Relaxed) + 1) as f64;
+            Row::gauge(name, "Counts how often such families were collected.", value)
+        };
+        // Those of the sides are added to the process's own.
+        let mut process = Recorder::default();
+        process.extend([counted("a"), counted("b")]);
+        let mut recorder = Recorder::from(process.finish());
+        recorder.extend([counted("c")]);
+        let board = Arc::new(Board::new("", ScrapeLog::default(), Vec::new()));
+        let router = router(&recorder.finish(), "kstatd", true, &Checks::default(), &board);
+        for (query, want) in [("?name%5B%5D=a", 1), ("?name%5B%5D=z", 0), ("", 3)] {
+            let request = Request::get(format!("/metrics{query}")).body(()).expect("a request");
+            let answer = router.dispatch(request.into_parts().0).await;
+            assert_eq!(answer.status(), 200);
+            assert_eq!(collected.swap(0, Ordering::Relaxed), want, "{query}");
+        }
     }
 }
