@@ -21,6 +21,14 @@ pub(crate) struct DueBucket {
     pub(crate) second: u32,
     /// The series that have not been checked yet.
     pub(crate) handles: Vec<Handle>,
+    /// The series whose time was over when they were checked. They still have to end.
+    pub(crate) expired: Vec<Handle>,
+}
+
+impl DueBucket {
+    pub(crate) fn is_done(&self) -> bool {
+        self.handles.is_empty() && self.expired.is_empty()
+    }
 }
 
 /// Series by the second in which they may expire.
@@ -48,7 +56,7 @@ impl TimerWheel {
             return None;
         }
         let (second, handles) = first.remove_entry();
-        Some(DueBucket { second, handles })
+        Some(DueBucket { second, handles, expired: Vec::new() })
     }
 }
 
