@@ -38,10 +38,11 @@ pub(crate) struct TimerWheel {
 }
 
 impl TimerWheel {
-    /// Inserts a series. Returns true if its bucket is the first one to be due.
+    /// Inserts a series. Returns true if it is due earlier than all others.
     pub(crate) fn insert(&mut self, second: u32, handle: Handle) -> bool {
+        let is_earlier = self.next().is_none_or(|next| second < next);
         self.buckets.entry(second).or_default().push(handle);
-        self.next() == Some(second)
+        is_earlier
     }
 
     /// Returns the second in which the first bucket is due.
@@ -72,6 +73,7 @@ mod tests {
         assert!(wheel.insert(5, handle(1)));
         assert!(!wheel.insert(7, handle(2)));
         assert!(wheel.insert(3, handle(3)));
+        assert!(!wheel.insert(3, handle(4)), "the bucket is known to be due first");
         assert_eq!(wheel.next(), Some(3));
         assert!(wheel.pop_due(29).is_none());
         assert_eq!(wheel.pop_due(55).map(|due| due.second), Some(3));
