@@ -6,13 +6,13 @@
 //!
 //! The socket is connected, so the kernel reports a port without a listener (ICMP port unreachable). The
 //! report arrives after the send: it is noticed when the next datagram is sent, or after [`CONFIRM_AFTER`]. A
-//! failure loses only its own datagram. During failures the target is resolved again with backoff.
+//! failure loses only its own datagram. During failures the target is resolved again with backoff, see [`lookup`].
 //!
 //! A remote kernel reports only some refusals (Linux: about one a second), so datagrams without one may be lost, too. A
 //! failure therefore ends once none has been refused for [`RECOVERED_AFTER`].
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +21,10 @@ use std::time::{Duration, Instant};
 
 use super::metrics::counters::bump;
 use super::supervise;
+
+mod lookup;
+
+use lookup::TargetLookup;
 
 /// The maximum size of the queue in bytes.
 const QUEUE_BYTES: usize = 8 << 20;
@@ -33,8 +37,6 @@ const CONFIRM_AFTER: Duration = Duration::from_secs(1);
 /// The time without a refusal after which a failing target has recovered, well above the time between two reports of
 /// refusals.
 const RECOVERED_AFTER: Duration = Duration::from_secs(3);
-const MIN_LOOKUP_PAUSE: Duration = Duration::from_millis(100);
-const MAX_LOOKUP_PAUSE: Duration = Duration::from_secs(30);
 
 /// The target of the relay.
 #[derive(Clone, Debug)]
@@ -139,13 +141,14 @@ impl Relay {
     pub(super) fn new(config: &RelayConfig) -> io::Result<(Self, RelaySender)> {
         let (sender, queue) = channel();
         let counts = Arc::new(RelayCounts::default());
+        let mut lookup = TargetLookup::new(&config.target);
         let relay_sender = RelaySender {
             queue,
             target: config.target.clone(),
             packet_length: config.packet_length,
-            peer: resolve(&config.target)?,
+            peer: lookup.first()?,
+            lookup,
             socket: None,
-            lookup_backoff: LookupBackoff { after: MIN_LOOKUP_PAUSE, not_before: Instant::now() },
             is_failing: false,
             unrefused_since: None,
             batch: RelayBatch::default(),
@@ -202,18 +205,6 @@ impl Relay {
     }
 }
 
-/// Resolves a target.
-fn resolve(target: &str) -> io::Result<SocketAddr> {
-    // A missing host means the local host, as in Go's resolver.
-    let named = if target.starts_with(':') { format!("localhost{target}") } else { target.into() };
-    let found: Vec<SocketAddr> = named.to_socket_addrs()?.collect();
-    // IPv4 is preferred, as in Go's resolver.
-    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    chosen
-        .copied()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{target} has no address")))
-}
-
 /// Opens a socket that sends to `peer` and receives its refusals.
 fn open(peer: SocketAddr) -> io::Result<UdpSocket> {
     let local: SocketAddr =
@@ -224,13 +215,6 @@ fn open(peer: SocketAddr) -> io::Result<UdpSocket> {
         socket.connect(peer)?;
     }
     Ok(socket)
-}
-
-/// The backoff between look-ups of the target.
-#[derive(Debug)]
-struct LookupBackoff {
-    after: Duration,
-    not_before: Instant,
 }
 
 /// A datagram that may still be refused.
@@ -248,9 +232,9 @@ pub(crate) struct RelaySender {
     packet_length: usize,
     /// The most recently resolved address.
     peer: SocketAddr,
+    lookup: TargetLookup,
     /// `None` before the first datagram, and after a failure that a new socket may fix.
     socket: Option<UdpSocket>,
-    lookup_backoff: LookupBackoff,
     /// True from a lost datagram until the target has recovered.
     is_failing: bool,
     /// The time at which, during a failure, the first datagram since the last loss counted as relayed.
@@ -347,9 +331,7 @@ impl RelaySender {
 
     /// Sends the packet. Retries once if the error belongs to an earlier datagram or a new socket may fix it.
     fn transmit(&mut self) -> io::Result<()> {
-        if self.is_failing {
-            self.resolve();
-        }
+        self.look_up();
         match self.try_send() {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 self.drop_sent(&error);
@@ -388,7 +370,7 @@ impl RelaySender {
                     >= RECOVERED_AFTER
             {
                 self.is_failing = false;
-                self.lookup_backoff.after = MIN_LOOKUP_PAUSE;
+                self.lookup.reset_pause();
                 tracing::info!(target_address = %self.target, "The relay has recovered");
             }
         }
@@ -413,30 +395,29 @@ impl RelaySender {
                 bytes = self.packet.len(),
                 "Relaying failed; lines are dropped and counted until it recovers"
             );
+            // The next datagram may already go to a new address.
+            self.look_up();
         }
     }
 
-    /// Resolves the target again, subject to the backoff.
-    fn resolve(&mut self) {
-        let now = Instant::now();
-        if now < self.lookup_backoff.not_before {
-            return;
-        }
-        self.lookup_backoff.not_before = now + self.lookup_backoff.after;
-        self.lookup_backoff.after = (self.lookup_backoff.after * 2).min(MAX_LOOKUP_PAUSE);
-        match resolve(&self.target) {
-            Ok(peer) if peer == self.peer => {}
-            Ok(peer) => {
+    /// Uses the address that a look-up has found. During a failure, starts the next one.
+    fn look_up(&mut self) {
+        let started = if self.is_failing { self.lookup.start_if_due() } else { Ok(()) };
+        match started.map_or_else(|error| Some(Err(error)), |()| self.lookup.answer(Duration::ZERO))
+        {
+            None => {}
+            Some(Ok(peer)) if peer == self.peer => {}
+            Some(Ok(peer)) => {
                 tracing::info!(target_address = %self.target, %peer, "The relay target has a new address");
                 (self.peer, self.socket) = (peer, None);
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 bump(&self.counts.errors);
                 tracing::warn!(
                     target_address = %self.target,
                     %error,
                     "Cannot resolve the relay target, next attempt in {:?}",
-                    self.lookup_backoff.after
+                    self.lookup.pause()
                 );
             }
         }

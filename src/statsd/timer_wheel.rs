@@ -21,6 +21,14 @@ pub(crate) struct DueBucket {
     pub(crate) second: u32,
     /// The series that have not been checked yet.
     pub(crate) handles: Vec<Handle>,
+    /// The series whose time was over when they were checked. They still have to end.
+    pub(crate) expired: Vec<Handle>,
+}
+
+impl DueBucket {
+    pub(crate) fn is_done(&self) -> bool {
+        self.handles.is_empty() && self.expired.is_empty()
+    }
 }
 
 /// Series by the second in which they may expire.
@@ -30,10 +38,11 @@ pub(crate) struct TimerWheel {
 }
 
 impl TimerWheel {
-    /// Inserts a series. Returns true if its bucket is the first one to be due.
+    /// Inserts a series. Returns true if it is due earlier than all others.
     pub(crate) fn insert(&mut self, second: u32, handle: Handle) -> bool {
+        let is_earlier = self.next().is_none_or(|next| second < next);
         self.buckets.entry(second).or_default().push(handle);
-        self.next() == Some(second)
+        is_earlier
     }
 
     /// Returns the second in which the first bucket is due.
@@ -48,7 +57,7 @@ impl TimerWheel {
             return None;
         }
         let (second, handles) = first.remove_entry();
-        Some(DueBucket { second, handles })
+        Some(DueBucket { second, handles, expired: Vec::new() })
     }
 }
 
@@ -64,6 +73,7 @@ mod tests {
         assert!(wheel.insert(5, handle(1)));
         assert!(!wheel.insert(7, handle(2)));
         assert!(wheel.insert(3, handle(3)));
+        assert!(!wheel.insert(3, handle(4)), "the bucket is known to be due first");
         assert_eq!(wheel.next(), Some(3));
         assert!(wheel.pop_due(29).is_none());
         assert_eq!(wheel.pop_due(55).map(|due| due.second), Some(3));

@@ -1,6 +1,6 @@
-//! Opens sockets and reads their drop counters.
+//! Opens sockets, and reads their drop counters and the amount of unread data.
 //!
-//! Unsafe code is needed for socket options without a safe wrapper.
+//! Unsafe code is needed for socket options and requests without a safe wrapper.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -123,6 +123,18 @@ pub(crate) fn kernel_drops(socket: &Socket) -> Option<u32> {
         return None;
     }
     info.get(MEMINFO_DROPS).copied()
+}
+
+/// Returns the number of bytes that a connection has received and that have not been read.
+pub(crate) fn unread(stream: &impl AsRawFd) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the pointer is to `count`, which outlives the call and has the type that the request writes. The
+    // descriptor is open.
+    let result = unsafe { libc::ioctl(stream.as_raw_fd(), libc::FIONREAD, &raw mut count) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(count).unwrap_or_default())
 }
 
 #[cfg(test)]

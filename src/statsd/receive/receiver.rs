@@ -39,7 +39,7 @@ const BATCHES: usize = 16;
 const STREAM_BYTES: usize = 64 << 10;
 /// The bytes that a read from a connection counts for in addition to those that it returns.
 const READ_COST: usize = 256;
-/// The maximum number of rounds at shutdown; far more than the data received by then can need.
+/// The maximum number of rounds at shutdown; far more than the datagrams received by then can need.
 const MAX_SHUTDOWN_ROUNDS: usize = 1_000;
 /// The time without pausing after data from TCP or a Unix socket, because senders to a Unix socket block
 /// while its short queue is full.
@@ -227,6 +227,11 @@ impl ReceiveLoop {
 
     /// Processes everything received so far.
     fn drain(&mut self) {
+        if let Some(tcp) = &mut self.tcp {
+            // Connections that wait to be accepted may have sent lines, too.
+            tcp.accept(&self.shared.metrics, self.poll.registry(), &mut self.worker);
+            self.ready = tcp.begin_shutdown().map(|slot| Token(CONNECTIONS + slot)).collect();
+        }
         self.read_all();
         if let Some(tcp) = &mut self.tcp {
             tcp.end_all(&mut self.worker);
@@ -466,6 +471,52 @@ mod tests {
             builder.apply_received();
             lines(Listener::Tcp) == sent as u64
         });
+    }
+
+    /// The remaining bytes of each connection are fixed when the shutdown begins: as they are read, the kernel lets the
+    /// sender continue.
+    #[test]
+    fn busy_senders_do_not_delay_the_shutdown() {
+        const LINE: &[u8] = b"requests:1000000|c|#service:checkout\n";
+        let shared = shared();
+        let lines = || shared.metrics.lines(Some(Listener::Tcp)) as usize;
+        let mut builder = ReceiverBuilder::new(&shared).expect("prepared");
+        let listener = bind_tcp("127.0.0.1:0".parse().expect("address")).expect("bind");
+        let tcp = listener.local_addr().expect("address");
+        builder.tcp(listener, None, descriptors::of_process()).expect("watched");
+        let fill = |stream: &mut TcpStream| {
+            stream.set_nonblocking(true).expect("set");
+            let mut sent = 0;
+            let stream_of_lines = LINE.repeat(10_000);
+            while let Ok(count) = stream.write(&stream_of_lines[sent % LINE.len()..]) {
+                sent += count;
+            }
+            sent
+        };
+        // One connection is known, one has sent its last line without a line feed, and one has not been accepted.
+        let mut known = TcpStream::connect(tcp).expect("connect");
+        let mut finished = TcpStream::connect(tcp).expect("connect");
+        finished.write_all(b"requests:1000000|c|#service:checkout").expect("sent");
+        until("the connections are accepted", || {
+            builder.apply_received();
+            shared.metrics.tcp_open.load(Ordering::Relaxed) == 2
+        });
+        let mut waiting = TcpStream::connect(tcp).expect("connect");
+        let sent = fill(&mut known) + fill(&mut waiting);
+        builder.receive_loop.drain();
+        let read = lines() * LINE.len();
+        assert!(read > 0 && read < sent / 2, "{read} of {sent} bytes");
+        assert_eq!(shared.metrics.tcp_open.load(Ordering::Relaxed), 0);
+        // Nothing is read twice or in part.
+        assert_eq!(shared.registry.counts.live[0].load(Ordering::Relaxed), 1);
+        let pages = shared.registry.view().pages;
+        let (entry, _) = pages.page(0).and_then(|page| page.get(0)).expect("a series");
+        let value = shared
+            .registry
+            .scalars()
+            .get(entry.handle.slot)
+            .and_then(|cell| cell.read(entry.handle.generation));
+        assert_eq!(value, Some(1_000_000.0 * lines() as f64));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 
+use super::net::unread;
 use crate::statsd::ingest::Worker;
 use crate::statsd::metrics::{Listener, Metrics, bump};
 use crate::util::descriptors::{Descriptors, Permit, Share};
@@ -51,6 +52,8 @@ struct Connection {
     /// The address of the peer.
     address: Option<IpAddr>,
     lines: LineBuffer,
+    /// The number of bytes to read before it is closed; `None` before the shutdown.
+    remaining: Option<usize>,
     end: Option<EndReason>,
     /// True if it is in the list of ready sockets.
     is_ready: bool,
@@ -103,6 +106,8 @@ pub(crate) struct TcpSource {
     /// An accepted connection without a descriptor permit. While there is one, no other is accepted.
     waiting: Option<TcpStream>,
     pause: Duration,
+    /// True if no further connections are accepted.
+    is_shutting_down: bool,
     /// The number of connections displaced since the last log line, and the time of that line.
     displaced: DisplacedLog,
 }
@@ -141,6 +146,7 @@ impl TcpSource {
             accept_at: None,
             waiting: None,
             pause: FIRST_PAUSE,
+            is_shutting_down: false,
             displaced: DisplacedLog::default(),
         })
     }
@@ -173,6 +179,9 @@ impl TcpSource {
     /// Accepts the waiting connections.
     pub(crate) fn accept(&mut self, metrics: &Metrics, registry: &Registry, worker: &mut Worker) {
         self.accept_at = None;
+        if self.is_shutting_down {
+            return;
+        }
         if let Some(stream) = self.waiting.take()
             && !self.admit(stream, metrics, registry, worker)
         {
@@ -252,6 +261,7 @@ impl TcpSource {
                 address,
                 open: Some((stream, permit)),
                 lines: LineBuffer::default(),
+                remaining: None,
                 end: None,
                 is_ready: false,
                 sequence: self.last_sequence,
@@ -320,9 +330,20 @@ impl TcpSource {
         let Self { connections, buffer, by_silence, last_sequence, .. } = self;
         let connection = connections.get_mut(slot).and_then(Option::as_mut)?;
         let (stream, _) = connection.open.as_mut().filter(|_| connection.end.is_none())?;
-        let end = match stream.read(buffer) {
+        if connection.remaining == Some(0) {
+            if stream.peek(&mut [0]).is_ok_and(|more| more > 0) {
+                // The rest of the unfinished line came later. A part of it could have another value.
+                connection.lines.take_rest();
+            }
+            self.end(slot, EndReason::Done, worker);
+            return None;
+        }
+        let limit = connection.remaining.unwrap_or(BUFFER).min(BUFFER);
+        let end = match stream.read(buffer.get_mut(..limit).unwrap_or_default()) {
             Ok(0) => EndReason::Done,
             Ok(length) => {
+                connection.remaining =
+                    connection.remaining.map(|count| count.saturating_sub(length));
                 *last_sequence += 1;
                 by_silence.remove(&connection.sequence);
                 by_silence.insert(*last_sequence, slot);
@@ -398,6 +419,21 @@ impl TcpSource {
                 }
             }
         }
+    }
+
+    /// Accepts no further connections, and reads from each one only what it has received by now: a sender that never
+    /// pauses would delay the end of the process otherwise. Returns the slots of the open connections.
+    pub(crate) fn begin_shutdown(&mut self) -> impl Iterator<Item = usize> {
+        self.is_shutting_down = true;
+        let connections = self.connections.iter_mut().enumerate();
+        connections.filter_map(|(slot, connection)| {
+            let connection = connection.as_mut().filter(|connection| connection.end.is_none())?;
+            let (stream, _) = connection.open.as_ref()?;
+            // After a panic the first number remains valid.
+            connection.remaining.get_or_insert_with(|| unread(stream).unwrap_or_default());
+            connection.is_ready = true;
+            Some(slot)
+        })
     }
 
     /// Ends every connection as if its peer had closed it.

@@ -228,6 +228,12 @@ impl Members {
         if slot.is_observer() { &mut self.observers } else { &mut self.scalars }
     }
 
+    /// Returns the ID of the page with the series in a slot.
+    fn page(&self, slot: SlotId) -> Option<u32> {
+        let slots = if slot.is_observer() { &self.observers } else { &self.scalars };
+        slots.pages.get(slot.index()).copied()
+    }
+
     /// Stores the number of samples of the series in a slot.
     fn set_samples(&mut self, slot: SlotId, samples: u64) {
         if slot.is_observer() {

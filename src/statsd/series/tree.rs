@@ -11,6 +11,7 @@ mod page;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
 use page::Target;
 pub(crate) use page::{Entry, Key, LabelAssembler, Page, SeriesRef};
 
@@ -239,11 +240,11 @@ impl Tree {
         }
     }
 
-    /// Removes the series that are not `alive` from the pages in `ids`, calling `removed` for each, and
-    /// merges small pages. Calls `on_move` with the new page of every moved series.
+    /// Removes the series that are not `alive` from the pages in `ids`, calling `removed` for each, and merges small
+    /// pages with a neighbour. Calls `on_move` with the new page of every moved series.
     pub(crate) fn compact(
         &mut self,
-        ids: &HashSet<u32>,
+        ids: &HashSet<u32, FixedState>,
         alive: impl Fn(&Entry) -> bool,
         mut removed: impl FnMut(&Entry, &[u8]),
         mut on_move: impl FnMut(SlotId, u32),
@@ -251,23 +252,25 @@ impl Tree {
         self.version += 1;
         let old = std::mem::take(Arc::make_mut(&mut self.pages.0));
         let mut pages: Vec<NumberedPage> = Vec::with_capacity(old.len());
-        for numbered in old {
-            if !ids.contains(&numbered.id) {
-                pages.push(numbered);
-                continue;
-            }
-            let kept = numbered.page.filtered(&alive, &mut removed);
-            if kept.entries.is_empty() {
-                continue;
+        let mut is_shorter = false;
+        for NumberedPage { id, mut page } in old {
+            let was_shorter = std::mem::replace(&mut is_shorter, ids.contains(&id));
+            if is_shorter {
+                page = Arc::new(page.filtered(&alive, &mut removed));
+                if page.entries.is_empty() {
+                    is_shorter = was_shorter;
+                    continue;
+                }
             }
             match pages.last_mut() {
-                Some(before) if before.page.can_absorb(&kept) => {
-                    for moved in &kept.entries {
+                Some(before) if (was_shorter || is_shorter) && before.page.can_absorb(&page) => {
+                    for moved in &page.entries {
                         on_move(moved.handle.slot, before.id);
                     }
-                    Arc::make_mut(&mut before.page).append(&kept);
+                    Arc::make_mut(&mut before.page).append(&page);
+                    is_shorter = true;
                 }
-                _ => pages.push(NumberedPage { id: numbered.id, page: Arc::new(kept) }),
+                _ => pages.push(NumberedPage { id, page }),
             }
         }
         self.pages.0 = Arc::new(pages);
@@ -356,7 +359,7 @@ mod tests {
             prop_assert_eq!(content(&tree), expected(&model));
 
             let before = tree.snapshot();
-            let ids: HashSet<u32> = places.values().copied().collect();
+            let ids: HashSet<u32, FixedState> = places.values().copied().collect();
             let dead = |slot: usize| gone[slot];
             let mut removed = 0;
             tree.compact(

@@ -13,13 +13,19 @@ impl Registry {
     /// Replaces the reserved names. Families with such names are hidden but still updated; families whose
     /// names are free again are shown. Returns both.
     pub(crate) fn reserve(&self, reserved: Reserved) -> NameChanges {
-        let mut members = self.write();
+        // From here on, new families are admitted by the new names, so the lock is not needed to check the present
+        // ones. There may be a million, and new series would wait.
+        let (pages, was_hidden) = {
+            let members = self.write();
+            self.reserved.store(Arc::new(Arc::clone(&reserved)));
+            (members.tree.snapshot(), Arc::clone(&members.hidden))
+        };
         let mut renamed = NameChanges::default();
         let mut hidden = HashSet::new();
-        for family in &members.families {
+        for (family, _) in pages.families() {
             let (is, was) = (
                 is_reserved(&reserved, &family.name, family.kind),
-                members.hidden.contains(&family.id),
+                was_hidden.contains(&family.id),
             );
             if is {
                 hidden.insert(family.id);
@@ -31,8 +37,7 @@ impl Registry {
             };
         }
         self.counts.hidden.fetch_add(renamed.hidden.len() as u64, Ordering::Relaxed);
-        members.hidden = Arc::new(hidden);
-        self.reserved.store(Arc::new(reserved));
+        self.write().hidden = Arc::new(hidden);
         renamed
     }
 

@@ -4,20 +4,25 @@ use std::collections::HashSet;
 use std::hash::BuildHasher;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::FixedState;
 
 use super::{Members, Registry, count, place};
 use crate::exposition::labels::ParsedLabels;
 use crate::statsd::clock::{TICK_NANOS, TICKS_PER_SECOND};
 use crate::statsd::series::account::RemovedSeries;
-use crate::statsd::series::cell::{Handle, Lifetime, ObserverCell, Scalar, View};
-use crate::statsd::series::tree::Entry;
-use crate::statsd::timer_wheel::bucket_of;
+use crate::statsd::series::cell::{Handle, Lifetime, ObserverCell, Scalar, SlotId, View};
+use crate::statsd::timer_wheel::{DueBucket, bucket_of};
 
 /// The maximum number of expired pairs of name and label names to remember, so that `metrics_total` does not
 /// count returning ones twice.
 pub(super) const MAX_EXPIRED_PAIRS: usize = 1 << 16;
-/// The maximum number of series that expire under one write lock.
+/// The number of series at which a part of a run, which holds the write lock, ends. With [`PAGES_AT_ONCE`] it lasts
+/// about a millisecond.
 const EXPIRY_BATCH: usize = 4_096;
+/// The maximum number of pages that are rewritten under one write lock.
+const PAGES_AT_ONCE: usize = 256;
 
 /// The decision about a series in a due bucket.
 enum ExpiryDecision {
@@ -54,7 +59,7 @@ impl Registry {
     pub(crate) fn next_wakeup(&self) -> Option<u64> {
         let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         let timer_wheel = self.timer_wheel.lock().unwrap_or_else(PoisonError::into_inner);
-        let second = if due.handles.is_empty() { timer_wheel.next() } else { Some(due.second) };
+        let second = if due.is_done() { timer_wheel.next() } else { Some(due.second) };
         let expiry =
             second.map(|second| u64::from(second) * u64::from(TICKS_PER_SECOND) * TICK_NANOS);
         expiry.into_iter().chain(self.violations.due()).min()
@@ -71,21 +76,20 @@ impl Registry {
         let tick = self.clock.now().tick();
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if due.handles.is_empty() {
+            if due.is_done() {
                 let next =
                     self.timer_wheel.lock().unwrap_or_else(PoisonError::into_inner).pop_due(tick);
                 let Some(next) = next else { return };
                 *due = next;
             }
-            let rest = due.handles.len().saturating_sub(EXPIRY_BATCH);
-            self.expire_batch(due.second, due.handles.get(rest..).unwrap_or_default(), tick);
-            due.handles.truncate(rest);
+            self.expire_due(&mut due, tick);
         }
     }
 
-    fn expire_batch(&self, second: u32, batch: &[Handle], tick: u32) {
+    fn expire_due(&self, due: &mut DueBucket, tick: u32) {
+        let DueBucket { second, handles, expired } = due;
         let decide = |life: Lifetime, handle: Handle| {
-            if life.scheduled != second {
+            if life.scheduled != *second {
                 // It is in another bucket by now.
                 return ExpiryDecision::Keep;
             }
@@ -100,66 +104,73 @@ impl Registry {
             ExpiryDecision::Update(Lifetime { scheduled, ..life })
         };
         let cells = (self.scalars.view(), self.observers.view());
-        let mut over = Vec::new();
-        for &handle in batch {
+        while let Some(&handle) = handles.last() {
             update_lifetime(&cells, handle, |life| match decide(life, handle) {
                 ExpiryDecision::Expire => {
-                    over.push(handle);
+                    expired.push(handle);
                     ExpiryDecision::Keep
                 }
                 decision => decision,
             });
+            handles.pop();
         }
-        if over.is_empty() {
-            return;
-        }
-        // Series end under the write lock, so that a look-up never finds one that has ended but still counts.
-        let mut members = self.write();
-        for handle in over {
-            let ended = &mut members.ended;
-            update_lifetime(&cells, handle, |life| {
-                let decision = decide(life, handle);
-                if let ExpiryDecision::Expire = decision {
-                    ended.push(handle);
-                }
-                decision
-            });
-        }
-        self.remove_ended(&mut members);
+        self.end(expired, decide);
+        expired.clear();
     }
 
     /// Ends the series with the labels of these senders.
     pub(crate) fn end_senders(&self, senders: &[u64]) {
+        let mut own = Vec::new();
         for sender in senders {
-            let Some(own) = self.write().by_sender.remove(sender) else { continue };
-            let cells = (self.scalars.view(), self.observers.view());
-            for batch in own.chunks(EXPIRY_BATCH) {
-                let mut members = self.write();
-                for &handle in batch {
-                    update_lifetime(&cells, handle, |_| {
-                        members.ended.push(handle);
-                        ExpiryDecision::Expire
-                    });
-                }
-                self.remove_ended(&mut members);
+            own.extend(self.write().by_sender.remove(sender).unwrap_or_default());
+        }
+        self.end(&own, |_, _| ExpiryDecision::Expire);
+    }
+
+    /// Ends those of the series that `decide` lets expire. Neighbours of the list are usually on different pages, so
+    /// they are ordered by page first, and each page is rewritten once.
+    fn end(&self, handles: &[Handle], decide: impl Fn(Lifetime, Handle) -> ExpiryDecision) {
+        let cells = (self.scalars.view(), self.observers.view());
+        let mut located = Vec::with_capacity(handles.len());
+        for part in handles.chunks(EXPIRY_BATCH) {
+            let members = self.read();
+            located.extend(part.iter().map(|&handle| (members.page(handle.slot), handle)));
+        }
+        located.sort_unstable_by_key(|(page, _)| *page);
+        let mut took = Duration::ZERO;
+        for part in parts(&located) {
+            // The lock is not fair: without a pause, threads that wait for it would find it taken again.
+            std::thread::sleep(took);
+            // Series end under the write lock, so that a look-up never finds one that has ended but still counts.
+            let mut members = self.write();
+            let begun = Instant::now();
+            for &(_, handle) in part {
+                let ended = &mut members.ended;
+                update_lifetime(&cells, handle, |life| {
+                    let decision = decide(life, handle);
+                    if let ExpiryDecision::Expire = decision {
+                        ended.push(handle);
+                    }
+                    decision
+                });
             }
+            self.remove_ended(&mut members);
+            took = begun.elapsed();
         }
     }
 
     /// Removes ended series from the tree and frees their slots.
     pub(super) fn remove_ended(&self, members: &mut Members) {
-        let gone = std::mem::take(&mut members.ended);
-        let ids: HashSet<u32> = gone
-            .iter()
-            .filter_map(|handle| members.slots(handle.slot).pages.get(handle.slot.index()).copied())
-            .collect();
-        let (scalars, observers) = (self.scalars.view(), self.observers.view());
-        let alive = |entry: &Entry| entry.handle.is_alive(&scalars, &observers);
+        let ended = std::mem::take(&mut members.ended);
+        let ids: HashSet<u32, FixedState> =
+            ended.iter().filter_map(|handle| members.page(handle.slot)).collect();
+        // The cells tell as well which series have ended, but they are far apart in memory.
+        let ended: HashSet<SlotId, FixedState> = ended.iter().map(|handle| handle.slot).collect();
         let mut removed = Vec::new();
         let Members { tree, scalars, observers, account, .. } = members;
         tree.compact(
             &ids,
-            alive,
+            |entry| !ended.contains(&entry.handle.slot),
             |entry, text| {
                 let (slot, names) = (entry.handle.slot, self.names_hash(&ParsedLabels::new(text)));
                 removed.push(account.remove(&entry.family, slot, (text, names), &self.fold));
@@ -211,6 +222,22 @@ impl Registry {
     }
 }
 
+/// Splits series that are ordered by page into parts of bounded work, each with whole pages.
+fn parts(mut series: &[(Option<u32>, Handle)]) -> impl Iterator<Item = &[(Option<u32>, Handle)]> {
+    std::iter::from_fn(move || {
+        let mut end = 0;
+        for page in series.chunk_by(|(a, _), (b, _)| a == b).take(PAGES_AT_ONCE) {
+            end += page.len();
+            if end >= EXPIRY_BATCH {
+                break;
+            }
+        }
+        let (part, rest) = series.split_at(end);
+        series = rest;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
 /// Applies `decision` to the lifetime of a series, if the series exists.
 fn update_lifetime(
     (scalars, observers): &(View<Scalar>, View<ObserverCell>),
@@ -249,6 +276,89 @@ mod tests {
     use crate::statsd::series::registry::{Aggregation, NewSeries};
     use crate::statsd::series::senders::Origin;
     use crate::statsd::series::tree::Key;
+    use crate::util::work_counter::take;
+
+    /// Creates counters in an order that is not that of their labels. Those that are not kept have the labels of sender 7
+    /// and expire after a second.
+    fn scattered(count: u32, is_kept: impl Fn(u32) -> bool) -> Registry {
+        let clock = Clock::manual();
+        let registry =
+            Registry::new(clock, Arc::new(|_| false), Budget::default(), Box::new(|| ()));
+        for number in 0..count {
+            let labels = format!("l=\"{:08x}\"", number.wrapping_mul(0x9E37_79B9));
+            let series = registry.resolve(&NewSeries {
+                key: Key { name: "c", labels: labels.as_bytes(), label_count: 1 },
+                aggregation: Aggregation::Counter,
+                help: "",
+                ttl: 10,
+                generation: 1,
+                budget: RuleBudget::default(),
+                origin: &Origin::default(),
+                sender: if is_kept(number) { 0 } else { 7 },
+            });
+            let handle = series.expect("room").handle;
+            if is_kept(number) {
+                continue;
+            }
+            let view = registry.scalars();
+            let cell = view.get(handle.slot).and_then(|cell| cell.lock(handle.generation));
+            let cell = cell.expect("alive");
+            let (life, bucket) = Registry::extend_life(cell.life(), 0, 10);
+            cell.set_life(life);
+            bucket.into_iter().for_each(|bucket| registry.schedule(handle, bucket));
+        }
+        registry
+    }
+
+    /// Series end in the order of their events or creation, which is not that of their labels.
+    #[test]
+    fn each_page_is_rewritten_once_in_a_run() {
+        const COUNT: u32 = 30_000;
+        let expire = |registry: &Registry| {
+            registry.clock.advance(Duration::from_secs(3));
+            registry.expire();
+        };
+        let end_sender = |registry: &Registry| registry.end_senders(&[7]);
+        let ends: [&dyn Fn(&Registry); 2] = [&expire, &end_sender];
+        for (ways, kept_one_in) in [(0, COUNT), (0, 2), (1, COUNT), (1, 2), (0, 100)] {
+            let what = format!("way {ways}, one of {kept_one_in} is kept");
+            let registry = scattered(COUNT, |number| number % kept_one_in == 1);
+            let pages = registry.view().pages.len();
+            take();
+            ends[ways](&registry);
+            let visited = take();
+            assert!(
+                visited <= u64::from(COUNT + COUNT / 100),
+                "{what}: {visited} series were visited"
+            );
+            let kept = u64::from(COUNT / kept_one_in);
+            assert_eq!(registry.read().live, kept, "{what}");
+            // Small pages are merged.
+            let left = registry.view().pages.len() as u64;
+            assert!(left <= (pages as u64).min(kept / 20 + 1), "{what}: {left} of {pages} pages");
+        }
+    }
+
+    #[test]
+    fn a_run_is_cut_into_parts_with_whole_pages() {
+        let handle = Handle { slot: SlotId::scalar(1), generation: 0 };
+        for (pages, of_each, parts_of) in
+            [(1, 1, 1), (1_000, 1, 256), (100, 160, 26), (3, 5_000, 1)]
+        {
+            let series: Vec<_> = (0..pages)
+                .flat_map(|page| std::iter::repeat_n((Some(page), handle), of_each))
+                .collect();
+            let lengths: Vec<usize> = parts(&series).map(<[_]>::len).collect();
+            assert_eq!(lengths.iter().sum::<usize>(), series.len());
+            let expected = parts_of * of_each;
+            let (last, others) = lengths.split_last().expect("a part");
+            assert!(
+                *last <= expected && others.iter().all(|length| *length == expected),
+                "{lengths:?}"
+            );
+        }
+        assert_eq!(parts(&[]).count(), 0);
+    }
 
     /// A panic at any point of an expiry run loses no series: the next run removes all expired ones and keeps
     /// the rest.
@@ -306,10 +416,10 @@ mod tests {
             let handles: Vec<Handle> =
                 (0..30).map(|number| resolve(number).expect("room").handle).collect();
             handles.iter().for_each(|handle| extend_life(*handle, 0, 10));
-            // Every other series gets an event and moves to a later bucket. Each bucket is earlier than the
-            // one before.
+            // Every other series gets an event and moves to a later bucket. The last one is checked first, so each
+            // bucket is earlier than the one before.
             for (number, handle) in (0u32..).zip(&handles).filter(|(number, _)| number % 2 == 0) {
-                extend_life(*handle, 5, 10 + 20 * (30 - number));
+                extend_life(*handle, 5, 50 + 20 * number);
             }
             clock.advance(Duration::from_secs(3));
             countdown.store(panics_at, Ordering::Relaxed);

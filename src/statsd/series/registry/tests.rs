@@ -172,6 +172,23 @@ fn families_are_hidden_while_their_names_are_reserved() {
     }
 }
 
+/// To check the names of many families takes long.
+#[test]
+fn new_series_do_not_wait_while_names_are_reserved() {
+    let registry = Arc::new(registry(Budget::default()));
+    for name in ["a", "b"] {
+        resolve(&registry, name, b"", Aggregation::Counter).expect("a series");
+    }
+    let (other, checked) = (Arc::clone(&registry), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&checked);
+    registry.reserve(Arc::new(move |_| {
+        assert!(other.members.try_write().is_ok(), "the registry is locked");
+        count.fetch_add(1, Ordering::Relaxed);
+        false
+    }));
+    assert_eq!(checked.load(Ordering::Relaxed), 2);
+}
+
 #[test]
 fn growth_counts_the_series_of_each_minute() {
     let registry = registry(Budget::default());

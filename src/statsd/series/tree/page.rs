@@ -7,6 +7,7 @@ use crate::exposition::labels::{self, ParsedLabels, SplitLabels};
 use crate::statsd::series::cell::Handle;
 use crate::statsd::series::family::Family;
 use crate::util::short_search::common_prefix;
+use crate::util::work_counter;
 
 /// The maximum number of series per page. An insertion moves half a page of text; a look-up compares with a
 /// few entries.
@@ -285,6 +286,7 @@ impl Page {
         alive: impl Fn(&Entry) -> bool,
         mut removed: impl FnMut(&Entry, &[u8]),
     ) -> Page {
+        work_counter::add(self.len());
         let prefix = self.prefix();
         let mut kept = Page { text: prefix.to_vec(), prefix: prefix.len(), ..Page::default() };
         let mut assembler = LabelAssembler::default();
