@@ -215,7 +215,7 @@ impl Both {
         let text = String::from_utf8_lossy(&text);
         let is_of_lines = |line: &&str| {
             let name = line.trim_start_matches("# HELP ").trim_start_matches("# TYPE ");
-            ["requests_total", "level", "latency"].iter().any(|family| name.starts_with(family))
+            ["requests_total", "level", "latency", "members"].iter().any(|family| name.starts_with(family))
         };
         let of_cluster: Vec<&str> = text.lines().filter(|line| !is_of_lines(line)).collect();
         self.kubernetes.check(&of_cluster.join("\n"));

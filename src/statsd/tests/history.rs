@@ -5,7 +5,7 @@
 //!
 //! - The sum over all series of a counter is the sum of the accepted values, and likewise the count of an observer, however
 //!   rules, limits and labels change. Counters and observers that exist lose no sample to budgets.
-//! - A gauge has the value of its last accepted line.
+//! - A gauge has the value of its last accepted line, a set the number of its members within its window ([`sets`]).
 //! - Between two scrapes, accepted lines change the series that has their labels, or the one they are folded into, and no
 //!   other one.
 //! - A series is there until its time to live is over, and not longer. Then its budget is free.
@@ -31,6 +31,7 @@ pub(crate) use model::Labels;
 use model::{Burst, Key, Kind, Known, Mapping, Model, Observed, Shape, Value};
 use senders::{Copies, SeriesSource};
 pub(crate) use senders::{Origin, Senders, SeriesEnd};
+use sets::Sets;
 use transport::{Transport, Way};
 
 use crate::exposition::budget::{Budget, BudgetMode};
@@ -46,6 +47,7 @@ mod checker;
 mod features;
 mod model;
 mod senders;
+mod sets;
 mod transport;
 
 /// The number of steps of a history.
@@ -124,6 +126,7 @@ pub(crate) struct History {
     changing: Option<(&'static str, Duration, [Duration; 2])>,
     /// Determines its lines.
     changes: Rng,
+    sets: Sets,
 }
 
 impl History {
@@ -145,16 +148,18 @@ impl History {
             ..Budget::default()
         };
         let mapping = Mapping::random(&mut rng, ttl, histogram);
+        let sets = Sets::new(seed, &mapping);
         let key_cache_size = if rng.u32(0..3) == 0 { 0 } else { 1 << 10 };
         let config = OfflineConfig {
             key_cache_size,
             budget: budget.clone(),
             clock: clock.clone(),
             pods: pods.as_ref().map(|pods| Arc::clone(pods.index())),
-            flags: ParserFlags { origins: pods.is_some(), ..ParserFlags::default() },
+            flags: ParserFlags { origins: pods.is_some(), sets: true, ..ParserFlags::default() },
             ..OfflineConfig::default()
         };
-        let mapper = Mapper::from_yaml(&mapping.yaml()).expect("a mapping");
+        let yaml = mapping.yaml() + &sets.yaml();
+        let mapper = Mapper::from_yaml(&yaml).expect("a mapping");
         let (offline, pods) = match pods {
             None => (Offline::new(mapper, config), None),
             Some(pods) => {
@@ -204,7 +209,13 @@ impl History {
             budget,
             changing: None,
             changes: Rng::with_seed(seed ^ 0x5be0_cd19_137e_2179),
+            sets,
         }
+    }
+
+    /// Returns the file with the rules of all lines.
+    fn yaml(&self) -> String {
+        self.mapping.yaml() + &self.sets.yaml()
     }
 
     /// Returns the source of its series.
@@ -233,8 +244,7 @@ impl History {
             let step = step.and_then(|()| if self.scrapes_each { self.scrape() } else { Ok(()) });
             if let Err(why) = step {
                 let at = self.now.as_secs_f64();
-                self.outcome.violation =
-                    Some(format!("after {at:.1} s {why}\n{}", self.mapping.yaml()));
+                self.outcome.violation = Some(format!("after {at:.1} s {why}\n{}", self.yaml()));
                 break;
             }
         }
@@ -321,8 +331,9 @@ impl History {
             self.used(Feature::ReloadChangesLabels);
         }
         self.mapping = next;
+        self.sets.reload(&self.mapping);
         self.generation += 1;
-        let mapper = Arc::new(Mapper::from_yaml(&self.mapping.yaml()).expect("a mapping"));
+        let mapper = Arc::new(Mapper::from_yaml(&self.yaml()).expect("a mapping"));
         let replica = self.pods.as_ref().map(|(_, copies)| copies.replica());
         for offline in [&self.offline].into_iter().chain(replica) {
             let mapping = &offline.shared().mapping;
@@ -384,6 +395,9 @@ impl History {
         // The series of pods end with these.
         if self.pods.is_none() && self.changes.u32(0..12) == 0 {
             return self.line_of_changing_type();
+        }
+        if self.sets.is_next() {
+            return self.line_of_set();
         }
         let rng = &mut self.rng;
         let kind = Kind::ALL[rng.usize(0..3)];
@@ -550,9 +564,6 @@ impl History {
 
     /// Returns true if a new series is certainly within the budgets, beside those of the last scrape.
     fn has_room(&self, key: &Key) -> bool {
-        /// The largest number of samples that may be reserved for the overflow series of all metrics, with that of a new series.
-        const RESERVED: usize = 12;
-        let fits = |count: usize, limit: u64| limit == 0 || count as u64 <= limit;
         let (kind, labels) = key;
         let of_kind = || self.model.shown.keys().filter(|(of, _)| of == kind);
         let series = self.mapping.series.unwrap_or(self.budget.series_per_metric);
@@ -564,11 +575,18 @@ impl History {
         };
         self.scrapes_each
             && *kind != Kind::Observer
-            && fits(self.model.samples + RESERVED, self.budget.series)
+            && self.has_room_for_samples()
             // The series itself, and that of the overflow.
             && fits(of_kind().count() + 2, series)
             && labels.iter().all(|label| fits(number_of_values(label), values))
             && !self.model.folded.contains_key(key)
+    }
+
+    /// Returns true if another sample is certainly within the budget of all metrics.
+    fn has_room_for_samples(&self) -> bool {
+        /// The largest number of samples that may be reserved for the overflow series of all metrics, with that of a new series.
+        const RESERVED: usize = 12;
+        fits(self.model.samples + RESERVED, self.budget.series)
     }
 
     fn count_pairs(&mut self) {
@@ -583,6 +601,11 @@ impl History {
             self.outcome.pairs.extend(together[at + 1..].iter().map(|other| (*one, *other)));
         }
     }
+}
+
+/// Returns true if a number is within a budget.
+fn fits(count: usize, limit: u64) -> bool {
+    limit == 0 || count as u64 <= limit
 }
 
 /// In any history each scrape is what the accepted lines make it, and each pair of features was active together.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::features::Feature;
 use super::model::{Key, Kind, Known, Labels, Shape};
 use super::senders::SeriesEnd;
+use super::sets;
 use super::{CHANGING, FOLDED, History, OVERFLOW};
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::prototext::Layout;
@@ -45,6 +46,7 @@ impl History {
         if self.mode != BudgetMode::Enforce {
             self.each_series(&shown, &distributions)?;
         }
+        self.check_sets(&samples)?;
         if self.scrapes_each {
             self.changes(&shown, &distributions)?;
             self.model.samples = samples.len();
@@ -83,12 +85,22 @@ impl History {
 
     /// Returns true if a series may have ended.
     fn may_end(&self, (_, labels): &Key, known: &Known) -> bool {
-        self.ttl && self.now + *EARLY >= known.touched + known.ttl || self.sender_end(labels).may
+        self.may_have_ended(labels, known.touched + known.ttl)
     }
 
     /// Returns true if a series must have ended.
     fn must_end(&self, (_, labels): &Key, known: &Known) -> bool {
-        self.ttl && self.now > known.touched + known.ttl + *LATE || self.sender_end(labels).must
+        self.must_have_ended(labels, known.touched + known.ttl)
+    }
+
+    /// Returns true if a series with these labels may have ended, given the end of its time to live.
+    pub(super) fn may_have_ended(&self, labels: &Labels, end: Duration) -> bool {
+        self.ttl && self.now + *EARLY >= end || self.sender_end(labels).may
+    }
+
+    /// Returns true if a series with these labels must have ended, given the end of its time to live.
+    pub(super) fn must_have_ended(&self, labels: &Labels, end: Duration) -> bool {
+        self.ttl && self.now > end + *LATE || self.sender_end(labels).must
     }
 
     /// Compares the samples in another format.
@@ -313,6 +325,7 @@ fn series(samples: &Samples) -> Result<BTreeMap<Key, f64>, String> {
                 continue;
             }
             _ if name.starts_with("latency") || name.starts_with(CHANGING) => continue,
+            _ if name == sets::METRIC => continue,
             _ => return Err(format!("unknown series: {name}")),
         };
         series.insert((kind, labels.clone()), value.0);

@@ -24,6 +24,8 @@ words! {
         GaugeDelta = "gauge delta",
         Summary = "summary",
         Histogram = "histogram",
+        Set = "set",
+        SetWindow = "members leave a set",
         Tags = "tags",
         DroppedByRule = "dropped by rule",
         Garbage = "garbage",
