@@ -130,6 +130,7 @@ impl History {
         let sender = rng.usize(0..self.senders.len());
         let tag = (rng.u32(0..4) == 0).then(|| format!("s{sender}"));
         let style = TagStyle::ALL[rng.usize(0..TagStyle::ALL.len())];
+        let tag = tag.filter(|_| self.options.reads(style));
         let (of_name, of_line) = tag.as_ref().map_or_else(Default::default, |tag| style.texts(tag));
         let count = rng.usize(1..5);
         // Signs and blanks are part of a member.
