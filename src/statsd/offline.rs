@@ -211,7 +211,7 @@ impl Offline {
         let (mut view, mapping) = (registry.view(), self.shared.mapping.load());
         let context = FamilyInputs {
             registry: &registry.counts,
-            relay: None,
+            relay: self.shared.relay.as_ref(),
             sockets: Vec::new(),
             families: &view.pages,
             rules: &mapping.hits,

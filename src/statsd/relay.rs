@@ -283,6 +283,18 @@ impl RelaySender {
         }
     }
 
+    /// Sends the batches in the queue now, and counts their lines.
+    #[cfg(test)]
+    pub(super) fn drain(&mut self) {
+        while let Ok(batch) = self.queue.try_recv() {
+            self.counts.queued.fetch_sub(batch.cost(), Ordering::Relaxed);
+            (self.batch, self.read) = (batch, 0);
+            self.pack();
+        }
+        self.flush();
+        self.confirm();
+    }
+
     /// Packs the lines of the batch into datagrams.
     fn pack(&mut self) {
         loop {

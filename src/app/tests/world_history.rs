@@ -41,7 +41,7 @@ use crate::pods::{PodIndex, Selection};
 use crate::server::query::Filters;
 use crate::server::router::Call;
 use crate::server::scrape::{Gzip, Scrape};
-use crate::statsd::tests::history::History;
+use crate::statsd::tests::history::{self as statsd_history, History};
 use crate::tests::replay::{Journal, assert_same_in_another_process};
 use crate::tests::seeds::run_all;
 use crate::tests::{env_number, hash};
@@ -215,7 +215,7 @@ impl Both {
         let text = String::from_utf8_lossy(&text);
         let is_of_lines = |line: &&str| {
             let name = line.trim_start_matches("# HELP ").trim_start_matches("# TYPE ");
-            ["requests_total", "level", "latency"].iter().any(|family| name.starts_with(family))
+            statsd_history::FAMILIES.iter().any(|family| name.starts_with(family))
         };
         let of_cluster: Vec<&str> = text.lines().filter(|line| !is_of_lines(line)).collect();
         self.kubernetes.check(&of_cluster.join("\n"));

@@ -155,12 +155,44 @@ pub fn of_messages(mut body: &[u8]) -> Result<Samples, String> {
     Ok(samples)
 }
 
-fn read_metric(name: &str, metric: &Message<'_>, samples: &mut Samples) -> Result<(), String> {
+/// Reads the start times of length-delimited messages, in seconds since the Unix epoch, under the names of their families.
+///
+/// # Errors
+/// Fails for malformed messages, and for a start time that is there twice.
+pub fn start_times_of_messages(mut body: &[u8]) -> Result<Samples, String> {
+    let mut times = Samples::new();
+    while !body.is_empty() {
+        let (length, rest) = read_varint(body).ok_or("a length is cut")?;
+        let (message, rest) = rest.split_at_checked(length as usize).ok_or("a message is cut")?;
+        let family = Message::read(message).ok_or("a malformed message")?;
+        body = rest;
+        let name = family.text(1).ok_or("a family without a name")?;
+        for metric in family.messages(4).ok_or("a malformed metric")? {
+            // In a counter, a summary and a histogram.
+            for (value, created) in [(3, 3), (4, 4), (7, 15)] {
+                for value in metric.messages(value).ok_or("a malformed value")? {
+                    for created in value.messages(created).ok_or("a malformed time")? {
+                        let seconds = created.number(1) + created.number(2) / 1e9;
+                        add(&mut times, name.clone(), labels_of(&name, &metric)?, seconds)?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(times)
+}
+
+fn labels_of(name: &str, metric: &Message<'_>) -> Result<BTreeMap<String, String>, String> {
     let malformed = || format!("malformed: {name}");
     let pairs = metric.messages(1).ok_or_else(malformed)?;
     let pair = |pair: &Message<'_>| Some((pair.text(1)?, pair.text(2).unwrap_or_default()));
     let labels: Option<BTreeMap<String, String>> = pairs.iter().map(pair).collect();
-    let labels = labels.ok_or_else(malformed)?;
+    labels.ok_or_else(malformed)
+}
+
+fn read_metric(name: &str, metric: &Message<'_>, samples: &mut Samples) -> Result<(), String> {
+    let malformed = || format!("malformed: {name}");
+    let labels = labels_of(name, metric)?;
     for number in [2, 3, 5] {
         for value in metric.messages(number).ok_or_else(malformed)? {
             add(samples, name.to_owned(), labels.clone(), value.number(1))?;
@@ -194,6 +226,14 @@ fn read_metric(name: &str, metric: &Message<'_>, samples: &mut Samples) -> Resul
 /// # Errors
 /// Fails for malformed text, and for a sample that is there twice.
 pub fn of_prototext(body: &[u8]) -> Result<Samples, String> {
+    of_messages(&messages_of_prototext(body)?)
+}
+
+/// Reads messages as protobuf text into length-delimited messages, as far as they are read here.
+///
+/// # Errors
+/// Fails for malformed text.
+pub fn messages_of_prototext(body: &[u8]) -> Result<Vec<u8>, String> {
     let mut rest = std::str::from_utf8(body).map_err(|_| "no UTF-8".to_owned())?;
     let mut messages = Vec::new();
     let mut family = Vec::new();
@@ -207,11 +247,11 @@ pub fn of_prototext(body: &[u8]) -> Result<Samples, String> {
         let Some((_, field)) = entry else { break };
         family.extend(field);
     }
-    of_messages(&messages)
+    Ok(messages)
 }
 
 /// Reads a field of a message that is itself the field `of`, and returns its name and its binary form, which is empty for fields
-/// that [`of_messages`] does not read. Returns `None` at the end of the message.
+/// that nothing here reads. Returns `None` at the end of the message.
 fn read_entry<'t>(rest: &mut &'t str, of: &str) -> Result<Option<(&'t str, Vec<u8>)>, String> {
     *rest = rest.trim_start();
     if rest.is_empty() && of.is_empty() {
@@ -253,18 +293,22 @@ fn read_entry<'t>(rest: &mut &'t str, of: &str) -> Result<Option<(&'t str, Vec<u
     Ok(Some((name, field)))
 }
 
-/// Returns the number of a field, 0 if [`of_messages`] does not read it.
+/// Returns the number of a field, 0 if nothing here reads it.
 fn field_number(of: &str, name: &str) -> u8 {
     match (of, name) {
         ("", "name") | ("metric", "label") | ("label", "name") => 1,
         ("gauge" | "counter" | "untyped", "value") => 1,
         (_, "sample_count") | ("quantile", "quantile") | ("bucket", "cumulative_count") => 1,
+        ("created_timestamp", "seconds") => 1,
         ("label" | "quantile", "value") | ("metric", "gauge") => 2,
+        ("created_timestamp", "nanos") => 2,
         (_, "sample_sum") | ("bucket", "upper_bound") => 2,
         ("metric", "counter") | ("summary", "quantile") | ("histogram", "bucket") => 3,
-        ("", "metric") | ("metric", "summary") => 4,
+        ("counter", "created_timestamp") => 3,
+        ("", "metric") | ("metric", "summary") | ("summary", "created_timestamp") => 4,
         ("metric", "untyped") => 5,
         ("metric", "histogram") => 7,
+        ("histogram", "created_timestamp") => 15,
         _ => 0,
     }
 }

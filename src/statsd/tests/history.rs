@@ -5,12 +5,17 @@
 //!
 //! - The sum over all series of a counter is the sum of the accepted values, and likewise the count of an observer, however
 //!   rules, limits and labels change. Counters and observers that exist lose no sample to budgets.
-//! - A gauge has the value of its last accepted line.
+//! - A gauge has the value of its last accepted line, a set the number of its members within its window ([`sets`]).
 //! - Between two scrapes, accepted lines change the series that has their labels, or the one they are folded into, and no
 //!   other one.
 //! - A series is there until its time to live is over, and not longer. Then its budget is free.
 //! - A rejected line has a cause that fits: garbage is named so, and a valid line is rejected only by a budget.
-//! - No series is there twice, and each format has the same samples.
+//! - No series is there twice, and each format has the same samples, and the same [start times](start_times).
+//! - A metric is hidden while another side has its name, and counts on ([`taken_name`]).
+//! - Each option of the rules and of the tags has its effect ([`options`]).
+//! - The target of the relay gets each line unchanged, unless it refuses datagrams or the line is too long, and each line counts
+//!   once as relayed, dropped or too long ([`relay_target`]).
+//! - A scrape has no more samples than the budget of all metrics.
 //!
 //! Lines may come from [`Senders`], such as the pods of a simulated cluster. Then each line is also relayed, and passed to
 //! another replica, which must show the same.
@@ -29,23 +34,33 @@ use fastrand::Rng;
 use features::{Feature, are_exclusive, is_of_lines};
 pub(crate) use model::Labels;
 use model::{Burst, Key, Kind, Known, Mapping, Model, Observed, Shape, Value};
+use options::Options;
+use relay_target::RelayTarget;
 use senders::{Copies, SeriesSource};
 pub(crate) use senders::{Origin, Senders, SeriesEnd};
+use sets::Sets;
+use start_times::StartTimes;
+use taken_name::TakenNames;
 use transport::{Transport, Way};
 
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::mapper::Mapper;
-use crate::statsd::ingest::LoadedMapping;
-use crate::statsd::line::ParserFlags;
+use crate::statsd::ingest::{LoadedMapping, Shared};
 use crate::statsd::{Clock, Offline, OfflineConfig};
 use crate::tests::replay::{Journal, assert_same_in_another_process};
 use crate::tests::seeds::run_all;
 use crate::tests::{env_number, hash};
 
+mod changing_type;
 mod checker;
 mod features;
 mod model;
+mod options;
+mod relay_target;
 mod senders;
+mod sets;
+mod start_times;
+mod taken_name;
 mod transport;
 
 /// The number of steps of a history.
@@ -56,6 +71,16 @@ const TOGETHER: Duration = Duration::from_secs(20);
 const FOLDED: &str = "other";
 /// The metric whose lines have several types.
 const CHANGING: &str = "changing";
+/// The beginnings of the names of all metrics.
+pub(crate) const FAMILIES: [&str; 7] = [
+    "requests_total",
+    "level",
+    "latency",
+    sets::METRIC,
+    taken_name::PREFIX,
+    options::PREFIXES[0],
+    options::PREFIXES[1],
+];
 /// The label of overflow series.
 const OVERFLOW: &str = "otel_metric_overflow";
 
@@ -124,6 +149,12 @@ pub(crate) struct History {
     changing: Option<(&'static str, Duration, [Duration; 2])>,
     /// Determines its lines.
     changes: Rng,
+    sets: Sets,
+    start_times: StartTimes,
+    taken_names: TakenNames,
+    /// The target of the relay, if there is one and lines come from no pods.
+    relay: Option<RelayTarget>,
+    options: Options,
 }
 
 impl History {
@@ -145,20 +176,38 @@ impl History {
             ..Budget::default()
         };
         let mapping = Mapping::random(&mut rng, ttl, histogram);
+        let (sets, start_times) = (Sets::new(seed, &mapping), StartTimes::new(seed));
+        let taken_names = TakenNames::new(seed, &mapping);
+        let options = Options::new(seed, &mapping, pods.is_some());
         let key_cache_size = if rng.u32(0..3) == 0 { 0 } else { 1 << 10 };
         let config = OfflineConfig {
             key_cache_size,
             budget: budget.clone(),
             clock: clock.clone(),
             pods: pods.as_ref().map(|pods| Arc::clone(pods.index())),
-            flags: ParserFlags { origins: pods.is_some(), ..ParserFlags::default() },
+            flags: options.flags,
+            keep_empty_labels: options.keep_empty_labels,
             ..OfflineConfig::default()
         };
-        let mapper = Mapper::from_yaml(&mapping.yaml()).expect("a mapping");
+        let yaml = yaml(&mapping, &sets, &taken_names, &options);
+        let mapper = Mapper::from_yaml(&yaml).expect("a mapping");
+        let exposes_start_times = start_times.are_counted;
+        let change =
+            |shared: &mut Shared| shared.registry.exposes_start_times = exposes_start_times;
+        let (relay, relay_end) = match pods {
+            None => RelayTarget::start(seed).unzip(),
+            Some(_) => (None, None),
+        };
         let (offline, pods) = match pods {
-            None => (Offline::new(mapper, config), None),
+            None => {
+                let with_relay = |shared: &mut Shared| {
+                    change(shared);
+                    shared.relay = relay_end;
+                };
+                (Offline::with(mapper, config, with_relay), None)
+            }
             Some(pods) => {
-                let (offline, copies) = Copies::start(mapper, config);
+                let (offline, copies) = Copies::start(mapper, config, change);
                 (offline, Some((pods, copies)))
             }
         };
@@ -204,7 +253,17 @@ impl History {
             budget,
             changing: None,
             changes: Rng::with_seed(seed ^ 0x5be0_cd19_137e_2179),
+            sets,
+            start_times,
+            taken_names,
+            relay,
+            options,
         }
+    }
+
+    /// Returns the file with the rules of all lines.
+    fn yaml(&self) -> String {
+        yaml(&self.mapping, &self.sets, &self.taken_names, &self.options)
     }
 
     /// Returns the source of its series.
@@ -233,8 +292,7 @@ impl History {
             let step = step.and_then(|()| if self.scrapes_each { self.scrape() } else { Ok(()) });
             if let Err(why) = step {
                 let at = self.now.as_secs_f64();
-                self.outcome.violation =
-                    Some(format!("after {at:.1} s {why}\n{}", self.mapping.yaml()));
+                self.outcome.violation = Some(format!("after {at:.1} s {why}\n{}", self.yaml()));
                 break;
             }
         }
@@ -244,6 +302,9 @@ impl History {
 
     /// Sends lines, reloads or scrapes.
     fn act(&mut self, choice: u32) -> Result<(), String> {
+        if self.taken_names.changes() {
+            self.take_names();
+        }
         match choice {
             0..85 => self.line(),
             85..90 => {
@@ -321,8 +382,11 @@ impl History {
             self.used(Feature::ReloadChangesLabels);
         }
         self.mapping = next;
+        self.sets.reload(&self.mapping);
+        self.taken_names.reload(&self.mapping);
+        self.options.reload(&self.mapping);
         self.generation += 1;
-        let mapper = Arc::new(Mapper::from_yaml(&self.mapping.yaml()).expect("a mapping"));
+        let mapper = Arc::new(Mapper::from_yaml(&self.yaml()).expect("a mapping"));
         let replica = self.pods.as_ref().map(|(_, copies)| copies.replica());
         for offline in [&self.offline].into_iter().chain(replica) {
             let mapping = &offline.shared().mapping;
@@ -359,6 +423,9 @@ impl History {
         } else {
             lines.iter().for_each(|line| drop(self.offline.line(line.as_bytes())));
         }
+        if let Some(relay) = &mut self.relay {
+            relay.sent(lines);
+        }
         self.trace("lines", about.as_bytes());
         Ok((self.offline.reasons_since(&before), labels))
     }
@@ -385,6 +452,15 @@ impl History {
         if self.pods.is_none() && self.changes.u32(0..12) == 0 {
             return self.line_of_changing_type();
         }
+        if self.sets.is_next() {
+            return self.line_of_set();
+        }
+        if self.taken_names.is_next() {
+            return self.line_with_taken_name();
+        }
+        if self.options.is_next() {
+            return self.line_with_options();
+        }
         let rng = &mut self.rng;
         let kind = Kind::ALL[rng.usize(0..3)];
         // Pods multiply the series.
@@ -397,6 +473,7 @@ impl History {
         let count = if rng.u32(0..3) == 0 { rng.usize(2..7) } else { 1 };
         let rate = if is_sampled { "|@0.5" } else { "" };
         let style = TagStyle::ALL[rng.usize(0..TagStyle::ALL.len())];
+        let tag = tag.filter(|_| self.options.reads(style));
         let (of_name, of_line) = tag.as_ref().map_or_else(Default::default, |tag| style.texts(tag));
         let (suffix, unit) = match (kind, rng.u32(0..3)) {
             (Kind::Counter, _) => ("c", 1.0),
@@ -471,42 +548,6 @@ impl History {
         self.verdict(burst, sum, &reasons).map_err(|why| format!("{lines:?} over {way:?}: {why}"))
     }
 
-    /// Sends a line of a metric whose lines have several types: the first one counts until its series has expired.
-    fn line_of_changing_type(&mut self) -> Result<(), String> {
-        let suffix = ["g", "h"][self.changes.usize(0..2)];
-        let (reasons, _) = self.send(None, &[format!("{CHANGING}.x:1|{suffix}")])?;
-        let known = self.changing.filter(|(_, touched, [_, longest])| {
-            !self.ttl || self.now <= *touched + *longest + *checker::LATE
-        });
-        let may_be_new = known.is_none_or(|(_, touched, [shortest, _])| {
-            self.ttl && self.now + *checker::EARLY >= touched + shortest
-        });
-        let fits = known.is_none_or(|(known, ..)| known == suffix);
-        let is_budget = |reason: &&str| matches!(*reason, "series_limit" | "label_limit");
-        let about = || format!("{suffix} after {known:?}: {reasons:?}");
-        if reasons.is_empty() {
-            if !fits && !may_be_new {
-                return Err(format!("the type of a metric has changed: {}", about()));
-            }
-            let new = Duration::from_secs(self.mapping.ttl);
-            let ttls = match known {
-                Some((.., ttls)) if !may_be_new => ttls,
-                Some((.., [shortest, longest])) => [shortest.min(new), longest.max(new)],
-                None => [new; 2],
-            };
-            self.changing = Some((suffix, self.now, ttls));
-        } else if reasons.iter().all(is_budget) && self.mode == BudgetMode::Enforce {
-            if fits && !may_be_new {
-                return Err(format!("a series that exists has no room: {}", about()));
-            }
-        } else if fits {
-            return Err(format!("a line of the right type is refused: {}", about()));
-        } else {
-            self.used(Feature::TypeConflict);
-        }
-        Ok(())
-    }
-
     /// Takes the verdict about valid lines into the model. `sum` is the sum of their numbers.
     fn verdict(&mut self, burst: Burst, sum: f64, reasons: &[&str]) -> Result<(), String> {
         let is_budget = |reason: &&str| matches!(*reason, "series_limit" | "label_limit");
@@ -550,9 +591,6 @@ impl History {
 
     /// Returns true if a new series is certainly within the budgets, beside those of the last scrape.
     fn has_room(&self, key: &Key) -> bool {
-        /// The largest number of samples that may be reserved for the overflow series of all metrics, with that of a new series.
-        const RESERVED: usize = 12;
-        let fits = |count: usize, limit: u64| limit == 0 || count as u64 <= limit;
         let (kind, labels) = key;
         let of_kind = || self.model.shown.keys().filter(|(of, _)| of == kind);
         let series = self.mapping.series.unwrap_or(self.budget.series_per_metric);
@@ -564,11 +602,19 @@ impl History {
         };
         self.scrapes_each
             && *kind != Kind::Observer
-            && fits(self.model.samples + RESERVED, self.budget.series)
+            && self.has_room_for_samples()
             // The series itself, and that of the overflow.
-            && fits(of_kind().count() + 2, series)
+            && fits((of_kind().count() + 2) * self.start_times.samples(*kind), series)
             && labels.iter().all(|label| fits(number_of_values(label), values))
             && !self.model.folded.contains_key(key)
+    }
+
+    /// Returns true if another sample is certainly within the budget of all metrics.
+    fn has_room_for_samples(&self) -> bool {
+        /// The largest number of samples that may be reserved for the overflow series of all metrics, with that of a new series.
+        const RESERVED: usize = 12;
+        let unseen = RESERVED + self.start_times.reserved() + self.taken_names.unseen_samples();
+        fits(self.model.samples + unseen, self.budget.series)
     }
 
     fn count_pairs(&mut self) {
@@ -583,6 +629,17 @@ impl History {
             self.outcome.pairs.extend(together[at + 1..].iter().map(|other| (*one, *other)));
         }
     }
+}
+
+/// Returns the file with the rules of all lines.
+fn yaml(mapping: &Mapping, sets: &Sets, names: &TakenNames, options: &Options) -> String {
+    let rules = [mapping.yaml(), sets.yaml(), names.yaml(), options.yaml()];
+    options.defaults() + &rules.concat()
+}
+
+/// Returns true if a number is within a budget.
+fn fits(count: usize, limit: u64) -> bool {
+    limit == 0 || count as u64 <= limit
 }
 
 /// In any history each scrape is what the accepted lines make it, and each pair of features was active together.

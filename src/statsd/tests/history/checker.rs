@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::features::Feature;
 use super::model::{Key, Kind, Known, Labels, Shape};
 use super::senders::SeriesEnd;
-use super::{CHANGING, FOLDED, History, OVERFLOW};
+use super::{CHANGING, FOLDED, History, OVERFLOW, options, sets, taken_name};
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::prototext::Layout;
 use crate::exposition::tests::samples::{self, Samples};
@@ -26,6 +26,7 @@ impl History {
         if self.rng.u32(0..3) == 0 {
             self.same_in_other_format(&ScrapeQuery::default(), &samples)?;
         }
+        self.check_relay()?;
         match &mut self.pods {
             Some((_, copies)) => copies.check(&self.offline, &text),
             None => Ok(()),
@@ -45,9 +46,12 @@ impl History {
         if self.mode != BudgetMode::Enforce {
             self.each_series(&shown, &distributions)?;
         }
+        self.check_sets(&samples)?;
+        self.check_taken_names(&samples)?;
+        self.check_options(&samples)?;
+        self.model.samples = self.check_start_times(&samples)?;
         if self.scrapes_each {
             self.changes(&shown, &distributions)?;
-            self.model.samples = samples.len();
         }
         if !self.ttl {
             for (family, &sum) in &self.model.sums {
@@ -83,12 +87,22 @@ impl History {
 
     /// Returns true if a series may have ended.
     fn may_end(&self, (_, labels): &Key, known: &Known) -> bool {
-        self.ttl && self.now + *EARLY >= known.touched + known.ttl || self.sender_end(labels).may
+        self.may_have_ended(labels, known.touched + known.ttl)
     }
 
     /// Returns true if a series must have ended.
     fn must_end(&self, (_, labels): &Key, known: &Known) -> bool {
-        self.ttl && self.now > known.touched + known.ttl + *LATE || self.sender_end(labels).must
+        self.must_have_ended(labels, known.touched + known.ttl)
+    }
+
+    /// Returns true if a series with these labels may have ended, given the end of its time to live.
+    pub(super) fn may_have_ended(&self, labels: &Labels, end: Duration) -> bool {
+        self.ttl && self.now + *EARLY >= end || self.sender_end(labels).may
+    }
+
+    /// Returns true if a series with these labels must have ended, given the end of its time to live.
+    pub(super) fn must_have_ended(&self, labels: &Labels, end: Duration) -> bool {
+        self.ttl && self.now > end + *LATE || self.sender_end(labels).must
     }
 
     /// Compares the samples in another format.
@@ -105,13 +119,16 @@ impl History {
             }
             2 => {
                 self.used(Feature::Protobuf);
-                let body = self.offline.protobuf_frames(query).flatten().collect();
+                let body: Vec<u8> = self.offline.protobuf_frames(query).flatten().collect();
+                self.same_start_times(&body)?;
                 ("protobuf", body, samples::of_messages)
             }
             _ => {
                 self.used(Feature::ProtobufText);
                 let layout = [Layout::Lines, Layout::Compact][self.rng.usize(0..2)];
-                let body = self.offline.prototext_frames(layout, query).flatten().collect();
+                let body: Vec<u8> =
+                    self.offline.prototext_frames(layout, query).flatten().collect();
+                self.same_start_times(&samples::messages_of_prototext(&body)?)?;
                 ("protobuf text", body, samples::of_prototext)
             }
         };
@@ -208,7 +225,14 @@ impl History {
                     before.get(key).is_some_and(|before| before.value == known.value)
                 };
                 let changed = fits.min_by_key(is_same);
-                Some(changed.ok_or_else(|| format!("{burst:?} had no effect"))?)
+                Some(changed.ok_or_else(|| {
+                    let of_kind = shown.iter().filter(|((kind, _), _)| *kind == burst.kind);
+                    let of_kind: Vec<_> = of_kind.collect();
+                    let (samples, budget) = (self.model.samples, &self.budget);
+                    format!(
+                        "{burst:?} had no effect: folds: {folds}, {of_kind:?}, {samples} samples, {budget:?}"
+                    )
+                })?)
             }
         };
         let mut next = BTreeMap::new();
@@ -313,6 +337,8 @@ fn series(samples: &Samples) -> Result<BTreeMap<Key, f64>, String> {
                 continue;
             }
             _ if name.starts_with("latency") || name.starts_with(CHANGING) => continue,
+            _ if options::PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => continue,
+            _ if name == sets::METRIC || name.starts_with(taken_name::PREFIX) => continue,
             _ => return Err(format!("unknown series: {name}")),
         };
         series.insert((kind, labels.clone()), value.0);

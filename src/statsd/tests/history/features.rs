@@ -24,6 +24,11 @@ words! {
         GaugeDelta = "gauge delta",
         Summary = "summary",
         Histogram = "histogram",
+        Set = "set",
+        SetWindow = "members leave a set",
+        StartTimes = "start times",
+        TakenName = "taken name",
+        NameReturned = "name given back",
         Tags = "tags",
         DroppedByRule = "dropped by rule",
         Garbage = "garbage",
@@ -32,6 +37,12 @@ words! {
         Burst = "burst",
         Packed = "packed values",
         Scale = "scale",
+        Unmapped = "no rule",
+        TakenLabel = "tag with a label of the rule",
+        Normalise = "normalised tag",
+        UnreadTags = "tags that are not read",
+        Relay = "relay",
+        RelayRefused = "relay target refuses",
         Udp = "UDP",
         Unixgram = "Unix socket",
         Tcp = "TCP",
@@ -65,7 +76,10 @@ pub(super) fn are_exclusive(one: Feature, other: Feature) -> bool {
 
 /// Returns the names of the features of histories with a cluster, whose lines come over UDP to one worker.
 pub(super) fn names_with_cluster() -> impl Iterator<Item = &'static str> {
-    use Feature::{ClockJump, Tcp, TypeConflict, Udp, Unixgram, Workers};
-    let others = [Udp, Unixgram, Tcp, Workers, ClockJump, TypeConflict];
+    use Feature::{
+        ClockJump, Relay, RelayRefused, Tcp, TypeConflict, Udp, Unixgram, UnreadTags, Workers,
+    };
+    let others =
+        [Udp, Unixgram, Tcp, Workers, ClockJump, TypeConflict, Relay, RelayRefused, UnreadTags];
     Feature::ALL.into_iter().filter(move |one| !others.contains(one)).map(Feature::as_str)
 }

@@ -65,7 +65,11 @@ pub(super) struct Copies {
 
 impl Copies {
     /// Returns a pipeline whose lines come from pods, and the receivers of its lines.
-    pub(super) fn start(mapper: Mapper, config: OfflineConfig) -> (Offline, Self) {
+    pub(super) fn start(
+        mapper: Mapper,
+        config: OfflineConfig,
+        change: impl Fn(&mut Shared),
+    ) -> (Offline, Self) {
         let target = RelayConfig {
             address: "relay".to_owned(),
             target: "127.0.0.1:9".to_owned(),
@@ -73,8 +77,9 @@ impl Copies {
         };
         let (relay, sender) = Relay::new(&target).expect("an address");
         let mapper = Arc::new(mapper);
-        let replica = Offline::new(Arc::clone(&mapper), config.clone());
+        let replica = Offline::with(Arc::clone(&mapper), config.clone(), &change);
         let offline = Offline::with(mapper, config, |shared| {
+            change(shared);
             (shared.relay, shared.mirror) = (Some(relay), Some(Mirror::new(true)));
         });
         let (sent, outcomes) = (String::new(), BTreeMap::new());
