@@ -46,7 +46,7 @@ pub struct Fit {
 }
 
 /// Returns the labels of a series that identify its object.
-fn identity(line: &str) -> &str {
+pub fn identity(line: &str) -> &str {
     let labels = line.split_once('{').map_or(line, |(_, labels)| labels);
     let ends = [",key=", ",label_state=", ",phase=", ",type=", "}"];
     let end = ends.iter().filter_map(|end| labels.find(end)).min();
@@ -58,8 +58,9 @@ fn identities<'l>(lines: impl IntoIterator<Item = &'l String>) -> BTreeSet<&'l s
 }
 
 impl Fit {
-    /// Compares a state with sorted lines of a scrape that lacks this number of objects; `None` if it does not fit.
-    pub fn of(snapshot: &Snapshot, shown: &Shown<'_>, missing: u64) -> Option<Self> {
+    /// Compares a state with sorted lines of a scrape that lacks this number of objects, or any if it is unknown; `None` if it
+    /// does not fit.
+    pub fn of(snapshot: &Snapshot, shown: &Shown<'_>, missing: Option<u64>) -> Option<Self> {
         if !shown.may_be_of(snapshot) {
             return None;
         }
@@ -80,7 +81,8 @@ impl Fit {
         }
         let shown: BTreeSet<&str> = lines.iter().map(|line| identity(line)).collect();
         let gone = identities(rest.iter().copied());
-        if gone.len() as u64 != missing || !gone.is_disjoint(&shown) {
+        let is_other = missing.is_some_and(|missing| gone.len() as u64 != missing);
+        if is_other || !gone.is_disjoint(&shown) {
             return None;
         }
         fit.missing = rest.into_iter().cloned().collect();
@@ -325,7 +327,7 @@ pub fn resource(kind: Kind) -> String {
 }
 
 /// Returns all states since a time.
-fn states_since<'h>(
+pub fn states_since<'h>(
     history: &[&'h [Snapshot]],
     from: Instant,
 ) -> impl Iterator<Item = &'h Snapshot> {

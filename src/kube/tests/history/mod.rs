@@ -31,6 +31,7 @@ mod limits;
 mod lives;
 mod network;
 mod nodes;
+mod object_limit;
 mod object_shards;
 mod pod_track;
 mod queue;

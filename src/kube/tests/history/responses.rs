@@ -92,6 +92,9 @@ impl Server {
         let refusal = self.refusal(&req, request.headers());
         let code = refusal.as_ref().map(|response| response.status().as_u16());
         self.note(Topic::Request, format!("{} {code:?}", request.uri()));
+        if refusal.is_none() && req.starts_list() {
+            *self.state().answered_lists.entry(req.kind).or_default() += 1;
+        }
         match refusal {
             Some(response) => response,
             None if req.is("watch") => self.watch(req),

@@ -13,7 +13,7 @@ use fastrand::Rng;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::checker::{Checker, Expectation, RequestLimit, Violation};
+use super::checker::{Checker, Expectation, LeftOut, RequestLimit, Violation};
 use super::cluster::{Kind, NAMESPACES, Scope, scopes};
 use super::completed::Completed;
 use super::custom::{CustomLines, CustomResources};
@@ -21,6 +21,7 @@ use super::forms;
 use super::journal::{Entry, Topic};
 use super::ledger::{Conditions, LedgerChecker};
 use super::limits::{self, Limits};
+use super::object_limit::ObjectLimit;
 use super::object_shards::ObjectShards;
 use super::queue::{Action, Queue};
 use super::refusals::Refusals;
@@ -130,6 +131,7 @@ pub struct World {
     ledger: LedgerChecker,
     custom: Option<CustomResources>,
     limits: Option<Limits>,
+    object_limit: Option<ObjectLimit>,
     completed: Option<Completed>,
     object_shards: Option<ObjectShards>,
     /// The number of the last change of the pipeline's configuration.
@@ -180,6 +182,9 @@ impl World {
         let namespaces = if each_namespace { &NAMESPACES[..] } else { &[] };
         let mut config = pipeline_config(kinds, namespaces);
         config.drop_completed_after = scenario.drop_completed_after;
+        // Where options are reloaded, two list/watches of a kind may be served for a while, each with its own limit.
+        let object_limit = scenario.object_limit.filter(|_| senders.is_none());
+        config.object_limit = object_limit.unwrap_or_default();
         let plain = config.clone();
         let after = scenario.drop_completed_after;
         let completed = after.map(|after| Completed::new(&server, after));
@@ -263,6 +268,7 @@ impl World {
             ledger: LedgerChecker::new(retention),
             custom,
             limits,
+            object_limit: object_limit.map(ObjectLimit::new),
             completed,
             object_shards,
             applied: 1,
@@ -501,7 +507,10 @@ impl World {
             Err(Violation(why)) => return self.violate(&why, body),
         };
         lines.states.extend(custom.states.iter().map(String::as_str));
-        let left_out = self.limits.is_some().then(|| self.left_out());
+        let left_out = match self.object_limit {
+            Some(_) => Some(LeftOut::Unknown),
+            None => self.limits.is_some().then(|| LeftOut::Known(self.left_out())),
+        };
         let last_check = std::mem::replace(&mut self.last_check, now);
         let Self { server, checker, ledger, pending, refusals, may_be_stale_until, shard, .. } =
             self;
@@ -519,10 +528,10 @@ impl World {
             }
         };
         let cluster = server.cluster();
+        let of_pods = scopes(&[Kind::Pod]);
         let are_pods_left_out = left_out
-            .iter()
-            .flatten()
-            .any(|(scope, left_out)| scope.kind == Kind::Pod && *left_out > 0);
+            .as_ref()
+            .is_some_and(|left_out| of_pods.iter().any(|scope| left_out.of(*scope) != Some(0)));
         checker.left_out = left_out;
         checker.selected = Selected {
             shard: self.object_shards.as_ref().map(|shards| shards.shard),
@@ -533,6 +542,11 @@ impl World {
             if let Some(limits) = &mut self.limits {
                 limits.observe(now < *may_be_stale_until);
                 let checked = limits.check(&cluster.snapshots, &lines.states, &checker.fits);
+                checked.map_err(Violation)?;
+            }
+            if let Some(limit) = &mut self.object_limit {
+                let about = (&**server, now < *may_be_stale_until);
+                let checked = limit.check(&cluster.snapshots, &lines.states, &checker.fits, about);
                 checked.map_err(Violation)?;
             }
             // Totals and counters are of objects that are not shown, too.

@@ -71,6 +71,8 @@ pub struct Scenario {
     pub custom: Option<Vec<Duration>>,
     /// The times of reloads of the budgets, if there are any.
     pub limits: Option<Vec<Duration>>,
+    /// The largest number of objects of a kind that is shown, if there is a limit.
+    pub object_limit: Option<u64>,
     /// The time after which completed pods are dropped, if they are.
     pub drop_completed_after: Option<Duration>,
     /// Changes of the shard whose objects are shown, if objects of several shards are not shown.
@@ -198,6 +200,7 @@ impl Scenario {
             shards: Vec::new(),
             custom: None,
             limits: None,
+            object_limit: None,
             drop_completed_after: None,
             object_shards: None,
             pace: Pace::Usual,
@@ -214,12 +217,15 @@ impl Scenario {
     pub fn random(seed: u64, length: Duration) -> Self {
         Self::of_mix(seed, length, |_, has_restores| FaultMix::of_all(has_restores))
             .with_features(seed)
+            .with_exclusive_features(seed)
     }
 
     /// A random [mix](FaultMix) of faults, with a server that may lack features, and with further features.
     #[cfg(test)]
     pub fn of_random_mix(seed: u64, length: Duration) -> Self {
-        Self::of_mix(seed, length, FaultMix::random).with_rare_features(seed)
+        Self::of_mix(seed, length, FaultMix::random)
+            .with_rare_features(seed)
+            .with_exclusive_features(seed)
     }
 
     /// One kind of fault again and again, if it is named, with budgets that are reloaded often, a defined custom kind, or
@@ -345,6 +351,22 @@ impl Scenario {
             // Only lists that are not streamed come from the cache.
             self.is_lagging = true;
             self.lacks.push(Fault::NoStreaming);
+        }
+        self
+    }
+
+    /// Adds a feature that no other one of the checker goes with.
+    fn with_exclusive_features(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x9b05_688c_2b3e_6c1f);
+        let is_plain = self.limits.is_none()
+            && self.custom.is_none()
+            && self.object_shards.is_none()
+            && self.drop_completed_after.is_none();
+        if is_plain && rng.u32(0..3) == 0 {
+            self.object_limit = Some(rng.u64(4..25));
+            // Lists for left-out objects are only counted without faults.
+            let faulty = self.length.mul_f64(0.4);
+            self.events.retain(|event| event.begin < faulty);
         }
         self
     }

@@ -66,6 +66,8 @@ pub(super) struct State {
     pub(super) kind_counts: BTreeMap<Kind, u64>,
     /// The number of requests that start a list, streaming or not.
     pub(super) lists: u64,
+    /// The number of lists, streaming or not, that are not refused, by kind.
+    pub(super) answered_lists: BTreeMap<Kind, u64>,
     /// The server sends events and lists in several chunks.
     pub(super) is_fragmenting: bool,
     /// Lists that may come from the cache are often old.
@@ -104,6 +106,7 @@ impl Server {
             counts: BTreeMap::new(),
             kind_counts: BTreeMap::new(),
             lists: 0,
+            answered_lists: BTreeMap::new(),
         };
         let cluster = Mutex::new(Cluster::new(kinds, rng));
         let (state, fault_changes, start) = (Mutex::new(state), Signal::default(), Instant::now());
@@ -157,6 +160,11 @@ impl Server {
     /// Returns the number of lists started so far, streaming or not.
     pub fn lists(&self) -> u64 {
         self.state().lists
+    }
+
+    /// Returns the number of lists of a kind so far that were not refused, streaming or not.
+    pub fn answered_lists(&self, kind: Kind) -> u64 {
+        self.state().answered_lists.get(&kind).copied().unwrap_or_default()
     }
 
     /// Returns the number of connection probes so far.

@@ -48,7 +48,8 @@ impl World {
             _ => self.refusals.disturb(),
         }
         let is_unwatched = matches!(fault, Fault::WatchesRefused { code: 403, .. });
-        let is_alone = self.pending.is_empty() && self.limits.is_none();
+        let is_alone =
+            self.pending.is_empty() && self.limits.is_none() && self.object_limit.is_none();
         self.unwatched = (is_unwatched && is_alone).then(|| self.server.lists());
         let mut grace = fault.grace(*duration);
         if fault.is_refusal_of_many() {
@@ -82,7 +83,9 @@ impl World {
             let result = FaultResult { name, recovered: zero, oldest: zero, isolated };
             let from = if fault.is_silence() { now } else { now + *duration };
             let (is_silence, until) = (fault.is_silence(), now + grace);
-            let is_calm = self.custom.is_none() && now - self.disturbed > KEPT_VERSIONS;
+            let is_calm = self.custom.is_none()
+                && self.object_limit.is_none()
+                && now - self.disturbed > KEPT_VERSIONS;
             let lists = (is_calm && fault.is_disconnect()).then(|| self.server.lists());
             self.pending.push(RecoveringFault { result, from, until, is_silence, lists });
         }
