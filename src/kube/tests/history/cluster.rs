@@ -222,6 +222,8 @@ pub struct Cluster {
     bursts: Option<Rng>,
     /// The time of the last restore from a backup.
     restored: Option<Instant>,
+    /// Some pods belong to jobs of the cluster.
+    has_pods_of_jobs: bool,
 }
 
 impl Cluster {
@@ -243,6 +245,7 @@ impl Cluster {
             changes: Signal::default(),
             bursts: None,
             restored: None,
+            has_pods_of_jobs: false,
         };
         for scope in scopes {
             cluster.record(scope);
@@ -274,6 +277,11 @@ impl Cluster {
     #[cfg(test)]
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Object> {
         self.objects.values().filter(move |object| object.scope.kind == kind)
+    }
+
+    /// Lets jobs of the cluster create some of the later pods.
+    pub fn create_pods_of_jobs(&mut self) {
+        self.has_pods_of_jobs = true;
     }
 
     /// Returns an observer of all later changes.
@@ -500,6 +508,24 @@ impl Cluster {
         Arc::new(subject)
     }
 
+    /// Returns a job of a namespace, which creates a pod of this name, if there are such pods.
+    fn job_of(&self, scope: Scope, name: &str, rng: &mut Rng) -> Option<Arc<Subject>> {
+        let number: u8 = name.trim_start_matches('o').parse().ok()?;
+        if scope.kind != Kind::Pod || !self.has_pods_of_jobs || number % 4 != 3 {
+            return None;
+        }
+        // A job that belongs to nothing is a workload with labels.
+        let is_workload = rng.u32(0..4) > 0;
+        let is_job = |job: &&Object| {
+            job.scope.kind == Kind::Job
+                && job.scope.namespace == scope.namespace
+                && !(is_workload && job.owner().is_some())
+        };
+        let jobs: Vec<&Object> = self.objects.values().filter(is_job).collect();
+        let Object { name, uid, .. } = (*rng.choice(&jobs)?).clone();
+        Some(Arc::new(Subject { kind: "Job", name, uid }))
+    }
+
     /// Changes an object. A kubelet or controller reports what it knows, whatever the server has forgotten.
     fn update(&mut self, key: &ObjectKey, rng: &mut Rng) {
         let Some(object) = self.objects.get(key).cloned() else { return };
@@ -513,7 +539,10 @@ impl Cluster {
     /// Adds an object with a new UID.
     fn add(&mut self, scope: Scope, name: String, rng: &mut Rng) {
         let (uid, status) = (format!("uid-{}", self.last_state + 1), Arc::default());
-        let subject = (scope.kind == Kind::Event).then(|| self.subject(scope.namespace, rng));
+        let subject = match scope.kind {
+            Kind::Event => Some(self.subject(scope.namespace, rng)),
+            _ => self.job_of(scope, &name, rng),
+        };
         let object = Object { scope, name, uid, state: 0, version: 0, status, subject };
         let status = Status::new(scope.kind, object.containers().len(), self.last_state + 1);
         self.put(Object { status: status.into(), ..object }, EventType::Added);

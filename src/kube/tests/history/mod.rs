@@ -33,6 +33,7 @@ mod network;
 mod nodes;
 mod object_limit;
 mod object_shards;
+mod pod_labels;
 mod pod_track;
 mod queue;
 mod refusals;

@@ -23,6 +23,7 @@ use super::ledger::{Conditions, LedgerChecker};
 use super::limits::{self, Limits};
 use super::object_limit::ObjectLimit;
 use super::object_shards::ObjectShards;
+use super::pod_labels;
 use super::queue::{Action, Queue};
 use super::refusals::Refusals;
 #[cfg(test)]
@@ -174,6 +175,8 @@ impl World {
     /// Starts a history whose pods are entered into an index.
     pub fn with_senders(mut scenario: Scenario, senders: Option<Arc<PodIndex>>) -> Self {
         let mut rng = Rng::with_seed(scenario.seed ^ 0x9e37_79b9_7f4a_7c15);
+        // Owners are not watched for senders.
+        scenario.has_pod_labels &= senders.is_none();
         let Scenario { http2, each_namespace, trace, .. } = scenario;
         let kinds = &scenario.kinds;
         let server = Server::new(kinds, &mut rng, http2.then(tls), trace);
@@ -190,7 +193,12 @@ impl World {
         let completed = after.map(|after| Completed::new(&server, after));
         let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
         let retention = scenario.retention;
-        let (workloads, counts) = namespace_totals(&catalog, &metrics, senders.as_ref(), retention);
+        if scenario.has_pod_labels {
+            server.cluster().create_pods_of_jobs();
+        }
+        let pod_labels = pod_labels::selected(scenario.has_pod_labels);
+        let (workloads, counts) =
+            namespace_totals(&catalog, &metrics, senders.as_ref(), retention, pod_labels);
         totals::attach(&workloads, &mut config.resources, kinds);
         let custom = scenario.custom.as_ref();
         let custom =
@@ -507,6 +515,15 @@ impl World {
             Err(Violation(why)) => return self.violate(&why, body),
         };
         lines.states.extend(custom.states.iter().map(String::as_str));
+        let of_pods = match self.scenario.has_pod_labels {
+            true => pod_labels::separate(&mut lines.states, &self.server.cluster().accounts),
+            false => Ok(Vec::new()),
+        };
+        let of_pods = match of_pods {
+            Ok(of_pods) => of_pods,
+            Err(why) => return self.violate(&why, body),
+        };
+        lines.states.extend(of_pods.iter().map(String::as_str));
         let left_out = match self.object_limit {
             Some(_) => Some(LeftOut::Unknown),
             None => self.limits.is_some().then(|| LeftOut::Known(self.left_out())),
@@ -557,7 +574,8 @@ impl World {
             totals::compare(&lines, &cluster.accounts, *shard, are_dropped).map_err(Violation)?;
             let Lines { counters, states, .. } = &lines;
             // It takes the states from the scrape, which may lack some.
-            if !may_miss_events && self.limits.is_none() {
+            let is_counted = self.limits.is_none() && !self.scenario.has_pod_labels;
+            if !may_miss_events && is_counted {
                 ledger.check(&cluster.accounts, counters, states, conditions).map_err(Violation)?;
             }
             Ok(old)

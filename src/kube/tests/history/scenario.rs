@@ -73,6 +73,8 @@ pub struct Scenario {
     pub limits: Option<Vec<Duration>>,
     /// The largest number of objects of a kind that is shown, if there is a limit.
     pub object_limit: Option<u64>,
+    /// The series of pods have labels of the pods and of their workloads.
+    pub has_pod_labels: bool,
     /// The time after which completed pods are dropped, if they are.
     pub drop_completed_after: Option<Duration>,
     /// Changes of the shard whose objects are shown, if objects of several shards are not shown.
@@ -201,6 +203,7 @@ impl Scenario {
             custom: None,
             limits: None,
             object_limit: None,
+            has_pod_labels: false,
             drop_completed_after: None,
             object_shards: None,
             pace: Pace::Usual,
@@ -362,11 +365,15 @@ impl Scenario {
             && self.custom.is_none()
             && self.object_shards.is_none()
             && self.drop_completed_after.is_none();
-        if is_plain && rng.u32(0..3) == 0 {
-            self.object_limit = Some(rng.u64(4..25));
-            // Lists for left-out objects are only counted without faults.
-            let faulty = self.length.mul_f64(0.4);
-            self.events.retain(|event| event.begin < faulty);
+        match rng.u32(0..8) {
+            0 | 1 if is_plain => {
+                self.object_limit = Some(rng.u64(4..25));
+                // Lists for left-out objects are only counted without faults.
+                let faulty = self.length.mul_f64(0.4);
+                self.events.retain(|event| event.begin < faulty);
+            }
+            2 | 3 if is_plain => self.has_pod_labels = true,
+            _ => {}
         }
         self
     }

@@ -25,7 +25,7 @@ pub struct Object {
     pub version: u64,
     /// The status that its kubelet or controller has reported.
     pub status: Arc<Status>,
-    /// The object that it is about, if it is an Event.
+    /// The object that it is about, if it is an Event, or the job that has created it, if it is a pod of a known one.
     pub subject: Option<Arc<Subject>>,
 }
 
@@ -81,7 +81,10 @@ impl Object {
         match (self.scope.kind, self.number() % 4) {
             (Kind::Pod, 1) => Some(("StatefulSet", format!("db{name}"))),
             (Kind::Pod, 2) => Some(("Rollout", format!("web{name}"))),
-            (Kind::Pod, 3) => Some(("Job", format!("nightly{name}-29500000"))),
+            (Kind::Pod, 3) => Some(match &self.subject {
+                Some(job) => ("Job", job.name.clone()),
+                None => ("Job", format!("nightly{name}-29500000")),
+            }),
             (Kind::Job, 1..) => Some(("CronJob", format!("nightly{name}"))),
             _ => None,
         }
@@ -89,7 +92,10 @@ impl Object {
 
     /// Returns the UID of the controller of a pod or job, if it has one.
     pub fn owner_uid(&self) -> Option<String> {
-        self.owner().map(|(_, name)| format!("owner-{name}"))
+        let job = self.subject.as_ref().filter(|_| self.scope.kind == Kind::Pod);
+        let of_owner =
+            |(_, name)| job.map_or_else(|| format!("owner-{name}"), |job| job.uid.clone());
+        self.owner().map(of_owner)
     }
 
     /// Returns reason and type of an Event.
