@@ -229,19 +229,35 @@ pub struct Cluster {
 impl Cluster {
     /// Creates a cluster with a few objects of these kinds.
     pub fn new(kinds: &[Kind], rng: &mut Rng) -> Self {
+        Self::after(1000, 0, kinds, rng)
+    }
+
+    /// Creates another cluster, whose versions are lower than those of this one, and which has none of its objects. The states of
+    /// this one count as earlier states.
+    pub fn successor(&self, kinds: &[Kind], rng: &mut Rng) -> Self {
+        let mut successor = Self::after(10, self.last_state, kinds, rng);
+        for (scope, snapshots) in &self.snapshots {
+            let later = successor.snapshots.remove(scope).unwrap_or_default();
+            successor.snapshots.insert(*scope, [&snapshots[..], &later].concat());
+        }
+        successor
+    }
+
+    /// Creates a cluster with versions and states after these.
+    fn after(version: u64, last_state: u64, kinds: &[Kind], rng: &mut Rng) -> Self {
         let scopes = scopes(kinds);
         let mut cluster = Self {
-            version: 1000,
+            version,
             scopes: scopes.clone(),
             objects: Objects::new(),
             log: VecDeque::new(),
-            compacted: 1000,
+            compacted: version,
             versions: Vec::new(),
             pages: BTreeMap::new(),
             backups: VecDeque::new(),
             snapshots: BTreeMap::new(),
             accounts: Accounts::default(),
-            last_state: 0,
+            last_state,
             changes: Signal::default(),
             bursts: None,
             restored: None,

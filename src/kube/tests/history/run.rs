@@ -4,6 +4,7 @@
 //! it can be run next to other simulations on the same clock. [`simulate`] runs one alone.
 
 mod disturbances;
+mod server_change;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -120,7 +121,8 @@ pub struct World {
     pub pipeline: Pipeline,
     scenario: Scenario,
     rng: Rng,
-    folder: tempfile::TempDir,
+    /// The folders with the credentials of each client; the last one is in use.
+    folders: Vec<tempfile::TempDir>,
     workloads: Workloads,
     /// The configuration without observers, for reloads.
     config: PipelineConfig,
@@ -234,9 +236,10 @@ impl World {
         for at in scenario.limits.iter().flatten() {
             queue.add(start + *at, Action::ReloadLimits);
         }
-        for (number, lack) in scenario.lacks.iter().enumerate() {
-            server.begin_fault(scenario.events.len() + number, lack);
+        for at in &scenario.server_changes {
+            queue.add(start + *at, Action::ChangeServer);
         }
+        scenario.restrict(&server);
         if scenario.is_fragmented {
             server.fragment();
         }
@@ -265,7 +268,7 @@ impl World {
             pipeline,
             scenario,
             rng,
-            folder,
+            folders: vec![folder],
             workloads,
             config: plain,
             metrics,
@@ -351,6 +354,7 @@ impl World {
                     self.apply();
                 }
             }
+            Action::ChangeServer => self.change_server(),
             Action::Scrape(again) => {
                 let format = if self.rng.bool() { Format::Text } else { Format::OpenMetrics };
                 let body = self.scrape(format);

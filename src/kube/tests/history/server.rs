@@ -31,7 +31,8 @@ pub struct Server {
     start: Instant,
     /// Prints requests and faults.
     trace: bool,
-    journal: Mutex<Vec<Entry>>,
+    /// Servers that follow one another share it.
+    journal: Arc<Mutex<Vec<Entry>>>,
 }
 
 /// The number of requests for a namespace, and of those that start a list.
@@ -78,14 +79,9 @@ pub(super) struct State {
     pub(super) probes: u64,
 }
 
-pub(super) struct ActiveFault {
-    id: usize,
-    pub(super) fault: Fault,
-}
-
-impl Server {
-    pub fn new(kinds: &[Kind], rng: &mut Rng, tls: Option<TlsAcceptor>, trace: bool) -> Arc<Self> {
-        let state = State {
+impl State {
+    fn new(rng: &mut Rng) -> Self {
+        Self {
             rng: rng.fork(),
             faults: Vec::new(),
             connections: Vec::new(),
@@ -107,11 +103,43 @@ impl Server {
             kind_counts: BTreeMap::new(),
             lists: 0,
             answered_lists: BTreeMap::new(),
-        };
+        }
+    }
+}
+
+pub(super) struct ActiveFault {
+    id: usize,
+    pub(super) fault: Fault,
+}
+
+impl Server {
+    pub fn new(kinds: &[Kind], rng: &mut Rng, tls: Option<TlsAcceptor>, trace: bool) -> Arc<Self> {
+        let state = State::new(rng);
         let cluster = Mutex::new(Cluster::new(kinds, rng));
         let (state, fault_changes, start) = (Mutex::new(state), Signal::default(), Instant::now());
-        let journal = Mutex::default();
+        let journal = Arc::default();
         Arc::new(Self { cluster, state, fault_changes, tls, start, trace, journal })
+    }
+
+    /// Returns the server of another cluster of these kinds, which continues the counts of requests.
+    pub fn successor(&self, kinds: &[Kind], rng: &mut Rng) -> Arc<Self> {
+        let (bookmarks, is_fragmenting, is_lagging, requests, lists) = {
+            let State { bookmarks, is_fragmenting, is_lagging, requests, lists, .. } =
+                *self.state();
+            (bookmarks, is_fragmenting, is_lagging, requests, lists)
+        };
+        let cluster = self.cluster().successor(kinds, rng);
+        let state =
+            State { bookmarks, is_fragmenting, is_lagging, requests, lists, ..State::new(rng) };
+        Arc::new(Self {
+            cluster: Mutex::new(cluster),
+            state: Mutex::new(state),
+            fault_changes: Signal::default(),
+            tls: self.tls.clone(),
+            journal: Arc::clone(&self.journal),
+            start: self.start,
+            trace: self.trace,
+        })
     }
 
     /// Adds an entry to the journal.

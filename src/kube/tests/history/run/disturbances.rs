@@ -83,9 +83,11 @@ impl World {
             let result = FaultResult { name, recovered: zero, oldest: zero, isolated };
             let from = if fault.is_silence() { now } else { now + *duration };
             let (is_silence, until) = (fault.is_silence(), now + grace);
-            let is_calm = self.custom.is_none()
-                && self.object_limit.is_none()
-                && now - self.disturbed > KEPT_VERSIONS;
+            // Only a compaction affects versions from before the last fault.
+            let is_compaction = *fault == Fault::OldCompacted;
+            let calm = if is_compaction { KEPT_VERSIONS } else { *RECOVERY };
+            let is_calm =
+                self.custom.is_none() && self.object_limit.is_none() && now - self.disturbed > calm;
             let lists = (is_calm && fault.is_disconnect()).then(|| self.server.lists());
             self.pending.push(RecoveringFault { result, from, until, is_silence, lists });
         }
@@ -119,7 +121,9 @@ impl World {
         self.server.end_fault(id);
         self.request_limit.changed(Instant::now());
         self.lasting.retain(|(other, _)| *other != id);
-        write_token(&self.server, self.folder.path());
+        if let Some(folder) = self.folders.last() {
+            write_token(&self.server, folder.path());
+        }
     }
 
     /// Notes the scopes that an active fault refuses.
