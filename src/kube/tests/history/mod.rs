@@ -37,6 +37,7 @@ mod pod_labels;
 mod pod_track;
 mod queue;
 mod refusals;
+mod rejected_tokens;
 mod reload;
 mod responses;
 pub(crate) mod run;

@@ -91,6 +91,9 @@ impl Server {
         }
         let refusal = self.refusal(&req, request.headers());
         let code = refusal.as_ref().map(|response| response.status().as_u16());
+        if code == Some(401) {
+            self.state().rejected_tokens.note(request.uri(), request.headers());
+        }
         self.note(Topic::Request, format!("{} {code:?}", request.uri()));
         if refusal.is_none() && req.starts_list() {
             *self.state().answered_lists.entry(req.kind).or_default() += 1;

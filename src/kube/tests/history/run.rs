@@ -585,6 +585,10 @@ impl World {
             Ok(old)
         });
         drop(cluster);
+        let checked = checked.and_then(|old| match self.server.early_retry() {
+            Some(why) => Err(Violation(why)),
+            None => Ok(old),
+        });
         let checked =
             checked.and_then(|old| self.request_limit.check(self.server.requests()).map(|()| old));
         match checked {

@@ -14,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use super::cluster::{Cluster, Kind};
 use super::faults::{Fault, Flap};
 use super::journal::{Entry, Topic};
+use super::rejected_tokens::RejectedTokens;
 use super::signal::Signal;
 use super::wire::{self, ConnectionHandle, Endpoint};
 
@@ -77,6 +78,7 @@ pub(super) struct State {
     pub(super) bookmarks: bool,
     /// The number of connection probes.
     pub(super) probes: u64,
+    pub(super) rejected_tokens: RejectedTokens,
 }
 
 impl State {
@@ -92,6 +94,7 @@ impl State {
             is_fragmenting: false,
             is_lagging: false,
             probes: 0,
+            rejected_tokens: RejectedTokens::default(),
             broken: 0,
             ended: 0,
             expired: 0,
@@ -297,6 +300,11 @@ impl Server {
         }
         drop(state);
         self.fault_changes.announce();
+    }
+
+    /// Describes a request that has come again too early after the server had rejected its token, if there was one.
+    pub fn early_retry(&self) -> Option<String> {
+        self.state().rejected_tokens.violation.clone()
     }
 
     /// Returns the number of the valid token.

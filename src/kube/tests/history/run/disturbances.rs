@@ -9,7 +9,7 @@ use super::super::cluster::{KEPT_VERSIONS, Scope, scopes};
 use super::super::faults::{Fault, RECOVERY, SILENCE};
 use super::super::queue::Action;
 use super::super::scenario::{Pace, ScheduledFault};
-use super::super::setup::write_token;
+use super::super::setup::{write_token, write_wrong_token};
 use super::{FaultResult, LIST, REFUSED, RELOAD, RecoveringFault, World};
 
 impl World {
@@ -41,6 +41,11 @@ impl World {
         let now = Instant::now();
         let ScheduledFault { fault, duration, is_secondary, .. } = &self.scenario.events[id];
         self.server.begin_fault(id, fault);
+        if let (Fault::TokenReplaced, Some(folder)) = (fault, self.folders.last())
+            && id.is_multiple_of(2)
+        {
+            write_wrong_token(&self.server, folder.path());
+        }
         match fault {
             Fault::Denied(_) | Fault::GoAway => {}
             _ if fault.is_disconnect() && self.pending.len() <= 1 => self.refusals.cut(now),
