@@ -18,6 +18,7 @@ use super::checker::{Checker, Expectation, LeftOut, RequestLimit, Violation};
 use super::cluster::{Kind, NAMESPACES, Scope, scopes};
 use super::completed::Completed;
 use super::custom::{CustomLines, CustomResources};
+use super::faults::RECOVERY;
 use super::forms;
 use super::journal::{Entry, Topic};
 use super::ledger::{Conditions, LedgerChecker};
@@ -242,6 +243,9 @@ impl World {
         scenario.restrict(&server);
         if scenario.is_fragmented {
             server.fragment();
+        }
+        if scenario.has_uncached_events {
+            server.serve_events_uncached();
         }
         if scenario.is_lagging {
             server.lag();
@@ -585,7 +589,7 @@ impl World {
             Ok(old)
         });
         drop(cluster);
-        let checked = checked.and_then(|old| match self.server.early_retry() {
+        let checked = checked.and_then(|old| match self.needless_request() {
             Some(why) => Err(Violation(why)),
             None => Ok(old),
         });
@@ -599,7 +603,7 @@ impl World {
                         one.result.recovered = now.saturating_duration_since(one.from);
                     }
                 }
-                let lists = self.server.lists();
+                let lists = self.lists();
                 let over = self.pending.extract_if(.., |one| now >= one.until);
                 let mut needless = None;
                 for one in over {
@@ -613,6 +617,19 @@ impl World {
             }
             Err(Violation(why)) => self.violate(&why, body),
         }
+    }
+
+    /// Returns the number of lists of kinds whose watches have bookmarks. The versions of others may be older than a compaction.
+    fn lists(&self) -> u64 {
+        let has_all = !self.scenario.has_uncached_events;
+        self.server.lists() - if has_all { 0 } else { self.server.lists_of(Kind::Event) }
+    }
+
+    /// Describes a request that should not have been sent.
+    fn needless_request(&self) -> Option<String> {
+        let repeated = self.server.repeated_events();
+        let repeated = repeated.filter(|(at, _)| *at > self.disturbed + *RECOVERY);
+        self.server.early_retry().or(repeated.map(|(_, why)| why))
     }
 
     /// Returns the number of objects that budgets have left out.

@@ -74,6 +74,8 @@ pub struct Scenario {
     pub limits: Option<Vec<Duration>>,
     /// The largest number of objects of a kind that is shown, if there is a limit.
     pub object_limit: Option<u64>,
+    /// The server sends no bookmarks on watches of Kubernetes Events.
+    pub has_uncached_events: bool,
     /// The times of reloads that lead to another API server.
     pub server_changes: Vec<Duration>,
     /// The series of pods have labels of the pods and of their workloads.
@@ -206,6 +208,7 @@ impl Scenario {
             custom: None,
             limits: None,
             object_limit: None,
+            has_uncached_events: false,
             server_changes: Vec::new(),
             has_pod_labels: false,
             drop_completed_after: None,
@@ -376,6 +379,11 @@ impl Scenario {
             }
             2 | 3 if is_plain => self.has_pod_labels = true,
             _ => {}
+        }
+        self.has_uncached_events = rng.u32(0..4) == 0;
+        if self.has_uncached_events {
+            // Without bookmarks, a silence of one watch after another is noticed later each time.
+            self.events.retain(|event| event.fault != Fault::WatchesSilent);
         }
         self
     }

@@ -66,8 +66,8 @@ pub(super) struct State {
     pub(super) counts: BTreeMap<String, RequestCounts>,
     /// The number of requests, by kind.
     pub(super) kind_counts: BTreeMap<Kind, u64>,
-    /// The number of requests that start a list, streaming or not.
-    pub(super) lists: u64,
+    /// The number of requests that start a list, streaming or not, by kind.
+    pub(super) lists: BTreeMap<Kind, u64>,
     /// The number of lists, streaming or not, that are not refused, by kind.
     pub(super) answered_lists: BTreeMap<Kind, u64>,
     /// The server sends events and lists in several chunks.
@@ -79,6 +79,11 @@ pub(super) struct State {
     /// The number of connection probes.
     pub(super) probes: u64,
     pub(super) rejected_tokens: RejectedTokens,
+    /// Events are not in the server's cache, so that their watches have no bookmarks.
+    pub(super) has_uncached_events: bool,
+    /// The version of the last Event that was sent on a watch, by namespace, and its time.
+    pub(super) sent_events: BTreeMap<Option<String>, (Instant, u64)>,
+    pub(super) repeated_events: Option<(Instant, String)>,
 }
 
 impl State {
@@ -95,6 +100,9 @@ impl State {
             is_lagging: false,
             probes: 0,
             rejected_tokens: RejectedTokens::default(),
+            has_uncached_events: false,
+            sent_events: BTreeMap::new(),
+            repeated_events: None,
             broken: 0,
             ended: 0,
             expired: 0,
@@ -104,7 +112,7 @@ impl State {
             forbidden: None,
             counts: BTreeMap::new(),
             kind_counts: BTreeMap::new(),
-            lists: 0,
+            lists: BTreeMap::new(),
             answered_lists: BTreeMap::new(),
         }
     }
@@ -126,14 +134,19 @@ impl Server {
 
     /// Returns the server of another cluster of these kinds, which continues the counts of requests.
     pub fn successor(&self, kinds: &[Kind], rng: &mut Rng) -> Arc<Self> {
-        let (bookmarks, is_fragmenting, is_lagging, requests, lists) = {
-            let State { bookmarks, is_fragmenting, is_lagging, requests, lists, .. } =
-                *self.state();
-            (bookmarks, is_fragmenting, is_lagging, requests, lists)
-        };
         let cluster = self.cluster().successor(kinds, rng);
-        let state =
-            State { bookmarks, is_fragmenting, is_lagging, requests, lists, ..State::new(rng) };
+        let state = {
+            let before = self.state();
+            State {
+                bookmarks: before.bookmarks,
+                is_fragmenting: before.is_fragmenting,
+                is_lagging: before.is_lagging,
+                has_uncached_events: before.has_uncached_events,
+                requests: before.requests,
+                lists: before.lists.clone(),
+                ..State::new(rng)
+            }
+        };
         Arc::new(Self {
             cluster: Mutex::new(cluster),
             state: Mutex::new(state),
@@ -190,7 +203,23 @@ impl Server {
 
     /// Returns the number of lists started so far, streaming or not.
     pub fn lists(&self) -> u64 {
-        self.state().lists
+        self.state().lists.values().sum()
+    }
+
+    /// Returns the number of lists of a kind started so far, streaming or not.
+    pub fn lists_of(&self, kind: Kind) -> u64 {
+        self.state().lists.get(&kind).copied().unwrap_or_default()
+    }
+
+    /// Sends no bookmarks on watches of Kubernetes Events from now on, and no streaming lists of them, as an API server without a
+    /// cache of them.
+    pub fn serve_events_uncached(&self) {
+        self.state().has_uncached_events = true;
+    }
+
+    /// Returns the last watch of Events from a version before one that had been sent long before, with its time.
+    pub fn repeated_events(&self) -> Option<(Instant, String)> {
+        self.state().repeated_events.clone()
     }
 
     /// Returns the number of lists of a kind so far that were not refused, streaming or not.

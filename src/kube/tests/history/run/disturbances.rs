@@ -93,7 +93,7 @@ impl World {
             let calm = if is_compaction { KEPT_VERSIONS } else { *RECOVERY };
             let is_calm =
                 self.custom.is_none() && self.object_limit.is_none() && now - self.disturbed > calm;
-            let lists = (is_calm && fault.is_disconnect()).then(|| self.server.lists());
+            let lists = (is_calm && fault.is_disconnect()).then(|| self.lists());
             self.pending.push(RecoveringFault { result, from, until, is_silence, lists });
         }
         self.disturbed = self.disturbed.max(now + grace);
