@@ -33,7 +33,7 @@ pub enum State {
         version: ListVersion,
         /// The continue token, empty for the first page.
         token: String,
-        /// Request all objects at once.
+        /// Request all objects at once, after an expired continue token. A server or a limit may make pages of them nevertheless.
         whole: bool,
     },
     /// Watching for changes.
@@ -246,7 +246,7 @@ impl Machine {
     }
 
     fn listing(&self, outcome: Outcome) -> (Option<State>, Instruction) {
-        let State::Listing { version: asked, token: page, .. } = &self.state else {
+        let State::Listing { version: asked, token: page, whole } = &self.state else {
             return (None, CONTINUE);
         };
         match outcome {
@@ -254,12 +254,14 @@ impl Machine {
                 (Some(State::Watching { version }), COMMIT)
             }
             Outcome::Page { token, .. } => {
-                (Some(State::Listing { version: *asked, token, whole: false }), CONTINUE)
+                (Some(State::Listing { version: *asked, token, whole: *whole }), CONTINUE)
             }
             // The continue token expired because the pages took too long. A list of all objects at once has no token
             // that could expire.
             Outcome::Refused { code: GONE } if !page.is_empty() => {
-                (Some(self.list(ListVersion::Latest, true)), RESTART)
+                // Where it has pages, too, their tokens may expire each time.
+                let order = if *whole { RESTART_LATER } else { RESTART };
+                (Some(self.list(ListVersion::Latest, true)), order)
             }
             Outcome::Refused { code: GONE } => {
                 (Some(self.list(ListVersion::Latest, false)), RESTART_LATER)
@@ -375,6 +377,9 @@ mod tests {
         check(OPTIONS, &first, refused(410), &latest, RESTART_LATER);
         check(OPTIONS, &second, refused(410), &whole, RESTART);
         check(OPTIONS, &whole, page("4", ""), &watching("4"), COMMIT);
+        let rest = listing(ListVersion::Latest, "u", true);
+        check(OPTIONS, &whole, page("4", "u"), &rest, CONTINUE);
+        check(OPTIONS, &rest, refused(410), &whole, RESTART_LATER);
         for code in [429, 500, 503, 504] {
             check(OPTIONS, &first, refused(code), &Streaming, RESTART_LATER);
             check(OPTIONS, &second, refused(code), &second, RETRY);

@@ -90,12 +90,30 @@ pub struct Checker {
     /// The earliest moment that the last scrape of a scope can be of; unset before the first and after a scrape without
     /// lines.
     shown: BTreeMap<Scope, usize>,
-    /// The number of objects that budgets have left out, by scope, in histories with budgets.
-    pub left_out: Option<BTreeMap<Scope, u64>>,
+    /// What is left out, in histories with budgets or a limit of objects.
+    pub left_out: Option<LeftOut>,
     /// The objects that are shown.
     pub selected: Selected,
     /// The parts of the states that the last scrape did not show, because of budgets.
     pub fits: Fits,
+}
+
+/// The objects that a scrape lacks.
+pub enum LeftOut {
+    /// Budgets have left out this number of objects, by scope.
+    Known(BTreeMap<Scope, u64>),
+    /// The number of objects over a limit is unknown.
+    Unknown,
+}
+
+impl LeftOut {
+    /// Returns the number of objects that a scope lacks, if it is known.
+    pub fn of(&self, scope: Scope) -> Option<u64> {
+        match self {
+            Self::Known(all) => Some(all.get(&scope).copied().unwrap_or_default()),
+            Self::Unknown => None,
+        }
+    }
 }
 
 /// The parts of states that a scrape does not show, by scope.
@@ -149,7 +167,7 @@ impl Checker {
         if nothing && before.is_none() && expectation == Expectation::Past {
             return Ok(Duration::ZERO);
         }
-        let left_out = self.left_out.as_ref().map(|all| all.get(&scope).copied().unwrap_or(0));
+        let left_out = self.left_out.as_ref().map(|left_out| left_out.of(scope));
         let selected = self.selected;
         let fit = |snapshot: &Snapshot| match left_out {
             None => shown.is_all_of(snapshot, selected).then(Fit::default),

@@ -3,8 +3,9 @@
 //! An object is a name, a number that is unique to this state of it, and a status; everything that is exposed derives from
 //! these.
 
+mod object;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +16,9 @@ use tokio::time::Instant;
 use super::accounts::{Account, Accounts};
 use super::signal::{Observer, Signal};
 use super::snapshot::{Owner, Snapshot};
-use super::status::{Phase, Status};
+use super::status::Status;
 use crate::cache::fnv1a64;
+pub use object::{Object, Subject};
 
 /// Kinds of objects, one for each representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -153,208 +155,6 @@ pub fn scopes(kinds: &[Kind]) -> Vec<Scope> {
     kinds.iter().copied().flat_map(of).collect()
 }
 
-/// The object that a Kubernetes Event is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subject {
-    pub kind: &'static str,
-    pub name: String,
-    pub uid: String,
-}
-
-/// An object at one version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
-    pub scope: Scope,
-    pub name: String,
-    pub uid: String,
-    /// A number that is unique to this state.
-    pub state: u64,
-    pub version: u64,
-    /// The status that its kubelet or controller has reported.
-    pub status: Arc<Status>,
-    /// The object that it is about, if it is an Event.
-    pub subject: Option<Arc<Subject>>,
-}
-
-pub const PHASES: [&str; 5] = ["Pending", "Succeeded", "Failed", "Running", "Unknown"];
-
-impl Object {
-    pub fn phase(&self) -> &'static str {
-        let phases = ["Pending", "Running", "Unknown"];
-        self.status.end.map_or(phases[self.state as usize % phases.len()], |end| end.phase)
-    }
-
-    pub fn is_cordoned(&self) -> bool {
-        self.state % 2 == 1
-    }
-
-    /// Returns the keys of a node's taints, whose number is that of its series.
-    pub fn taints(&self) -> &'static [&'static str] {
-        &TAINTS[..self.state as usize / 2 % (TAINTS.len() + 1)]
-    }
-
-    /// Returns the number in the name, which determines the place and the owner of a pod.
-    fn number(&self) -> u8 {
-        self.name.trim_start_matches('o').parse().unwrap_or_default()
-    }
-
-    /// Returns the node of a pod.
-    pub fn node(&self) -> String {
-        format!("node-{}", self.number() % 2)
-    }
-
-    /// Returns the address of a pod's node.
-    pub fn node_address(&self) -> Ipv4Addr {
-        [10, 9, 0, self.number() % 2].into()
-    }
-
-    /// Returns true if a pod has the address of its node.
-    pub fn is_in_host_network(&self) -> bool {
-        self.number().is_multiple_of(12)
-    }
-
-    /// Returns the address of a pod. It is reused, and two pods of a namespace may have the same for a while.
-    pub fn address(&self) -> Ipv4Addr {
-        if self.is_in_host_network() {
-            return self.node_address();
-        }
-        let namespace = NAMESPACES.iter().position(|name| *name == self.scope.namespace);
-        [10, 1, namespace.unwrap_or_default() as u8, self.number() % 12].into()
-    }
-
-    /// Returns kind and name of the controller of a pod or job, if it has one.
-    pub fn owner(&self) -> Option<(&'static str, String)> {
-        let name = self.number() % 3;
-        match (self.scope.kind, self.number() % 4) {
-            (Kind::Pod, 1) => Some(("StatefulSet", format!("db{name}"))),
-            (Kind::Pod, 2) => Some(("Rollout", format!("web{name}"))),
-            (Kind::Pod, 3) => Some(("Job", format!("nightly{name}-29500000"))),
-            (Kind::Job, 1..) => Some(("CronJob", format!("nightly{name}"))),
-            _ => None,
-        }
-    }
-
-    /// Returns the UID of the controller of a pod or job, if it has one.
-    pub fn owner_uid(&self) -> Option<String> {
-        self.owner().map(|(_, name)| format!("owner-{name}"))
-    }
-
-    /// Returns reason and type of an Event.
-    pub fn reason_and_type(&self) -> (&'static str, &'static str) {
-        [("BackOff", "Warning"), ("Scheduled", "Normal")][usize::from(self.number() % 2)]
-    }
-
-    /// Returns true if an Event counts its occurrences as a series, like those of `events.k8s.io`.
-    pub fn has_series(&self) -> bool {
-        self.number() % 4 < 2
-    }
-
-    /// Returns the names of a pod's containers. The second one is an init container.
-    pub fn containers(&self) -> &'static [&'static str] {
-        if self.number().is_multiple_of(3) { &["app", "setup"] } else { &["app"] }
-    }
-
-    /// Returns true if the statuses of a pod's containers have the IDs of these.
-    pub fn has_container_ids(&self) -> bool {
-        !self.number().is_multiple_of(5)
-    }
-
-    /// Returns the seconds of 2026 after which a pod started: later ones after earlier ones.
-    pub fn started(&self) -> u64 {
-        self.uid.trim_start_matches("uid-").parse().unwrap_or_default()
-    }
-
-    /// Returns the second of 2026 in which a completed pod ended: that in which its last container did, or its start.
-    pub fn ended(&self) -> Option<u64> {
-        if self.scope.kind != Kind::Pod {
-            return None;
-        }
-        self.status.end?;
-        let stopped = self.status.containers.iter().filter(|one| one.phase == Phase::Terminated);
-        let ends = stopped.filter_map(|container| container.ended.last());
-        Some(ends.map(|end| end.at).max().unwrap_or_else(|| self.started()))
-    }
-
-    /// Returns true if the server serves a version of the kind that this object defines.
-    pub fn serves(&self, kind: Kind) -> bool {
-        self.is_established()
-            && !self.is_being_deleted()
-            && match kind {
-                Kind::Widget => self.state % 8 != 3,
-                _ => matches!(self.state % 8, 0 | 2 | 4 | 5),
-            }
-    }
-
-    /// Returns true if the server has accepted a definition.
-    pub fn is_established(&self) -> bool {
-        self.state % 8 != 7
-    }
-
-    pub fn is_being_deleted(&self) -> bool {
-        self.status.is_being_deleted || self.scope.kind == Kind::Definition && self.state % 8 == 6
-    }
-
-    /// Returns the kind that a definition defines, which is part of its plural.
-    pub fn defined_kind(&self) -> String {
-        if self.name == WIDGETS { "Widget".to_owned() } else { format!("Other{}", self.name) }
-    }
-
-    pub fn secret_type(&self) -> String {
-        format!("example.com/t{}", self.state)
-    }
-
-    /// Returns the object in this version of its kind.
-    pub fn shown_as(self, kind: Kind) -> Self {
-        Self { scope: Scope { kind, ..self.scope }, ..self }
-    }
-
-    /// Appends the expected series. They are written by hand, independently of the code under test.
-    fn lines(&self, out: &mut Vec<String>) {
-        let Self { name, uid, state, version, .. } = self;
-        let namespace = self.scope.namespace;
-        match self.scope.kind {
-            Kind::ConfigMap => {
-                let who = format!("namespace=\"{namespace}\",configmap=\"{name}\"");
-                out.push(format!("kube_configmap_labels{{{who},label_state=\"{state}\"}} 1"));
-                out.push(format!("kube_configmap_metadata_resource_version{{{who}}} {version}"));
-            }
-            Kind::Definition | Kind::Event => {}
-            Kind::Job => {
-                let who = format!("namespace=\"{namespace}\",job_name=\"{name}\"");
-                out.push(format!("kube_job_info{{{who}}} 1"));
-                out.push(format!("kube_job_labels{{{who},label_state=\"{state}\"}} 1"));
-            }
-            Kind::Node => {
-                let cordoned = u8::from(self.is_cordoned());
-                out.push(format!("kube_node_labels{{node=\"{name}\",label_state=\"{state}\"}} 1"));
-                out.push(format!("kube_node_spec_unschedulable{{node=\"{name}\"}} {cordoned}"));
-                for key in self.taints() {
-                    let taint = format!("key=\"{key}\",value=\"\",effect=\"NoSchedule\"");
-                    out.push(format!("kube_node_spec_taint{{node=\"{name}\",{taint}}} 1"));
-                }
-            }
-            Kind::Pod => {
-                let who = format!("namespace=\"{namespace}\",pod=\"{name}\",uid=\"{uid}\"");
-                out.push(format!("kube_pod_labels{{{who},label_state=\"{state}\"}} 1"));
-                for phase in PHASES {
-                    let is = u8::from(phase == self.phase());
-                    out.push(format!("kube_pod_status_phase{{{who},phase=\"{phase}\"}} {is}"));
-                }
-            }
-            Kind::Secret => {
-                let (kind, who) =
-                    (self.secret_type(), format!("namespace=\"{namespace}\",secret=\"{name}\""));
-                out.push(format!("kube_secret_labels{{{who},label_state=\"{state}\"}} 1"));
-                out.push(format!("kube_secret_type{{{who},type=\"{kind}\"}} 1"));
-            }
-            kind @ (Kind::Widget | Kind::WidgetV2) => {
-                let who = format!("namespace=\"{namespace}\",name=\"{name}\",uid=\"{uid}\"");
-                out.push(format!("{}state{{{who}}} {state}", kind.prefix()));
-            }
-        }
-    }
-}
-
 /// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
@@ -422,27 +222,46 @@ pub struct Cluster {
     bursts: Option<Rng>,
     /// The time of the last restore from a backup.
     restored: Option<Instant>,
+    /// Some pods belong to jobs of the cluster.
+    has_pods_of_jobs: bool,
 }
 
 impl Cluster {
     /// Creates a cluster with a few objects of these kinds.
     pub fn new(kinds: &[Kind], rng: &mut Rng) -> Self {
+        Self::after(1000, 0, kinds, rng)
+    }
+
+    /// Creates another cluster, whose versions are lower than those of this one, and which has none of its objects. The states of
+    /// this one count as earlier states.
+    pub fn successor(&self, kinds: &[Kind], rng: &mut Rng) -> Self {
+        let mut successor = Self::after(10, self.last_state, kinds, rng);
+        for (scope, snapshots) in &self.snapshots {
+            let later = successor.snapshots.remove(scope).unwrap_or_default();
+            successor.snapshots.insert(*scope, [&snapshots[..], &later].concat());
+        }
+        successor
+    }
+
+    /// Creates a cluster with versions and states after these.
+    fn after(version: u64, last_state: u64, kinds: &[Kind], rng: &mut Rng) -> Self {
         let scopes = scopes(kinds);
         let mut cluster = Self {
-            version: 1000,
+            version,
             scopes: scopes.clone(),
             objects: Objects::new(),
             log: VecDeque::new(),
-            compacted: 1000,
+            compacted: version,
             versions: Vec::new(),
             pages: BTreeMap::new(),
             backups: VecDeque::new(),
             snapshots: BTreeMap::new(),
             accounts: Accounts::default(),
-            last_state: 0,
+            last_state,
             changes: Signal::default(),
             bursts: None,
             restored: None,
+            has_pods_of_jobs: false,
         };
         for scope in scopes {
             cluster.record(scope);
@@ -474,6 +293,11 @@ impl Cluster {
     #[cfg(test)]
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Object> {
         self.objects.values().filter(move |object| object.scope.kind == kind)
+    }
+
+    /// Lets jobs of the cluster create some of the later pods.
+    pub fn create_pods_of_jobs(&mut self) {
+        self.has_pods_of_jobs = true;
     }
 
     /// Returns an observer of all later changes.
@@ -700,6 +524,24 @@ impl Cluster {
         Arc::new(subject)
     }
 
+    /// Returns a job of a namespace, which creates a pod of this name, if there are such pods.
+    fn job_of(&self, scope: Scope, name: &str, rng: &mut Rng) -> Option<Arc<Subject>> {
+        let number: u8 = name.trim_start_matches('o').parse().ok()?;
+        if scope.kind != Kind::Pod || !self.has_pods_of_jobs || number % 4 != 3 {
+            return None;
+        }
+        // A job that belongs to nothing is a workload with labels.
+        let is_workload = rng.u32(0..4) > 0;
+        let is_job = |job: &&Object| {
+            job.scope.kind == Kind::Job
+                && job.scope.namespace == scope.namespace
+                && !(is_workload && job.owner().is_some())
+        };
+        let jobs: Vec<&Object> = self.objects.values().filter(is_job).collect();
+        let Object { name, uid, .. } = (*rng.choice(&jobs)?).clone();
+        Some(Arc::new(Subject { kind: "Job", name, uid }))
+    }
+
     /// Changes an object. A kubelet or controller reports what it knows, whatever the server has forgotten.
     fn update(&mut self, key: &ObjectKey, rng: &mut Rng) {
         let Some(object) = self.objects.get(key).cloned() else { return };
@@ -713,7 +555,10 @@ impl Cluster {
     /// Adds an object with a new UID.
     fn add(&mut self, scope: Scope, name: String, rng: &mut Rng) {
         let (uid, status) = (format!("uid-{}", self.last_state + 1), Arc::default());
-        let subject = (scope.kind == Kind::Event).then(|| self.subject(scope.namespace, rng));
+        let subject = match scope.kind {
+            Kind::Event => Some(self.subject(scope.namespace, rng)),
+            _ => self.job_of(scope, &name, rng),
+        };
         let object = Object { scope, name, uid, state: 0, version: 0, status, subject };
         let status = Status::new(scope.kind, object.containers().len(), self.last_state + 1);
         self.put(Object { status: status.into(), ..object }, EventType::Added);

@@ -1,8 +1,8 @@
 //! Custom resources in a history: a configuration that is reloaded, and a definition that comes, changes and goes.
 //!
-//! Each entry of the configuration has a unique number, which is the prefix of its families. A scrape is therefore
-//! compared in two steps: its objects with the states of the cluster, like those of any other kind, and its numbers with
-//! the configurations so far:
+//! Each entry of the configuration has a unique number, which is a label of its series. Unless it differs from the entry before
+//! in this label alone, its families have other names, too. A scrape is therefore compared in two steps: its objects with the
+//! states of the cluster, like those of any other kind, and its numbers with the configurations so far:
 //!
 //! - Both families of an entry show the same objects.
 //! - The series of a scope are those of one entry, never of an older one than in an earlier scrape.
@@ -41,6 +41,8 @@ const DEBOUNCE: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     number: u64,
+    /// The number in the names of its families, that of the first entry with these names.
+    prefix: u64,
     /// True if it has a second family.
     has_info: bool,
 }
@@ -148,8 +150,20 @@ impl CustomResources {
     }
 
     fn renew(&mut self, kind: Kind) {
+        let (prefix, has_info) = (self.last_number + 1, self.rng.bool());
+        self.add(kind, prefix, has_info);
+    }
+
+    /// Replaces the entry of a kind by one with another label and the same families.
+    fn relabel(&mut self, kind: Kind) {
+        if let Some(Entry { prefix, has_info, .. }) = self.tracks[&kind].entry {
+            self.add(kind, prefix, has_info);
+        }
+    }
+
+    fn add(&mut self, kind: Kind, prefix: u64, has_info: bool) {
         self.last_number += 1;
-        let entry = Entry { number: self.last_number, has_info: self.rng.bool() };
+        let entry = Entry { number: self.last_number, prefix, has_info };
         self.entries.insert(entry.number, entry);
         self.set(kind, Some(entry));
     }
@@ -162,7 +176,7 @@ impl CustomResources {
         }
     }
 
-    /// Changes the configuration: an entry is kept, replaced, removed or added. Returns a description.
+    /// Changes the configuration: an entry is kept, replaced, labelled anew, removed or added. Returns a description.
     pub fn reload(&mut self) -> String {
         self.tracks.values_mut().for_each(|track| track.previous = track.entry);
         for kind in VERSIONS {
@@ -171,6 +185,7 @@ impl CustomResources {
                 0 if is_there => self.set(kind, None),
                 1 | 2 => self.renew(kind),
                 3 if !is_there => self.renew(kind),
+                3 => self.relabel(kind),
                 _ => {}
             }
         }
@@ -204,12 +219,13 @@ impl CustomResources {
     fn text(&self) -> String {
         let mut text = "kind: CustomResourceStateMetrics\nspec:\n  resources:\n".to_owned();
         let entries = self.tracks.iter().filter_map(|(kind, track)| Some((kind, track.entry?)));
-        for (kind, Entry { number, has_info }) in entries {
+        for (kind, Entry { number, prefix, has_info }) in entries {
             let (group, version) = kind.api_version().split_once('/').expect("a group");
             let _ = write!(
                 text,
                 "  - groupVersionKind: {{group: {group}, version: {version}, kind: Widget}}\n\
-                 \x20   metricNamePrefix: c{number}\n\
+                 \x20   metricNamePrefix: c{prefix}\n\
+                 \x20   commonLabels: {{entry: n{number}}}\n\
                  \x20   labelsFromPath: {{name: [metadata, name], namespace: [metadata, namespace], uid: [metadata, uid]}}\n\
                  \x20   metrics:\n\
                  \x20   - {{name: state, help: A number., each: {{type: Gauge, gauge: {{path: [spec, state]}}}}}}\n"
@@ -287,14 +303,18 @@ impl CustomResources {
     /// cluster names it.
     fn series(&self, line: &str) -> Option<(KindInNamespace, EntryFamily, String)> {
         let (name, rest) = line.strip_prefix('c')?.split_once('{')?;
-        let (number, family) = name.split_once('_')?;
-        let number = number.parse().ok().filter(|number| self.entries.contains_key(number))?;
+        let (prefix, family) = name.split_once('_')?;
         let (labels, value) = rest.rsplit_once("} ")?;
         let label = |wanted: &str| {
             let mut pairs = labels.split(',').filter_map(|pair| pair.split_once('='));
             let (_, value) = pairs.find(|(name, _)| *name == wanted)?;
             Some(value.trim_matches('"'))
         };
+        let entry = self.entries.get(&label("entry")?.strip_prefix('n')?.parse().ok()?)?;
+        let number = entry.number;
+        if prefix.parse() != Ok(entry.prefix) {
+            return None;
+        }
         let version = format!("example.com/{}", label("customresource_version")?);
         let kind = VERSIONS.into_iter().find(|kind| kind.api_version() == version)?;
         let (is_info, state) = match family {

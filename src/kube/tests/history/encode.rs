@@ -143,10 +143,10 @@ fn json(object: &Object, form: ObjectForm) -> String {
         ObjectForm::Complete => (scope.kind.api_version(), scope.kind.name()),
         ObjectForm::Metadata | ObjectForm::Table => ("meta.k8s.io/v1", "PartialObjectMetadata"),
     };
-    let owner = object.owner().map_or(String::new(), |owner| {
-        let (kind, name) = owner;
+    let owner = object.owner().zip(object.owner_uid()).map_or(String::new(), |owner| {
+        let ((kind, name), uid) = owner;
         format!(
-            r#","ownerReferences":[{{"kind":"{kind}","name":"{name}","uid":"owner-{name}","apiVersion":"{}","controller":true}}]"#,
+            r#","ownerReferences":[{{"kind":"{kind}","name":"{name}","uid":"{uid}","apiVersion":"{}","controller":true}}]"#,
             group(kind)
         )
     });

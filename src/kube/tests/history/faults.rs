@@ -60,7 +60,7 @@ pub enum Fault {
     ConnectTimeout,
     /// This share of the requests gets an error.
     Status { code: u16, retry_after: Option<u64>, share: f64 },
-    /// The token is invalid, and replaced at the end of the fault.
+    /// The token is invalid, and replaced at the end of the fault. Some of these faults begin with another one that is invalid.
     TokenReplaced,
     /// A kind is forbidden.
     Denied(Kind),

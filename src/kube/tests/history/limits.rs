@@ -6,6 +6,7 @@
 //! - No kind has more series, and no label more values, than its budget.
 //! - An object is only missing, and a label is only folded, if the objects at the time exceeded a budget, and the cause is
 //!   counted.
+//! - A new object, or a new state of one, is shown at once if it fits into the budget, and its label is not folded.
 //! - Missing objects return in time once there is room for one of them, and all of them without a budget.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,9 @@ static RETURN: LazyLock<Duration> =
 static RELOAD: LazyLock<Duration> =
     LazyLock::new(|| time_bound("lists after a reload of the options"));
 
+/// The longest time from the deletion of an object until its room is free, without faults: that of a list in progress.
+const FREED: Duration = Duration::from_secs(4);
+
 /// The replacement of folded values.
 pub const FOLDED: &str = "label_state=\"other\"";
 /// The label whose values have a budget.
@@ -46,7 +50,7 @@ pub struct Fit {
 }
 
 /// Returns the labels of a series that identify its object.
-fn identity(line: &str) -> &str {
+pub fn identity(line: &str) -> &str {
     let labels = line.split_once('{').map_or(line, |(_, labels)| labels);
     let ends = [",key=", ",label_state=", ",phase=", ",type=", "}"];
     let end = ends.iter().filter_map(|end| labels.find(end)).min();
@@ -58,8 +62,9 @@ fn identities<'l>(lines: impl IntoIterator<Item = &'l String>) -> BTreeSet<&'l s
 }
 
 impl Fit {
-    /// Compares a state with sorted lines of a scrape that lacks this number of objects; `None` if it does not fit.
-    pub fn of(snapshot: &Snapshot, shown: &Shown<'_>, missing: u64) -> Option<Self> {
+    /// Compares a state with sorted lines of a scrape that lacks this number of objects, or any if it is unknown; `None` if it
+    /// does not fit.
+    pub fn of(snapshot: &Snapshot, shown: &Shown<'_>, missing: Option<u64>) -> Option<Self> {
         if !shown.may_be_of(snapshot) {
             return None;
         }
@@ -80,7 +85,8 @@ impl Fit {
         }
         let shown: BTreeSet<&str> = lines.iter().map(|line| identity(line)).collect();
         let gone = identities(rest.iter().copied());
-        if gone.len() as u64 != missing || !gone.is_disjoint(&shown) {
+        let is_other = missing.is_some_and(|missing| gone.len() as u64 != missing);
+        if is_other || !gone.is_disjoint(&shown) {
             return None;
         }
         fit.missing = rest.into_iter().cloned().collect();
@@ -97,7 +103,7 @@ pub struct Limits {
     stale: Vec<(Instant, Instant)>,
     /// The time since which there has been room for a missing object of a kind.
     room: BTreeMap<Kind, Instant>,
-    /// The times since which the cluster has had the folded series, by their hashes.
+    /// The times since which the cluster has had the missing and the folded series, by their hashes.
     first_seen: BTreeMap<u64, Instant>,
     metrics: KubeMetrics,
 }
@@ -237,7 +243,10 @@ impl Limits {
         }
         let most_series = most(|budget| budget.series_per_kind);
         if !fit.missing.is_empty() {
-            let from = self.window(now - *RETURN);
+            // Each state of an object is decided about when it arrives, and again in each list.
+            let arrived = newest_state(&fit.missing, |series| self.first_seen(series, history));
+            let decided = arrived.map_or(now, |arrived| arrived.min(now) - FREED);
+            let from = self.window(decided.max(now - *RETURN));
             let (enforced, _) = self.enforced_since(from);
             let limit = smallest(&enforced, |budget| budget.series_per_kind);
             let demand = demand(history, from, limit);
@@ -250,13 +259,8 @@ impl Limits {
             self.has_cause("refused", "series-per-kind", kind)?;
         }
         for line in &fit.folded {
-            let series = hash(line.as_bytes());
-            let since = *self.first_seen.entry(series).or_insert_with(|| {
-                let all = history.iter().flat_map(|snapshots| snapshots.iter());
-                let mut having = all.filter(|snapshot| snapshot.has(series));
-                having.next().map_or(now, |snapshot| snapshot.since)
-            });
-            let from = self.window(since - *RETURN);
+            let since = self.first_seen(line, history);
+            let from = self.window(since - FREED);
             let (enforced, _) = self.enforced_since(from);
             let limit = smallest(&enforced, |budget| budget.values_per_label);
             let wanted = wanted_values(history, from, limit);
@@ -284,6 +288,16 @@ impl Limits {
         Ok(())
     }
 
+    /// Returns the time since which the cluster has had a series.
+    fn first_seen(&mut self, line: &str, history: &[&[Snapshot]]) -> Instant {
+        let series = hash(line.as_bytes());
+        *self.first_seen.entry(series).or_insert_with(|| {
+            let all = history.iter().flat_map(|snapshots| snapshots.iter());
+            let mut having = all.filter(|snapshot| snapshot.has(series));
+            having.next().map_or_else(Instant::now, |snapshot| snapshot.since)
+        })
+    }
+
     /// Checks that a cause has been counted for a kind.
     fn has_cause(&self, action: &str, limit: &str, kind: Kind) -> Result<(), String> {
         let mut recorder = Recorder::default();
@@ -299,6 +313,18 @@ impl Limits {
         }
         Err(format!("{action} because of {limit} is not counted"))
     }
+}
+
+/// Returns the time since which the cluster has had the present state of the object that changed last, by the time since
+/// which it has had each series; `None` without objects.
+fn newest_state(lines: &[String], mut first_seen: impl FnMut(&str) -> Instant) -> Option<Instant> {
+    let mut states: BTreeMap<&str, Instant> = BTreeMap::new();
+    for line in lines {
+        let since = first_seen(line);
+        let state = states.entry(identity(line)).or_insert(since);
+        *state = since.max(*state);
+    }
+    states.into_values().max()
 }
 
 /// Returns the number of series of the object with the fewest; `None` without objects.
@@ -325,7 +351,7 @@ pub fn resource(kind: Kind) -> String {
 }
 
 /// Returns all states since a time.
-fn states_since<'h>(
+pub fn states_since<'h>(
     history: &[&'h [Snapshot]],
     from: Instant,
 ) -> impl Iterator<Item = &'h Snapshot> {

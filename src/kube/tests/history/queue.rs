@@ -24,6 +24,8 @@ pub enum Action {
     RevertCustom,
     /// A reload of the budgets.
     ReloadLimits,
+    /// A reload that leads to another API server.
+    ChangeServer,
 }
 
 /// The scheduled actions in the order of their times.

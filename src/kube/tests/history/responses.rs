@@ -22,6 +22,9 @@ use crate::tests::hash;
 /// The number of objects on a page, regardless of the requested limit.
 const PAGE: usize = 4;
 
+/// The time within which an event has certainly been received, without faults.
+const RECEIVED: Duration = Duration::from_secs(2);
+
 /// A request for a list or a watch.
 struct ApiRequest {
     kind: Kind,
@@ -77,7 +80,7 @@ impl Server {
             return complete_response(404, "text/plain", b"?".to_vec());
         };
         if req.starts_list() {
-            self.state().lists += 1;
+            *self.state().lists.entry(req.kind).or_default() += 1;
         }
         if req.get("continue").is_some() {
             // Their number follows from the size of a list.
@@ -91,7 +94,13 @@ impl Server {
         }
         let refusal = self.refusal(&req, request.headers());
         let code = refusal.as_ref().map(|response| response.status().as_u16());
+        if code == Some(401) {
+            self.state().rejected_tokens.note(request.uri(), request.headers());
+        }
         self.note(Topic::Request, format!("{} {code:?}", request.uri()));
+        if refusal.is_none() && req.starts_list() {
+            *self.state().answered_lists.entry(req.kind).or_default() += 1;
+        }
         match refusal {
             Some(response) => response,
             None if req.is("watch") => self.watch(req),
@@ -151,6 +160,10 @@ impl Server {
             if state.forbidden == Some(namespace) {
                 return status(403, "Forbidden");
             }
+        }
+        let is_uncached = req.kind == Kind::Event && self.state().has_uncached_events;
+        if is_uncached && req.is("sendInitialEvents") {
+            return status(422, "Invalid");
         }
         let faults: Vec<Fault> =
             self.state().faults.iter().map(|active| active.fault.clone()).collect();
@@ -287,6 +300,20 @@ impl Server {
         build_response(200, content_type, gzip, body)
     }
 
+    /// Notes a watch of Events that asks again for what was sent long ago.
+    fn note_watch_from(&self, req: &ApiRequest, version: u64) {
+        let (now, mut state) = (Instant::now(), self.state());
+        let sent = state.sent_events.get(&req.namespace).copied();
+        if req.kind == Kind::Event
+            && let Some((at, sent)) = sent
+            && version < sent
+            && now - at > RECEIVED
+        {
+            let why = format!("Events are watched from version {version}, after {sent} was sent");
+            state.repeated_events = Some((now, why));
+        }
+    }
+
     /// Writes a watch until it ends.
     async fn events(&self, req: &ApiRequest, chunks: &ChunkSender) {
         let number = {
@@ -343,7 +370,9 @@ impl Server {
             }
             version
         } else {
-            req.get("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or_default()
+            let version = req.get("resourceVersion").and_then(|text| text.parse().ok());
+            self.note_watch_from(req, version.unwrap_or_default());
+            version.unwrap_or_default()
         };
         let mut bookmark = Instant::now() + Duration::from_millis(self.random_below(60_000) as u64);
         loop {
@@ -399,6 +428,10 @@ impl Server {
                     if !self.send(chunks, event, 0.2) {
                         return;
                     }
+                    if req.kind == Kind::Event {
+                        let sent = (Instant::now(), cursor);
+                        self.state().sent_events.insert(req.namespace.clone(), sent);
+                    }
                 }
                 let now = Instant::now();
                 let version = self.cluster().version;
@@ -407,7 +440,11 @@ impl Server {
                     bookmark = now + BOOKMARK_INTERVAL;
                 }
                 // A watch from a future version gets no bookmarks either.
-                if due && cursor <= version && self.state().bookmarks {
+                let has_bookmarks = {
+                    let state = self.state();
+                    state.bookmarks && !(req.kind == Kind::Event && state.has_uncached_events)
+                };
+                if due && cursor <= version && has_bookmarks {
                     let event = encode::bookmark(
                         req.format,
                         req.kind,

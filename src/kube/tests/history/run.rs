@@ -3,6 +3,9 @@
 //! A [`World`] is a simulated server with a pipeline that follows it. [`World::step`] performs its next action, so that
 //! it can be run next to other simulations on the same clock. [`simulate`] runs one alone.
 
+mod disturbances;
+mod server_change;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -11,23 +14,25 @@ use fastrand::Rng;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::checker::{Checker, Expectation, RequestLimit, Violation};
-use super::cluster::{KEPT_VERSIONS, Kind, NAMESPACES, Scope, scopes};
+use super::checker::{Checker, Expectation, LeftOut, RequestLimit, Violation};
+use super::cluster::{Kind, NAMESPACES, Scope, scopes};
 use super::completed::Completed;
 use super::custom::{CustomLines, CustomResources};
-use super::faults::{Fault, RECOVERY, SILENCE};
+use super::faults::RECOVERY;
 use super::forms;
 use super::journal::{Entry, Topic};
 use super::ledger::{Conditions, LedgerChecker};
 use super::limits::{self, Limits};
+use super::object_limit::ObjectLimit;
 use super::object_shards::ObjectShards;
+use super::pod_labels;
 use super::queue::{Action, Queue};
 use super::refusals::Refusals;
 #[cfg(test)]
 use super::scenario::OptionalFeature;
-use super::scenario::{Pace, Scenario, Schedule, ScheduledFault};
+use super::scenario::{Scenario, Schedule};
 use super::server::Server;
-use super::setup::{connect, in_simulated_time, pipeline_config, tls, write_token};
+use super::setup::{connect, in_simulated_time, pipeline_config, tls};
 use super::snapshot::Selected;
 use super::totals::{self, Lines, namespace_totals};
 use crate::cache::Catalog;
@@ -117,7 +122,8 @@ pub struct World {
     pub pipeline: Pipeline,
     scenario: Scenario,
     rng: Rng,
-    folder: tempfile::TempDir,
+    /// The folders with the credentials of each client; the last one is in use.
+    folders: Vec<tempfile::TempDir>,
     workloads: Workloads,
     /// The configuration without observers, for reloads.
     config: PipelineConfig,
@@ -129,6 +135,7 @@ pub struct World {
     ledger: LedgerChecker,
     custom: Option<CustomResources>,
     limits: Option<Limits>,
+    object_limit: Option<ObjectLimit>,
     completed: Option<Completed>,
     object_shards: Option<ObjectShards>,
     /// The number of the last change of the pipeline's configuration.
@@ -171,6 +178,8 @@ impl World {
     /// Starts a history whose pods are entered into an index.
     pub fn with_senders(mut scenario: Scenario, senders: Option<Arc<PodIndex>>) -> Self {
         let mut rng = Rng::with_seed(scenario.seed ^ 0x9e37_79b9_7f4a_7c15);
+        // Owners are not watched for senders.
+        scenario.has_pod_labels &= senders.is_none();
         let Scenario { http2, each_namespace, trace, .. } = scenario;
         let kinds = &scenario.kinds;
         let server = Server::new(kinds, &mut rng, http2.then(tls), trace);
@@ -179,12 +188,20 @@ impl World {
         let namespaces = if each_namespace { &NAMESPACES[..] } else { &[] };
         let mut config = pipeline_config(kinds, namespaces);
         config.drop_completed_after = scenario.drop_completed_after;
+        // Where options are reloaded, two list/watches of a kind may be served for a while, each with its own limit.
+        let object_limit = scenario.object_limit.filter(|_| senders.is_none());
+        config.object_limit = object_limit.unwrap_or_default();
         let plain = config.clone();
         let after = scenario.drop_completed_after;
         let completed = after.map(|after| Completed::new(&server, after));
         let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
         let retention = scenario.retention;
-        let (workloads, counts) = namespace_totals(&catalog, &metrics, senders.as_ref(), retention);
+        if scenario.has_pod_labels {
+            server.cluster().create_pods_of_jobs();
+        }
+        let pod_labels = pod_labels::selected(scenario.has_pod_labels);
+        let (workloads, counts) =
+            namespace_totals(&catalog, &metrics, senders.as_ref(), retention, pod_labels);
         totals::attach(&workloads, &mut config.resources, kinds);
         let custom = scenario.custom.as_ref();
         let custom =
@@ -220,11 +237,15 @@ impl World {
         for at in scenario.limits.iter().flatten() {
             queue.add(start + *at, Action::ReloadLimits);
         }
-        for (number, lack) in scenario.lacks.iter().enumerate() {
-            server.begin_fault(scenario.events.len() + number, lack);
+        for at in &scenario.server_changes {
+            queue.add(start + *at, Action::ChangeServer);
         }
+        scenario.restrict(&server);
         if scenario.is_fragmented {
             server.fragment();
+        }
+        if scenario.has_uncached_events {
+            server.serve_events_uncached();
         }
         if scenario.is_lagging {
             server.lag();
@@ -251,7 +272,7 @@ impl World {
             pipeline,
             scenario,
             rng,
-            folder,
+            folders: vec![folder],
             workloads,
             config: plain,
             metrics,
@@ -262,6 +283,7 @@ impl World {
             ledger: LedgerChecker::new(retention),
             custom,
             limits,
+            object_limit: object_limit.map(ObjectLimit::new),
             completed,
             object_shards,
             applied: 1,
@@ -336,6 +358,7 @@ impl World {
                     self.apply();
                 }
             }
+            Action::ChangeServer => self.change_server(),
             Action::Scrape(again) => {
                 let format = if self.rng.bool() { Format::Text } else { Format::OpenMetrics };
                 let body = self.scrape(format);
@@ -461,112 +484,6 @@ impl World {
         outcome
     }
 
-    /// Makes the change that a seed determines, or a random one.
-    fn change(&mut self, seed: Option<u64>) {
-        let is_away =
-            |fault: &Fault| matches!(fault, Fault::Restarted { .. } | Fault::Restored { .. });
-        // No changes while the server is down.
-        if !self.lasting.iter().any(|(id, _)| is_away(&self.scenario.events[*id].fault)) {
-            match seed {
-                Some(seed) => self.server.cluster().change(&mut Rng::with_seed(seed)),
-                None => self.server.cluster().change(&mut self.rng),
-            }
-        }
-        if seed.is_none() {
-            let wait = match self.scenario.pace {
-                Pace::Quiet => 40_000,
-                Pace::Usual if self.rng.u32(0..10) == 0 => 5_000,
-                Pace::Usual => 400,
-                Pace::Busy => 60,
-            };
-            let wait = Duration::from_millis(self.rng.u64(1..wait));
-            self.queue.add(Instant::now() + wait, Action::Change(None));
-        }
-    }
-
-    /// Begins a fault.
-    fn begin(&mut self, id: usize) {
-        let now = Instant::now();
-        let ScheduledFault { fault, duration, is_secondary, .. } = &self.scenario.events[id];
-        self.server.begin_fault(id, fault);
-        match fault {
-            Fault::Denied(_) | Fault::GoAway => {}
-            _ if fault.is_disconnect() && self.pending.len() <= 1 => self.refusals.cut(now),
-            _ if fault.is_disconnect() => {}
-            _ => self.refusals.disturb(),
-        }
-        let is_unwatched = matches!(fault, Fault::WatchesRefused { code: 403, .. });
-        let is_alone = self.pending.is_empty() && self.limits.is_none();
-        self.unwatched = (is_unwatched && is_alone).then(|| self.server.lists());
-        let mut grace = fault.grace(*duration);
-        if fault.is_refusal_of_many() {
-            let list_watches = self.request_limit.watches.try_into().unwrap_or(u32::MAX);
-            grace = grace.max(*duration + REFUSED * list_watches + LIST);
-        }
-        // A list/watch that waits before its next attempt does not notice that the server is away. It notices that its
-        // version is from the future when its first watch ends that does not fail at once.
-        if matches!(fault, Fault::Restored { .. })
-            && let Some(last) = self.last_end(|other| matches!(other, Fault::Flapping(_)))
-        {
-            grace = grace.max(*duration + *SILENCE + (last - now));
-        }
-        // Bytes that arrive late let a connection look alive whose server is gone.
-        if fault.is_silence() || self.pending.iter().any(|other| other.is_silence) {
-            let own_end = fault.is_slow().then(|| now + *duration);
-            let last = self.last_end(Fault::is_slow).max(own_end);
-            grace = last.map_or(grace, |last| grace.max(last + *SILENCE - now));
-        }
-        // All watches that have a connection to themselves end at the same time, and only then notice a refusal.
-        let is_refused_late = matches!(fault, Fault::WatchesRefused { .. }) && !self.scenario.http2;
-        let is_noticed_late = fault.is_noticed_late() || is_refused_late;
-        let unnoticed = if is_noticed_late { grace + *RECOVERY } else { Duration::ZERO };
-        self.request_limit.changed(now + unnoticed);
-        self.may_miss_events |= self.reloaded.is_some_and(|at| now - at < *RELOAD);
-        self.may_be_stale_until = self.may_be_stale_until.max(now + grace);
-        if !is_secondary {
-            let isolated = self.pending.is_empty();
-            self.pending.iter_mut().for_each(|other| other.result.isolated = false);
-            let (name, zero) = (fault.name(), Duration::ZERO);
-            let result = FaultResult { name, recovered: zero, oldest: zero, isolated };
-            let from = if fault.is_silence() { now } else { now + *duration };
-            let (is_silence, until) = (fault.is_silence(), now + grace);
-            let is_calm = self.custom.is_none() && now - self.disturbed > KEPT_VERSIONS;
-            let lists = (is_calm && fault.is_disconnect()).then(|| self.server.lists());
-            self.pending.push(RecoveringFault { result, from, until, is_silence, lists });
-        }
-        self.disturbed = self.disturbed.max(now + grace);
-        if *duration > Duration::ZERO {
-            self.lasting.push((id, now));
-        }
-        self.queue.add(now + *duration, Action::End(id));
-    }
-
-    /// Returns the latest end of the active faults of a sort, if there are any.
-    fn last_end(&self, is_of_sort: impl Fn(&Fault) -> bool) -> Option<Instant> {
-        let lasting = self.lasting.iter().map(|(id, since)| (&self.scenario.events[*id], *since));
-        let of_sort = lasting.filter(|(event, _)| is_of_sort(&event.fault));
-        of_sort.map(|(event, since)| since + event.duration).max()
-    }
-
-    /// Ends a fault.
-    fn end(&mut self, id: usize) {
-        if let (Some(before), Fault::WatchesRefused { streaming, .. }) =
-            (self.unwatched.take(), &self.scenario.events[id].fault)
-        {
-            // One at once and then one every half minute. A streaming list that is refused counts like the list that follows.
-            let cycles = self.scenario.events[id].duration.as_secs() / 30 + 2;
-            let most = self.request_limit.watches * cycles * if *streaming { 2 } else { 1 };
-            let lists = self.server.lists() - before;
-            if lists > most {
-                self.violate(&format!("{lists} lists of what cannot be watched, not {most}"), "");
-            }
-        }
-        self.server.end_fault(id);
-        self.request_limit.changed(Instant::now());
-        self.lasting.retain(|(other, _)| *other != id);
-        write_token(&self.server, self.folder.path());
-    }
-
     /// Returns a scrape.
     pub fn scrape(&mut self, format: Format) -> String {
         self.outcome.scrapes += 1;
@@ -606,7 +523,19 @@ impl World {
             Err(Violation(why)) => return self.violate(&why, body),
         };
         lines.states.extend(custom.states.iter().map(String::as_str));
-        let left_out = self.limits.is_some().then(|| self.left_out());
+        let of_pods = match self.scenario.has_pod_labels {
+            true => pod_labels::separate(&mut lines.states, &self.server.cluster().accounts),
+            false => Ok(Vec::new()),
+        };
+        let of_pods = match of_pods {
+            Ok(of_pods) => of_pods,
+            Err(why) => return self.violate(&why, body),
+        };
+        lines.states.extend(of_pods.iter().map(String::as_str));
+        let left_out = match self.object_limit {
+            Some(_) => Some(LeftOut::Unknown),
+            None => self.limits.is_some().then(|| LeftOut::Known(self.left_out())),
+        };
         let last_check = std::mem::replace(&mut self.last_check, now);
         let Self { server, checker, ledger, pending, refusals, may_be_stale_until, shard, .. } =
             self;
@@ -624,10 +553,10 @@ impl World {
             }
         };
         let cluster = server.cluster();
+        let of_pods = scopes(&[Kind::Pod]);
         let are_pods_left_out = left_out
-            .iter()
-            .flatten()
-            .any(|(scope, left_out)| scope.kind == Kind::Pod && *left_out > 0);
+            .as_ref()
+            .is_some_and(|left_out| of_pods.iter().any(|scope| left_out.of(*scope) != Some(0)));
         checker.left_out = left_out;
         checker.selected = Selected {
             shard: self.object_shards.as_ref().map(|shards| shards.shard),
@@ -640,6 +569,11 @@ impl World {
                 let checked = limits.check(&cluster.snapshots, &lines.states, &checker.fits);
                 checked.map_err(Violation)?;
             }
+            if let Some(limit) = &mut self.object_limit {
+                let about = (&**server, now < *may_be_stale_until);
+                let checked = limit.check(&cluster.snapshots, &lines.states, &checker.fits, about);
+                checked.map_err(Violation)?;
+            }
             // Totals and counters are of objects that are not shown, too.
             if are_pods_left_out || self.object_shards.is_some() {
                 return Ok(old);
@@ -648,12 +582,17 @@ impl World {
             totals::compare(&lines, &cluster.accounts, *shard, are_dropped).map_err(Violation)?;
             let Lines { counters, states, .. } = &lines;
             // It takes the states from the scrape, which may lack some.
-            if !may_miss_events && self.limits.is_none() {
+            let is_counted = self.limits.is_none() && !self.scenario.has_pod_labels;
+            if !may_miss_events && is_counted {
                 ledger.check(&cluster.accounts, counters, states, conditions).map_err(Violation)?;
             }
             Ok(old)
         });
         drop(cluster);
+        let checked = checked.and_then(|old| match self.needless_request() {
+            Some(why) => Err(Violation(why)),
+            None => Ok(old),
+        });
         let checked =
             checked.and_then(|old| self.request_limit.check(self.server.requests()).map(|()| old));
         match checked {
@@ -664,7 +603,7 @@ impl World {
                         one.result.recovered = now.saturating_duration_since(one.from);
                     }
                 }
-                let lists = self.server.lists();
+                let lists = self.lists();
                 let over = self.pending.extract_if(.., |one| now >= one.until);
                 let mut needless = None;
                 for one in over {
@@ -678,6 +617,19 @@ impl World {
             }
             Err(Violation(why)) => self.violate(&why, body),
         }
+    }
+
+    /// Returns the number of lists of kinds whose watches have bookmarks. The versions of others may be older than a compaction.
+    fn lists(&self) -> u64 {
+        let has_all = !self.scenario.has_uncached_events;
+        self.server.lists() - if has_all { 0 } else { self.server.lists_of(Kind::Event) }
+    }
+
+    /// Describes a request that should not have been sent.
+    fn needless_request(&self) -> Option<String> {
+        let repeated = self.server.repeated_events();
+        let repeated = repeated.filter(|(at, _)| *at > self.disturbed + *RECOVERY);
+        self.server.early_retry().or(repeated.map(|(_, why)| why))
     }
 
     /// Returns the number of objects that budgets have left out.
@@ -704,31 +656,6 @@ impl World {
         let (after, faults) = (after.as_secs_f64(), faults.collect::<Vec<_>>().join("\n    "));
         self.server.note(Topic::Violation, format!("{why}\n\n{body}"));
         self.outcome.violation = Some(format!("after {after:.1} s {why}\n    after {faults}"));
-    }
-
-    /// Notes the scopes that an active fault refuses.
-    fn note_refusals(&mut self, now: Instant) {
-        if now >= self.may_be_stale_until {
-            self.refusals.forget_ended(now);
-        }
-        for scope in scopes(&self.scenario.kinds) {
-            if let Some(since) = self.refused_since(scope) {
-                self.refusals.note(scope, since, now);
-            }
-        }
-    }
-
-    /// Returns the time since which an active fault has refused a scope.
-    fn refused_since(&self, scope: Scope) -> Option<Instant> {
-        let is_refusal = |fault: &Fault| match fault {
-            Fault::Denied(kind) => *kind == scope.kind,
-            Fault::Flapping(flap) => !flap.breaks(scope.kind),
-            Fault::Status { code: 401 | 403 | 404, .. } | Fault::TokenReplaced => true,
-            _ => false,
-        };
-        let refusals =
-            self.lasting.iter().filter(|(id, _)| is_refusal(&self.scenario.events[*id].fault));
-        refusals.map(|(_, since)| *since).min()
     }
 }
 

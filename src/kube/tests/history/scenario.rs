@@ -7,6 +7,7 @@ use fastrand::Rng;
 
 use super::cluster::{ALL_KINDS, DEFINED_KINDS, KINDS, Kind};
 use super::faults::Fault;
+use super::server::Server;
 use crate::kube::shard::{Shard, Stage};
 
 /// No fault starts this close to the end, so each has time to recover.
@@ -71,6 +72,14 @@ pub struct Scenario {
     pub custom: Option<Vec<Duration>>,
     /// The times of reloads of the budgets, if there are any.
     pub limits: Option<Vec<Duration>>,
+    /// The largest number of objects of a kind that is shown, if there is a limit.
+    pub object_limit: Option<u64>,
+    /// The server sends no bookmarks on watches of Kubernetes Events.
+    pub has_uncached_events: bool,
+    /// The times of reloads that lead to another API server.
+    pub server_changes: Vec<Duration>,
+    /// The series of pods have labels of the pods and of their workloads.
+    pub has_pod_labels: bool,
     /// The time after which completed pods are dropped, if they are.
     pub drop_completed_after: Option<Duration>,
     /// Changes of the shard whose objects are shown, if objects of several shards are not shown.
@@ -198,6 +207,10 @@ impl Scenario {
             shards: Vec::new(),
             custom: None,
             limits: None,
+            object_limit: None,
+            has_uncached_events: false,
+            server_changes: Vec::new(),
+            has_pod_labels: false,
             drop_completed_after: None,
             object_shards: None,
             pace: Pace::Usual,
@@ -214,12 +227,16 @@ impl Scenario {
     pub fn random(seed: u64, length: Duration) -> Self {
         Self::of_mix(seed, length, |_, has_restores| FaultMix::of_all(has_restores))
             .with_features(seed)
+            .with_exclusive_features(seed)
     }
 
     /// A random [mix](FaultMix) of faults, with a server that may lack features, and with further features.
     #[cfg(test)]
     pub fn of_random_mix(seed: u64, length: Duration) -> Self {
-        Self::of_mix(seed, length, FaultMix::random).with_rare_features(seed)
+        Self::of_mix(seed, length, FaultMix::random)
+            .with_rare_features(seed)
+            .with_exclusive_features(seed)
+            .with_server_changes(seed)
     }
 
     /// One kind of fault again and again, if it is named, with budgets that are reloaded often, a defined custom kind, or
@@ -349,9 +366,83 @@ impl Scenario {
         self
     }
 
+    /// Adds a feature that no other one of the checker goes with.
+    fn with_exclusive_features(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x9b05_688c_2b3e_6c1f);
+        let is_plain = !self.has_checked_features();
+        match rng.u32(0..8) {
+            0 | 1 if is_plain => {
+                self.object_limit = Some(rng.u64(4..25));
+                // Lists for left-out objects are only counted without faults.
+                let faulty = self.length.mul_f64(0.4);
+                self.events.retain(|event| event.begin < faulty);
+            }
+            2 | 3 if is_plain => self.has_pod_labels = true,
+            _ => {}
+        }
+        self.has_uncached_events = rng.u32(0..4) == 0;
+        if self.has_uncached_events {
+            // Without bookmarks, a silence of one watch after another is noticed later each time.
+            self.events.retain(|event| event.fault != Fault::WatchesSilent);
+        }
+        self
+    }
+
+    /// Adds changes of the server, if the checker of no other feature forbids these.
+    #[cfg(test)]
+    fn with_server_changes(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x1f83_d9ab_5be0_cd19);
+        let has_others = self.has_checked_features() || self.object_limit.is_some();
+        if has_others || !self.shards.is_empty() || self.has_pod_labels {
+            return self;
+        }
+        let first = Duration::from_millis(rng.u64(20_000..80_000));
+        let mut at = first;
+        while at < self.length.saturating_sub(MIN_TAIL) {
+            self.server_changes.push(at);
+            at += Duration::from_millis(rng.u64(30_000..250_000));
+        }
+        if rng.bool() {
+            // Nothing but disconnects, after which nothing has to be listed. Watches that were silent for long are resumed from a
+            // version that is compared with that of the server.
+            self.pace = Pace::Quiet;
+            self.events.retain(|event| event.begin < first);
+            let mut at = first + Duration::from_secs(100);
+            while at < self.length.saturating_sub(Duration::from_secs(15)) {
+                let fault =
+                    [Fault::Reset, Fault::Closed, Fault::WatchesBroken][rng.usize(..3)].clone();
+                let duration = Duration::ZERO;
+                self.events.push(ScheduledFault {
+                    fault,
+                    begin: at,
+                    duration,
+                    is_secondary: false,
+                });
+                at += Duration::from_millis(rng.u64(15_000..40_000));
+            }
+            self.server_changes.truncate(1);
+        }
+        self
+    }
+
+    /// Returns true if there is a feature with a checker of its own.
+    fn has_checked_features(&self) -> bool {
+        self.limits.is_some()
+            || self.custom.is_some()
+            || self.object_shards.is_some()
+            || self.drop_completed_after.is_some()
+    }
+
     /// Lets completed pods lose their series.
     fn drop_completed(&mut self, rng: &mut Rng) {
         self.drop_completed_after = Some(Duration::from_secs(rng.u64(1..400)));
+    }
+
+    /// Lets a server lack what it never supports.
+    pub fn restrict(&self, server: &Server) {
+        for (number, lack) in self.lacks.iter().enumerate() {
+            server.begin_fault(self.events.len() + number, lack);
+        }
     }
 
     /// Returns random times, with up to `interval` milliseconds between them.

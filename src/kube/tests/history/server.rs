@@ -14,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use super::cluster::{Cluster, Kind};
 use super::faults::{Fault, Flap};
 use super::journal::{Entry, Topic};
+use super::rejected_tokens::RejectedTokens;
 use super::signal::Signal;
 use super::wire::{self, ConnectionHandle, Endpoint};
 
@@ -31,7 +32,8 @@ pub struct Server {
     start: Instant,
     /// Prints requests and faults.
     trace: bool,
-    journal: Mutex<Vec<Entry>>,
+    /// Servers that follow one another share it.
+    journal: Arc<Mutex<Vec<Entry>>>,
 }
 
 /// The number of requests for a namespace, and of those that start a list.
@@ -64,8 +66,10 @@ pub(super) struct State {
     pub(super) counts: BTreeMap<String, RequestCounts>,
     /// The number of requests, by kind.
     pub(super) kind_counts: BTreeMap<Kind, u64>,
-    /// The number of requests that start a list, streaming or not.
-    pub(super) lists: u64,
+    /// The number of requests that start a list, streaming or not, by kind.
+    pub(super) lists: BTreeMap<Kind, u64>,
+    /// The number of lists, streaming or not, that are not refused, by kind.
+    pub(super) answered_lists: BTreeMap<Kind, u64>,
     /// The server sends events and lists in several chunks.
     pub(super) is_fragmenting: bool,
     /// Lists that may come from the cache are often old.
@@ -74,16 +78,17 @@ pub(super) struct State {
     pub(super) bookmarks: bool,
     /// The number of connection probes.
     pub(super) probes: u64,
+    pub(super) rejected_tokens: RejectedTokens,
+    /// Events are not in the server's cache, so that their watches have no bookmarks.
+    pub(super) has_uncached_events: bool,
+    /// The version of the last Event that was sent on a watch, by namespace, and its time.
+    pub(super) sent_events: BTreeMap<Option<String>, (Instant, u64)>,
+    pub(super) repeated_events: Option<(Instant, String)>,
 }
 
-pub(super) struct ActiveFault {
-    id: usize,
-    pub(super) fault: Fault,
-}
-
-impl Server {
-    pub fn new(kinds: &[Kind], rng: &mut Rng, tls: Option<TlsAcceptor>, trace: bool) -> Arc<Self> {
-        let state = State {
+impl State {
+    fn new(rng: &mut Rng) -> Self {
+        Self {
             rng: rng.fork(),
             faults: Vec::new(),
             connections: Vec::new(),
@@ -94,6 +99,10 @@ impl Server {
             is_fragmenting: false,
             is_lagging: false,
             probes: 0,
+            rejected_tokens: RejectedTokens::default(),
+            has_uncached_events: false,
+            sent_events: BTreeMap::new(),
+            repeated_events: None,
             broken: 0,
             ended: 0,
             expired: 0,
@@ -103,12 +112,50 @@ impl Server {
             forbidden: None,
             counts: BTreeMap::new(),
             kind_counts: BTreeMap::new(),
-            lists: 0,
-        };
+            lists: BTreeMap::new(),
+            answered_lists: BTreeMap::new(),
+        }
+    }
+}
+
+pub(super) struct ActiveFault {
+    id: usize,
+    pub(super) fault: Fault,
+}
+
+impl Server {
+    pub fn new(kinds: &[Kind], rng: &mut Rng, tls: Option<TlsAcceptor>, trace: bool) -> Arc<Self> {
+        let state = State::new(rng);
         let cluster = Mutex::new(Cluster::new(kinds, rng));
         let (state, fault_changes, start) = (Mutex::new(state), Signal::default(), Instant::now());
-        let journal = Mutex::default();
+        let journal = Arc::default();
         Arc::new(Self { cluster, state, fault_changes, tls, start, trace, journal })
+    }
+
+    /// Returns the server of another cluster of these kinds, which continues the counts of requests.
+    pub fn successor(&self, kinds: &[Kind], rng: &mut Rng) -> Arc<Self> {
+        let cluster = self.cluster().successor(kinds, rng);
+        let state = {
+            let before = self.state();
+            State {
+                bookmarks: before.bookmarks,
+                is_fragmenting: before.is_fragmenting,
+                is_lagging: before.is_lagging,
+                has_uncached_events: before.has_uncached_events,
+                requests: before.requests,
+                lists: before.lists.clone(),
+                ..State::new(rng)
+            }
+        };
+        Arc::new(Self {
+            cluster: Mutex::new(cluster),
+            state: Mutex::new(state),
+            fault_changes: Signal::default(),
+            tls: self.tls.clone(),
+            journal: Arc::clone(&self.journal),
+            start: self.start,
+            trace: self.trace,
+        })
     }
 
     /// Adds an entry to the journal.
@@ -156,7 +203,28 @@ impl Server {
 
     /// Returns the number of lists started so far, streaming or not.
     pub fn lists(&self) -> u64 {
-        self.state().lists
+        self.state().lists.values().sum()
+    }
+
+    /// Returns the number of lists of a kind started so far, streaming or not.
+    pub fn lists_of(&self, kind: Kind) -> u64 {
+        self.state().lists.get(&kind).copied().unwrap_or_default()
+    }
+
+    /// Sends no bookmarks on watches of Kubernetes Events from now on, and no streaming lists of them, as an API server without a
+    /// cache of them.
+    pub fn serve_events_uncached(&self) {
+        self.state().has_uncached_events = true;
+    }
+
+    /// Returns the last watch of Events from a version before one that had been sent long before, with its time.
+    pub fn repeated_events(&self) -> Option<(Instant, String)> {
+        self.state().repeated_events.clone()
+    }
+
+    /// Returns the number of lists of a kind so far that were not refused, streaming or not.
+    pub fn answered_lists(&self, kind: Kind) -> u64 {
+        self.state().answered_lists.get(&kind).copied().unwrap_or_default()
     }
 
     /// Returns the number of connection probes so far.
@@ -261,6 +329,11 @@ impl Server {
         }
         drop(state);
         self.fault_changes.announce();
+    }
+
+    /// Describes a request that has come again too early after the server had rejected its token, if there was one.
+    pub fn early_retry(&self) -> Option<String> {
+        self.state().rejected_tokens.violation.clone()
     }
 
     /// Returns the number of the valid token.

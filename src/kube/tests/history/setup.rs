@@ -127,6 +127,12 @@ pub(super) fn write_token(server: &Server, folder: &Path) {
     std::fs::write(folder.join("token"), text).expect("written");
 }
 
+/// Replaces the token by another one that the server rejects, too.
+pub(super) fn write_wrong_token(server: &Server, folder: &Path) {
+    let text = format!("another-token-{}", server.token());
+    std::fs::write(folder.join("token"), text).expect("written");
+}
+
 /// Returns a client of the server, with its kubeconfig and token in `folder`.
 pub(super) fn connect(server: &Arc<Server>, folder: &Path, http2: bool) -> Client {
     write_token(server, folder);

@@ -11,17 +11,19 @@ use crate::cache::Catalog;
 use crate::kube::WatchedResource;
 use crate::kube::shard::Shard;
 use crate::kube::workloads::ledger::{LedgerOptions, RESOURCES, SharedLedger};
-use crate::kube::workloads::{FAMILIES, Subject, WorkloadOptions, Workloads};
+use crate::kube::workloads::{FAMILIES, PodLabels, Subject, WorkloadOptions, Workloads};
 use crate::pods::PodIndex;
 use crate::telemetry::KubeMetrics;
 
 /// Returns totals over the pods of namespaces, and counters of events, which are kept for `retention` after the end of a
-/// workload. Pods are also entered into `senders`, with the workload that the names of their owners imply.
+/// workload. Pods are also entered into `senders`, with the workload that the names of their owners imply. Their series get
+/// these labels.
 pub fn namespace_totals(
     catalog: &Catalog,
     metrics: &KubeMetrics,
     senders: Option<&Arc<PodIndex>>,
     retention: Duration,
+    pod_labels: PodLabels,
 ) -> (Workloads, Arc<SharedLedger>) {
     let subjects = [Subject::Namespace, Subject::Pod];
     let families = FAMILIES.iter().filter(|family| subjects.contains(&family.subject));
@@ -30,7 +32,8 @@ pub fn namespace_totals(
         LedgerOptions { families: counted.collect(), retention, ..LedgerOptions::default() };
     let families = families.collect();
     let is_partial = senders.is_some();
-    let options = WorkloadOptions { families, ledger, is_partial, ..WorkloadOptions::default() };
+    let options =
+        WorkloadOptions { families, ledger, is_partial, pod_labels, ..WorkloadOptions::default() };
     let ledger = SharedLedger::new(&options.ledger, catalog, metrics);
     (Workloads::new(&options, catalog, metrics, &ledger, senders, Shard::ALL), ledger)
 }
