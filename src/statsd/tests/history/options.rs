@@ -171,7 +171,7 @@ impl History {
         ];
         features.iter().filter(|(is_used, _)| *is_used).for_each(|(_, each)| self.used(*each));
         self.outcome.lines += 1;
-        let (reasons, own) = self.send(Some(self.senders[sender]), &[line.clone()])?;
+        let (reasons, own) = self.send(Some(self.senders[sender]), std::slice::from_ref(&line))?;
         let key = (metric, labels.into_iter().chain(own).collect());
         let is_budget = |reason: &&str| matches!(*reason, "series_limit" | "label_limit");
         if !reasons.is_empty() {
@@ -208,7 +208,7 @@ impl History {
                 }
             }
         }
-        ended.iter().for_each(|key| drop(self.options.known.remove(key)));
+        self.options.known.retain(|key, _| !ended.contains(key));
         Ok(())
     }
 }

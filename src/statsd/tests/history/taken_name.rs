@@ -116,7 +116,8 @@ impl History {
         let (name, suffix, ..) = METRICS[metric];
         let sender = names.rng.usize(0..self.senders.len());
         let line = format!("taken.{name}:{number}|{suffix}");
-        let (reasons, labels) = self.send(Some(self.senders[sender]), &[line.clone()])?;
+        let (reasons, labels) =
+            self.send(Some(self.senders[sender]), std::slice::from_ref(&line))?;
         self.outcome.lines += 1;
         let folds = self.folds_taken_name(metric);
         let names = &mut self.taken_names;
@@ -212,7 +213,7 @@ impl History {
             if let Some(labels) = shown.keys().find(is_new) {
                 return Err(format!("{name}{labels:?} was never sent"));
             }
-            ended.iter().for_each(|labels| drop(known.remove(labels)));
+            known.retain(|labels, _| !ended.contains(labels));
             for (labels, known) in known {
                 known.may_be_gone = uncertain.contains(labels);
             }
