@@ -19,8 +19,11 @@ use crate::tools::render_kube;
 
 const PAGE: &str = "docs/runbook/KstatdKindForbidden.md";
 
-/// The number of reviews above which the bindings are read instead, with four lists.
+/// The number of reviews above which the bindings are read first, with four lists, to see what needs no review.
 const MOST_REVIEWS: usize = 200;
+
+const BY_REVIEWS: &str = "reviewed by the API server";
+const BY_BINDINGS: &str = "by its bindings";
 
 /// One permission.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,34 +63,12 @@ pub(crate) async fn check(
         section.add(Outcome::Warning, text, "check them with `kubectl auth can-i`", PAGE);
         return Ok(section);
     }
-    let missing = if let Some(client) = client {
-        let ask = async |right: &Right| is_granted(client, workload, right).await;
-        let mut reviewed = reviewed(&rights, MOST_REVIEWS, ask).await;
-        let mut by_bindings = Ok(Vec::new());
-        if !matches!(reviewed, Ok(Some(_))) {
-            let mut bindings = Inventory::default();
-            bindings.read_bindings(client).await?;
-            // Without one of the lists, the bindings prove nothing either.
-            let gaps = std::mem::take(&mut bindings.gaps);
-            by_bindings = match (gaps.first(), &reviewed) {
-                (None, _) => lacking(workload, &rights, &bindings, &mut section),
-                (Some(gap), Err(reason)) => Err(format!("{reason}; {gap}").into()),
-                (Some(_), Ok(_)) => {
-                    reviewed = self::reviewed(&rights, usize::MAX, ask).await;
-                    Ok(Vec::new())
-                }
-            };
-        }
-        if let Ok(Some(missing)) = reviewed {
-            report(missing, rights.len(), "reviewed by the API server", &mut section);
-            return Ok(section);
-        }
-        by_bindings
-    } else {
-        lacking(workload, &rights, inventory, &mut section)
+    let (missing, how) = match client {
+        Some(client) => missing_of(client, workload, &rights, &mut section).await?,
+        None => (lacking(workload, &rights, inventory, &mut section), BY_BINDINGS),
     };
     match missing {
-        Ok(missing) => report(missing, rights.len(), "by its bindings", &mut section),
+        Ok(missing) => report(missing, rights.len(), how, &mut section),
         Err(reason) => {
             let hint =
                 "add the roles and bindings to the input, or use credentials that may read them";
@@ -95,6 +76,38 @@ pub(crate) async fn check(
         }
     }
     Ok(section)
+}
+
+/// Returns the rights that the account lacks, and how this is known. The inner error says why it is not.
+///
+/// # Errors
+/// The API server does not answer.
+async fn missing_of(
+    client: &Client,
+    workload: &Workload<'_>,
+    rights: &BTreeSet<Right>,
+    section: &mut Section,
+) -> Result<(Result<Vec<Right>, CommandError>, &'static str), CommandError> {
+    let ask = async |right: &Right| is_granted(client, workload, right).await;
+    let reviewed = self::reviewed(rights, MOST_REVIEWS, ask).await;
+    if let Ok(Some(missing)) = reviewed {
+        return Ok((Ok(missing), BY_REVIEWS));
+    }
+    let mut bindings = Inventory::default();
+    bindings.read_bindings(client).await?;
+    // Without one of the lists, the bindings prove nothing.
+    let gap = std::mem::take(&mut bindings.gaps).into_iter().next();
+    let lacking = match gap {
+        None => lacking(workload, rights, &bindings, section),
+        Some(gap) => Err(gap.to_string().into()),
+    };
+    let Err(reason) = reviewed else {
+        // What the bindings do not grant, another authorizer may.
+        let open = lacking.map_or_else(|_| rights.clone(), BTreeSet::from_iter);
+        let missing = self::reviewed(&open, usize::MAX, ask).await?;
+        return Ok((Ok(missing.unwrap_or_default()), BY_REVIEWS));
+    };
+    Ok((lacking.map_err(|error| format!("{reason}; {error}").into()), BY_BINDINGS))
 }
 
 /// Returns the rights that bindings do not grant.
