@@ -129,12 +129,12 @@ impl PeerStages {
         &self.stages
     }
 
-    /// Returns true if there has been a poll.
+    /// Returns true if a pod has answered, or all have been asked.
     pub(super) fn has_polled(&self) -> bool {
         self.has_polled
     }
 
-    /// Returns true if, according to a poll, all other pods have reached `stage`. Also true if there are no other pods.
+    /// Returns true if, according to polls, all other pods have reached `stage`. Also true if there are no other pods.
     pub(super) fn have_all_reached(&self, stage: i64) -> bool {
         self.has_polled && self.stages.iter().all(|one| one.is_some_and(|one| one >= stage))
     }
@@ -275,7 +275,9 @@ async fn poll_peers(
         } else {
             IDLE_POLL_INTERVAL
         };
-        let stages = PeerStages::from_answers(stages);
+        // Before each pod has been asked, the absence of answers says nothing.
+        let has_polled = answered || peers.iter().all(|peer| peer.last_lookup.is_some());
+        let stages = PeerStages { has_polled, stages };
         received.send_if_modified(|known| {
             let differs = *known != stages;
             *known = stages;
