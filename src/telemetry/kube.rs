@@ -71,12 +71,12 @@ pub(crate) struct CustomProblems {
 }
 
 impl CustomProblems {
-    /// Returns the last path without a value, by resource and family. Paths that the current configuration no longer
-    /// requires are forgotten, also those noted by list/watches that a reload has not replaced yet.
-    pub(crate) fn absent(&mut self) -> &BTreeMap<String, BTreeMap<String, String>> {
-        let Self { absent, required, .. } = self;
+    /// Returns the last path without a value, by resource and family. Paths that the current configuration does not require are
+    /// left out, also those noted by list/watches that a reload has not replaced yet.
+    pub(crate) fn absent(&self) -> BTreeMap<String, BTreeMap<String, String>> {
+        let mut absent = self.absent.clone();
         absent.retain(|resource, paths| {
-            let Some(required) = required.get(resource) else { return false };
+            let Some(required) = self.required.get(resource) else { return false };
             paths.retain(|family, path| required.contains(&(family.clone(), path.clone())));
             !paths.is_empty()
         });
@@ -372,8 +372,7 @@ mod tests {
             metrics.custom().required = BTreeMap::from([("r".to_owned(), paths.collect())]);
         };
         let absent = || {
-            let mut custom = metrics.custom();
-            let paths = custom.absent().values().flatten();
+            let paths = metrics.custom().absent().into_values().flatten();
             paths.map(|(family, path)| format!("{family} {path}")).collect::<Vec<_>>()
         };
         require(&[["f", "[a]"], ["g", "[b]"], ["h", "[c]"]]);
@@ -389,6 +388,9 @@ mod tests {
         assert_eq!(absent(), ["f [a]"]);
         metrics.custom().required.clear();
         assert!(absent().is_empty());
+        // Objects are not listed again for a change that is taken back at once.
+        require(&[["f", "[a]"], ["h", "[c]"]]);
+        assert_eq!(absent(), ["f [a]", "h [c]"]);
     }
 
     #[test]

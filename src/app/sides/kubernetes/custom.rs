@@ -47,7 +47,6 @@ impl CustomState {
     /// Returns the resources to watch: the definitions and every configured custom resource that is defined.
     pub(crate) fn watched(&mut self, config: &KubeConfig) -> Vec<WatchedResource> {
         let mut watched = vec![self.discovery.watched()];
-        self.metrics.custom().required.clear();
         let Some(custom) = &config.custom else { return watched };
         let Some(entries) = &custom.config else { return watched };
         let options = custom.resolve_options(Arc::clone(&self.errors) as _);

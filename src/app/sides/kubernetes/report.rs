@@ -135,7 +135,7 @@ impl Reporter for KubeReporter {
             list.api.plural == "customresourcedefinitions" && list.status.is_complete()
         });
         let unserved = if is_known { self.metrics.custom().unserved.clone() } else { Vec::new() };
-        let absent = self.metrics.custom().absent().clone();
+        let absent = self.metrics.custom().absent();
         let empty_metrics = empty_metrics(&pipeline.lists, &absent, |resource, family| {
             self.catalog.lacks_family(resource, family)
         });
