@@ -90,10 +90,11 @@ run)
         if (match(name, /^_ZN4core3ptr[0-9]+drop_in_place/)) {
           # Drop glue bears the whole type it drops, generic parameters included: a fifth of all bytes of names.
           type = plain(substr(short, RSTART + RLENGTH))
-          if (length(type) > 32) {
-            type = substr(type, 1, 32)
+          if (length(type) > 24) {
+            type = substr(type, 1, 24)
             if (gsub(/\$/, "$", type) % 2) sub(/\$[^$]*$/, "", type)
-            sub(/\.*$/, "..", type)
+            sub(/\.*$/, "", type)
+            type = type ".." ++glue
           }
           short = "_ZN4core3ptr" length("drop_in_place" type) "drop_in_place" type
         } else if (match(name, /^_ZN[0-9]+_\$LT\$/)) {
