@@ -58,18 +58,26 @@
             '5m',
             |||
               %(up)s == 0
-                unless on (cluster, namespace, service, job)
+                unless on (cluster, namespace, service, job, instance)
               (
-                %(exposing)s
-                  unless on (cluster, host)
                 %(down)s
-                  unless on (cluster, job)
-                %(shards)s > 1
+                  and on (cluster, host)
+                %(replica)s
+                  and on (cluster, namespace, service, job)
+                (
+                  %(exposing)s
+                    unless on (cluster, host)
+                  %(down)s
+                    unless on (cluster, namespace, service, job)
+                  %(shards)s > 1
+                )
               )
                 or
               absent(%(up)s)
             ||| % {
               up: targets('up{%s}'),
+              // Only what was a replica of a standby itself counts as one.
+              replica: host('last_over_time(kstatd_standby{%(ownSelector)s}[1d])' % config),
               // A replica of a standby, all ports of which are scraped. Those of another shard expose something else.
               exposing: host('kstatd_standby{%(ownSelector)s} == 0' % config),
               down: host(targets('up{%s}') + ' == 0'),

@@ -24,12 +24,16 @@ func TestHelmDaemonSetCustomResources(t *testing.T) {
 			for _, custom := range []string{
 				"customResourceState: {enabled: true, config: {kind: CustomResourceStateMetrics}}",
 				"extraArgs: [--custom-resource-state-config-file=/etc/customresourcestate/config.yaml]",
+				"extraArgs: [--custom-resource-state-config-file, /etc/customresourcestate/config.yaml]",
 			} {
 				values := "personality: " + personality + "\ndaemonset: {enabled: true}\ncollectors: " + collectors + "\n" + custom + "\n"
 				var exposed, mounted []string
 				for _, w := range renderChart(t, values).workloads(t) {
-					args := strings.Join(w.container.Args, " ")
-					if strings.Contains(args, "--custom-resource-state-config-file=/etc/customresourcestate/config.yaml") {
+					args := strings.ReplaceAll(strings.Join(w.container.Args, " "), "-config-file /", "-config-file=/")
+					if strings.Contains(args, "/etc/customresourcestate/config.yaml") {
+						if !strings.Contains(args, "--custom-resource-state-config-file=/etc/customresourcestate/config.yaml") {
+							t.Errorf("%s: %s has the arguments %s", values, w.workload, args)
+						}
 						exposed = append(exposed, w.workload)
 						resources := strings.Contains(args, "--resources=")
 						if only := strings.Contains(args, "--custom-resource-state-only"); only == resources || resources && !strings.Contains(args, "--resources=jobs") {
@@ -91,8 +95,9 @@ func TestHelmStandbyPlaces(t *testing.T) {
 			apart              bool
 		}{
 			"": {"25%", "25%", corev1.DNSClusterFirst, true},
-			"affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app.kubernetes.io/instance: r}}}]}}": {"0", "1", corev1.DNSClusterFirst, false},
-			"affinity: |\n  podAntiAffinity:\n    requiredDuringSchedulingIgnoredDuringExecution: []":                                                                                               {"0", "1", corev1.DNSClusterFirst, false},
+			"affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app.kubernetes.io/instance: r}}}]}}":                                                      {"0", "1", corev1.DNSClusterFirst, false},
+			"affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [], requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app.kubernetes.io/instance: r}}}]}}": {"0", "1", corev1.DNSClusterFirst, false},
+			"affinity: |\n  podAntiAffinity:\n    requiredDuringSchedulingIgnoredDuringExecution: []":                                                                                                                                                    {"0", "1", corev1.DNSClusterFirst, false},
 			"hostNetwork: true": {"0", "1", corev1.DNSClusterFirstWithHostNet, true},
 			"hostNetwork: true\ndnsPolicy: Default\naffinity: {nodeAffinity: {}}":                                {"0", "1", corev1.DNSDefault, false},
 			"hostNetwork: true\nupdateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: \"50%\"}}": {"25%", "50%", corev1.DNSClusterFirstWithHostNet, true},

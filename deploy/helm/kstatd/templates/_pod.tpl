@@ -8,10 +8,13 @@
 {{- $kube := include "kstatd.kube" $root -}}
 {{- $custom := include "kstatd.takesCustomResources" . }}
 {{- if ne $personality "statsd_exporter" }}
+{{- /* The value of such a flag may be the next argument. */}}
+{{- $isValue := false }}
 {{- range $values.extraArgs }}
-{{- if or $custom (not (regexMatch "^--custom-resource-state-" .)) }}
+{{- if or $custom (not (or $isValue (regexMatch "^--custom-resource-state-" .))) }}
 - {{ . | quote }}
 {{- end }}
+{{- $isValue = regexMatch "^--custom-resource-state-config(-file)?$" . }}
 {{- end }}
 {{- end }}
 {{- if eq $personality "run" }}
