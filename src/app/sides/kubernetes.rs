@@ -546,12 +546,17 @@ mod tests {
         while !source.missing().iter().any(|kind| kind.starts_with("configmaps: ")) {
             let _ = tokio::time::timeout(Duration::from_millis(10), side.next_event()).await;
         }
+        ends_after_thirty_seconds(&*source).await;
+        side.stop().await;
+    }
+
+    /// Checks that one kind is missing for 30 s, and then not waited for any more.
+    async fn ends_after_thirty_seconds(source: &dyn Source) {
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(20)).await;
         assert_eq!(source.missing().len(), 1);
         tokio::time::advance(Duration::from_secs(10)).await;
         assert_eq!(source.missing(), Vec::<String>::new());
-        side.stop().await;
     }
 
     /// Answers requests for the pod `ksm-0` and its StatefulSet while `knows_pod`, and refuses all others.
@@ -612,11 +617,7 @@ mod tests {
             }
             let _ = tokio::time::timeout(Duration::from_millis(10), side.next_event()).await;
         }
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(20)).await;
-        assert_eq!(source.missing().len(), 1);
-        tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(source.missing(), Vec::<String>::new());
+        ends_after_thirty_seconds(&*source).await;
         side.stop().await;
     }
 

@@ -140,8 +140,17 @@ impl<'a> Message<'a> {
 ///
 /// # Errors
 /// Fails for malformed messages, and for a sample that is there twice.
-pub fn of_messages(mut body: &[u8]) -> Result<Samples, String> {
+pub fn of_messages(body: &[u8]) -> Result<Samples, String> {
     let mut samples = Samples::new();
+    each_metric(body, |name, metric| read_metric(name, metric, &mut samples))?;
+    Ok(samples)
+}
+
+/// Calls `read` with the name of the family and each metric of length-delimited messages.
+fn each_metric(
+    mut body: &[u8],
+    mut read: impl FnMut(&str, &Message<'_>) -> Result<(), String>,
+) -> Result<(), String> {
     while !body.is_empty() {
         let (length, rest) = read_varint(body).ok_or("a length is cut")?;
         let (message, rest) = rest.split_at_checked(length as usize).ok_or("a message is cut")?;
@@ -149,36 +158,30 @@ pub fn of_messages(mut body: &[u8]) -> Result<Samples, String> {
         body = rest;
         let name = family.text(1).ok_or("a family without a name")?;
         for metric in family.messages(4).ok_or("a malformed metric")? {
-            read_metric(&name, &metric, &mut samples)?;
+            read(&name, &metric)?;
         }
     }
-    Ok(samples)
+    Ok(())
 }
 
 /// Reads the start times of length-delimited messages, in seconds since the Unix epoch, under the names of their families.
 ///
 /// # Errors
 /// Fails for malformed messages, and for a start time that is there twice.
-pub fn start_times_of_messages(mut body: &[u8]) -> Result<Samples, String> {
+pub fn start_times_of_messages(body: &[u8]) -> Result<Samples, String> {
     let mut times = Samples::new();
-    while !body.is_empty() {
-        let (length, rest) = read_varint(body).ok_or("a length is cut")?;
-        let (message, rest) = rest.split_at_checked(length as usize).ok_or("a message is cut")?;
-        let family = Message::read(message).ok_or("a malformed message")?;
-        body = rest;
-        let name = family.text(1).ok_or("a family without a name")?;
-        for metric in family.messages(4).ok_or("a malformed metric")? {
-            // In a counter, a summary and a histogram.
-            for (value, created) in [(3, 3), (4, 4), (7, 15)] {
-                for value in metric.messages(value).ok_or("a malformed value")? {
-                    for created in value.messages(created).ok_or("a malformed time")? {
-                        let seconds = created.number(1) + created.number(2) / 1e9;
-                        add(&mut times, name.clone(), labels_of(&name, &metric)?, seconds)?;
-                    }
+    each_metric(body, |name, metric| {
+        // In a counter, a summary and a histogram.
+        for (value, created) in [(3, 3), (4, 4), (7, 15)] {
+            for value in metric.messages(value).ok_or("a malformed value")? {
+                for created in value.messages(created).ok_or("a malformed time")? {
+                    let seconds = created.number(1) + created.number(2) / 1e9;
+                    add(&mut times, name.to_owned(), labels_of(name, metric)?, seconds)?;
                 }
             }
         }
-    }
+        Ok(())
+    })?;
     Ok(times)
 }
 
