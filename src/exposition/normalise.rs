@@ -16,9 +16,9 @@ const SIZE_LIMIT: usize = 8 << 20;
 const MIN_HEX_DIGITS: usize = 8;
 /// Minimum number of characters of a base64 run.
 const MIN_BASE64_LENGTH: usize = 16;
-/// The number of matches of a regular expression that are replaced in any value.
-const MAX_PASSES: usize = 32;
-/// The length of values of which all matches are replaced, in bytes.
+/// A regular expression replaces at least this many matches in any value.
+const MIN_REPLACED: usize = 32;
+/// All matches are replaced in values of at most this many bytes.
 const SHORT: usize = 256;
 
 /// One normalisation step.
@@ -117,7 +117,7 @@ impl Step {
             }
             Self::Replace(regex, with) => {
                 // For some expressions, such as `[^z]*x|y`, each search reads the rest of the value.
-                let most = (SHORT * SHORT / value.len().max(1)).max(MAX_PASSES);
+                let most = (SHORT * SHORT / value.len().max(1)).max(MIN_REPLACED);
                 let replaced = regex.replacen(value.as_bytes(), most, with.as_bytes());
                 String::from_utf8_lossy(&replaced).into_owned()
             }
@@ -394,7 +394,7 @@ mod tests {
         for length in [SHORT, 1 << 16] {
             let replaced = step.apply(&"y".repeat(length));
             let found = replaced.matches("<y>").count();
-            let expected = if length == SHORT { SHORT } else { MAX_PASSES };
+            let expected = if length == SHORT { SHORT } else { MIN_REPLACED };
             assert_eq!((found, replaced.len()), (expected, length + 2 * expected));
         }
     }

@@ -19,8 +19,8 @@ use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::Reason;
 use crate::tools::rbac;
 
-/// Seconds without any response after which a kind is stale. Longer watches than of 110 s have a bookmark a minute, and a dead
-/// connection is detected within a minute.
+/// Seconds without any response after which a kind is stale. Watches that last longer than 110 s have a bookmark a minute, and a
+/// dead connection is detected within a minute.
 const STALE_AFTER: f64 = 120.0;
 
 /// Seconds in which an expired resource version is not shown as a failure; a relist replaces it.
