@@ -61,6 +61,16 @@ struct Control {
     waker: Waker,
 }
 
+impl Control {
+    /// Lets the thread end as soon as it has read what the sockets contain.
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "Cannot wake the receiving thread");
+        }
+    }
+}
+
 /// A receiving thread that has not been started.
 #[derive(Debug)]
 pub(crate) struct ReceiverBuilder {
@@ -87,6 +97,8 @@ impl ReceiverBuilder {
             datagrams: Vec::new(),
             tcp: None,
             last_other: None,
+            #[cfg(test)]
+            before_poll: None,
         };
         Ok(Self { receive_loop, sockets: Vec::new() })
     }
@@ -159,10 +171,7 @@ impl Receiver {
 
     /// Processes what the sockets have received so far and ends the thread.
     pub(crate) fn shutdown(&self) {
-        self.control.stopping.store(true, Ordering::Release);
-        if let Err(error) = self.control.waker.wake() {
-            tracing::error!(%error, "Cannot wake the receiving thread");
-        }
+        self.control.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
             && thread.join().is_err()
@@ -187,6 +196,9 @@ struct ReceiveLoop {
     tcp: Option<TcpSource>,
     /// The time of the last data that was not a UDP datagram.
     last_other: Option<Instant>,
+    /// Runs before the next poll.
+    #[cfg(test)]
+    before_poll: Option<fn(&Control)>,
 }
 
 impl ReceiveLoop {
@@ -194,8 +206,12 @@ impl ReceiveLoop {
         // Needed when the thread continues after a panic.
         self.worker.recover();
         let mut pause = None;
-        while !self.control.stopping.load(Ordering::Acquire) {
+        loop {
             self.poll_events(Some(Duration::ZERO));
+            // After this poll, because it may take the wake-up of `Control::stop`: the next one would wait for ever.
+            if self.control.stopping.load(Ordering::Acquire) {
+                break;
+            }
             if self.is_idle() {
                 if let Some(pause) = pause.take()
                     && self.last_other.is_none_or(|at: Instant| at.elapsed() > NO_PAUSE_AFTER)
@@ -255,6 +271,10 @@ impl ReceiveLoop {
 
     /// Waits for events and marks the ready sockets.
     fn poll_events(&mut self, timeout: Option<Duration>) {
+        #[cfg(test)]
+        if let Some(act) = self.before_poll.take() {
+            act(&self.control);
+        }
         match self.poll.poll(&mut self.events, timeout) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return,
@@ -517,6 +537,17 @@ mod tests {
             .get(entry.handle.slot)
             .and_then(|cell| cell.read(entry.handle.generation));
         assert_eq!(value, Some(1_000_000.0 * lines() as f64));
+    }
+
+    /// Whatever the thread does then, it neither misses the request nor takes the wake-up for something else.
+    #[test]
+    fn a_thread_that_is_about_to_poll_ends_too() {
+        let mut builder = ReceiverBuilder::new(&shared()).expect("prepared");
+        builder.receive_loop.before_poll = Some(Control::stop);
+        let receiver = builder.start(0).expect("started");
+        let thread = receiver.thread.lock().expect("thread").take().expect("running");
+        until("the thread ends", || thread.is_finished());
+        thread.join().expect("no panic");
     }
 
     #[test]
