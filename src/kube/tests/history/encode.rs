@@ -188,17 +188,21 @@ pub fn list(
     format: ResponseFormat,
     kind: Kind,
     version: u64,
-    token: &str,
+    (token, rest): (&str, Option<usize>),
     objects: &[Object],
 ) -> Vec<u8> {
     if format.protobuf {
-        let meta = [field(2, version.to_string().as_bytes()), field(3, token.as_bytes())].concat();
+        let rest = rest.map(|rest| number(4, rest)).unwrap_or_default();
+        let version = field(2, version.to_string().as_bytes());
+        let meta = [version, field(3, token.as_bytes()), rest].concat();
         let items = objects.iter().map(|object| field(2, &protobuf(object, format.form)));
         let raw = [field(1, &meta)].into_iter().chain(items).collect::<Vec<_>>().concat();
         let list = format!("{}List", format.kind(kind));
         return envelope(format.api_version(kind), &list, &raw);
     }
-    let meta = format!(r#""metadata":{{"resourceVersion":"{version}","continue":"{token}"}}"#);
+    let rest = rest.map(|rest| format!(r#","remainingItemCount":{rest}"#)).unwrap_or_default();
+    let meta =
+        format!(r#""metadata":{{"resourceVersion":"{version}","continue":"{token}"{rest}}}"#);
     let joined = |each: fn(&Object, ObjectForm) -> String| {
         let items = objects.iter().map(|object| each(object, format.form));
         items.collect::<Vec<_>>().join(",")
@@ -325,7 +329,7 @@ pub fn unrelated_body(number: usize, kind: Kind) -> (&'static str, Vec<u8>) {
         5 => ("application/json", b"<html>log in</html>".to_vec()),
         6 => {
             let other = if kind == Kind::Pod { Kind::Node } else { Kind::Pod };
-            (protobuf, list(format, other, 5000, "", &[]))
+            (protobuf, list(format, other, 5000, ("", None), &[]))
         }
         7 => ("application/json", br#"{"items":[],"metadata":{}}"#.to_vec()),
         _ => (protobuf, Vec::new()),

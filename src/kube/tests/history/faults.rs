@@ -62,6 +62,8 @@ pub enum Fault {
     Status { code: u16, retry_after: Option<u64>, share: f64 },
     /// The token is invalid, and replaced at the end of the fault. Some of these faults begin with another one that is invalid.
     TokenReplaced,
+    /// The token is replaced at once, so that requests on their way have the former one.
+    TokenRotated,
     /// A kind is forbidden.
     Denied(Kind),
     /// The server does not have a kind.
@@ -148,6 +150,7 @@ impl Fault {
             Self::Status { code: 410, .. } => "410 for everything",
             Self::Status { .. } => "500, 503, 504",
             Self::TokenReplaced => "token replaced late",
+            Self::TokenRotated => "token replaced",
             Self::Denied(_) => "one kind forbidden",
             Self::Absent(_) => "one kind missing",
             Self::NotAList(_) => "200 that is no list",
@@ -262,6 +265,7 @@ impl Fault {
             | Self::OldCompacted
             | Self::Frozen { new_too: false }
             | Self::WatchesSilent
+            | Self::TokenRotated
             | Self::BackendGone => 0,
             Self::Restarted { .. } | Self::Restored { .. } => rng.u64(300..6_000),
             Self::Denied(_) => rng.u64(10_000..150_000),

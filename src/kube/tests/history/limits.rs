@@ -327,6 +327,12 @@ fn newest_state(lines: &[String], mut first_seen: impl FnMut(&str) -> Instant) -
     states.into_values().max()
 }
 
+/// Returns the limit of the series of totals and workloads, 0 for none.
+pub fn max_rows(seed: u64) -> u64 {
+    let mut rng = Rng::with_seed(seed ^ 0x2f42_d3c8_71e6_40a9);
+    if rng.bool() { 0 } else { rng.u64(10..60) }
+}
+
 /// Returns the number of series of the object with the fewest; `None` without objects.
 fn smallest_object(lines: &[String]) -> Option<u64> {
     let mut objects: BTreeMap<&str, u64> = BTreeMap::new();

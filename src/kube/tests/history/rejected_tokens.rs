@@ -1,6 +1,6 @@
 //! Requests whose token the server has rejected, and that come again with the same one.
 //!
-//! A client may repeat a request at once with other credentials. With the same ones it waits.
+//! A client repeats a request at once with other credentials, if there are any. With the same ones it waits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,27 +13,54 @@ use tokio::time::Instant;
 /// request, and shorter than the first backoff.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// The time within which a request comes again that is repeated at once.
+const AT_ONCE: Duration = Duration::from_millis(300);
+
 /// The last rejections.
 #[derive(Default)]
 pub(super) struct RejectedTokens {
     /// The time of the last rejection of a request with a token.
     times: BTreeMap<(String, String), Instant>,
+    /// The time of the last rejection of requests for which there is another token by now, and that have not come again.
+    unrepeated: BTreeMap<String, Instant>,
     /// A request that has come again too early.
-    pub(super) violation: Option<String>,
+    early: Option<String>,
 }
 
 impl RejectedTokens {
-    /// Notes that the server rejects the token of a request.
-    pub(super) fn note(&mut self, uri: &Uri, headers: &HeaderMap) {
+    /// Notes a request.
+    pub(super) fn arrived(&mut self, uri: &Uri) {
+        self.unrepeated.remove(&uri.to_string());
+    }
+
+    /// Notes that requests may get lost.
+    pub(super) fn excuse(&mut self) {
+        self.unrepeated.clear();
+    }
+
+    /// Describes a request that has come again too early, or not at once.
+    pub(super) fn violation(&self) -> Option<String> {
+        let is_late = |(_, at): &(&String, &Instant)| at.elapsed() > AT_ONCE;
+        let late = || self.unrepeated.iter().find(is_late);
+        let late =
+            || late().map(|(uri, _)| format!("{uri} does not come again with the new token"));
+        self.early.clone().or_else(late)
+    }
+
+    /// Notes that the server rejects the token of a request. `has_other`: there is another token.
+    pub(super) fn note(&mut self, uri: &Uri, headers: &HeaderMap, has_other: bool) {
         let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let request = (uri.to_string(), token.unwrap_or_default().to_owned());
         let now = Instant::now();
+        if has_other {
+            self.unrepeated.insert(uri.to_string(), now);
+        }
         if let Some(before) = self.times.insert(request.clone(), now)
             && now - before < PAUSE
         {
             let (uri, token) = request;
             let after = (now - before).as_millis();
-            self.violation.get_or_insert(format!(
+            self.early.get_or_insert(format!(
                 "{uri} comes again {after} ms after the server has rejected {token:?}"
             ));
         }

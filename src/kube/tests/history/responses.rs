@@ -57,6 +57,7 @@ impl Server {
         connection: usize,
     ) -> Response<ChannelBody> {
         self.state().requests += 1;
+        self.state().rejected_tokens.arrived(request.uri());
         if connection < self.state().gone {
             std::future::pending::<()>().await;
         }
@@ -95,7 +96,9 @@ impl Server {
         let refusal = self.refusal(&req, request.headers());
         let code = refusal.as_ref().map(|response| response.status().as_u16());
         if code == Some(401) {
-            self.state().rejected_tokens.note(request.uri(), request.headers());
+            let has_other_token = self.is_answering();
+            let mut state = self.state();
+            state.rejected_tokens.note(request.uri(), request.headers(), has_other_token);
         }
         self.note(Topic::Request, format!("{} {code:?}", request.uri()));
         if refusal.is_none() && req.starts_list() {
@@ -227,7 +230,10 @@ impl Server {
         let limited = req.get("limit").is_some();
         let end = if limited { objects.len().min(from + PAGE) } else { objects.len() };
         let next = if end < objects.len() { format!("{version}.{end}") } else { String::new() };
-        let body = encode::list(req.format, req.kind, version, &next, &objects[from.min(end)..end]);
+        let rest = objects.len() - end;
+        let rest = (rest > 0 && self.state().counts_rest).then_some(rest);
+        let page = &objects[from.min(end)..end];
+        let body = encode::list(req.format, req.kind, version, (&next, rest), page);
         let (chunks, receiver) = mpsc::unbounded_channel();
         self.send_list(&chunks, body, 0.7);
         build_response(200, req.format.content_type(false), self.compressed(), receiver)

@@ -34,7 +34,7 @@ use super::scenario::{Scenario, Schedule};
 use super::server::Server;
 use super::setup::{connect, in_simulated_time, pipeline_config, tls};
 use super::snapshot::Selected;
-use super::totals::{self, Lines, namespace_totals};
+use super::totals::{self, Differences, Lines, namespace_totals};
 use crate::cache::Catalog;
 use crate::exposition::{Format, ScrapeQuery};
 use crate::kube::shard::Shard;
@@ -135,6 +135,8 @@ pub struct World {
     ledger: LedgerChecker,
     custom: Option<CustomResources>,
     limits: Option<Limits>,
+    /// The largest number of series of totals and workloads; without a limit 0.
+    max_rows: u64,
     object_limit: Option<ObjectLimit>,
     completed: Option<Completed>,
     object_shards: Option<ObjectShards>,
@@ -199,9 +201,12 @@ impl World {
         if scenario.has_pod_labels {
             server.cluster().create_pods_of_jobs();
         }
+        // A reload of the options would change it.
+        let has_row_limit = scenario.limits.is_some() && senders.is_none();
+        let max_rows = if has_row_limit { limits::max_rows(scenario.seed) } else { 0 };
         let pod_labels = pod_labels::selected(scenario.has_pod_labels);
         let (workloads, counts) =
-            namespace_totals(&catalog, &metrics, senders.as_ref(), retention, pod_labels);
+            namespace_totals(&catalog, &metrics, senders.as_ref(), retention, pod_labels, max_rows);
         totals::attach(&workloads, &mut config.resources, kinds);
         let custom = scenario.custom.as_ref();
         let custom =
@@ -244,6 +249,9 @@ impl World {
         if scenario.is_fragmented {
             server.fragment();
         }
+        if scenario.counts_rest {
+            server.count_rest();
+        }
         if scenario.has_uncached_events {
             server.serve_events_uncached();
         }
@@ -283,6 +291,7 @@ impl World {
             ledger: LedgerChecker::new(retention),
             custom,
             limits,
+            max_rows,
             object_limit: object_limit.map(ObjectLimit::new),
             completed,
             object_shards,
@@ -578,8 +587,12 @@ impl World {
             if are_pods_left_out || self.object_shards.is_some() {
                 return Ok(old);
             }
-            let are_dropped = self.completed.is_some();
-            totals::compare(&lines, &cluster.accounts, *shard, are_dropped).map_err(Violation)?;
+            let differences = Differences {
+                shard: *shard,
+                are_dropped: self.completed.is_some(),
+                max_series: self.max_rows,
+            };
+            totals::compare(&lines, &cluster.accounts, differences).map_err(Violation)?;
             let Lines { counters, states, .. } = &lines;
             // It takes the states from the scrape, which may lack some.
             let is_counted = self.limits.is_none() && !self.scenario.has_pod_labels;
@@ -629,7 +642,7 @@ impl World {
     fn needless_request(&self) -> Option<String> {
         let repeated = self.server.repeated_events();
         let repeated = repeated.filter(|(at, _)| *at > self.disturbed + *RECOVERY);
-        self.server.early_retry().or(repeated.map(|(_, why)| why))
+        self.server.wrong_retry().or(repeated.map(|(_, why)| why))
     }
 
     /// Returns the number of objects that budgets have left out.

@@ -74,6 +74,8 @@ pub struct Scenario {
     pub limits: Option<Vec<Duration>>,
     /// The largest number of objects of a kind that is shown, if there is a limit.
     pub object_limit: Option<u64>,
+    /// Pages of lists have the number of objects that follow. The server never sends it with selectors.
+    pub counts_rest: bool,
     /// The server sends no bookmarks on watches of Kubernetes Events.
     pub has_uncached_events: bool,
     /// The times of reloads that lead to another API server.
@@ -171,8 +173,13 @@ impl FaultMix {
     }
 }
 
-/// Returns random changes of the shard, each of them in its stages.
-fn random_shards(rng: &mut Rng, length: Duration) -> Vec<(Duration, Shard)> {
+/// Returns random changes of the shard, each of them in its stages. Some begin while the objects of the one before are still
+/// exposed, as `is_overtaken` decides.
+fn random_shards(
+    rng: &mut Rng,
+    length: Duration,
+    mut is_overtaken: impl FnMut() -> bool,
+) -> Vec<(Duration, Shard)> {
     let seconds = |rng: &mut Rng, range: std::ops::Range<u64>| Duration::from_secs(rng.u64(range));
     let (mut shards, mut shard, mut at) = (Vec::new(), Shard::ALL, seconds(rng, 20..60));
     while at < length {
@@ -181,6 +188,9 @@ fn random_shards(rng: &mut Rng, length: Duration) -> Vec<(Duration, Shard)> {
         shards.push((at, shard));
         for stage in [Stage::Overlap, Stage::Done] {
             at += seconds(rng, 1..15);
+            if stage == Stage::Done && is_overtaken() {
+                break;
+            }
             shard = shard.at(stage);
             shards.push((at, shard));
         }
@@ -208,6 +218,7 @@ impl Scenario {
             custom: None,
             limits: None,
             object_limit: None,
+            counts_rest: false,
             has_uncached_events: false,
             server_changes: Vec::new(),
             has_pod_labels: false,
@@ -228,6 +239,7 @@ impl Scenario {
         Self::of_mix(seed, length, |_, has_restores| FaultMix::of_all(has_restores))
             .with_features(seed)
             .with_exclusive_features(seed)
+            .with_long_rejections(seed)
     }
 
     /// A random [mix](FaultMix) of faults, with a server that may lack features, and with further features.
@@ -237,6 +249,8 @@ impl Scenario {
             .with_rare_features(seed)
             .with_exclusive_features(seed)
             .with_server_changes(seed)
+            .with_rotated_tokens(seed)
+            .with_long_rejections(seed)
     }
 
     /// One kind of fault again and again, if it is named, with budgets that are reloaded often, a defined custom kind, or
@@ -269,8 +283,8 @@ impl Scenario {
         let (http2, each_namespace) = (rng.bool(), rng.u32(0..4) == 0);
         let (retention, shards) = match rng.u32(0..4) {
             0 => (SHORT_RETENTION, Vec::new()),
-            1 => (RETENTION, random_shards(&mut rng, length)),
-            2 => (SHORT_RETENTION, random_shards(&mut rng, length)),
+            1 => (RETENTION, random_shards(&mut rng, length, || false)),
+            2 => (SHORT_RETENTION, random_shards(&mut rng, length, || false)),
             _ => (RETENTION, Vec::new()),
         };
         let mix = mix(&mut rng, retention != SHORT_RETENTION);
@@ -339,7 +353,11 @@ impl Scenario {
         match rng.u32(0..5) {
             0 => self.limits = Some(self.reloads(&mut rng, 150_000)),
             1 => self.define_custom_kind(&mut rng),
-            2 => self.object_shards = Some(random_shards(&mut rng, self.length)),
+            2 => {
+                let mut others = Rng::with_seed(seed ^ 0x5be0_cd19_137e_2179);
+                let shards = random_shards(&mut rng, self.length, || others.bool());
+                self.object_shards = Some(shards);
+            }
             3 => {
                 // Where the ledger follows one of its other kinds, it follows all of them.
                 self.kinds = vec![Kind::ConfigMap, Kind::Node, Kind::Secret, Kind::Widget];
@@ -366,6 +384,50 @@ impl Scenario {
         self
     }
 
+    /// Lets rejected tokens of some histories be rejected for longer than objects may be stale.
+    fn with_long_rejections(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0xcbbb_9d5d_c105_9ed8);
+        if rng.u32(0..4) > 0 {
+            return self;
+        }
+        let mut until = Duration::ZERO;
+        for event in &mut self.events {
+            let is_rejection =
+                matches!(event.fault, Fault::TokenReplaced | Fault::Status { code: 401, .. });
+            if is_rejection && event.begin >= until {
+                if let Fault::Status { share, .. } = &mut event.fault {
+                    *share = 1.0;
+                }
+                event.duration = Duration::from_millis(rng.u64(70_000..110_000));
+                until = event.begin + event.duration + MIN_TAIL;
+                self.length = self.length.max(until);
+            }
+        }
+        self
+    }
+
+    /// Lets the token of some histories be replaced while many requests are on their way.
+    #[cfg(test)]
+    fn with_rotated_tokens(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x9159_015a_3070_dd17);
+        if rng.u32(0..4) > 0 {
+            return self;
+        }
+        let mut at = Duration::from_millis(rng.u64(20_000..60_000));
+        while at < self.length.saturating_sub(MIN_TAIL) {
+            let late = Duration::from_millis(rng.u64(2_000..6_000));
+            for (fault, begin, duration, is_secondary) in [
+                (Fault::Delayed(late), at, late * 2, false),
+                (Fault::Reset, at + Duration::from_millis(10), Duration::ZERO, true),
+                (Fault::TokenRotated, at + late.mul_f64(rng.f64()), Duration::ZERO, true),
+            ] {
+                self.events.push(ScheduledFault { fault, begin, duration, is_secondary });
+            }
+            at += Duration::from_millis(rng.u64(30_000..120_000));
+        }
+        self
+    }
+
     /// Adds a feature that no other one of the checker goes with.
     fn with_exclusive_features(mut self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x9b05_688c_2b3e_6c1f);
@@ -376,6 +438,12 @@ impl Scenario {
                 // Lists for left-out objects are only counted without faults.
                 let faulty = self.length.mul_f64(0.4);
                 self.events.retain(|event| event.begin < faulty);
+                let mut others = Rng::with_seed(seed ^ 0x629a_292a_367c_d507);
+                if others.u32(0..3) > 0 {
+                    // Only other lists have pages, the last ones of which are not requested.
+                    self.lacks.push(Fault::NoStreaming);
+                }
+                self.counts_rest = others.bool();
             }
             2 | 3 if is_plain => self.has_pod_labels = true,
             _ => {}

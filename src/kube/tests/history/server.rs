@@ -72,6 +72,8 @@ pub(super) struct State {
     pub(super) answered_lists: BTreeMap<Kind, u64>,
     /// The server sends events and lists in several chunks.
     pub(super) is_fragmenting: bool,
+    /// Pages of lists have the number of objects that follow.
+    pub(super) counts_rest: bool,
     /// Lists that may come from the cache are often old.
     pub(super) is_lagging: bool,
     /// True if the server sends bookmarks on watches.
@@ -97,6 +99,7 @@ impl State {
             gone: 0,
             bookmarks: true,
             is_fragmenting: false,
+            counts_rest: false,
             is_lagging: false,
             probes: 0,
             rejected_tokens: RejectedTokens::default(),
@@ -140,6 +143,7 @@ impl Server {
             State {
                 bookmarks: before.bookmarks,
                 is_fragmenting: before.is_fragmenting,
+                counts_rest: before.counts_rest,
                 is_lagging: before.is_lagging,
                 has_uncached_events: before.has_uncached_events,
                 requests: before.requests,
@@ -237,6 +241,11 @@ impl Server {
         self.state().is_fragmenting = true;
     }
 
+    /// Tells with each page of a list how many objects follow, from now on.
+    pub fn count_rest(&self) {
+        self.state().counts_rest = true;
+    }
+
     /// Lets lists that may come from the cache be old from now on.
     pub fn lag(&self) {
         self.state().is_lagging = true;
@@ -265,6 +274,9 @@ impl Server {
     pub fn begin_fault(&self, id: usize, fault: &Fault) {
         self.note(Topic::Begin(id), format!("{fault:?} begins"));
         let mut state = self.state();
+        if !matches!(fault, Fault::TokenRotated) {
+            state.rejected_tokens.excuse();
+        }
         state.faults.push(ActiveFault { id, fault: fault.clone() });
         match fault {
             Fault::OldCompacted => {
@@ -300,7 +312,7 @@ impl Server {
                 // Their later output is discarded.
                 state.broken = state.watches;
             }
-            Fault::TokenReplaced => state.token += 1,
+            Fault::TokenReplaced | Fault::TokenRotated => state.token += 1,
             Fault::Slow => state.connections.iter().for_each(|connection| connection.slow(true)),
             _ => {}
         }
@@ -331,9 +343,24 @@ impl Server {
         self.fault_changes.announce();
     }
 
-    /// Describes a request that has come again too early after the server had rejected its token, if there was one.
-    pub fn early_retry(&self) -> Option<String> {
-        self.state().rejected_tokens.violation.clone()
+    /// Describes a request that has come again too early after the server had rejected its token, or not at once although there
+    /// was another token.
+    pub fn wrong_retry(&self) -> Option<String> {
+        self.state().rejected_tokens.violation()
+    }
+
+    /// Returns true if requests with a valid token get a response, though perhaps a late one.
+    pub(super) fn is_answering(&self) -> bool {
+        !self.has_fault(|fault| {
+            !matches!(
+                fault,
+                Fault::Delayed(_)
+                    | Fault::TokenRotated
+                    | Fault::NoStreaming
+                    | Fault::NoProtobuf
+                    | Fault::NoRepresentations { .. }
+            )
+        })
     }
 
     /// Returns the number of the valid token.

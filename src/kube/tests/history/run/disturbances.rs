@@ -46,6 +46,9 @@ impl World {
         {
             write_wrong_token(&self.server, folder.path());
         }
+        if let (Fault::TokenRotated, Some(folder)) = (fault, self.folders.last()) {
+            write_token(&self.server, folder.path());
+        }
         match fault {
             Fault::Denied(_) | Fault::GoAway => {}
             _ if fault.is_disconnect() && self.pending.len() <= 1 => self.refusals.cut(now),
