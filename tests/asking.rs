@@ -432,7 +432,7 @@ fn commands_obey_their_timeout() {
 /// A server that answers the first path late and the second never.
 #[test]
 fn all_requests_of_status_share_one_timeout() {
-    const LATE: Duration = Duration::from_secs(9);
+    const LATE: Duration = Duration::from_secs(6);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = format!("--addr={}", listener.local_addr().expect("address"));
     let (asked, requests) = std::sync::mpsc::channel::<()>();
@@ -458,6 +458,7 @@ fn all_requests_of_status_share_one_timeout() {
     assert_eq!(requests.try_iter().count(), 2, "both paths are requested");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stderr.ends_with(": no answer within 10 s\n"), "{output:?}");
-    assert!(elapsed < 2 * LATE, "{elapsed:?}");
+    // Separate ones of 10 s would end after 16 s.
+    assert!(elapsed < Duration::from_secs(15), "{elapsed:?}");
     drop(server);
 }

@@ -98,7 +98,7 @@ fn answer(mut stream: &TcpStream, state: &State) -> Option<()> {
             (200, format!(r#"{{"metadata":{{"ownerReferences":[{owner}]}},"status":{status}}}"#))
         }
     };
-    let wait = if code == 503 { "Retry-After: 5\r\n" } else { "" };
+    let wait = if code == 503 { "Retry-After: 10\r\n" } else { "" };
     let head = format!(
         "HTTP/1.1 {code} Made up\r\n{wait}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()

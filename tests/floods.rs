@@ -503,7 +503,8 @@ fn clients_do_not_delay_the_end() {
     while deaf.request_to_head().is_ok() {}
     kstatd.program.ended();
     let took = begin.elapsed();
-    assert!(took < Duration::from_secs(6), "ended after {took:?}");
+    // A client that is waited for delays it to 10 s.
+    assert!(took < Duration::from_secs(9), "ended after {took:?}");
     drop(silent);
 }
 

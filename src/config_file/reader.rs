@@ -495,7 +495,8 @@ mod tests {
             std::fs::remove_file(&path).expect("removed");
             pipe(&path);
         }
-        // Another reader would take the content, or get nothing.
+        // Another reader would take the content, or get nothing. The reads before may still wait for the former file.
+        let before = operations().started;
         let reader = std::thread::spawn({
             let path = path.clone();
             move || {
@@ -503,12 +504,18 @@ mod tests {
                 read(&path)
             }
         });
-        while !operations().running.iter().any(|one| one.path == path && one.file.is_some()) {
+        let is_reading = |one: &Operation| one.id > before && one.path == path && one.file.is_some();
+        while !operations().running.iter().any(is_reading) {
             std::thread::yield_now();
         }
         assert!(read(&path).is_err());
         std::fs::write(&path, "once").expect("written");
-        let content = reader.join().expect("no panic").or_else(|_| read(&path));
+        let content = reader.join().expect("no panic").or_else(|_| {
+            while !has_new(&path) {
+                std::thread::yield_now();
+            }
+            read(&path)
+        });
         assert_eq!(content.expect("late or in time"), b"once");
     }
 }

@@ -20,7 +20,7 @@ use super::server::Server;
 use crate::tests::hash;
 
 /// The number of objects on a page, regardless of the requested limit.
-const PAGE: usize = 4;
+pub const PAGE: u64 = 4;
 
 /// The time within which an event has certainly been received, without faults.
 const RECEIVED: Duration = Duration::from_secs(2);
@@ -228,7 +228,7 @@ impl Server {
         let version = at.unwrap_or(cluster.version);
         drop(cluster);
         let limited = req.get("limit").is_some();
-        let end = if limited { objects.len().min(from + PAGE) } else { objects.len() };
+        let end = if limited { objects.len().min(from + PAGE as usize) } else { objects.len() };
         let next = if end < objects.len() { format!("{version}.{end}") } else { String::new() };
         let rest = objects.len() - end;
         let rest = (rest > 0 && self.state().counts_rest).then_some(rest);

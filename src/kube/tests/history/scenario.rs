@@ -7,6 +7,7 @@ use fastrand::Rng;
 
 use super::cluster::{ALL_KINDS, DEFINED_KINDS, KINDS, Kind};
 use super::faults::Fault;
+use super::responses::PAGE;
 use super::server::Server;
 use crate::kube::shard::{Shard, Stage};
 
@@ -442,6 +443,8 @@ impl Scenario {
                 if others.u32(0..3) > 0 {
                     // Only other lists have pages, the last ones of which are not requested.
                     self.lacks.push(Fault::NoStreaming);
+                    // The limit is reached at the end of a page.
+                    self.object_limit = self.object_limit.map(|limit| limit / PAGE * PAGE);
                 }
                 self.counts_rest = others.bool();
             }
