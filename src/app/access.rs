@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 use crate::cli::native::AccessArgs;
 use crate::cli::process::{ClusterArgs, DEFAULT_ADDRESS, ProcessArgs};
@@ -23,13 +23,18 @@ pub(crate) fn user_agent() -> String {
     format!("kstatd/{VERSION}")
 }
 
-/// Builds the single-threaded runtime of a command.
+/// Runs a command on this thread. Its result does not wait for name look-ups that it has given up: they cannot be cancelled.
 ///
 /// # Errors
-/// Returns an error if the system provides no event queue.
-pub(crate) fn command_runtime() -> Result<Runtime, CommandError> {
-    let made = Builder::new_current_thread().enable_all().build();
-    made.map_err(|error| format!("cannot start: {error}").into())
+/// Returns an error if the system provides no event queue, and that of the command.
+pub(crate) fn run_command<T>(
+    command: impl Future<Output = Result<T, CommandError>>,
+) -> Result<T, CommandError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let result = runtime.block_on(command);
+    runtime.shutdown_background();
+    result
 }
 
 /// Builds the access settings from the flags and reads the password file.

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::access::{self, command_runtime};
+use super::access::{self, run_command};
 use super::output::{print, print_error};
 use crate::cli::bundle::BundleArgs;
 use crate::status::words::printable;
@@ -31,9 +31,9 @@ fn write(args: BundleArgs) -> Result<bool, CommandError> {
     let now = jiff::Timestamp::now();
     let folder = format!("kstatd-bundle-{}", now.strftime("%Y%m%dT%H%M%SZ"));
     let path = file.unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.gz")));
-    let parts = command_runtime()?.block_on(async {
+    let parts = run_command(async {
         let subject = access::subject(process, telemetry_addr).await?;
-        Ok::<_, CommandError>(bundle::collect(subject).await)
+        Ok(bundle::collect(subject).await)
     })?;
     let time = now.as_second().unsigned_abs();
     let bundle = Bundle::pack(parts, &folder, time, hash_names)?;

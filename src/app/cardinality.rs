@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::access::{access, command_runtime, user_agent};
+use super::access::{access, run_command, user_agent};
 use super::output::print;
 use crate::cli::native::SuggestArgs;
 use crate::config_file;
@@ -30,8 +30,7 @@ pub(crate) fn suggest(args: SuggestArgs) -> Result<(), CommandError> {
         rules: args.dry_run.as_deref().map(mapping).transpose()?,
         least: args.min_values,
     };
-    let runtime = command_runtime()?;
-    let text = runtime.block_on(cardinality::run(options))?;
+    let text = run_command(cardinality::run(options))?;
     match print(&text) {
         ExitCode::SUCCESS => Ok(()),
         _ => Err("cannot write to standard output".into()),

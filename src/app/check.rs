@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::access::{access, api_server, command_runtime, user_agent};
+use super::access::{access, api_server, run_command, user_agent};
 use super::output::{print, print_error};
 use crate::cli::check::ClusterCheckArgs;
 use crate::kube::Client;
@@ -19,7 +19,7 @@ const MAX_FILE: u64 = 256 << 20;
 /// Runs the checks, prints the report and returns its exit code.
 pub(super) fn main(args: ClusterCheckArgs) -> ExitCode {
     let output = args.output;
-    let report = command_runtime().and_then(|runtime| runtime.block_on(run(args)));
+    let report = run_command(run(args));
     match report {
         Ok(report) => {
             print(&if output.is_json() { report.json() } else { report.text() });

@@ -262,7 +262,6 @@ impl ConfigReloader {
     /// Waits for the next event and handles it; cancel-safe.
     pub(crate) async fn next_event(&mut self) {
         let retry = self.retry;
-        // A file may return to its former content after another content was resolved.
         let any = self.has_unapplied_change() || matches!(self.step, Step::Resolving(_));
         let event = tokio::select! {
             changed = self.watched.changed(any) => Event::Files(changed),
@@ -279,7 +278,10 @@ impl ConfigReloader {
             }
             Event::Files(false) if matches!(self.step, Step::Idle) => self.reload_files(),
             Event::Files(false) => self.is_unresolved = true,
-            Event::Retry => self.reload_files(),
+            Event::Retry => {
+                self.retry = None;
+                self.reload_files();
+            }
             Event::StepDone(result) => self.step_done(result),
             Event::Progress => {}
         }
@@ -310,6 +312,10 @@ impl ConfigReloader {
     }
 
     fn step_done(&mut self, result: StepResult) {
+        if let StepResult::Resolved(_) = &result {
+            // A file may have returned to its former content since it was read.
+            self.watched.verify();
+        }
         match (result, std::mem::replace(&mut self.step, Step::Idle)) {
             (StepResult::Resolved(_), _) if self.is_outdated => self.reload_files(),
             (StepResult::Resolved(Ok(Ok(config))), _) => self.resolved(config),

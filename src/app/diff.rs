@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::access::{access, command_runtime, user_agent};
+use super::access::{access, run_command, user_agent};
 use super::output::{print, print_error};
 use crate::cli::native::DiffArgs;
 use crate::status::words::printable;
@@ -63,8 +63,7 @@ fn comparison_outcome(args: DiffArgs) -> Result<Outcome, CommandError> {
             examples: args.examples,
         },
     };
-    let runtime = command_runtime()?;
-    let report = runtime.block_on(diff::run(options, |text| print_error(&printable(text))))?;
+    let report = run_command(diff::run(options, |text| print_error(&printable(text))))?;
     let text = if json { report.json() } else { report.text(detail, watched) };
     if print(&text) != ExitCode::SUCCESS {
         return Ok(Outcome::Failed);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::Parser;
 use serde_json::json;
 
-use super::access::{self, command_runtime};
+use super::access::{self, run_command};
 use super::output::{print, print_error};
 use super::personality::{self, Personality};
 use super::{diff, run};
@@ -228,17 +228,18 @@ fn explain(args: ExplainArgs) -> Result<(), CommandError> {
     let ExplainArgs { what: _, lines, all, sender, output, process, statsd } = args;
     let (statsd, mut refused, mut answers) = (&statsd.0, 0, Vec::new());
     if process.addr.is_some() || process.is_pod() {
-        let runtime = command_runtime()?;
-        let process = runtime.block_on(access::process(process))?;
-        for line in &lines {
-            let explained =
-                runtime.block_on(explain::ask(&process, line.as_bytes(), all, sender))?;
-            refused += usize::from(!explained.is_accepted());
-            match output.is_json() {
-                true => answers.push(explained.fields.into()),
-                false => drop(print(&explained.text)),
+        run_command(async {
+            let process = access::process(process).await?;
+            for line in &lines {
+                let explained = explain::ask(&process, line.as_bytes(), all, sender).await?;
+                refused += usize::from(!explained.is_accepted());
+                match output.is_json() {
+                    true => answers.push(explained.fields.into()),
+                    false => drop(print(&explained.text)),
+                }
             }
-        }
+            Ok(())
+        })?;
     } else if sender.is_some() {
         return Err("--sender needs a process to ask: set --addr".into());
     } else {
@@ -264,7 +265,7 @@ fn explain(args: ExplainArgs) -> Result<(), CommandError> {
 /// Prints why an object has its series, or none. Fails if it has none.
 fn explain_object(args: ObjectArgs) -> Result<(), CommandError> {
     let ObjectArgs { resource, object, output, process } = args;
-    let explained = command_runtime()?.block_on(async {
+    let explained = run_command(async {
         let process = access::process(process).await?;
         explain::ask_about_object(&process, &resource, &object).await
     })?;
@@ -352,10 +353,8 @@ fn rbac(args: &RbacArgs) -> Result<(), CommandError> {
 /// Prints the status of a running process and returns it as the exit code.
 fn status(args: StatusArgs) -> ExitCode {
     let StatusArgs { output, process } = args;
-    let fetched = command_runtime().and_then(|runtime| {
-        runtime.block_on(async {
-            Ok(status::fetch(&access::process(process).await?, output.is_json()).await)
-        })
+    let fetched = run_command(async {
+        Ok(status::fetch(&access::process(process).await?, output.is_json()).await)
     });
     let (state, text) =
         fetched.unwrap_or_else(|error| (status::ProcessState::Down, error.to_string()));

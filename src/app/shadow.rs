@@ -1,6 +1,6 @@
 //! The `kstatd shadow` command.
 
-use super::access::{access, command_runtime, user_agent};
+use super::access::{access, run_command, user_agent};
 use super::diff::Outcome;
 use super::output::{print, print_error};
 use crate::cli::shadow::{ShadowArgs, ShadowOutput};
@@ -37,8 +37,7 @@ fn outcome(args: ShadowArgs) -> Result<Outcome, CommandError> {
             text.split('\n').for_each(|line| print_error(&printable(line)));
         }
     };
-    let runtime = command_runtime()?;
-    let report = runtime.block_on(async { shadow::run(options(args)?, say).await })?;
+    let report = run_command(async { shadow::run(options(args)?, say).await })?;
     let text = match output {
         ShadowOutput::Text => report.text(),
         ShadowOutput::Json => report.json(),

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use super::access::{self, command_runtime};
+use super::access::{self, run_command};
 use super::output::{print, print_error};
 use crate::cli::asking::TopArgs;
 use crate::tools::CommandError;
@@ -19,7 +19,7 @@ const HEADER_LINES: usize = 12;
 
 /// Shows the table. Ends after one screen without a terminal, and on the first error.
 pub(crate) fn main(args: TopArgs) -> ExitCode {
-    match top(args) {
+    match run_command(top(args)) {
         Ok(state) => ExitCode::from(state.exit_code()),
         Err(error) => {
             print_error(error.to_string().trim_end());
@@ -28,10 +28,10 @@ pub(crate) fn main(args: TopArgs) -> ExitCode {
     }
 }
 
-fn top(args: TopArgs) -> Result<ProcessState, CommandError> {
+async fn top(args: TopArgs) -> Result<ProcessState, CommandError> {
     let TopArgs { metric, sort, output, once, interval, rows, process } = args;
-    let (runtime, json) = (command_runtime()?, output.is_json());
-    let process = runtime.block_on(access::process(process))?;
+    let json = output.is_json();
+    let process = access::process(process).await?;
     let size = || terminal::size().filter(|_| !json && !once && std::io::stdout().is_terminal());
     let view = |size: Option<(usize, usize)>| {
         let fit = size.map_or(DEFAULT_ROWS, |(rows, _)| rows.saturating_sub(HEADER_LINES).max(1));
@@ -39,7 +39,7 @@ fn top(args: TopArgs) -> Result<ProcessState, CommandError> {
     };
     let Some(mut room) = size() else {
         let view = view(None);
-        let seen = runtime.block_on(fetch(&process, &view))?;
+        let seen = fetch(&process, &view).await?;
         let text = if json { seen.json() } else { seen.screen(None, &view) };
         print(&text);
         return Ok(seen.state());
@@ -48,10 +48,10 @@ fn top(args: TopArgs) -> Result<ProcessState, CommandError> {
     let mut before = None;
     loop {
         let view = view(Some(room));
-        let seen = runtime.block_on(fetch(&process, &view))?;
+        let seen = fetch(&process, &view).await?;
         print(&terminal::fit_to_screen(&seen.screen(before.as_ref(), &view), room));
         before = Some(seen);
-        runtime.block_on(async { tokio::time::sleep(interval).await });
+        tokio::time::sleep(interval).await;
         room = size().unwrap_or(room);
     }
 }

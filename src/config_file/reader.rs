@@ -250,9 +250,9 @@ fn read_of_kind(
     allows: impl FnOnce(&Metadata) -> io::Result<()> + Send + 'static,
 ) -> io::Result<(Vec<u8>, Repeat)> {
     let (of, is_limited) = (path.to_owned(), is_limited());
-    let keep = |path: PathBuf, read: io::Result<(Vec<u8>, Repeat)>| {
+    let keep = |all: &mut Operations, path, read: io::Result<(Vec<u8>, Repeat)>| {
         let content = read.map(|(content, _)| content);
-        operations().kept.insert(path, Kept { content, is_new: true });
+        all.kept.insert(path, Kept { content, is_new: true });
     };
     let read = run_bounded(path, keep, move |id| {
         let metadata = std::fs::metadata(&of)?;
@@ -296,7 +296,7 @@ pub(crate) fn run<T: Send + 'static>(
     operation: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let of = path.to_owned();
-    run_bounded(path, |_, _| {}, move |_| operation(&of))
+    run_bounded(path, |_, _, _| {}, move |_| operation(&of))
 }
 
 /// Returns the files whose operations hang, with the start time of each operation.
@@ -349,7 +349,7 @@ struct Slot<T> {
 
 fn run_bounded<T: Send + 'static>(
     path: &Path,
-    keep: impl FnOnce(PathBuf, io::Result<T>) + Send + 'static,
+    keep: impl FnOnce(&mut Operations, PathBuf, io::Result<T>) + Send + 'static,
     operation: impl FnOnce(u64) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let id = operations().begin(path)?;
@@ -370,13 +370,13 @@ fn run_bounded<T: Send + 'static>(
             *given = Some(result);
             return shared.done.notify_all();
         }
-        let Some(ended) = operations().end(id) else { return };
-        if ended.is_superseded {
-            return;
-        }
+        let mut all = operations();
+        let Some(ended) = all.end(id).filter(|one| !one.is_superseded) else { return };
+        // At once: a read of the file that replaced this one discards what is kept, or notes that this one is superseded.
+        keep(&mut all, ended.path.clone(), result);
+        drop(all);
         let (file, began) = (ended.path.display(), ended.began);
         tracing::info!(%file, after = ?began.elapsed().unwrap_or_default(), "The file answers again");
-        keep(ended.path, result);
         notify();
     });
     if let Err(error) = spawned {
@@ -504,7 +504,8 @@ mod tests {
                 read(&path)
             }
         });
-        let is_reading = |one: &Operation| one.id > before && one.path == path && one.file.is_some();
+        let is_reading =
+            |one: &Operation| one.id > before && one.path == path && one.file.is_some();
         while !operations().running.iter().any(is_reading) {
             std::thread::yield_now();
         }

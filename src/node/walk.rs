@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 pub(crate) use self::config::WalkConfig;
@@ -34,7 +34,7 @@ const STACK: usize = 32 << 20;
 /// A walker thread, which stops when dropped.
 pub(crate) struct Walk {
     ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: JoinHandle<()>,
 }
 
 impl Walk {
@@ -58,27 +58,20 @@ impl Walk {
                     Walker { config, store, limiter, trees: BTreeMap::new(), logged_error: None };
                 while walker.pass().is_ok() {}
             })?;
-        Ok(Self { ended, thread: Some(thread) })
-    }
-
-    fn thread(&self) -> Option<&Thread> {
-        self.thread.as_ref().map(JoinHandle::thread)
+        Ok(Self { ended, thread })
     }
 
     /// Returns whether the thread is running.
     pub(crate) fn is_running(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        !self.thread.is_finished()
     }
 }
 
 impl Drop for Walk {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread() {
-            thread.unpark();
-        }
-        // The thread checks for the stop signal between two system calls.
-        drop(self.thread.take().map(JoinHandle::join));
+        self.thread.thread().unpark();
+        // The thread ends before its next system call. It is not waited for: a file system that does not answer may hold it.
     }
 }
 
@@ -183,5 +176,34 @@ impl Walker {
         let found = tree.1.pass(&path, &mut self.limiter, memory, show)?;
         store.enter(&place, Origin::Walk, found);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// As in a system call about a file of a server that is gone.
+    #[test]
+    fn the_end_does_not_wait_for_a_file_system() {
+        let (release, held) = mpsc::channel::<()>();
+        let ended = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&ended);
+        let walk = Walk {
+            ended,
+            thread: thread::spawn(move || {
+                let _ = held.recv();
+            }),
+        };
+        assert!(walk.is_running());
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            drop(walk);
+            done.send(())
+        });
+        is_done.recv_timeout(Duration::from_secs(60)).expect("it does not wait");
+        assert!(stop.load(Ordering::Relaxed));
+        drop(release);
     }
 }

@@ -17,6 +17,7 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::Instant;
 
 use crate::config_file::reader;
 
@@ -32,10 +33,12 @@ const MAX_LINKS: usize = 16;
 /// A watch on a set of files.
 pub struct FileWatch {
     files: Arc<WatchedFiles>,
-    /// An event has arrived and the files have not been compared since.
-    is_pending: bool,
-    /// The comparison in progress on a blocking thread.
-    comparison: Option<JoinHandle<Comparison>>,
+    /// The time of the next comparison, since an event has arrived.
+    due: Option<Instant>,
+    /// The next comparison reports files that were written with the same content.
+    is_unverified: bool,
+    /// The comparison in progress on a blocking thread, and whether it reports such files.
+    comparison: Option<(JoinHandle<Comparison>, bool)>,
     /// Changes when an unresponsive file answers.
     late_answers: watch::Receiver<u64>,
 }
@@ -100,7 +103,8 @@ impl FileWatch {
             needs_polling: AtomicBool::new(false),
             state: Mutex::new(state),
         });
-        Self { files, is_pending: false, comparison: None, late_answers: reader::late() }
+        let (due, is_unverified, comparison) = (None, false, None);
+        Self { files, due, is_unverified, comparison, late_answers: reader::late() }
     }
 
     /// Returns the files, for code that reads them.
@@ -108,12 +112,19 @@ impl FileWatch {
         &self.files
     }
 
+    /// Compares the files once more, and reports a file that was written or replaced since the last comparison, even if its content
+    /// is the same: the content that was read in between may have been another one.
+    pub fn verify(&mut self) {
+        self.is_unverified = true;
+        self.due.get_or_insert_with(|| Instant::now() + DEBOUNCE);
+    }
+
     /// Completes when a file's content differs from the last comparison, or with `any` when a file was written or
     /// replaced. Returns true if a content differs. Cancel-safe.
     pub async fn changed(&mut self, any: bool) -> bool {
         loop {
             if self.comparison.is_none() {
-                if !self.is_pending {
+                if self.due.is_none() {
                     let needs_polling = self.files.needs_polling.load(Ordering::Relaxed);
                     let look = async {
                         if needs_polling {
@@ -127,15 +138,17 @@ impl FileWatch {
                         Ok(()) = self.late_answers.changed() => {}
                         () = look => {}
                     }
-                    self.is_pending = true;
                 }
-                tokio::time::sleep(DEBOUNCE).await;
-                self.is_pending = false;
+                let due = *self.due.get_or_insert_with(|| Instant::now() + DEBOUNCE);
+                tokio::time::sleep_until(due).await;
+                self.due = None;
+                let (files, verifies) =
+                    (Arc::clone(&self.files), std::mem::take(&mut self.is_unverified));
+                self.comparison = Some((spawn_blocking(move || files.compare_all()), verifies));
             }
-            let files = Arc::clone(&self.files);
-            let comparison =
-                self.comparison.get_or_insert_with(|| spawn_blocking(move || files.compare_all()));
+            let Some((comparison, verifies)) = &mut self.comparison else { continue };
             let comparison_result = comparison.await.unwrap_or(Comparison::Changed);
+            let any = any || *verifies;
             self.comparison = None;
             if comparison_result == Comparison::Changed
                 || any && comparison_result == Comparison::Touched
@@ -378,7 +391,7 @@ mod tests {
         watch.files().follow([path.clone()]);
         fs::write(&path, "a").expect("write");
         // Cancel at each await point: before the event and during the debounce time.
-        while !watch.is_pending {
+        while watch.due.is_none() {
             tokio::select! {
                 biased;
                 _ = watch.changed(false) => panic!("it waits for the writer"),
@@ -386,6 +399,40 @@ mod tests {
             }
         }
         within(watch.changed(false)).await;
+    }
+
+    /// Other events of the process cancel the wait again and again.
+    #[tokio::test(start_paused = true)]
+    async fn cancelled_waits_do_not_postpone_a_comparison() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("a");
+        let mut watch = FileWatch::new();
+        watch.files().follow([path.clone()]);
+        fs::write(&path, "a").expect("write");
+        let mut changes = 0;
+        while watch.due.is_none() {
+            let _ = tokio::time::timeout(Duration::from_millis(1), watch.changed(false)).await;
+        }
+        for _ in 0..2 {
+            let wait = tokio::time::timeout(DEBOUNCE.mul_f64(0.7), watch.changed(false)).await;
+            changes += u32::from(wait.is_ok());
+        }
+        assert_eq!(changes, 1);
+    }
+
+    /// A reload can read a content that has gone again when the files are compared.
+    #[tokio::test(start_paused = true)]
+    async fn a_content_that_comes_back_is_reported_to_who_may_have_read_another_one() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("a");
+        fs::write(&path, "a").expect("write");
+        let mut watch = FileWatch::new();
+        watch.files().follow([path.clone()]);
+        fs::write(&path, "b").expect("write");
+        assert_eq!(fs::read(&path).expect("read"), b"b");
+        watch.verify();
+        fs::write(&path, "a").expect("write");
+        assert!(!within(watch.changed(false)).await, "the same content");
     }
 
     #[tokio::test]

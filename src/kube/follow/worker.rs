@@ -178,8 +178,8 @@ impl Worker {
                     }
                 }
             });
-            // Drops the tasks, which close their connections.
-            drop(runtime);
+            // Drops the tasks, which close their connections. Name look-ups may go on until the resolver gives up.
+            runtime.shutdown_background();
             // The receiver is gone if the worker was dropped.
             let _ = ended.send(());
         })?;
@@ -222,6 +222,29 @@ impl Drop for Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A look-up of a name cannot be cancelled.
+    #[tokio::test]
+    async fn the_end_waits_for_the_tasks_but_not_for_what_blocks() {
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (begun, has_begun) = oneshot::channel();
+        let held = Arc::new(());
+        let of_task = Arc::clone(&held);
+        let task = async move {
+            let _held = of_task;
+            let block = move || {
+                let _ = begun.send(());
+                let _ = released.recv();
+            };
+            tokio::task::spawn_blocking(block).await.expect("no panic");
+        };
+        let worker = Worker::start(task, Arc::new(WakeupBatcher::new(Duration::ZERO)));
+        let worker = worker.expect("a thread");
+        has_begun.await.expect("it blocks");
+        tokio::time::timeout(Duration::from_secs(60), worker.stop()).await.expect("in time");
+        assert_eq!(Arc::strong_count(&held), 1, "the task is dropped");
+        drop(release);
+    }
 
     #[test]
     fn sleeps_only_after_frequent_wakeups_without_urgent_work() {
