@@ -1,12 +1,17 @@
 //! Faults that call an engineer at night: the first screen of the status names the cause and the runbook page.
 
+#[path = "common/api_server.rs"]
+mod api_server;
 mod common;
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Stdio;
 
+use serde_json::json;
+
+use api_server::{ApiServer, list};
 use common::cluster::Cluster;
 use common::{DEADLINE, Gate, Passage, Program, command, get, replace, run, until};
 
@@ -166,6 +171,66 @@ spec:
     );
     let main = main_address(&program);
     until("no warning", || get(main, "/status?format=text").text().starts_with("OK").then_some(()));
+}
+
+/// A path that replaces another one is taken back while one of two namespaces has been listed with it. Nothing is listed again.
+#[test]
+fn custom_resource_with_a_typo_that_is_replaced_for_a_moment() {
+    let server = ApiServer::start();
+    let serve = |path: &str, kind: &str, item: serde_json::Value| {
+        let mut list = list(&[item]);
+        list["kind"] = kind.into();
+        server.serve(path, list);
+    };
+    let names = json!({"plural": "widgets", "kind": "Widget"});
+    let versions = json!([{"name": "v1", "served": true}]);
+    let spec =
+        json!({"group": "example.io", "names": names, "scope": "Namespaced", "versions": versions});
+    serve(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        "CustomResourceDefinitionList",
+        json!({"metadata": {"name": "widgets.example.io", "uid": "d"}, "spec": spec}),
+    );
+    let widgets = ["one", "two"].map(|of| format!("/apis/example.io/v1/namespaces/{of}/widgets"));
+    for (path, namespace) in widgets.iter().zip(["one", "two"]) {
+        let metadata = json!({"namespace": namespace, "name": "w", "uid": namespace});
+        serve(path, "WidgetList", json!({"metadata": metadata, "spec": {}}));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("custom.yml");
+    let configure = |path: &str| {
+        let metric =
+            format!("{{name: size, each: {{type: Gauge, gauge: {{path: [spec, {path}]}}}}}}");
+        let of = "groupVersionKind: {group: example.io, version: v1, kind: Widget}";
+        replace(&file, &format!("spec: {{resources: [{{{of}, metrics: [{metric}]}}]}}\n"));
+    };
+    configure("first");
+    let kubeconfig = format!("--kubeconfig={}", server.kubeconfig().display());
+    let flag = format!("--custom-resource-state-config-file={}", file.display());
+    let only = ["--custom-resource-state-only", "--namespaces=one,two"];
+    let program = start(&[&NO_STATSD, &[&kubeconfig, &flag], &only]);
+    let telemetry = program.address(&["Started self metrics server"], "address");
+    let main = main_address(&program);
+    let says = |path: &str| {
+        let cause = format!("no object of widgets.v1.example.io has a value at [spec,{path}]");
+        let status = || get(main, "/status?format=text").text();
+        until(&cause, || status().contains(&cause).then_some(()));
+    };
+    let rendered = |objects: u32| {
+        let count = format!("reason=\"nothing\",resource=\"widgets.v1.example.io\"}} {objects}\n");
+        let own = || get(telemetry, "/metrics").text();
+        until(&count, || own().contains(&count).then_some(()));
+    };
+    says("first");
+    rendered(2);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("bind");
+    server.forward(&widgets[1], silent.local_addr().expect("address"));
+    configure("second");
+    rendered(3);
+    says("second");
+    configure("first");
+    says("first");
+    rendered(3);
 }
 
 /// The limit is that of the cgroup file system that the process sees, which a mount namespace replaces.

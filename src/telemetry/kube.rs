@@ -59,30 +59,46 @@ impl Reason {
     }
 }
 
+/// The family and the path of metrics of custom resources, by resource.
+pub(crate) type MetricPaths = BTreeMap<String, BTreeSet<(String, String)>>;
+
 /// Possible problems of the custom resource configuration, for the status page.
 #[derive(Debug, Default)]
 pub(crate) struct CustomProblems {
-    /// The last path without a value, by resource and family.
-    absent: BTreeMap<String, BTreeMap<String, String>>,
-    /// Family and path of the metrics in the current configuration that should have a value, by resource.
-    pub(crate) required: BTreeMap<String, BTreeSet<(String, String)>>,
+    /// Paths without a value. Those of other configurations than the current one are kept: their list/watches may not be replaced
+    /// yet, and stay without a new list if the change is taken back.
+    absent: MetricPaths,
+    /// The metrics in the current configuration that should have a value.
+    required: MetricPaths,
     /// Entries for kinds that the API server does not serve.
     pub(crate) unserved: Vec<String>,
 }
 
 impl CustomProblems {
-    /// Returns the last path without a value, by resource and family. Paths that the current configuration does not require are
-    /// left out, also those noted by list/watches that a reload has not replaced yet.
-    pub(crate) fn absent(&self) -> BTreeMap<String, BTreeMap<String, String>> {
-        let mut absent = self.absent.clone();
-        absent.retain(|resource, paths| {
-            let Some(required) = self.required.get(resource) else { return false };
-            paths.retain(|family, path| required.contains(&(family.clone(), path.clone())));
-            !paths.is_empty()
+    /// Returns the paths without a value that the current configuration requires.
+    pub(crate) fn absent(&self) -> MetricPaths {
+        let required = self.required.iter().filter_map(|(resource, required)| {
+            let absent = self.absent.get(resource)? & required;
+            (!absent.is_empty()).then(|| (resource.clone(), absent))
         });
-        absent
+        required.collect()
+    }
+
+    /// Sets the metrics that should have a value. Of a resource with many absent paths, those that neither they nor the previous
+    /// ones include are forgotten.
+    pub(crate) fn require(&mut self, required: MetricPaths) {
+        let previous = std::mem::replace(&mut self.required, required);
+        for (resource, absent) in &mut self.absent {
+            if absent.len() > MAX_ABSENT {
+                let known = [&self.required, &previous].map(|paths| paths.get(resource));
+                absent.retain(|path| known.iter().flatten().any(|paths| paths.contains(path)));
+            }
+        }
     }
 }
+
+/// The number of absent paths of a resource above which those of former configurations are forgotten.
+const MAX_ABSENT: usize = 1_000;
 
 own_metrics! {
     /// The counters of the Kubernetes pipeline; clones share the same series. `resource` is the
@@ -347,9 +363,7 @@ impl KubeMetrics {
     pub(crate) fn note_absent_value(&self, resource: &str, family: &str, path: &str) {
         let mut custom = self.custom();
         let paths = custom.absent.entry(resource.to_owned()).or_default();
-        if paths.get(family).is_none_or(|known| known != path) {
-            paths.insert(family.to_owned(), path.to_owned());
-        }
+        paths.insert((family.to_owned(), path.to_owned()));
     }
 
     /// Returns what is known about problems of the custom resource configuration.
@@ -369,7 +383,7 @@ mod tests {
         let metrics = KubeMetrics::default();
         let require = |paths: &[[&str; 2]]| {
             let paths = paths.iter().map(|path| path.map(str::to_owned).into());
-            metrics.custom().required = BTreeMap::from([("r".to_owned(), paths.collect())]);
+            metrics.custom().require(BTreeMap::from([("r".to_owned(), paths.collect())]));
         };
         let absent = || {
             let paths = metrics.custom().absent().into_values().flatten();
@@ -386,11 +400,38 @@ mod tests {
         // A list/watch that the reload has not replaced yet.
         metrics.note_absent_value("r", "h", "[c]");
         assert_eq!(absent(), ["f [a]"]);
-        metrics.custom().required.clear();
+        metrics.custom().require(BTreeMap::new());
         assert!(absent().is_empty());
         // Objects are not listed again for a change that is taken back at once.
         require(&[["f", "[a]"], ["h", "[c]"]]);
         assert_eq!(absent(), ["f [a]", "h [c]"]);
+        // Nor if some were listed with the changed path, or change while it applies.
+        require(&[["f", "[e]"], ["h", "[c]"]]);
+        metrics.note_absent_value("r", "f", "[e]");
+        metrics.note_absent_value("r", "f", "[a]");
+        assert_eq!(absent(), ["f [e]", "h [c]"]);
+        require(&[["f", "[a]"], ["h", "[c]"]]);
+        assert_eq!(absent(), ["f [a]", "h [c]"]);
+    }
+
+    #[test]
+    fn absent_values_of_many_former_configurations_are_forgotten() {
+        let metrics = KubeMetrics::default();
+        let path = |number: usize| ("f".to_owned(), number.to_string());
+        let require = |number| {
+            metrics.custom().require(BTreeMap::from([("r".to_owned(), [path(number)].into())]));
+        };
+        let noted = || metrics.custom().absent["r"].len();
+        for number in 0..=MAX_ABSENT {
+            require(number);
+            metrics.note_absent_value("r", "f", &number.to_string());
+        }
+        assert_eq!(noted(), MAX_ABSENT + 1);
+        // The previous one may come back.
+        require(0);
+        assert_eq!(noted(), 2);
+        require(MAX_ABSENT);
+        assert_eq!(metrics.custom().absent()["r"], [path(MAX_ABSENT)].into());
     }
 
     #[test]

@@ -31,8 +31,9 @@ pub struct Timing {
     pub list_turn: Duration,
     /// The requested duration (`timeoutSeconds`) of streaming lists and of watches over a shared connection, in seconds.
     pub watch_seconds: RangeInclusive<u64>,
-    /// The same for kinds without bookmarks. Their watches may be silent until they end, so they end before `heartbeat`, and
-    /// before the status calls the kind stale.
+    /// The duration of watches of kinds without bookmarks over a shared connection, in seconds. They may be silent until they end,
+    /// so they end before `heartbeat`, and before the status calls the kind stale. The requested duration of a streaming list
+    /// includes its initial state, so that is as long as for other kinds, and the client ends the watch that follows.
     pub unmarked_watch_seconds: RangeInclusive<u64>,
     /// The interval of the common times at which all short watches end. Together with `watch_slack` and `watch_answer` it
     /// limits how long a dead HTTP/1.1 connection or a restored server goes unnoticed.

@@ -6,7 +6,7 @@
 //! Two sorts of watches are short. One has an HTTP/1.1 connection to itself, which cannot be probed: if the watch does not end
 //! in time, the connection is dead. The other follows an interruption: a server that was restored from a backup sends
 //! nothing to a client whose version it has not reached. All short watches of a process end at the same time, which saves
-//! wake-ups.
+//! wake-ups. Watches of kinds without bookmarks end before their silence looks like that of a dead stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,13 +53,16 @@ struct WatchRequest {
     is_shared: bool,
     /// The request is a streaming list.
     streaming: bool,
+    /// The server sends bookmarks.
+    has_bookmarks: bool,
 }
 
 impl WatchRequest {
     /// Returns whether the client ends it before the server would.
     fn ends_by_client(&self, timing: &Timing) -> bool {
         let long = timing.watch_cycle + timing.watch_cycle / 8 + EARLY_END;
-        !self.is_shared && (self.streaming || Duration::from_secs(self.seconds) > long)
+        let is_long = self.streaming || Duration::from_secs(self.seconds) > long;
+        !self.is_shared && is_long || self.streaming && !self.has_bookmarks
     }
 
     /// Returns whether a bookmark received now may be the final one of the watch.
@@ -77,7 +80,7 @@ impl Reflector {
         };
         let seconds = if streaming {
             self.begin_state();
-            self.long_watch_seconds()
+            fastrand::u64(self.timing.watch_seconds.clone())
         } else {
             self.watch_seconds()
         };
@@ -91,7 +94,8 @@ impl Reflector {
             }
         };
         let opened = Instant::now();
-        let request = WatchRequest { opened, seconds, is_shared: body.is_shared(), streaming };
+        let (is_shared, has_bookmarks) = (body.is_shared(), self.scope.api.has_bookmarks());
+        let request = WatchRequest { opened, seconds, is_shared, streaming, has_bookmarks };
         self.health.watching = (!streaming).then_some((opened, version));
         let mut chunks = if streaming {
             Chunks::whole(body, self.timing.list_idle)
@@ -132,7 +136,7 @@ impl Reflector {
         result
     }
 
-    /// Returns the requested duration of a watch over a shared connection, in seconds.
+    /// Returns the duration of a watch over a shared connection, in seconds.
     fn long_watch_seconds(&self) -> u64 {
         let Timing { watch_seconds, unmarked_watch_seconds, .. } = &self.timing;
         let range =
@@ -149,10 +153,16 @@ impl Reflector {
         (self.span().as_secs_f64().round() as u64).max(1)
     }
 
-    /// Returns the time limits of a watch. A long one with a connection to itself is ended by the client like a short one.
+    /// Returns the time limits of a watch that begins now. The client ends a long one with a connection to itself like a short
+    /// one, and a streaming list without bookmarks like other watches without them.
     fn bounds(&self, request: &WatchRequest) -> Bounds {
         if request.ends_by_client(&self.timing) {
-            return Bounds { end: Instant::now().checked_add(self.span()), heartbeat: None };
+            let lasts = if request.is_shared {
+                Duration::from_secs(self.long_watch_seconds())
+            } else {
+                self.span()
+            };
+            return Bounds { end: Instant::now().checked_add(lasts), heartbeat: None };
         }
         let lasts = Duration::from_secs(request.seconds) + self.timing.watch_slack;
         let end = request.opened.checked_add(lasts);
@@ -206,16 +216,19 @@ impl Reflector {
                 }
             };
             let next = match next {
-                // The client ends the watch and reopens it. A connection that has been silent may be dead.
+                // The client ends the watch and reopens it.
                 Err(ReadError::Overdue(_))
                     if no_batching.is_none() && request.ends_by_client(&self.timing) =>
                 {
-                    let mut result =
-                        RequestResult::planned("the watch has its connection to itself");
-                    if chunks.heard().elapsed() >= DEAD {
-                        result.outcome = Outcome::Lost;
+                    let mut result = RequestResult::planned("the client renews the watch");
+                    // A connection that has been silent may be dead, unless it is probed.
+                    if !request.is_shared {
+                        result.dead_since = Some(chunks.heard());
+                        if chunks.heard().elapsed() >= DEAD {
+                            result.outcome = Outcome::Lost;
+                        }
                     }
-                    return Err(RequestResult { dead_since: Some(chunks.heard()), ..result });
+                    return Err(result);
                 }
                 next => next.map_err(|error| RequestResult::body_failed(error, chunks.heard()))?,
             };

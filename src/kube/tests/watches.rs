@@ -321,16 +321,15 @@ async fn batching_does_not_delay_a_stop() {
     body.closed().await;
 }
 
-/// API servers send no bookmarks about Kubernetes Events, so a quiet watch is heard of only when it ends. It does so before it
-/// seems dead or out of date.
+/// The requested duration includes the initial state, so that it is long for kinds without bookmarks, too.
 #[tokio::test]
-async fn watches_without_bookmarks_end_soon() {
-    for (kind, expected) in [("events", 80..=110), ("pods", 300..=600)] {
+async fn streaming_lists_may_take_minutes() {
+    for kind in ["events", "pods"] {
         let resources = vec![watched(kind, true)];
         let mut fixture = Fixture::new(&PipelineConfig { resources, ..config() }).await;
         let request = fixture.stub.expect_streaming_list().await;
         let (_, seconds) = request.path.split_once("timeoutSeconds=").expect("a duration");
         let seconds: u64 = seconds.trim_end_matches("&watch=true").parse().expect("seconds");
-        assert!(expected.contains(&seconds), "{kind}: {seconds} s");
+        assert!((300..=600).contains(&seconds), "{kind}: {seconds} s");
     }
 }

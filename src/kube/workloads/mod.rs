@@ -207,7 +207,7 @@ fn schema(options: &WorkloadOptions) -> Arc<Schema> {
 
 /// Returns the resource of Kubernetes Events. That of the core group exists in every cluster, and shows the events of
 /// `events.k8s.io` with their counts and series, too.
-fn kube_events() -> WatchedResource {
+pub(super) fn kube_events() -> WatchedResource {
     let api = ApiResource {
         group: String::new(),
         version: "v1".to_owned(),

@@ -62,7 +62,7 @@ impl CustomState {
                 let required = resolution.resources.iter();
                 let required =
                     required.map(|one| (one.definition.dotted_name(), one.required.clone()));
-                self.metrics.custom().required = required.collect();
+                self.metrics.custom().require(required.collect());
                 watched.extend(resolution.resources.into_iter().map(WatchedResource::custom));
                 let mut summary = format!("Custom resources with metrics: {names:?}");
                 if !resolution.replaced.is_empty() {

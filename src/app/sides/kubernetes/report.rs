@@ -1,7 +1,7 @@
 //! The Kubernetes side's data on the status page.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ use crate::status::{
     ObjectsOverBudget, RECENT, Reporter, SHOWN, Sample,
 };
 use crate::telemetry::KubeMetrics;
-use crate::telemetry::kube::Reason;
+use crate::telemetry::kube::{MetricPaths, Reason};
 use crate::tools::rbac;
 
 /// Seconds without any response after which a kind is stale. Watches that last longer than 110 s have a bookmark a minute, and a
@@ -101,7 +101,7 @@ impl KubeReporter {
 /// this of a resource, by its name in the catalog, and one of its families, in all namespaces.
 fn empty_metrics(
     lists: &[ListWatch],
-    absent: &BTreeMap<String, BTreeMap<String, String>>,
+    absent: &MetricPaths,
     lacks: impl Fn(&str, &str) -> bool,
 ) -> Vec<EmptyMetric> {
     let mut empty = Vec::new();

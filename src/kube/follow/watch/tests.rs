@@ -3,7 +3,7 @@
 use super::*;
 
 fn request(is_shared: bool, streaming: bool, seconds: u64) -> WatchRequest {
-    WatchRequest { opened: Instant::now(), seconds, is_shared, streaming }
+    WatchRequest { opened: Instant::now(), seconds, is_shared, streaming, has_bookmarks: true }
 }
 
 /// A watch with a connection to itself is ended in time to notice that the connection is dead.
@@ -16,6 +16,10 @@ fn the_client_ends_long_watches_over_their_own_connection() {
         assert!(request(false, true, seconds).ends_by_client(&timing));
         for streaming in [false, true] {
             assert!(!request(true, streaming, seconds).ends_by_client(&timing));
+            // Without bookmarks, the server ends a watch in time, but not a streaming list.
+            let unmarked =
+                WatchRequest { has_bookmarks: false, ..request(true, streaming, seconds) };
+            assert_eq!(unmarked.ends_by_client(&timing), streaming);
         }
     }
 }

@@ -10,6 +10,7 @@ use super::cluster::{KINDS, Kind, NAMESPACES};
 use super::faults::Fault;
 use super::reload::{Simulation, all_series};
 use super::setup::in_simulated_time;
+use crate::kube::workloads::kube_events;
 
 /// The time within which everything is listed.
 const LISTED: Duration = Duration::from_secs(10);
@@ -267,5 +268,37 @@ fn new_shard_does_not_wait_for_the_end_of_a_watch() {
         let requests = before.until_now(&simulation);
         let most = 2 * KINDS.len() as u64 + 1;
         assert!(requests.all <= most, "{requests:?} of {most}");
+    });
+}
+
+/// The state of many Kubernetes Events takes long over a slow path. API servers send no bookmarks about them, so the watches that
+/// follow are silent until they end, which has to be before they seem dead or out of date.
+#[test]
+fn long_state_of_events_is_listed_once_and_their_watches_end_soon() {
+    const STATE: Duration = Duration::from_secs(150);
+    in_simulated_time(1, async {
+        let mut simulation = Simulation::new(&[Kind::Event], &[], true).await;
+        simulation.server.stop_bookmarks();
+        simulation.server.stretch_initial_states(STATE);
+        let number = simulation.reconfigure(|config| config.resources = vec![kube_events()]);
+        let start = Instant::now();
+        while !simulation.pipeline.handle().is_applied(number) {
+            assert!(start.elapsed() < STATE + LISTED, "it is not listed");
+            sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(simulation.server.lists_of(Kind::Event), 1);
+        assert!(start.elapsed() >= STATE, "it is listed after {:?}", start.elapsed());
+        // The client ends the streaming list, and the server the watches.
+        for requests in 1..4 {
+            let since = Instant::now();
+            while simulation.server.requests_for(Kind::Event) == requests {
+                sleep(Duration::from_millis(100)).await;
+            }
+            let span = since.elapsed().as_secs_f64();
+            assert!((79.0..111.0).contains(&span), "request {requests} lasts {span} s");
+        }
+        assert_eq!(simulation.server.lists_of(Kind::Event), 1);
+        let status = simulation.pipeline.handle().status();
+        assert!(status.iter().all(|list| list.failure.is_none()), "{status:?}");
     });
 }

@@ -351,6 +351,7 @@ impl Server {
                 let objects = cluster.list(req.kind, req.namespace.as_deref(), None);
                 (cluster.version, objects.unwrap_or_default())
             };
+            let pause = self.state().initial_state / objects.len().max(1) as u32;
             for object in &objects {
                 let event = encode::event(
                     req.format,
@@ -358,7 +359,10 @@ impl Server {
                     object,
                     std::mem::take(&mut has_columns),
                 );
-                if !self.send_list(chunks, event, 0.1) {
+                if !pause.is_zero() {
+                    sleep(pause).await;
+                }
+                if Instant::now() >= end || !self.send_list(chunks, event, 0.1) {
                     return;
                 }
             }

@@ -78,6 +78,8 @@ pub(super) struct State {
     pub(super) is_lagging: bool,
     /// True if the server sends bookmarks on watches.
     pub(super) bookmarks: bool,
+    /// The time that the initial state of a streaming list takes.
+    pub(super) initial_state: Duration,
     /// The number of connection probes.
     pub(super) probes: u64,
     pub(super) rejected_tokens: RejectedTokens,
@@ -101,6 +103,7 @@ impl State {
             is_fragmenting: false,
             counts_rest: false,
             is_lagging: false,
+            initial_state: Duration::ZERO,
             probes: 0,
             rejected_tokens: RejectedTokens::default(),
             has_uncached_events: false,
@@ -254,6 +257,11 @@ impl Server {
     /// Sends no more bookmarks, except the one at the end of a streaming list.
     pub fn stop_bookmarks(&self) {
         self.state().bookmarks = false;
+    }
+
+    /// Sends the initial states of streaming lists within this time, from now on.
+    pub fn stretch_initial_states(&self, time: Duration) {
+        self.state().initial_state = time;
     }
 
     /// Counts a failed connection attempt as a request.
