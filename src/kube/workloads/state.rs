@@ -73,7 +73,7 @@ struct Dirty {
 }
 
 /// The subject of a row.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum RowKey {
     Pod(Uid),
     Workload(Arc<WorkloadId>),
@@ -508,6 +508,7 @@ impl State {
         while !self.refused.is_empty() && too_large < MAX_TOO_LARGE && self.has_room() {
             if self.retries.is_empty() {
                 self.retries.extend(self.refused.iter().cloned());
+                self.retries.sort_unstable();
             }
             if let Some(row) = self.retries.pop().filter(|row| self.refused.contains(row)) {
                 self.dirty.insert(row.clone());
@@ -532,7 +533,8 @@ impl State {
         let mut rows = Rows { options, metrics, shard: *shard, stores, refused, scratch };
         let [pod_store, workload_store, namespace_store, node_store] = stores;
         let none = Tally::default();
-        for uid in pods {
+        let is_limited = options.max_series > 0;
+        for uid in in_order(pods, is_limited) {
             let pod = self.pods.get(&uid);
             // A configuration without rows of pods has not kept the name.
             let is_row =
@@ -563,7 +565,7 @@ impl State {
             });
             rows.set(pod_store, &uid, &uid, row, RowKey::Pod(Arc::clone(&uid)));
         }
-        for id in workloads {
+        for id in in_order(workloads, is_limited) {
             let key = format!("{}/{}/{}", id.namespace, id.kind, id.name);
             let entry = self.workloads.get(&id);
             let entry = entry.and_then(|entry| Some((entry, entry.uid()?)));
@@ -595,7 +597,7 @@ impl State {
             (namespaces, &mut self.namespaces, namespace_store, Subject::Namespace),
             (nodes, &mut self.nodes, node_store, Subject::Node),
         ] {
-            for name in names {
+            for name in in_order(names, is_limited) {
                 let of_namespace = subject == Subject::Namespace;
                 let labels = [(if of_namespace { "namespace" } else { "node" }, &*name)];
                 let row = tallies.get(&name).map(|pods| Row {
@@ -612,6 +614,15 @@ impl State {
             }
         }
     }
+}
+
+/// Returns the keys of rows, sorted if these are limited, so that two replicas leave out the same ones.
+fn in_order<K: Ord>(keys: HashSet<K>, is_limited: bool) -> Vec<K> {
+    let mut keys = Vec::from_iter(keys);
+    if is_limited {
+        keys.sort_unstable();
+    }
+    keys
 }
 
 fn stores(schema: &Arc<Schema>) -> [Arc<Store>; 4] {
