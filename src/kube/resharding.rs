@@ -276,6 +276,11 @@ impl ShardCoordinator {
         }
     }
 
+    /// Watches the StatefulSet with the client that is now current.
+    pub fn client_changed(&mut self) {
+        self.source.watch();
+    }
+
     /// Changes how other pods are polled.
     pub fn set_peer_options(&mut self, peer_options: PeerOptions) {
         // Without a change, what the others have answered still holds.
