@@ -53,7 +53,8 @@ pub struct ShardDetector {
     detected: watch::Receiver<DetectedShard>,
     /// The name of the StatefulSet.
     pub(super) set: String,
-    _task: JoinSet<()>,
+    watcher: Arc<StatefulSetWatcher>,
+    task: JoinSet<()>,
 }
 
 /// Returns the shard of the pod with this number, and whether all pods of its StatefulSet are ready.
@@ -68,7 +69,7 @@ fn detect(set: &StatefulSet, ordinal: Option<i32>) -> DetectedShard {
 }
 
 impl ShardDetector {
-    /// Determines the shard of a pod and watches for changes, always with the current client.
+    /// Determines the shard of a pod and watches for changes.
     ///
     /// # Errors
     ///
@@ -87,9 +88,16 @@ impl ShardDetector {
         };
         let (sender, receiver) = watch::channel(detect(&found, ordinal));
         let watcher = StatefulSetWatcher { client, pod, set: set.clone(), ordinal, sender };
-        let mut task = JoinSet::new();
-        task.spawn(watcher.run());
-        Ok(Self { detected: receiver, set, _task: task })
+        let (watcher, task) = (Arc::new(watcher), JoinSet::new());
+        let mut detector = Self { detected: receiver, set, watcher, task };
+        detector.watch();
+        Ok(detector)
+    }
+
+    /// Starts to watch, instead of any watch or wait with a former client.
+    pub(super) fn watch(&mut self) {
+        self.task = JoinSet::new();
+        self.task.spawn(Arc::clone(&self.watcher).run());
     }
 
     /// Returns a receiver with the current assignment and all later ones.
@@ -147,7 +155,7 @@ struct StatefulSetWatcher {
 }
 
 impl StatefulSetWatcher {
-    async fn run(self) {
+    async fn run(self: Arc<Self>) {
         let mut backoff = RequestBackoff::new();
         // Like a list/watch, with a journal of its own: it does not count when all list/watches fail.
         let name = format!("statefulset {} in {}, for the shard", self.set, self.pod.namespace);

@@ -47,8 +47,8 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 /// pods to look up, so that all pods together send as many requests as one would.
 const MIN_LOOKUP_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The longest interval between two lookups of a pod without an address. It bounds how far apart two pods can learn of
-/// a new pod, and so the time between their steps.
+/// The longest interval between two lookups of the only pod without an address; with many such pods it is up to
+/// [`time_to_ask`]. It bounds how far apart two pods can learn of a new pod, and so the time between their steps.
 const MAX_LOOKUP_INTERVAL: Duration = Duration::from_secs(4);
 
 /// The maximum rate of lookups per second of all pods together. All of them begin at the same moment, and each looks up all
@@ -61,6 +61,20 @@ fn lookup_interval(pods: usize) -> Duration {
     MIN_LOOKUP_INTERVAL.saturating_mul(pods.saturating_mul(pods)).min(MAX_LOOKUP_INTERVAL)
 }
 
+/// The longest time from one poll to the next.
+const MAX_POLL_CYCLE: Duration = TIMEOUT.saturating_add(IDLE_POLL_INTERVAL);
+
+/// Returns the time after which each of `total` pods has asked all others, even if all of its polls last long.
+pub(super) fn time_to_ask(total: i64) -> Duration {
+    let total = u32::try_from(total).unwrap_or_default();
+    lookup_rate_interval(total).saturating_mul(total) + MAX_POLL_CYCLE
+}
+
+/// Returns the interval between the lookups of one of `total` pods, so that all of them keep to [`MAX_LOOKUP_RATE`].
+fn lookup_rate_interval(total: u32) -> Duration {
+    Duration::from_secs(1).saturating_mul(total) / MAX_LOOKUP_RATE
+}
+
 /// Limits the lookups of one pod, so that all pods together keep to [`MAX_LOOKUP_RATE`].
 struct LookupLimiter {
     interval: Duration,
@@ -71,15 +85,15 @@ struct LookupLimiter {
 impl LookupLimiter {
     /// Creates the limiter of a pod with `pods` other pods.
     fn new(pods: usize, now: Instant) -> Self {
-        let pods = u32::try_from(pods).unwrap_or(u32::MAX).saturating_add(1);
-        let interval = Duration::from_secs(1).saturating_mul(pods) / MAX_LOOKUP_RATE;
+        let total = u32::try_from(pods).unwrap_or(u32::MAX).saturating_add(1);
+        let interval = lookup_rate_interval(total);
         // The first poll has as many lookups as later ones.
         Self { interval, next: now.checked_sub(IDLE_POLL_INTERVAL).unwrap_or(now) }
     }
 
-    /// Returns whether a lookup may begin now, and counts it. What an earlier poll did not use is lost.
+    /// Returns whether a lookup may begin now, and counts it. What the last poll did not use is lost.
     fn acquire(&mut self, now: Instant) -> bool {
-        let next = self.next.max(now.checked_sub(IDLE_POLL_INTERVAL).unwrap_or(now));
+        let next = self.next.max(now.checked_sub(MAX_POLL_CYCLE).unwrap_or(now));
         let is_due = next <= now;
         self.next = if is_due { next + self.interval } else { next };
         is_due
@@ -114,14 +128,15 @@ pub(super) mod peer_stage {
 /// The result of one poll: the stage of each of the other pods, `None` for a pod that did not answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PeerStages {
-    has_polled: bool,
+    /// Each pod has been asked. Before, the absence of an answer says nothing.
+    all_asked: bool,
     stages: Vec<Option<i64>>,
 }
 
 impl PeerStages {
-    /// Returns the result of a poll with these answers.
+    /// Returns the result of a poll of all pods, with these answers.
     pub(super) fn from_answers(stages: Vec<Option<i64>>) -> Self {
-        Self { has_polled: true, stages }
+        Self { all_asked: true, stages }
     }
 
     /// Returns the stages of the other pods, for the log.
@@ -131,17 +146,17 @@ impl PeerStages {
 
     /// Returns true if a pod has answered, or all have been asked.
     pub(super) fn has_polled(&self) -> bool {
-        self.has_polled
+        self.all_asked || self.stages.iter().any(Option::is_some)
     }
 
     /// Returns true if, according to polls, all other pods have reached `stage`. Also true if there are no other pods.
     pub(super) fn have_all_reached(&self, stage: i64) -> bool {
-        self.has_polled && self.stages.iter().all(|one| one.is_some_and(|one| one >= stage))
+        self.all_asked && self.stages.iter().all(|one| one.is_some_and(|one| one >= stage))
     }
 
-    /// Returns true if a pod that answers has not reached `stage`.
-    pub(super) fn is_any_below(&self, stage: i64) -> bool {
-        self.stages.iter().flatten().any(|&one| one < stage)
+    /// Returns true if a pod that answers, or may do so when it is asked, has not reached `stage`.
+    pub(super) fn may_any_be_below(&self, stage: i64) -> bool {
+        !self.all_asked || self.stages.iter().flatten().any(|&one| one < stage)
     }
 
     /// Returns true if a pod that answers is in a transition.
@@ -275,9 +290,8 @@ async fn poll_peers(
         } else {
             IDLE_POLL_INTERVAL
         };
-        // Before each pod has been asked, the absence of answers says nothing.
-        let has_polled = answered || peers.iter().all(|peer| peer.last_lookup.is_some());
-        let stages = PeerStages { has_polled, stages };
+        let all_asked = peers.iter().all(|peer| peer.last_lookup.is_some());
+        let stages = PeerStages { all_asked, stages };
         received.send_if_modified(|known| {
             let differs = *known != stages;
             *known = stages;
@@ -405,13 +419,36 @@ mod tests {
     }
 
     #[test]
+    fn all_pods_are_asked_in_time() {
+        let start = Instant::now();
+        for total in 2..=128 {
+            for cycle in [POLL_INTERVAL, IDLE_POLL_INTERVAL, MAX_POLL_CYCLE] {
+                let mut limiter = LookupLimiter::new(total - 1, start);
+                let (mut asked, mut now) = (0, start);
+                loop {
+                    asked += std::iter::repeat_with(|| limiter.acquire(now))
+                        .take_while(|may| *may)
+                        .count();
+                    if asked >= total - 1 {
+                        break;
+                    }
+                    now += cycle;
+                }
+                let (took, bound) = (now + TIMEOUT - start, time_to_ask(total as i64));
+                assert!(took <= bound, "{took:?} for {total} pods, one poll in {cycle:?}");
+            }
+        }
+    }
+
+    #[test]
     fn missing_answers_are_not_agreement() {
         assert!(
             PeerStages::from_answers(Vec::new()).have_all_reached(3)
                 && !PeerStages::default().have_all_reached(1)
         );
         assert!(!PeerStages::from_answers(vec![Some(3), None]).have_all_reached(1));
-        assert!(!PeerStages::from_answers(vec![None]).is_any_below(3));
+        assert!(!PeerStages::from_answers(vec![None]).may_any_be_below(3));
+        assert!(PeerStages::default().may_any_be_below(3));
     }
 
     /// A reload that changes nothing about the other pods keeps what they have answered.

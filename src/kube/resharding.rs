@@ -16,8 +16,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::autosharding::{DetectedShard, PodName, RequestBackoff, ShardDetector};
 use super::client::{Client, ClientError};
+use super::peers::{self, PeerStages, Peers, peer_stage};
 pub use super::peers::{ListenerIdentity, PeerOptions};
-use super::peers::{PeerStages, Peers, peer_stage};
 use super::pipeline::PipelineHandle;
 use super::shard::{Shard, Stage};
 use crate::cache::Catalog;
@@ -25,6 +25,12 @@ use crate::telemetry::KubeMetrics;
 
 /// Without polling, all pods expose their gained objects this long after the change of the StatefulSet.
 const STEP_DELAY: Duration = Duration::from_secs(5);
+
+/// Returns the time from the change of the StatefulSet after which all of `total` pods expose their gained objects although
+/// some did not answer. Until each has been asked, a pod that would answer may still be listing.
+fn timed_step(total: i64) -> Duration {
+    if total > MAX_POLLED_PODS { STEP_DELAY } else { STEP_DELAY.max(peers::time_to_ask(total)) }
+}
 
 /// The longest time to wait for pods that are not ready and for kinds that cannot be listed.
 const MAX_PREPARATION: Duration = Duration::from_secs(120);
@@ -175,11 +181,12 @@ impl ShardTransition {
                 if peers.have_all_reached(peer_stage::PREPARED) {
                     return Some(now);
                 }
-                if !self.detected.all_ready || peers.is_any_below(peer_stage::PREPARED) {
+                if !self.detected.all_ready || peers.may_any_be_below(peer_stage::PREPARED) {
                     return Some(complete + MAX_PREPARATION);
                 }
                 // If this pod was slow to list its gained objects, others may be slower.
-                Some((self.detected_at + STEP_DELAY).max(complete + (complete - self.detected_at)))
+                let timed = self.detected_at + timed_step(self.shard.total);
+                Some(timed.max(complete + (complete - self.detected_at)))
             }
             // A pod that does not know its scrape interval yet follows the others.
             Stage::Overlap
@@ -195,7 +202,7 @@ impl ShardTransition {
                     TIMED_SKEW
                 };
                 let at = shown + overlap(inputs.scrape_interval, skew);
-                let late = peers.is_any_below(peer_stage::SHOWN);
+                let late = peers.may_any_be_below(peer_stage::SHOWN);
                 Some(if late { at.max(shown + STEP_DELAY) } else { at })
             }
         }
@@ -267,6 +274,11 @@ impl ShardCoordinator {
             }
             backoff.failed(&error).await;
         }
+    }
+
+    /// Watches the StatefulSet with the client that is now current.
+    pub fn client_changed(&mut self) {
+        self.source.watch();
     }
 
     /// Changes how other pods are polled.
@@ -502,6 +514,32 @@ mod tests {
             transition.next_wakeup(&unknown(&[Some(peer_stage::DONE); 2]), start),
             Some(start)
         );
+    }
+
+    /// Pods that have not been asked yet may still be listing: after a change to many pods, or after a reload.
+    #[test]
+    fn pods_that_were_not_asked_are_waited_for() {
+        let start = Instant::now();
+        let unasked = TransitionInputs {
+            peers: PeerStages::default(),
+            ..inputs(true, Some(SECOND / 5), &[])
+        };
+        let mut transition = started(0, 128, start);
+        assert!(transition.retarget(detected(0, 100), start));
+        assert_eq!(transition.next_wakeup(&unasked, start), Some(start + MAX_PREPARATION));
+        // When all have been asked, those that do not answer are not waited for, and all pods take the step at the same time.
+        let asked = inputs(true, Some(SECOND / 5), &[None]);
+        let step = start + timed_step(100);
+        assert_eq!(transition.next_wakeup(&asked, start), Some(step));
+        assert!(!transition.advance(&unasked, step) && transition.advance(&asked, step));
+        assert_eq!(transition.next_wakeup(&unasked, step), Some(step + STEP_DELAY));
+        assert_eq!(transition.next_wakeup(&asked, step), Some(step + SECOND / 10));
+    }
+
+    #[test]
+    fn many_pods_have_more_time_until_the_timed_step() {
+        let steps = [2, 63, 100, 128, 129].map(|total| timed_step(total).as_millis());
+        assert_eq!(steps, [5_000, 5_000, 11_000, 17_384, 5_000]);
     }
 
     /// A kind that cannot be listed blocks neither this pod nor others forever.

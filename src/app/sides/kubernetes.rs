@@ -24,6 +24,7 @@ use super::{
 use crate::cache::{Catalog, MetricKind};
 use crate::cli::config::{Config, KubeConfig, Name};
 use crate::exposition::Source;
+use crate::kube::autosharding::PodName;
 use crate::kube::resharding::{PeerOptions, ShardCoordinator};
 use crate::kube::shard::Shard;
 use crate::kube::snapshot::PipelineSnapshot;
@@ -149,6 +150,18 @@ async fn shard_changed(
     }
 }
 
+/// Starts to look up the StatefulSet of a pod.
+fn look_up_shard(
+    client: &Arc<ArcSwap<Client>>,
+    pod: PodName,
+    peers: &PeerOptions,
+) -> JoinSet<ShardCoordinator> {
+    let mut lookup = JoinSet::new();
+    let client = Arc::clone(client);
+    lookup.spawn(ShardCoordinator::start_with_retries(client, pod, peers.clone()));
+    lookup
+}
+
 impl KubeSide {
     /// Connects and starts listing. As kube-state-metrics, fails if the API server does not answer.
     async fn start(start: StartContext<'_>) -> Result<Box<dyn Side>, CommandError> {
@@ -178,11 +191,7 @@ impl KubeSide {
         let peers = PeerOptions { port: config.telemetry_port, identity: own_identity(all) };
         let sharding = match config.pod.clone() {
             Some(pod) if name == Name::Kstatd => {
-                shard_lookup.spawn(ShardCoordinator::start_with_retries(
-                    Arc::clone(&current),
-                    pod,
-                    peers.clone(),
-                ));
+                shard_lookup = look_up_shard(&current, pod, &peers);
                 None
             }
             Some(pod) => Some(ShardCoordinator::start(&current, pod, peers.clone()).await?),
@@ -419,6 +428,14 @@ impl Side for KubeSide {
         if !Arc::ptr_eq(&self.connection.client, &connection.client) {
             tokio::spawn(log_version(Arc::clone(&connection.client)));
             self.client.store(Arc::clone(&connection.client));
+            // Another server is asked at once, even if the former one asked to wait.
+            match (&mut self.sharding, config.pod.clone()) {
+                (Some(sharding), _) => sharding.client_changed(),
+                (None, Some(pod)) => {
+                    self.shard_lookup = look_up_shard(&self.client, pod, &self.peers);
+                }
+                (None, None) => {}
+            }
         }
         self.connection = connection;
         self.config = config.clone();
@@ -507,149 +524,4 @@ fn pipeline_config(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Read as _, Write as _};
-    use std::net::TcpListener;
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use super::*;
-    use crate::cli::config::{self, Load};
-    use crate::cli::native::RunArgs;
-
-    /// Starts a side without an API server.
-    async fn started() -> (Config, Box<dyn Side>) {
-        started_with(RunArgs::default(), "http://127.0.0.1:1").await
-    }
-
-    async fn started_with(mut args: RunArgs, apiserver: &str) -> (Config, Box<dyn Side>) {
-        (args.listen, args.telemetry_listen) = (":1".to_owned(), ":2".to_owned());
-        args.kube.0.apiserver = apiserver.to_owned();
-        args.kube.0.resources.insert("configmaps".to_owned());
-        let config = config::kstatd(&args, Load::First, |_| true).expect("a configuration");
-        let metrics = KubeMetrics::default();
-        let names = Arc::default();
-        let start = StartContext {
-            config: &config,
-            metrics: &metrics,
-            names: &names,
-            pods: None,
-            merged_metrics: None,
-        };
-        let side = KubeSide::start(start).await.expect("a side");
-        (config, side)
-    }
-
-    #[tokio::test]
-    async fn unlistable_kinds_are_waited_for_up_to_30_s() {
-        let (_config, mut side) = started().await;
-        let source = side.source();
-        while !source.missing().iter().any(|kind| kind.starts_with("configmaps: ")) {
-            let _ = tokio::time::timeout(Duration::from_millis(10), side.next_event()).await;
-        }
-        ends_after_thirty_seconds(&*source).await;
-        side.stop().await;
-    }
-
-    /// Checks that one kind is missing for 30 s, and then not waited for any more.
-    async fn ends_after_thirty_seconds(source: &dyn Source) {
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(20)).await;
-        assert_eq!(source.missing().len(), 1);
-        tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(source.missing(), Vec::<String>::new());
-    }
-
-    /// Answers requests for the pod `ksm-0` and its StatefulSet while `knows_pod`, and refuses all others.
-    fn answer(mut stream: std::net::TcpStream, knows_pod: &AtomicBool) -> std::io::Result<()> {
-        let mut request = Vec::new();
-        while !request.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte)?;
-            request.extend(byte);
-        }
-        let asks_for = |path: &str| String::from_utf8_lossy(&request).contains(path);
-        let owner =
-            r#"{"apiVersion":"apps/v1","kind":"StatefulSet","name":"ksm","controller":true}"#;
-        let (code, body) = match () {
-            () if !knows_pod.load(Ordering::Relaxed) => (503, "{}".to_owned()),
-            () if asks_for("/pods/ksm-0 ") => {
-                (200, format!(r#"{{"metadata":{{"ownerReferences":[{owner}]}}}}"#))
-            }
-            () if asks_for("/statefulsets/ksm ") => {
-                (200, r#"{"metadata":{},"spec":{"replicas":1}}"#.to_owned())
-            }
-            () => (503, "{}".to_owned()),
-        };
-        write!(
-            stream,
-            "HTTP/1.1 {code} Made up\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-    }
-
-    /// The time until the shard of this pod is known is not taken from that of its kinds.
-    #[tokio::test]
-    async fn kinds_are_waited_for_after_the_shard_is_found() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let knows_pod = Arc::new(AtomicBool::new(false));
-        let shared = Arc::clone(&knows_pod);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                // A client that has gone needs no answer.
-                let _ = answer(stream, &shared);
-            }
-        });
-        let mut args = RunArgs::default();
-        (args.kube.0.pod, args.kube.0.pod_namespace) = ("ksm-0".to_owned(), "m".to_owned());
-        let (_config, mut side) = started_with(args, &url).await;
-        let source = side.source();
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(40)).await;
-        tokio::time::resume();
-        assert_eq!(source.missing(), ["the first lists"]);
-        knows_pod.store(true, Ordering::Relaxed);
-        loop {
-            let missing = source.missing();
-            assert!(!missing.is_empty(), "a scrape would lack config maps");
-            if missing.iter().any(|kind| kind.starts_with("configmaps: ")) {
-                break;
-            }
-            let _ = tokio::time::timeout(Duration::from_millis(10), side.next_event()).await;
-        }
-        ends_after_thirty_seconds(&*source).await;
-        side.stop().await;
-    }
-
-    /// Refuses and logs a reload without a preceding `prepare`.
-    #[tokio::test]
-    async fn a_reload_without_prepare_is_refused() {
-        let (config, mut side) = started().await;
-        assert!(
-            side.reload(&config)
-                .expect_err("nothing is prepared")
-                .to_string()
-                .contains("connection")
-        );
-        let preparing = side.prepare(&config).expect("usable").expect("something to do");
-        preparing.await.expect("a connection");
-        assert_eq!(side.reload(&config), Ok(()));
-        side.stop().await;
-    }
-
-    #[test]
-    fn kubernetes_family_names_and_their_openmetrics_suffixes_are_reserved() {
-        let names: BTreeSet<String> = built_in().collect();
-        for (name, want) in [
-            ("kube_pod_status_ready", true),
-            ("kube_pod_container_status_restarts_total", true),
-            ("kube_pod_container_status_restarts", true),
-            ("kube_pod_container_status_restarts_created", true),
-            // No gauge collides with these names.
-            ("kube_pod_status_ready_total", false),
-            ("kube_pod_status_ready_created", false),
-        ] {
-            assert_eq!(names.contains(name), want, "{name}");
-        }
-    }
-}
+mod tests;
