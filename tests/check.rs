@@ -1,13 +1,17 @@
 //! `kstatd check` on manifests: planted differences, the recorded charts, malformed and hostile manifests; on an API
 //! server that does not answer, and on running processes.
 
+#[path = "common/api_server.rs"]
+mod api_server;
 mod common;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use api_server::{ApiServer, deployment, forbidden, list};
 use common::cluster::Cluster;
 use common::{Output, Program, run, run_with_input};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -406,4 +410,135 @@ fn the_health_of_a_process_is_reported() {
     let output = run("kstatd", ["check", &addr]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.contains("× no status: "), "{output:?}");
+}
+
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// An API server with a kube-state-metrics that needs 244 rights: for 120 custom kinds, pods and their definitions. A
+/// role grants those for the first kinds, and each review has the same answer.
+fn with_custom_kinds(args: &[&str], bound: usize, review: Value) -> ApiServer {
+    let server = ApiServer::start();
+    let custom = json!({"kind": "CustomResourceStateMetrics", "spec": {"resources": [
+        {"groupVersionKind": {"group": "example.io", "version": "v1", "kind": "*"}, "metrics": []},
+    ]}});
+    let custom = format!("--custom-resource-state-config={custom}");
+    let args = [&["--resources=pods", custom.as_str()], args].concat();
+    let image = "registry.k8s.io/kube-state-metrics/kube-state-metrics:v2.20.0";
+    let workload = deployment("kube-state-metrics", image, &json!(args));
+    server.serve("/apis/apps/v1/deployments", list(&[workload]));
+    let definition = |kind: usize| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("kind{kind}s.example.io")},
+            "spec": {
+                "group": "example.io",
+                "names": {"kind": format!("Kind{kind}"), "plural": format!("kind{kind}s")},
+                "scope": "Namespaced",
+                "versions": [{"name": "v1", "served": true, "storage": true}],
+            },
+        })
+    };
+    let definitions: Vec<Value> = (0..120).map(definition).collect();
+    server.serve("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", list(&definitions));
+    let kinds: Vec<String> = (0..bound).map(|kind| format!("kind{kind}s")).collect();
+    let rule = |group: &str, resources: Value| json!({"apiGroups": [group], "resources": resources, "verbs": ["list", "watch"]});
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "kube-state-metrics"},
+        "rules": [
+            rule("", json!(["pods"])),
+            rule("apiextensions.k8s.io", json!(["customresourcedefinitions"])),
+            rule("example.io", json!(kinds)),
+        ],
+    });
+    server.serve(&format!("{RBAC}/clusterroles"), list(&[role]));
+    let binding = |kind: &str, role: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": role, "namespace": "monitoring"},
+            "roleRef": {"kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "Group", "name": "system:authenticated"}],
+        })
+    };
+    let bound = binding("ClusterRoleBinding", "kube-state-metrics");
+    server.serve(&format!("{RBAC}/clusterrolebindings"), list(&[bound]));
+    server.serve(&format!("{RBAC}/rolebindings"), list(&[binding("RoleBinding", "absent")]));
+    server.serve(&format!("{RBAC}/roles"), list(&[]));
+    server.serve(REVIEWS, review);
+    server
+}
+
+fn review(allowed: bool) -> Value {
+    json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {},
+        "status": {"allowed": allowed},
+    })
+}
+
+/// Runs `kstatd check --pre` and returns its exit code and what it prints about rights.
+fn rights(server: &ApiServer) -> (i32, String) {
+    let kubeconfig = format!("--kubeconfig={}", server.kubeconfig().display());
+    let output = run("kstatd", ["check", "--pre", &kubeconfig]);
+    let sections = output.stdout.split("\n\n");
+    let mut rights = sections.filter(|section| section.contains(": rights of the service account"));
+    let rights = rights.next().unwrap_or_else(|| panic!("{output:?}"));
+    (output.status.code().expect("a code"), rights.to_owned())
+}
+
+#[test]
+fn bindings_tell_about_many_rights_if_reviews_are_forbidden() {
+    let server = with_custom_kinds(&[], 119, forbidden("no reviews"));
+    let (code, text) = rights(&server);
+    assert_eq!(code, 1, "{text}");
+    let missing = "× may not list, watch kind119s.example.io (by its bindings)";
+    assert!(text.contains(missing), "{text}");
+    assert!(text.contains("! the role absent is not in the cluster"), "{text}");
+    // Neither is known.
+    server.serve(&format!("{RBAC}/rolebindings"), forbidden("no bindings"));
+    let (code, text) = rights(&server);
+    assert_eq!(code, 0, "{text}");
+    let reasons = ["! not known: ", "no reviews; ", "/rolebindings: 403 no bindings"];
+    assert!(reasons.iter().all(|reason| text.contains(reason)), "{text}");
+}
+
+#[test]
+fn bindings_that_grant_all_of_many_rights_are_named_as_the_source() {
+    let server = with_custom_kinds(&[], 120, review(false));
+    let (code, text) = rights(&server);
+    let all = "√ has all 244 rights that these flags need (by its bindings)";
+    assert!(text.ends_with(all) && !text.contains("the role absent"), "{text}");
+    assert_eq!((code, server.bodies()), (0, vec![]));
+}
+
+#[test]
+fn reviews_tell_about_what_bindings_do_not_grant() {
+    for allowed in [true, false] {
+        let server = with_custom_kinds(&[], 119, review(allowed));
+        let (code, text) = rights(&server);
+        assert_eq!((code, server.bodies().len()), (i32::from(!allowed), 2), "{text}");
+        let how = "(by its bindings and reviews by the API server)";
+        assert!(text.contains(how), "{text}");
+        assert!(!text.contains("the role absent"), "{text}");
+    }
+}
+
+#[test]
+fn no_right_is_reviewed_twice() {
+    let server = with_custom_kinds(&["--namespaces=a,b,c"], 120, review(false));
+    server.serve(&format!("{RBAC}/rolebindings"), forbidden("no bindings"));
+    let (code, text) = rights(&server);
+    assert_eq!(code, 1, "{text}");
+    let missing =
+        "× may not list, watch kind7s.example.io in the namespace b (reviewed by the API server)";
+    assert!(text.contains(missing), "{text}");
+    let asked = server.bodies();
+    let distinct: BTreeSet<&String> = asked.iter().collect();
+    // The rights in all namespaces, and in each of the three, besides those on the definitions.
+    assert_eq!((asked.len(), distinct.len()), (242 * 4 + 2, 242 * 4 + 2));
 }

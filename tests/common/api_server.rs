@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -22,6 +22,7 @@ enum Answer {
 struct State {
     answers: BTreeMap<String, Answer>,
     requests: Vec<String>,
+    bodies: Vec<String>,
 }
 
 /// The server. Answers until the test ends.
@@ -79,21 +80,32 @@ impl ApiServer {
     pub fn requests(&self) -> Vec<String> {
         self.state.lock().expect("state").requests.clone()
     }
+
+    /// Returns the bodies of the requests so far that have one.
+    pub fn bodies(&self) -> Vec<String> {
+        self.state.lock().expect("state").bodies.clone()
+    }
 }
 
 fn answer(mut client: TcpStream, state: &Mutex<State>) {
-    let mut lines = BufReader::new(client.try_clone().expect("clone")).lines();
+    let mut reader = BufReader::new(client.try_clone().expect("clone"));
+    let mut lines = reader.by_ref().lines();
     let Some(Ok(line)) = lines.next() else { return };
-    for header in lines.by_ref().map_while(Result::ok) {
-        if header.is_empty() {
-            break;
+    let headers = lines.map_while(Result::ok).take_while(|header| !header.is_empty());
+    let length = headers.fold(0, |length, header| match header.split_once(": ") {
+        Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+            value.parse().expect("a length")
         }
-    }
+        _ => length,
+    });
+    let mut body = String::new();
+    reader.by_ref().take(length).read_to_string(&mut body).expect("a body");
     let target = line.split(' ').nth(1).expect("a target").to_owned();
     let path = target.split('?').next().expect("a path").to_owned();
     let found = {
         let mut state = state.lock().expect("state");
         state.requests.push(target.clone());
+        state.bodies.extend(Some(body).filter(|body| !body.is_empty()));
         let exact = state.answers.get_key_value(&path);
         let mut below = state
             .answers
@@ -109,7 +121,7 @@ fn answer(mut client: TcpStream, state: &Mutex<State>) {
         }
         Some((_, Answer::Fixed(200, _))) if asks("watch=true") => {
             let head = b"HTTP/1.1 200 X\r\nContent-Type: application/json\r\n\r\n";
-            let _ = client.write_all(head).map(|()| lines.next());
+            let _ = client.write_all(head).map(|()| reader.read(&mut [0]));
             return;
         }
         Some((_, Answer::Fixed(code, text))) => (code, text.into_bytes()),

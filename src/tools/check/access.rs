@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::StreamExt;
+use futures_util::stream;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use serde_json::Value;
 
@@ -24,6 +26,13 @@ const MOST_REVIEWS: usize = 200;
 
 const BY_REVIEWS: &str = "reviewed by the API server";
 const BY_BINDINGS: &str = "by its bindings";
+const BY_BOTH: &str = "by its bindings and reviews by the API server";
+
+/// The number of reviews that the API server is asked for at the same time.
+const REVIEWS_AT_ONCE: usize = 16;
+
+/// Whether the rights that were reviewed are granted.
+type Answers = BTreeMap<Right, bool>;
 
 /// One permission.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +43,13 @@ struct Right {
     /// The name of the object, if only one is needed.
     name: Option<String>,
     verb: &'static str,
+}
+
+impl Right {
+    /// Returns the same right in all namespaces.
+    fn everywhere(&self) -> Self {
+        Self { namespace: None, ..self.clone() }
+    }
 }
 
 /// Checks the rights of the service account. Asks the API server about the account if there is a client and it may ask,
@@ -65,7 +81,7 @@ pub(crate) async fn check(
     }
     let (missing, how) = match client {
         Some(client) => missing_of(client, workload, &rights, &mut section).await?,
-        None => (lacking(workload, &rights, inventory, &mut section), BY_BINDINGS),
+        None => (lacking(workload, &rights, inventory, "input", &mut section), BY_BINDINGS),
     };
     match missing {
         Ok(missing) => report(missing, rights.len(), how, &mut section),
@@ -87,9 +103,10 @@ async fn missing_of(
     workload: &Workload<'_>,
     rights: &BTreeSet<Right>,
     section: &mut Section,
-) -> Result<(Result<Vec<Right>, CommandError>, &'static str), CommandError> {
+) -> Result<(Result<BTreeSet<Right>, CommandError>, &'static str), CommandError> {
     let ask = async |right: &Right| is_granted(client, workload, right).await;
-    let reviewed = self::reviewed(rights, MOST_REVIEWS, ask).await;
+    let mut answers = Answers::new();
+    let mut reviewed = self::reviewed(rights, MOST_REVIEWS, &mut answers, ask).await;
     if let Ok(Some(missing)) = reviewed {
         return Ok((Ok(missing), BY_REVIEWS));
     }
@@ -97,20 +114,32 @@ async fn missing_of(
     bindings.read_bindings(client).await?;
     // Without one of the lists, the bindings prove nothing.
     let gap = std::mem::take(&mut bindings.gaps).into_iter().next();
+    let open = open(rights, &answers);
+    let mut unknown = Section::new("");
     let lacking = match gap {
-        None => lacking(workload, rights, &bindings, section),
-        Some(gap) => Err(gap.to_string().into()),
+        None => lacking(workload, &open, &bindings, "cluster", &mut unknown),
+        Some(gap) => Err(gap.into()),
     };
-    let Err(reason) = reviewed else {
+    if reviewed.is_ok() {
         // What the bindings do not grant, another authorizer may.
-        let open = lacking.map_or_else(|_| rights.clone(), BTreeSet::from_iter);
-        let missing = self::reviewed(&open, usize::MAX, ask).await?;
-        return Ok((Ok(missing.unwrap_or_default()), BY_REVIEWS));
-    };
-    Ok((lacking.map_err(|error| format!("{reason}; {error}").into()), BY_BINDINGS))
+        let open = lacking.as_ref().unwrap_or(&open);
+        reviewed = self::reviewed(open, usize::MAX, &mut answers, ask).await;
+    }
+    Ok(match (reviewed, lacking) {
+        (Ok(missing), Err(_)) => (Ok(missing.unwrap_or_default()), BY_REVIEWS),
+        (Ok(missing), Ok(_)) => {
+            let how = if answers.is_empty() { BY_BINDINGS } else { BY_BOTH };
+            (Ok(missing.unwrap_or_default()), how)
+        }
+        (Err(_), Ok(lacking)) => {
+            section.append("", unknown);
+            (Ok(self::open(&lacking, &answers)), BY_BINDINGS)
+        }
+        (Err(reason), Err(gap)) => (Err(format!("{reason}; {gap}").into()), BY_BINDINGS),
+    })
 }
 
-/// Returns the rights that bindings do not grant.
+/// Returns the rights that bindings do not grant. `source` is where these are from.
 ///
 /// # Errors
 /// There are no bindings.
@@ -118,22 +147,23 @@ fn lacking(
     workload: &Workload<'_>,
     rights: &BTreeSet<Right>,
     bindings: &Inventory,
+    source: &str,
     section: &mut Section,
-) -> Result<Vec<Right>, CommandError> {
+) -> Result<BTreeSet<Right>, CommandError> {
     let kinds = ["ClusterRoleBinding", "RoleBinding"];
     if kinds.iter().all(|kind| bindings.of(RBAC, kind).next().is_none()) {
-        return Err("the input has no bindings".into());
+        return Err(format!("the {source} has no bindings").into());
     }
     let granted = Granted::of(workload, bindings);
     for role in &granted.unknown {
-        let text = format!("the role {role} is not in the input");
-        section.add(Outcome::Warning, text, "add it to the input", PAGE);
+        let text = format!("the role {role} is not in the {source}");
+        section.add(Outcome::Warning, text, format!("add it to the {source}"), PAGE);
     }
     Ok(rights.iter().filter(|right| !granted.has(right)).cloned().collect())
 }
 
 /// Adds one line for each resource with missing verbs.
-fn report(missing: Vec<Right>, total: usize, how: &str, section: &mut Section) {
+fn report(missing: BTreeSet<Right>, total: usize, how: &str, section: &mut Section) {
     if missing.is_empty() {
         section.ok(format!("has all {total} rights that these flags need ({how})"));
     }
@@ -246,39 +276,50 @@ async fn is_granted(
 }
 
 /// Returns the rights that the account lacks, or `None` if this would take more than `most` questions beyond one for each
-/// right in all namespaces.
+/// right in all namespaces. Asks about none that has an answer.
 ///
 /// # Errors
 /// That of a question.
 async fn reviewed(
     rights: &BTreeSet<Right>,
     most: usize,
+    answers: &mut Answers,
     ask: impl AsyncFn(&Right) -> Result<bool, CommandError>,
-) -> Result<Option<Vec<Right>>, CommandError> {
-    let everywhere = |right: &Right| Right { namespace: None, ..right.clone() };
+) -> Result<Option<BTreeSet<Right>>, CommandError> {
     let mut places = BTreeMap::<_, usize>::new();
     for right in rights.iter().filter(|right| right.namespace.is_some()) {
-        *places.entry(everywhere(right)).or_default() += 1;
+        *places.entry(right.everywhere()).or_default() += 1;
     }
-    // What is granted in all namespaces is granted in each.
-    let mut granted = BTreeSet::new();
-    for (right, _) in places.into_iter().filter(|(_, namespaces)| *namespaces > 1) {
-        if ask(&right).await? {
-            granted.insert(right);
-        }
-    }
-    let open = rights.iter().filter(|right| !granted.contains(&everywhere(right)));
-    let open: Vec<&Right> = open.collect();
+    places.retain(|_, namespaces| *namespaces > 1);
+    ask_all(places.into_keys().collect(), answers, &ask).await?;
+    let open = self::open(rights, answers);
     if open.len() > most {
         return Ok(None);
     }
-    let mut missing = Vec::new();
-    for right in open {
-        if !ask(right).await? {
-            missing.push(right.clone());
-        }
+    ask_all(open.clone(), answers, &ask).await?;
+    Ok(Some(self::open(&open, answers)))
+}
+
+/// Asks about the rights without an answer.
+async fn ask_all(
+    mut rights: BTreeSet<Right>,
+    answers: &mut Answers,
+    ask: &impl AsyncFn(&Right) -> Result<bool, CommandError>,
+) -> Result<(), CommandError> {
+    rights.retain(|right| !answers.contains_key(right));
+    let asking = rights.into_iter().map(async |right| (ask(&right).await, right));
+    let mut asking = stream::iter(asking).buffer_unordered(REVIEWS_AT_ONCE);
+    while let Some((answer, right)) = asking.next().await {
+        answers.insert(right, answer?);
     }
-    Ok(Some(missing))
+    Ok(())
+}
+
+/// Returns the rights that no answer grants. What is granted in all namespaces is granted in each.
+fn open(rights: &BTreeSet<Right>, answers: &Answers) -> BTreeSet<Right> {
+    let is_granted = |right: &Right| answers.get(right) == Some(&true);
+    let open = rights.iter().filter(|right| !is_granted(right) && !is_granted(&right.everywhere()));
+    open.cloned().collect()
 }
 
 /// The rules that bindings grant to a service account.
@@ -382,23 +423,38 @@ mod tests {
             asked.set(asked.get() + 1);
             Ok(right.namespace.is_none())
         };
-        let missing = reviewed(&all, MOST_REVIEWS, everywhere).await.expect("answers");
-        assert_eq!((missing, asked.take()), (Some(Vec::new()), 40));
+        let missing = reviewed(&all, MOST_REVIEWS, &mut Answers::new(), everywhere).await;
+        assert_eq!((missing.expect("answers"), asked.take()), (Some(BTreeSet::new()), 40));
         let one_missing = async |right: &Right| {
             asked.set(asked.get() + 1);
             Ok(right.resource != "kind7" || right.namespace.as_deref() == Some("n3"))
         };
-        let missing = reviewed(&all, MOST_REVIEWS, one_missing).await.expect("answers");
-        let missing = missing.expect("few questions");
+        let missing = reviewed(&all, MOST_REVIEWS, &mut Answers::new(), one_missing).await;
+        let missing = missing.expect("answers").expect("few questions");
         assert_eq!((missing.len(), asked.take()), (49, 40 + 50));
         assert!(missing.iter().all(|right| right.resource == "kind7"));
         let in_each = async |right: &Right| {
             asked.set(asked.get() + 1);
             Ok(right.namespace.is_some())
         };
-        let missing = reviewed(&all, MOST_REVIEWS, in_each).await.expect("answers");
-        assert_eq!((missing, asked.take()), (None, 40), "the bindings tell");
-        let missing = reviewed(&all, usize::MAX, in_each).await.expect("answers");
-        assert_eq!((missing, asked.take()), (Some(Vec::new()), 40 + 2000));
+        let mut answers = Answers::new();
+        let missing = reviewed(&all, MOST_REVIEWS, &mut answers, in_each).await;
+        assert_eq!((missing.expect("answers"), asked.take()), (None, 40), "the bindings tell");
+        let missing = reviewed(&all, usize::MAX, &mut answers, in_each).await;
+        assert_eq!((missing.expect("answers"), asked.take()), (Some(BTreeSet::new()), 2000));
+    }
+
+    #[tokio::test]
+    async fn some_questions_are_asked_at_once() {
+        let (asking, most) = (Cell::new(0), Cell::new(0));
+        let ask = async |_: &Right| {
+            asking.set(asking.get() + 1);
+            most.set(asking.get().max(most.get()));
+            tokio::task::yield_now().await;
+            asking.set(asking.get() - 1);
+            Ok(false)
+        };
+        reviewed(&rights(), usize::MAX, &mut Answers::new(), ask).await.expect("answers");
+        assert_eq!((asking.get(), most.get()), (0, REVIEWS_AT_ONCE));
     }
 }
