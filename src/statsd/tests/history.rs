@@ -471,7 +471,10 @@ impl History {
         let tag = (rng.u32(0..4) == 0).then(|| format!("s{sender}"));
         let is_sampled = kind != Kind::Gauge && rng.u32(0..4) == 0;
         let count = if rng.u32(0..3) == 0 { rng.usize(2..7) } else { 1 };
-        let rate = if is_sampled { "|@0.5" } else { "" };
+        let (weight, rate) = match is_sampled {
+            false => (1.0, ""),
+            true => [(2.0, "|@0.5"), (8.0, "|@0.125")][self.outcome.lines % 2],
+        };
         let style = TagStyle::ALL[rng.usize(0..TagStyle::ALL.len())];
         let tag = tag.filter(|_| self.options.reads(style));
         let (of_name, of_line) = tag.as_ref().map_or_else(Default::default, |tag| style.texts(tag));
@@ -497,7 +500,6 @@ impl History {
         let mut has_delta = false;
         for _ in 0..count {
             let number = f64::from(rng.u32(1..50));
-            let weight = if is_sampled { 2.0 } else { 1.0 };
             let sign = match kind {
                 Kind::Gauge => ["", "", "", "+", "-"][rng.usize(0..5)],
                 _ => "",
@@ -543,7 +545,7 @@ impl History {
         let (reasons, own) = self.send(Some(way), &lines)?;
         labels.extend(own);
         let ttl = Duration::from_secs(self.mapping.ttl);
-        let shape = if kind == Kind::Observer { self.mapping.shape() } else { Shape::new() };
+        let shape = if kind == Kind::Observer { self.mapping.shape() } else { Shape::default() };
         let burst = Burst { kind, labels, values, at: self.now, ttl, shape, observed };
         self.verdict(burst, sum, &reasons).map_err(|why| format!("{lines:?} over {way:?}: {why}"))
     }

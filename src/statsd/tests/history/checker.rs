@@ -1,11 +1,11 @@
 //! Compares scrapes with the model and with each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::features::Feature;
-use super::model::{Key, Kind, Known, Labels, Shape};
+use super::model::{Key, Kind, Known, Labels};
 use super::senders::SeriesEnd;
 use super::{CHANGING, FOLDED, History, OVERFLOW, options, sets, taken_name};
 use crate::exposition::budget::BudgetMode;
@@ -311,10 +311,10 @@ fn same_distribution(
     now: Duration,
 ) -> Result<(), String> {
     let Some(shown) = all.get(&key.1).filter(|_| key.0 == Kind::Observer) else { return Ok(()) };
-    let shape: Shape = shown.keys().cloned().collect();
+    let bounds: BTreeSet<String> = shown.keys().cloned().collect();
     let is_overflow = key.1.contains_key(OVERFLOW);
-    if shape != known.shape && !(is_overflow && shape.is_subset(&known.shape)) {
-        return Err(format!("{key:?} has {shape:?}, not {:?}", known.shape));
+    if bounds != known.shape.bounds && !(is_overflow && bounds.is_subset(&known.shape.bounds)) {
+        return Err(format!("{key:?} has {bounds:?}, not {:?}", known.shape));
     }
     known.check(shown, now).map_err(|why| format!("{key:?}: {why}"))
 }

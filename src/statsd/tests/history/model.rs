@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -12,8 +11,8 @@ use super::CHANGING;
 /// The bounds of buckets, or the quantiles, of one of the mappings.
 const SHAPES: [&[&str]; 3] = [&["0.5", "0.9"], &["0.01", "0.1", "0.75"], &["0.99"]];
 
-/// The shortest and the longest time for which values are part of quantiles: four and five fifths of `max_age`.
-const WINDOW: Range<Duration> = Duration::from_secs(480)..Duration::from_secs(600);
+/// The time for which values are part of quantiles without `max_age`.
+const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// The number of the rule of special lines, after those of the kinds and one that drops lines.
 const SPECIAL: usize = 4;
@@ -36,6 +35,8 @@ pub(super) struct Mapping {
     scales: [Option<f64>; 3],
     /// The bounds of buckets, or the quantiles.
     shape: &'static [&'static str],
+    /// The time for which values are part of quantiles, if the mapping sets one.
+    max_age: Option<Duration>,
     /// The match types of the kinds' rules.
     is_regex: [bool; 3],
     /// The lines of this kind and service match a rule of their own, too.
@@ -59,6 +60,7 @@ impl Mapping {
             histogram,
             scales: std::array::from_fn(|_| [None, None, Some(2.0), Some(0.5)][rng.usize(0..4)]),
             shape: SHAPES[rng.usize(0..SHAPES.len())],
+            max_age: order.len().is_multiple_of(2).then_some(Duration::from_secs(30)),
             is_regex: std::array::from_fn(|_| rng.u32(0..4) == 0),
             special: (Kind::ALL[rng.usize(0..3)], rng.u32(0..3)),
             order,
@@ -84,10 +86,11 @@ impl Mapping {
         self.scales[kind as usize].unwrap_or(1.0)
     }
 
-    /// Returns the values of `le` or `quantile` that a new observer has.
+    /// Returns the shape of a new observer.
     pub(super) fn shape(&self) -> Shape {
-        let shape = self.shape.iter().map(|bound| (*bound).to_owned());
-        shape.chain(self.histogram.then(|| "inf".to_owned())).collect()
+        let bounds = self.shape.iter().map(|bound| (*bound).to_owned());
+        let bounds = bounds.chain(self.histogram.then(|| "inf".to_owned())).collect();
+        Shape { bounds, max_age: self.max_age.unwrap_or(MAX_AGE) }
     }
 
     pub(super) fn yaml(&self) -> String {
@@ -110,7 +113,11 @@ impl Mapping {
             let quantiles =
                 self.shape.iter().map(|rank| format!("{{quantile: {rank}, error: 0.01}}"));
             let quantiles = quantiles.collect::<Vec<_>>().join(", ");
-            format!("  observer_type: summary\n  summary_options: {{quantiles: [{quantiles}]}}\n")
+            let max_age = self.max_age.map(|age| format!(", max_age: {}s", age.as_secs()));
+            let max_age = max_age.unwrap_or_default();
+            format!(
+                "  observer_type: summary\n  summary_options: {{quantiles: [{quantiles}]{max_age}}}\n"
+            )
         };
         let rule = |kind: Kind, is_special: bool| {
             let (letter, name) = (kind.letter(), kind.metric());
@@ -191,8 +198,14 @@ impl Kind {
 /// The labels of a series.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// The values of `le` or `quantile` of an observer.
-pub(super) type Shape = BTreeSet<String>;
+/// What an observer keeps from its creation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shape {
+    /// The values of `le` or `quantile`.
+    pub(super) bounds: BTreeSet<String>,
+    /// The time for which values are part of quantiles.
+    max_age: Duration,
+}
 
 /// The identity of a series.
 pub(super) type Key = (Kind, Labels);
@@ -204,7 +217,7 @@ pub(super) struct Known {
     pub(super) touched: Duration,
     /// The time to live that it was created with.
     pub(super) ttl: Duration,
-    /// The buckets or quantiles that an observer was created with.
+    /// That of an observer.
     pub(super) shape: Shape,
     /// The values of an observer.
     pub(super) observed: Vec<Observed>,
@@ -240,14 +253,17 @@ impl Known {
     /// Describes the difference.
     pub(super) fn check(&self, shown: &BTreeMap<String, f64>, now: Duration) -> Result<(), String> {
         let is_histogram = shown.contains_key("inf");
-        let is_recent = |one: &&Observed| is_histogram || now - one.at < WINDOW.start;
+        // Values leave a fifth of the time early.
+        let window = self.shape.max_age.mul_f64(0.8)..self.shape.max_age;
+        let is_recent = |one: &&Observed| is_histogram || now - one.at < window.start;
         let weight = |is_counted: &dyn Fn(f64) -> bool| -> f64 {
             let counted =
                 self.observed.iter().filter(is_recent).filter(|one| is_counted(one.value));
             counted.map(|one| one.weight).sum()
         };
         let all = weight(&|_| true);
-        let is_certain = self.observed.iter().all(|one| !WINDOW.contains(&(now - one.at)));
+        let is_certain = self.observed.iter().all(|one| !window.contains(&(now - one.at)));
+        let heaviest = self.observed.iter().map(|one| one.weight).fold(2.0, f64::max);
         for (bound, value) in shown {
             let number: f64 = bound.parse().map_err(|_| format!("no number: {bound}"))?;
             let up_to = if is_histogram { number } else { *value };
@@ -257,7 +273,7 @@ impl Known {
                 return Err(format!("{value} up to {bound}, not {most}: {:?}", self.observed));
             }
             // The error of the mapping, and one value.
-            let (rank, slack) = (number * all, 0.01 * all + 2.0);
+            let (rank, slack) = (number * all, 0.01 * all + heaviest);
             let is_quantile = match all {
                 0.0 => value.is_nan(),
                 _ => less - slack <= rank && rank <= most + slack,
@@ -279,7 +295,7 @@ pub(super) struct Burst {
     pub(super) at: Duration,
     /// The time to live of the rule.
     pub(super) ttl: Duration,
-    /// The buckets or quantiles that the rule gives an observer.
+    /// That of an observer.
     pub(super) shape: Shape,
     /// The values for an observer.
     pub(super) observed: Vec<Observed>,
