@@ -29,8 +29,16 @@ fn sum_of(body: &str, series: &str) -> f64 {
 
 /// Starts the program with a limit on file descriptors. Returns its web, UDP and TCP addresses.
 fn limited(descriptors: usize, more: &[&str]) -> (Program, SocketAddr, SocketAddr, SocketAddr) {
+    limited_by(Program::spawn, descriptors, more)
+}
+
+fn limited_by(
+    spawn: impl FnOnce(&mut Command) -> Program,
+    descriptors: usize,
+    more: &[&str],
+) -> (Program, SocketAddr, SocketAddr, SocketAddr) {
     let script = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
-    let program = Program::spawn(
+    let program = spawn(
         Command::new("sh")
             .args(["-c", &script, env!("CARGO_BIN_EXE_kstatd"), "statsd_exporter"])
             .args(["--web.listen-address=127.0.0.1:0", "--statsd.listen-udp=127.0.0.1:0"])
@@ -281,8 +289,18 @@ fn a_second_signal_always_ends_the_process() {
 /// A pipe holds 64 KiB. Each thread that logs would wait for its reader: those that receive lines and those that answer.
 #[test]
 fn a_log_that_nobody_reads_stops_nothing() {
+    a_log_without_reader_stops_nothing(Program::spawn);
+}
+
+/// A terminal holds 15 KiB, and has room for less than a line as a rule.
+#[test]
+fn a_terminal_that_nobody_reads_stops_nothing() {
+    a_log_without_reader_stops_nothing(Program::spawn_on_terminal);
+}
+
+fn a_log_without_reader_stops_nothing(spawn: impl FnOnce(&mut Command) -> Program) {
     const LINES: usize = 3_000;
-    let (mut program, web, _, tcp) = limited(DESCRIPTORS, &["--log.level=debug"]);
+    let (mut program, web, _, tcp) = limited_by(spawn, DESCRIPTORS, &["--log.level=debug"]);
     program.leave_log_unread();
     let line = format!("hits.{}:1|c\n", "x".repeat(200));
     let mut sender = TcpStream::connect(tcp).expect("connect");

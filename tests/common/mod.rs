@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Socket, Type};
 
 pub mod cluster;
+#[path = "../support/terminal.rs"]
+mod terminal;
 
 /// Far longer than any operation takes, even on a loaded machine.
 pub const DEADLINE: Duration = Duration::from_secs(120);
@@ -90,11 +92,24 @@ impl Program {
     pub fn spawn(command: &mut Command) -> Self {
         let mut child =
             command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start");
-        let stderr = BufReader::new(child.stderr.take().expect("stderr"));
+        let stderr = child.stderr.take().expect("stderr");
+        Self::read(child, stderr)
+    }
+
+    /// Starts a command, whose log goes to a terminal, and reads the log.
+    pub fn spawn_on_terminal(command: &mut Command) -> Self {
+        let (reader, programs) = terminal::pseudo_terminal();
+        let child = command.stdout(Stdio::null()).stderr(programs).spawn().expect("start");
+        // Otherwise the terminal stays open in this process.
+        command.stderr(Stdio::null());
+        Self::read(child, reader)
+    }
+
+    fn read(child: Child, stderr: impl Read + Send + 'static) -> Self {
         let log = Arc::new((Mutex::new(Log::default()), Condvar::new()));
         let shared = Arc::clone(&log);
         std::thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 let log = shared.0.lock().expect("log");
                 let mut log = shared.1.wait_while(log, |log| log.is_unread).expect("log");
                 log.lines.push(line);
@@ -106,7 +121,7 @@ impl Program {
         Self { child, log }
     }
 
-    /// Stops reading the log, but for a part that is buffered already. Its pipe fills up.
+    /// Stops reading the log, but for a part that is buffered already. Its pipe or terminal fills up.
     pub fn leave_log_unread(&self) {
         self.log.0.lock().expect("log").is_unread = true;
     }
