@@ -39,6 +39,8 @@ pub(super) struct Mapping {
     max_age: Option<Duration>,
     /// The match types of the kinds' rules.
     is_regex: [bool; 3],
+    /// Regular expressions have another group before those of the labels.
+    has_first_group: bool,
     /// The lines of this kind and service match a rule of their own, too.
     special: (Kind, u32),
     /// The order of the rules, with some that no line matches, and from [`TYPED`] on some that are for lines of another type.
@@ -60,6 +62,7 @@ impl Mapping {
             histogram,
             scales: std::array::from_fn(|_| [None, None, Some(2.0), Some(0.5)][rng.usize(0..4)]),
             shape: SHAPES[rng.usize(0..SHAPES.len())],
+            has_first_group: order.first().is_some_and(|number| number.is_multiple_of(2)),
             max_age: order.len().is_multiple_of(2).then_some(Duration::from_secs(30)),
             is_regex: std::array::from_fn(|_| rng.u32(0..4) == 0),
             special: (Kind::ALL[rng.usize(0..3)], rng.u32(0..3)),
@@ -125,8 +128,14 @@ impl Mapping {
                 let pattern = format!("{letter}.v{}.*", self.special.1);
                 (pattern, "glob", "service: special".to_owned())
             } else if self.is_regex[kind as usize] {
-                let pattern = format!(r"'{letter}\.([^.]*)\.([^.]*)'");
-                (pattern, "regex", format!("service: $1{user}"))
+                let groups = r"\.([^.]*)\.([^.]*)";
+                match self.has_first_group {
+                    true => {
+                        let user = user.replace("$2", "$3");
+                        (format!("'({letter}){groups}'"), "regex", format!("service: $2{user}"))
+                    }
+                    false => (format!("'{letter}{groups}'"), "regex", format!("service: $1{user}")),
+                }
             } else {
                 (format!("'{letter}.*.*'"), "glob", format!("service: $1{user}"))
             };
@@ -263,7 +272,6 @@ impl Known {
         };
         let all = weight(&|_| true);
         let is_certain = self.observed.iter().all(|one| !window.contains(&(now - one.at)));
-        let heaviest = self.observed.iter().map(|one| one.weight).fold(2.0, f64::max);
         for (bound, value) in shown {
             let number: f64 = bound.parse().map_err(|_| format!("no number: {bound}"))?;
             let up_to = if is_histogram { number } else { *value };
@@ -273,7 +281,7 @@ impl Known {
                 return Err(format!("{value} up to {bound}, not {most}: {:?}", self.observed));
             }
             // The error of the mapping, and one value.
-            let (rank, slack) = (number * all, 0.01 * all + heaviest);
+            let (rank, slack) = (number * all, 0.01 * all + 2.0);
             let is_quantile = match all {
                 0.0 => value.is_nan(),
                 _ => less - slack <= rank && rank <= most + slack,
