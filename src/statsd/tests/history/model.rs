@@ -63,7 +63,7 @@ impl Mapping {
             scales: std::array::from_fn(|_| [None, None, Some(2.0), Some(0.5)][rng.usize(0..4)]),
             shape: SHAPES[rng.usize(0..SHAPES.len())],
             has_first_group: order.first().is_some_and(|number| number.is_multiple_of(2)),
-            max_age: order.len().is_multiple_of(2).then_some(Duration::from_secs(30)),
+            max_age: order.len().is_multiple_of(2).then_some(Duration::from_secs(3_600)),
             is_regex: std::array::from_fn(|_| rng.u32(0..4) == 0),
             special: (Kind::ALL[rng.usize(0..3)], rng.u32(0..3)),
             order,
