@@ -262,6 +262,7 @@ impl ConfigReloader {
     /// Waits for the next event and handles it; cancel-safe.
     pub(crate) async fn next_event(&mut self) {
         let retry = self.retry;
+        // A file that returns to its former content while files are being read may have been read before.
         let any = self.has_unapplied_change() || matches!(self.step, Step::Resolving(_));
         let event = tokio::select! {
             changed = self.watched.changed(any) => Event::Files(changed),
@@ -313,7 +314,7 @@ impl ConfigReloader {
 
     fn step_done(&mut self, result: StepResult) {
         if let StepResult::Resolved(_) = &result {
-            // A file may have returned to its former content since it was read.
+            // The same if it returns just afterwards.
             self.watched.verify();
         }
         match (result, std::mem::replace(&mut self.step, Step::Idle)) {

@@ -38,7 +38,7 @@ pub(super) fn write_last(text: &[u8]) {
     stderr().write_last(text, LAST_WAIT);
 }
 
-/// How to write without waiting.
+/// A way of writing without waiting.
 enum Way {
     /// By the pipe or terminal opened once more: this open file does not wait, and the shared one still does.
     Reopened(File),

@@ -336,6 +336,14 @@ mod tests {
     use super::*;
     use std::fs;
 
+    /// Returns a watch on a file that does not exist yet.
+    fn watch_without_file() -> (tempfile::TempDir, PathBuf, FileWatch) {
+        let dir = tempfile::tempdir().expect("dir");
+        let (path, watch) = (dir.path().join("a"), FileWatch::new());
+        watch.files().follow([path.clone()]);
+        (dir, path, watch)
+    }
+
     async fn within<T>(future: impl Future<Output = T>) -> T {
         tokio::time::timeout(Duration::from_secs(60), future).await.expect("in time")
     }
@@ -385,10 +393,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_wait_loses_no_change() {
-        let dir = tempfile::tempdir().expect("dir");
-        let path = dir.path().join("a");
-        let mut watch = FileWatch::new();
-        watch.files().follow([path.clone()]);
+        let (_dir, path, mut watch) = watch_without_file();
         fs::write(&path, "a").expect("write");
         // Cancel at each await point: before the event and during the debounce time.
         while watch.due.is_none() {
@@ -404,10 +409,7 @@ mod tests {
     /// Other events of the process cancel the wait again and again.
     #[tokio::test(start_paused = true)]
     async fn cancelled_waits_do_not_postpone_a_comparison() {
-        let dir = tempfile::tempdir().expect("dir");
-        let path = dir.path().join("a");
-        let mut watch = FileWatch::new();
-        watch.files().follow([path.clone()]);
+        let (_dir, path, mut watch) = watch_without_file();
         fs::write(&path, "a").expect("write");
         let mut changes = 0;
         while watch.due.is_none() {

@@ -539,7 +539,7 @@ mod tests {
         assert_eq!(value, Some(1_000_000.0 * lines() as f64));
     }
 
-    /// Whatever the thread does then, it neither misses the request nor takes the wake-up for something else.
+    /// The poll takes the wake-up, so the thread has to look for the request after it.
     #[test]
     fn a_thread_that_is_about_to_poll_ends_too() {
         let mut builder = ReceiverBuilder::new(&shared()).expect("prepared");

@@ -31,7 +31,7 @@ const BY_BOTH: &str = "by its bindings and reviews by the API server";
 /// The number of reviews that the API server is asked for at the same time.
 const REVIEWS_AT_ONCE: usize = 16;
 
-/// Whether the rights that were reviewed are granted.
+/// The reviewed rights, each with whether it is granted.
 type Answers = BTreeMap<Right, bool>;
 
 /// One permission.

@@ -67,7 +67,7 @@ fn pod_args() -> RunArgs {
 #[derive(Default)]
 struct Server {
     knows_pod: AtomicBool,
-    /// Sent with refusals.
+    /// The further headers of refusals.
     headers: &'static str,
     requests: Mutex<String>,
 }

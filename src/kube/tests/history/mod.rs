@@ -21,6 +21,7 @@ mod custom;
 mod encode;
 mod encode_status;
 mod ends;
+mod fault_mix;
 pub(crate) mod faults;
 mod forms;
 mod idle;

@@ -28,7 +28,7 @@ pub(super) struct RejectedTokens {
 }
 
 impl RejectedTokens {
-    /// Notes a request.
+    /// Notes that a request has arrived.
     pub(super) fn arrived(&mut self, uri: &Uri) {
         self.unrepeated.remove(&uri.to_string());
     }
@@ -40,11 +40,11 @@ impl RejectedTokens {
 
     /// Describes a request that has come again too early, or not at once.
     pub(super) fn violation(&self) -> Option<String> {
-        let is_late = |(_, at): &(&String, &Instant)| at.elapsed() > AT_ONCE;
-        let late = || self.unrepeated.iter().find(is_late);
-        let late =
-            || late().map(|(uri, _)| format!("{uri} does not come again with the new token"));
-        self.early.clone().or_else(late)
+        let mut unrepeated = self.unrepeated.iter();
+        self.early.clone().or_else(|| {
+            let (uri, _) = unrepeated.find(|(_, at)| at.elapsed() > AT_ONCE)?;
+            Some(format!("{uri} does not come again with the new token"))
+        })
     }
 
     /// Notes that the server rejects the token of a request. `has_other`: there is another token.

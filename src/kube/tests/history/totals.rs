@@ -95,7 +95,7 @@ fn ended(accounts: &Accounts, (namespace, phase): &(String, String)) -> usize {
     of_namespace.filter(|pod| pod.status.end.is_some_and(|end| end.phase == phase)).count()
 }
 
-/// What lets totals and workloads differ from the pods of the same scrape.
+/// The reasons for which totals and workloads may differ from the pods of the same scrape.
 #[derive(Clone, Copy)]
 pub struct Differences {
     /// The shard that has them.

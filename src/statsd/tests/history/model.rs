@@ -207,7 +207,7 @@ impl Kind {
 /// The labels of a series.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// What an observer keeps from its creation.
+/// The options of an observer, which stay as they are when it is created.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shape {
     /// The values of `le` or `quantile`.
@@ -226,7 +226,7 @@ pub(super) struct Known {
     pub(super) touched: Duration,
     /// The time to live that it was created with.
     pub(super) ttl: Duration,
-    /// That of an observer.
+    /// The options of an observer.
     pub(super) shape: Shape,
     /// The values of an observer.
     pub(super) observed: Vec<Observed>,
@@ -303,7 +303,7 @@ pub(super) struct Burst {
     pub(super) at: Duration,
     /// The time to live of the rule.
     pub(super) ttl: Duration,
-    /// That of an observer.
+    /// The options of an observer.
     pub(super) shape: Shape,
     /// The values for an observer.
     pub(super) observed: Vec<Observed>,
