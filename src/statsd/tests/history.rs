@@ -11,6 +11,7 @@
 //! - A series is there until its time to live is over, and not longer. Then its budget is free.
 //! - A rejected line has a cause that fits: garbage is named so, and a valid line is rejected only by a budget.
 //! - No series is there twice, and each format has the same samples, and the same [start times](start_times).
+//! - A quantile is that of the values in the window ([`many_values`]), also in a registry of many series ([`many_series`]).
 //! - A metric is hidden while another side has its name, and counts on ([`taken_name`]).
 //! - Each option of the rules and of the tags has its effect ([`options`]).
 //! - The target of the relay gets each line unchanged, unless it refuses datagrams or the line is too long, and each line counts
@@ -32,8 +33,10 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use features::{Feature, are_exclusive, is_of_lines};
+use many_series::ManySeries;
+use many_values::ManyValues;
 pub(crate) use model::Labels;
-use model::{Burst, Key, Kind, Known, Mapping, Model, Observed, Shape, Value};
+use model::{Burst, Key, Kind, Mapping, Model, Observed, Shape, Value};
 use options::Options;
 use relay_target::RelayTarget;
 use senders::{Copies, SeriesSource};
@@ -54,6 +57,8 @@ use crate::tests::{env_number, hash};
 mod changing_type;
 mod checker;
 mod features;
+mod many_series;
+mod many_values;
 mod model;
 mod options;
 mod relay_target;
@@ -62,6 +67,7 @@ mod sets;
 mod start_times;
 mod taken_name;
 mod transport;
+mod verdict;
 
 /// The number of steps of a history.
 const STEPS: usize = 300;
@@ -155,6 +161,8 @@ pub(crate) struct History {
     /// The target of the relay, if there is one and lines come from no pods.
     relay: Option<RelayTarget>,
     options: Options,
+    many_values: ManyValues,
+    many_series: ManySeries,
 }
 
 impl History {
@@ -179,6 +187,9 @@ impl History {
         let (sets, start_times) = (Sets::new(seed, &mapping), StartTimes::new(seed));
         let taken_names = TakenNames::new(seed, &mapping);
         let options = Options::new(seed, &mapping, pods.is_some());
+        let many_values = ManyValues::new(seed, &mapping);
+        let many_series =
+            ManySeries::new(seed, &mapping, mode == BudgetMode::Enforce || pods.is_some());
         let key_cache_size = if rng.u32(0..3) == 0 { 0 } else { 1 << 10 };
         let config = OfflineConfig {
             key_cache_size,
@@ -189,7 +200,7 @@ impl History {
             keep_empty_labels: options.keep_empty_labels,
             ..OfflineConfig::default()
         };
-        let yaml = yaml(&mapping, &sets, &taken_names, &options);
+        let yaml = yaml(&mapping, &sets, &taken_names, &options, (&many_values, &many_series));
         let mapper = Mapper::from_yaml(&yaml).expect("a mapping");
         let exposes_start_times = start_times.are_counted;
         let change =
@@ -258,12 +269,15 @@ impl History {
             taken_names,
             relay,
             options,
+            many_values,
+            many_series,
         }
     }
 
     /// Returns the file with the rules of all lines.
     fn yaml(&self) -> String {
-        yaml(&self.mapping, &self.sets, &self.taken_names, &self.options)
+        let many = (&self.many_values, &self.many_series);
+        yaml(&self.mapping, &self.sets, &self.taken_names, &self.options, many)
     }
 
     /// Returns the source of its series.
@@ -385,6 +399,8 @@ impl History {
         self.sets.reload(&self.mapping);
         self.taken_names.reload(&self.mapping);
         self.options.reload(&self.mapping);
+        self.many_values.reload(&self.mapping);
+        self.many_series.reload(&self.mapping);
         self.generation += 1;
         let mapper = Arc::new(Mapper::from_yaml(&self.yaml()).expect("a mapping"));
         let replica = self.pods.as_ref().map(|(_, copies)| copies.replica());
@@ -424,7 +440,7 @@ impl History {
             lines.iter().for_each(|line| drop(self.offline.line(line.as_bytes())));
         }
         if let Some(relay) = &mut self.relay {
-            relay.sent(lines);
+            relay.sent(lines)?;
         }
         self.trace("lines", about.as_bytes());
         Ok((self.offline.reasons_since(&before), labels))
@@ -451,6 +467,12 @@ impl History {
         // The series of pods end with these.
         if self.pods.is_none() && self.changes.u32(0..12) == 0 {
             return self.line_of_changing_type();
+        }
+        if self.pods.is_none() && self.many_values.is_next() {
+            return self.lines_of_many_values();
+        }
+        if self.many_series.are_next() {
+            return self.lines_of_many_series();
         }
         if self.sets.is_next() {
             return self.line_of_set();
@@ -550,75 +572,6 @@ impl History {
         self.verdict(burst, sum, &reasons).map_err(|why| format!("{lines:?} over {way:?}: {why}"))
     }
 
-    /// Takes the verdict about valid lines into the model. `sum` is the sum of their numbers.
-    fn verdict(&mut self, burst: Burst, sum: f64, reasons: &[&str]) -> Result<(), String> {
-        let is_budget = |reason: &&str| matches!(*reason, "series_limit" | "label_limit");
-        let is_rejected = !reasons.is_empty();
-        if is_rejected && (self.mode != BudgetMode::Enforce || !reasons.iter().all(is_budget)) {
-            return Err(format!("rejected for {reasons:?}"));
-        }
-        let (kind, key) = (burst.kind, (burst.kind, burst.labels.clone()));
-        let sums: &[(&str, f64)] = match kind {
-            Kind::Counter => &[("requests_total", burst.applied_to(0.0))],
-            Kind::Gauge => &[],
-            Kind::Observer => &[("latency_count", burst.applied_to(0.0)), ("latency_sum", sum)],
-        };
-        let exists = match kind {
-            Kind::Gauge => self.model.series.contains_key(&key),
-            Kind::Counter | Kind::Observer => self.model.sums.contains_key(sums[0].0),
-        };
-        if is_rejected && exists && !self.ttl && !self.model.has_ended {
-            return Err(format!("rejected for {reasons:?}, although its metric exists"));
-        }
-        if is_rejected && self.model.shown.contains_key(&key) {
-            return Err(format!("rejected for {reasons:?}, although its series exists"));
-        }
-        if is_rejected && self.has_room(&key) {
-            return Err(format!("rejected for {reasons:?}, although there is room"));
-        }
-        if is_rejected {
-            return Ok(());
-        }
-        for (family, amount) in sums {
-            *self.model.sums.entry(family).or_default() += amount;
-        }
-        if self.gone.contains(&key) {
-            self.used(Feature::Reappearance);
-        }
-        let known = Known::after(self.model.series.get(&key), &burst);
-        self.model.series.insert(key, known);
-        self.model.burst = Some(burst);
-        Ok(())
-    }
-
-    /// Returns true if a new series is certainly within the budgets, beside those of the last scrape.
-    fn has_room(&self, key: &Key) -> bool {
-        let (kind, labels) = key;
-        let of_kind = || self.model.shown.keys().filter(|(of, _)| of == kind);
-        let series = self.mapping.series.unwrap_or(self.budget.series_per_metric);
-        let values = self.mapping.values.unwrap_or(self.budget.values_per_label);
-        let number_of_values = |(name, value): (&String, &String)| {
-            let others = of_kind().filter_map(|(_, labels)| labels.get(name));
-            let others = others.filter(|value| *value != FOLDED).chain([value]);
-            others.collect::<BTreeSet<_>>().len()
-        };
-        self.scrapes_each
-            && *kind != Kind::Observer
-            && self.has_room_for_samples()
-            // The series itself, and that of the overflow.
-            && fits((of_kind().count() + 2) * self.start_times.samples(*kind), series)
-            && labels.iter().all(|label| fits(number_of_values(label), values))
-            && !self.model.folded.contains_key(key)
-    }
-
-    /// Returns true if another sample is certainly within the budget of all metrics.
-    fn has_room_for_samples(&self) -> bool {
-        /// The largest number of samples that may be reserved for the overflow series of all metrics, with that of a new series.
-        const RESERVED: usize = 12;
-        let unseen = RESERVED + self.start_times.reserved() + self.taken_names.unseen_samples();
-        fits(self.model.samples + unseen, self.budget.series)
-    }
-
     fn count_pairs(&mut self) {
         if self.mapping.values.is_some() || self.mapping.series.is_some() {
             self.used(Feature::RuleLimits);
@@ -634,8 +587,15 @@ impl History {
 }
 
 /// Returns the file with the rules of all lines.
-fn yaml(mapping: &Mapping, sets: &Sets, names: &TakenNames, options: &Options) -> String {
-    let rules = [mapping.yaml(), sets.yaml(), names.yaml(), options.yaml()];
+fn yaml(
+    mapping: &Mapping,
+    sets: &Sets,
+    names: &TakenNames,
+    options: &Options,
+    (values, series): (&ManyValues, &ManySeries),
+) -> String {
+    let rules =
+        [mapping.yaml(), sets.yaml(), names.yaml(), options.yaml(), values.yaml(), series.yaml()];
     options.defaults() + &rules.concat()
 }
 

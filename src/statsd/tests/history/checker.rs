@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::features::Feature;
 use super::model::{Key, Kind, Known, Labels};
 use super::senders::SeriesEnd;
-use super::{CHANGING, FOLDED, History, OVERFLOW, options, sets, taken_name};
+use super::{
+    CHANGING, FOLDED, History, OVERFLOW, many_series, many_values, options, sets, taken_name,
+};
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::prototext::Layout;
 use crate::exposition::tests::samples::{self, Samples};
@@ -47,6 +49,8 @@ impl History {
             self.each_series(&shown, &distributions)?;
         }
         self.check_sets(&samples)?;
+        self.check_many_values(&samples)?;
+        self.check_many_series(&samples)?;
         self.check_taken_names(&samples)?;
         self.check_options(&samples)?;
         self.model.samples = self.check_start_times(&samples)?;
@@ -338,6 +342,7 @@ fn series(samples: &Samples) -> Result<BTreeMap<Key, f64>, String> {
             }
             _ if name.starts_with("latency") || name.starts_with(CHANGING) => continue,
             _ if options::PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => continue,
+            _ if name.starts_with(many_values::METRIC) || name == many_series::METRIC => continue,
             _ if name == sets::METRIC || name.starts_with(taken_name::PREFIX) => continue,
             _ => return Err(format!("unknown series: {name}")),
         };

@@ -26,6 +26,8 @@ words! {
         Histogram = "histogram",
         Set = "set",
         SetWindow = "members leave a set",
+        ManyValues = "many values",
+        ManySeries = "many series",
         StartTimes = "start times",
         TakenName = "taken name",
         NameReturned = "name given back",
@@ -65,21 +67,36 @@ pub(super) fn is_of_lines(feature: Feature) -> bool {
 
 /// Returns whether two features exclude each other.
 pub(super) fn are_exclusive(one: Feature, other: Feature) -> bool {
-    use Feature::{BudgetEnforce, BudgetOff, BudgetTrack, Folding, Histogram, Summary};
+    use Feature::{BudgetEnforce, BudgetOff, BudgetTrack, Folding, Histogram, ManySeries, Summary};
     let modes = [BudgetOff, BudgetTrack, BudgetEnforce];
     let is_without = |feature| matches!(feature, BudgetOff | BudgetTrack);
+    let is_limiting = |feature| matches!(feature, BudgetEnforce | Folding);
     [Summary, Histogram] == [one, other]
         || modes.contains(&one) && modes.contains(&other)
         || is_without(one) && other == Folding
         || is_without(other) && one == Folding
+        || is_limiting(one) && other == ManySeries
+        || is_limiting(other) && one == ManySeries
 }
 
 /// Returns the names of the features of histories with a cluster, whose lines come over UDP to one worker.
 pub(super) fn names_with_cluster() -> impl Iterator<Item = &'static str> {
     use Feature::{
-        ClockJump, Relay, RelayRefused, Tcp, TypeConflict, Udp, Unixgram, UnreadTags, Workers,
+        ClockJump, ManySeries, ManyValues, Relay, RelayRefused, Tcp, TypeConflict, Udp, Unixgram,
+        UnreadTags, Workers,
     };
-    let others =
-        [Udp, Unixgram, Tcp, Workers, ClockJump, TypeConflict, Relay, RelayRefused, UnreadTags];
+    let others = [
+        Udp,
+        Unixgram,
+        Tcp,
+        Workers,
+        ClockJump,
+        TypeConflict,
+        Relay,
+        RelayRefused,
+        UnreadTags,
+        ManySeries,
+        ManyValues,
+    ];
     Feature::ALL.into_iter().filter(move |one| !others.contains(one)).map(Feature::as_str)
 }

@@ -43,8 +43,11 @@ impl RelayTarget {
     }
 
     /// Notes lines that the pipeline has got.
-    pub(super) fn sent(&mut self, lines: &[String]) {
+    pub(super) fn sent(&mut self, lines: &[String]) -> Result<(), String> {
+        /// The number of datagrams that the buffer of a socket certainly holds.
+        const BUFFERED: usize = 50;
         self.lines.extend_from_slice(lines);
+        if self.lines.len() > BUFFERED { self.receive() } else { Ok(()) }
     }
 
     /// Sends what the relay holds, and compares what arrives with the lines.
