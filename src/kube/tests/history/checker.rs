@@ -147,6 +147,11 @@ impl Checker {
         Ok(oldest)
     }
 
+    /// Lets the next scrape show any state of a kind that there ever was.
+    pub fn forget(&mut self, kind: Kind) {
+        self.shown.retain(|scope, _| scope.kind != kind);
+    }
+
     fn scope(
         &mut self,
         scope: Scope,

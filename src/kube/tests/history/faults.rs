@@ -82,6 +82,8 @@ pub enum Fault {
     Slow,
     /// Responses are delayed by this time.
     Delayed(Duration),
+    /// New connections over TLS use HTTP/1.1, as through a proxy that is older than HTTP/2.
+    OldProtocol,
     /// Requests with a continue token get a 410.
     PagesExpired,
     /// The server does not support streaming lists.
@@ -159,6 +161,7 @@ impl Fault {
             Self::Gzip => "unrequested gzip",
             Self::Slow => "1 byte/s",
             Self::Delayed(_) => "late answers",
+            Self::OldProtocol => "no HTTP/2",
             Self::PagesExpired => "410 on pages",
             Self::NoStreaming => "no streaming lists",
             Self::NoProtobuf => "no protobuf",

@@ -26,6 +26,7 @@ pub(crate) mod faults;
 mod forms;
 mod idle;
 pub(crate) mod journal;
+mod kind_reloads;
 mod kube_events;
 mod ledger;
 mod limits;

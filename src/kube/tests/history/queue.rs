@@ -24,6 +24,8 @@ pub enum Action {
     RevertCustom,
     /// A reload of the budgets.
     ReloadLimits,
+    /// A reload that changes which kinds are watched.
+    ReloadKinds,
     /// A reload that leads to another API server.
     ChangeServer,
 }

@@ -4,6 +4,7 @@
 //! it can be run next to other simulations on the same clock. [`simulate`] runs one alone.
 
 mod disturbances;
+mod reload_checks;
 mod server_change;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use super::custom::{CustomLines, CustomResources};
 use super::faults::RECOVERY;
 use super::forms;
 use super::journal::{Entry, Topic};
+use super::kind_reloads::KindReloads;
 use super::ledger::{Conditions, LedgerChecker};
 use super::limits::{self, Limits};
 use super::object_limit::ObjectLimit;
@@ -47,7 +49,7 @@ use crate::tests::{hash, time_bound};
 /// The time allowed for the first lists.
 static FIRST_LISTS: LazyLock<Duration> = LazyLock::new(|| time_bound("first lists"));
 /// The same for the lists after a reload of the options, which begin one after the other.
-static RELOAD: LazyLock<Duration> =
+pub(super) static RELOAD: LazyLock<Duration> =
     LazyLock::new(|| time_bound("lists after a reload of the options"));
 
 /// The longest time between two requests of each of more than eight refused list/watches, divided by their number.
@@ -139,6 +141,7 @@ pub struct World {
     max_rows: u64,
     object_limit: Option<ObjectLimit>,
     completed: Option<Completed>,
+    kinds: Option<KindReloads>,
     object_shards: Option<ObjectShards>,
     /// The number of the last change of the pipeline's configuration.
     applied: u64,
@@ -166,6 +169,8 @@ pub struct World {
     refusals: Refusals,
     /// The number of lists when watches began to be refused, while no other fault goes on.
     unwatched: Option<u64>,
+    /// The time and the number of requests from which on watches share a connection again.
+    shared: Option<(Instant, u64)>,
     /// The time of the last scrape.
     last_check: Instant,
     outcome: Outcome,
@@ -242,6 +247,11 @@ impl World {
         for at in scenario.limits.iter().flatten() {
             queue.add(start + *at, Action::ReloadLimits);
         }
+        let reloads = scenario.kind_reloads.as_ref().filter(|_| senders.is_none());
+        let kind_reloads = reloads.map(|times| {
+            times.iter().for_each(|at| queue.add(start + *at, Action::ReloadKinds));
+            KindReloads::new(scenario.seed, kinds)
+        });
         for at in &scenario.server_changes {
             queue.add(start + *at, Action::ChangeServer);
         }
@@ -294,6 +304,7 @@ impl World {
             max_rows,
             object_limit: object_limit.map(ObjectLimit::new),
             completed,
+            kinds: kind_reloads,
             object_shards,
             applied: 1,
             shard: Shard::ALL,
@@ -311,6 +322,7 @@ impl World {
             lasting: Vec::new(),
             refusals: Refusals::default(),
             unwatched: None,
+            shared: None,
             last_check: start,
             outcome: Outcome::default(),
         }
@@ -367,6 +379,7 @@ impl World {
                     self.apply();
                 }
             }
+            Action::ReloadKinds => self.reload_kinds(),
             Action::ChangeServer => self.change_server(),
             Action::Scrape(again) => {
                 let format = if self.rng.bool() { Format::Text } else { Format::OpenMetrics };
@@ -556,9 +569,10 @@ impl World {
             } else {
                 Expectation::Present
             });
-            match &self.custom {
-                Some(custom) => custom.expectation(scope, *may_be_stale_until, other),
-                None => other,
+            match (&self.custom, &self.kinds) {
+                (Some(custom), _) => custom.expectation(scope, *may_be_stale_until, other),
+                (None, Some(kinds)) => kinds.expectation(scope, *may_be_stale_until, other),
+                (None, None) => other,
             }
         };
         let cluster = server.cluster();
@@ -602,6 +616,8 @@ impl World {
             Ok(old)
         });
         drop(cluster);
+        let checked = checked.and_then(|old| self.check_applied().map(|()| old));
+        let checked = checked.and_then(|old| self.check_sharing().map(|()| old));
         let checked = checked.and_then(|old| match self.needless_request() {
             Some(why) => Err(Violation(why)),
             None => Ok(old),

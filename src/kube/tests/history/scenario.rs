@@ -7,6 +7,7 @@ use fastrand::Rng;
 use super::cluster::{ALL_KINDS, DEFINED_KINDS, KINDS, Kind};
 use super::fault_mix::FaultMix;
 use super::faults::Fault;
+use super::kind_reloads;
 use super::responses::PAGE;
 use super::server::Server;
 use crate::kube::shard::{Shard, Stage};
@@ -79,6 +80,10 @@ pub struct Scenario {
     pub counts_rest: bool,
     /// The server sends no bookmarks on watches of Kubernetes Events.
     pub has_uncached_events: bool,
+    /// The times of reloads that change which kinds are watched, if there are any.
+    pub kind_reloads: Option<Vec<Duration>>,
+    /// The time from which on the number of requests is that of watches that share a connection, after others did not.
+    pub shared_again: Option<Duration>,
     /// The times of reloads that lead to another API server.
     pub server_changes: Vec<Duration>,
     /// The series of pods have labels of the pods and of their workloads.
@@ -157,6 +162,8 @@ impl Scenario {
             object_limit: None,
             counts_rest: false,
             has_uncached_events: false,
+            kind_reloads: None,
+            shared_again: None,
             server_changes: Vec::new(),
             has_pod_labels: false,
             drop_completed_after: None,
@@ -188,6 +195,7 @@ impl Scenario {
             .with_server_changes(seed)
             .with_rotated_tokens(seed)
             .with_long_rejections(seed)
+            .with_old_protocol(seed)
     }
 
     /// One kind of fault again and again, if it is named, with budgets that are reloaded often, a defined custom kind, or
@@ -365,6 +373,38 @@ impl Scenario {
         self
     }
 
+    /// Lets the last connections of some histories be those of HTTP/1.1, until they are cut. Then there are no more faults.
+    #[cfg(test)]
+    fn with_old_protocol(mut self, seed: u64) -> Self {
+        /// The time in which the client notices that it can share a connection again: all short watches end.
+        const SHARED_AGAIN: Duration = Duration::from_secs(90);
+        let mut rng = Rng::with_seed(seed ^ 0x3956_c25b_f348_b538);
+        let is_plain = !self.has_checked_features()
+            && self.object_limit.is_none()
+            && self.kind_reloads.is_none()
+            && self.server_changes.is_empty()
+            && !self.has_uncached_events;
+        if !self.http2 || !is_plain || rng.bool() {
+            return self;
+        }
+        let begin = Duration::from_millis(rng.u64(20_000..100_000));
+        let duration = Duration::from_millis(rng.u64(1_000..60_000));
+        self.events.retain(|event| event.begin < begin);
+        let last = self.events.iter().map(|event| event.begin + event.fault.grace(event.duration));
+        let begin = last.max().unwrap_or_default().max(begin);
+        for (fault, begin, duration, is_secondary) in [
+            (Fault::OldProtocol, begin, duration, false),
+            (Fault::Reset, begin + duration.mul_f64(rng.f64()), Duration::ZERO, true),
+            (Fault::Reset, begin + duration + Duration::from_secs(1), Duration::ZERO, false),
+        ] {
+            self.events.push(ScheduledFault { fault, begin, duration, is_secondary });
+        }
+        let shared_again = begin + duration + SHARED_AGAIN;
+        self.shared_again = Some(shared_again);
+        self.length = shared_again + Duration::from_secs(200);
+        self
+    }
+
     /// Adds a feature that no other one of the checker goes with.
     fn with_exclusive_features(mut self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x9b05_688c_2b3e_6c1f);
@@ -385,6 +425,15 @@ impl Scenario {
                 self.counts_rest = others.bool();
             }
             2 | 3 if is_plain => self.has_pod_labels = true,
+            4 | 5 if is_plain => {
+                let mut others = Rng::with_seed(seed ^ 0x7137_4491_23ef_65cd);
+                self.kind_reloads = Some(self.reloads(&mut others, 40_000));
+                self.is_lagging |= others.bool();
+                if others.bool() {
+                    // All kinds can leave at once.
+                    self.kinds = kind_reloads::KINDS.to_vec();
+                }
+            }
             _ => {}
         }
         self.has_uncached_events = rng.u32(0..4) == 0;

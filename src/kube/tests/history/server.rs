@@ -10,6 +10,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 use super::cluster::{Cluster, Kind};
 use super::faults::{Fault, Flap};
@@ -17,6 +18,7 @@ use super::journal::{Entry, Topic};
 use super::rejected_tokens::RejectedTokens;
 use super::signal::Signal;
 use super::wire::{self, ConnectionHandle, Endpoint};
+use crate::kube::client::connection::Stream;
 
 /// The maximum latency in milliseconds.
 const LATENCY: u64 = 30;
@@ -364,6 +366,7 @@ impl Server {
                 fault,
                 Fault::Delayed(_)
                     | Fault::TokenRotated
+                    | Fault::OldProtocol
                     | Fault::NoStreaming
                     | Fault::NoProtobuf
                     | Fault::NoRepresentations { .. }
@@ -413,33 +416,37 @@ impl Server {
                 fault_changes.changed().await;
             }
         };
-        // Connection errors are the client's concern. Responses have no date, which is that of the wall clock.
-        match &self.tls {
+        let (stream, is_http2): (Box<dyn Stream>, bool) = match &self.tls {
+            None => (Box::new(end), false),
             Some(tls) => {
+                let is_old = self.has_fault(|fault| *fault == Fault::OldProtocol);
+                let tls = if is_old { with_old_protocol(tls) } else { tls.clone() };
                 let Ok(stream) = tls.accept(end).await else { return };
-                let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                http.auto_date_header(false);
-                let mut connection =
-                    std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
-                tokio::select! {
-                    biased;
-                    _ = connection.as_mut() => return,
-                    () = goaway => connection.as_mut().graceful_shutdown(),
-                }
-                let _ = connection.await;
+                (Box::new(stream), !is_old)
             }
-            None => {
-                let mut http = hyper::server::conn::http1::Builder::new();
-                http.auto_date_header(false);
-                let mut connection =
-                    std::pin::pin!(http.serve_connection(TokioIo::new(end), service));
-                tokio::select! {
-                    biased;
-                    _ = connection.as_mut() => return,
-                    () = goaway => connection.as_mut().graceful_shutdown(),
-                }
-                let _ = connection.await;
+        };
+        let stream = TokioIo::new(stream);
+        // Connection errors are the client's concern. Responses have no date, which is that of the wall clock.
+        if is_http2 {
+            let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            http.auto_date_header(false);
+            let mut connection = std::pin::pin!(http.serve_connection(stream, service));
+            tokio::select! {
+                biased;
+                _ = connection.as_mut() => return,
+                () = goaway => connection.as_mut().graceful_shutdown(),
             }
+            let _ = connection.await;
+        } else {
+            let mut http = hyper::server::conn::http1::Builder::new();
+            http.auto_date_header(false);
+            let mut connection = std::pin::pin!(http.serve_connection(stream, service));
+            tokio::select! {
+                biased;
+                _ = connection.as_mut() => return,
+                () = goaway => connection.as_mut().graceful_shutdown(),
+            }
+            let _ = connection.await;
         }
     }
 
@@ -457,4 +464,11 @@ impl Server {
         tokio::spawn(Arc::clone(self).serve(server, number));
         client
     }
+}
+
+/// Returns a configuration for connections that negotiate HTTP/1.1.
+fn with_old_protocol(tls: &TlsAcceptor) -> TlsAcceptor {
+    let mut config = ServerConfig::clone(tls.config());
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
 }

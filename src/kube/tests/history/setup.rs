@@ -62,7 +62,13 @@ impl Renderer for WidgetRenderer {
     }
 }
 
-fn watched(kind: Kind) -> WatchedResource {
+/// Returns what lists and watches a kind, and renders its objects.
+pub(super) fn watched(kind: Kind) -> WatchedResource {
+    watched_with(kind, 0)
+}
+
+/// The same with other options, of which `number` tells one from another. They do not change the series.
+pub(super) fn watched_with(kind: Kind, number: u32) -> WatchedResource {
     if kind == Kind::Widget {
         let api = ApiResource {
             group: "example.com".to_owned(),
@@ -92,8 +98,10 @@ fn watched(kind: Kind) -> WatchedResource {
     };
     let families: Vec<String> = families.iter().map(|name| format!("^{name}$")).collect();
     let filter = FamilyFilter::new(&families, &[], &[]).expect("patterns");
+    let mut keys = vec!["*".to_owned()];
+    keys.extend((number > 0).then(|| format!("unused-{number}")));
     let options = RenderOptions {
-        labels: Selection::new(&["*".to_owned()]),
+        labels: Selection::new(&keys),
         families: Arc::new(filter),
         ..RenderOptions::default()
     };
