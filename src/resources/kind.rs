@@ -238,30 +238,42 @@ pub const fn or_labels<K: Kind + ?Sized>(
 ///
 /// A row of a gauge is `STABILITY NAME [LABELS], HELP: CODE;`, without `[LABELS]` if it has none of its own. A modifier such
 /// as `counter` or `deprecated(VERSION)` precedes it. A row of a gauge with one series of value 1 is
-/// `STABILITY NAME {LABEL: VALUE, …}, HELP;`. Other rows are expressions that yield a [`Family`].
+/// `STABILITY NAME {LABEL: VALUE, …}, HELP;`, and with `for ITEM in LIST, …` after the labels there is one such series for
+/// each item. Other rows are expressions that yield a [`Family`].
 macro_rules! families {
     (@stability stable) => { $crate::resources::kind::Stability::Stable };
     (@stability alpha) => { $crate::resources::kind::Stability::Alpha };
+    (@row $object:ident $s:ident $stability:ident $name:literal [$($label:literal),*] $help:literal $code:expr) => {
+        $crate::resources::kind::Family::new(
+            $name,
+            $crate::resources::kind::families!(@stability $stability),
+            &[$($label),*],
+            $help,
+            |$object, $s| $code,
+        )
+    };
+    (@each $s:ident {$($label:literal: $value:expr),+}) => { $s.with(&[$(($label, $value)),+], 1.0) };
+    (@each $s:ident $labels:tt for $item:pat in $list:expr $(, for $inner:pat in $items:expr)*) => {
+        for $item in $list {
+            $crate::resources::kind::families!(@each $s $labels $(for $inner in $items),*);
+        }
+    };
     (@$object:ident $s:ident [$($family:expr,)*]) => { &[$($family),*] };
     (@$object:ident $s:ident [$($family:expr,)*]
         $stability:ident $name:literal $([$($label:literal),+ $(,)?])?, $help:literal: $code:expr;
         $($rest:tt)*
     ) => {
-        $crate::resources::kind::families!(@$object $s [$($family,)*
-            $crate::resources::kind::Family::new(
-                $name,
-                $crate::resources::kind::families!(@stability $stability),
-                &[$($($label),+)?],
-                $help,
-                |$object, $s| $code,
-            ),] $($rest)*)
+        $crate::resources::kind::families!(@$object $s [$($family,)* $crate::resources::kind::families!(
+            @row $object $s $stability $name [$($($label),+)?] $help $code),] $($rest)*)
     };
     (@$object:ident $s:ident [$($family:expr,)*]
-        $stability:ident $name:literal {$($label:literal: $value:expr),+ $(,)?}, $help:literal;
+        $stability:ident $name:literal {$($label:literal: $value:expr),+ $(,)?}
+        $(for $item:pat in $list:expr),*, $help:literal;
         $($rest:tt)*
     ) => {
-        $crate::resources::kind::families!(@$object $s [$($family,)*]
-            $stability $name [$($label),+], $help: $s.with(&[$(($label, $value)),+], 1.0); $($rest)*)
+        $crate::resources::kind::families!(@$object $s [$($family,)* $crate::resources::kind::families!(
+            @row $object $s $stability $name [$($label),+] $help $crate::resources::kind::families!(
+                @each $s {$($label: $value),+} $(for $item in $list),*)),] $($rest)*)
     };
     (@$object:ident $s:ident [$($family:expr,)*]
         $modifier:ident $(($($argument:expr),+))?
@@ -269,13 +281,19 @@ macro_rules! families {
         $($rest:tt)*
     ) => {
         $crate::resources::kind::families!(@$object $s [$($family,)*
-            $modifier($($($argument,)+)? $crate::resources::kind::Family::new(
-                $name,
-                $crate::resources::kind::families!(@stability $stability),
-                &[$($($label),+)?],
-                $help,
-                |$object, $s| $code,
-            )),] $($rest)*)
+            $modifier($($($argument,)+)? $crate::resources::kind::families!(
+                @row $object $s $stability $name [$($($label),+)?] $help $code)),] $($rest)*)
+    };
+    (@$object:ident $s:ident [$($family:expr,)*]
+        $modifier:ident $(($($argument:expr),+))?
+        $stability:ident $name:literal {$($label:literal: $value:expr),+ $(,)?}
+        $(for $item:pat in $list:expr),*, $help:literal;
+        $($rest:tt)*
+    ) => {
+        $crate::resources::kind::families!(@$object $s [$($family,)*
+            $modifier($($($argument,)+)? $crate::resources::kind::families!(
+                @row $object $s $stability $name [$($label),+] $help $crate::resources::kind::families!(
+                    @each $s {$($label: $value),+} $(for $item in $list),*))),] $($rest)*)
     };
     (@$object:ident $s:ident [$($family:expr,)*] $other:expr; $($rest:tt)*) => {
         $crate::resources::kind::families!(@$object $s [$($family,)* $other,] $($rest)*)

@@ -123,11 +123,7 @@ impl<'s> Series<'s> {
 
     /// Writes a series with these labels after the identity labels.
     pub fn with(&mut self, labels: &[Label<'_>], value: f64) {
-        let start = self.out.lines.len();
-        for (name, text) in labels {
-            self.separate(start);
-            write_label(&mut self.out.lines, name, text);
-        }
+        let start = self.begin(labels);
         self.finish(start, value);
     }
 
@@ -140,11 +136,7 @@ impl<'s> Series<'s> {
         pairs: impl Iterator<Item = (&'p str, &'p str)> + Clone,
         value: f64,
     ) {
-        let start = self.out.lines.len();
-        for (name, text) in labels {
-            self.separate(start);
-            write_label(&mut self.out.lines, name, text);
-        }
+        let start = self.begin(labels);
         // All kinds with object labels have identity labels, so a comma always precedes these.
         label_name::write_labels(&mut self.out.lines, prefix, pairs);
         self.finish(start, value);
@@ -157,11 +149,7 @@ impl<'s> Series<'s> {
             if status != word && self.options.skip_zero_states {
                 continue;
             }
-            let start = self.out.lines.len();
-            for (name, text) in labels {
-                self.separate(start);
-                write_label(&mut self.out.lines, name, text);
-            }
+            let start = self.begin(labels);
             self.separate(start);
             write_label(&mut self.out.lines, label, text);
             self.finish(start, f64::from(u8::from(status == word)));
@@ -174,6 +162,17 @@ impl<'s> Series<'s> {
         for text in all.iter().filter(|text| **text == current || !self.options.skip_zero_states) {
             self.with(&[(label, text)], f64::from(u8::from(*text == current)));
         }
+    }
+
+    /// Writes the first labels of a series. Returns the start of the series.
+    #[inline]
+    fn begin(&mut self, labels: &[Label<'_>]) -> usize {
+        let start = self.out.lines.len();
+        for (name, text) in labels {
+            self.separate(start);
+            write_label(&mut self.out.lines, name, text);
+        }
+        start
     }
 
     fn separate(&mut self, start: usize) {
@@ -239,6 +238,11 @@ fn write_label(out: &mut Vec<u8>, name: &str, value: &str) {
 #[must_use]
 pub fn or_empty<'v>(text: &'v Option<Str<'_>>) -> &'v str {
     text.as_deref().unwrap_or("")
+}
+
+/// Returns the digits of an optional number, empty if absent.
+pub fn number_text<I: itoa::Integer>(number: Option<I>, digits: &mut itoa::Buffer) -> &str {
+    number.map_or("", |number| digits.format(number))
 }
 
 /// Returns `true` or `false`.
