@@ -51,18 +51,7 @@ impl Default for OfflineConfig {
     }
 }
 
-impl std::fmt::Debug for OfflineConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OfflineConfig")
-            .field("flags", &self.flags)
-            .field("key_cache_size", &self.key_cache_size)
-            .field("budget", &self.budget)
-            .finish_non_exhaustive()
-    }
-}
-
 /// A registry of series and a worker that applies lines to it.
-#[derive(Debug)]
 pub struct Offline {
     shared: Arc<Shared>,
     worker: Worker,

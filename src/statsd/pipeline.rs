@@ -53,15 +53,6 @@ pub struct Pipeline {
     peer_worker: Mutex<Worker>,
 }
 
-impl std::fmt::Debug for Pipeline {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pipeline")
-            .field("udp_address", &self.udp_address)
-            .field("mapping_file", &self.mapping_file)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Pipeline {
     /// Loads the mapping, opens the listeners and starts receiving.
     ///

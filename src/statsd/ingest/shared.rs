@@ -66,7 +66,6 @@ fn name(rule: &Rule) -> String {
 }
 
 /// The state that all workers of a pipeline share.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) metrics: Metrics,
@@ -112,20 +111,11 @@ impl Shared {
     }
 }
 
-/// The effect of a value on its series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Op {
-    Add,
-    /// Sets the gauge, or adds to it if the text has a sign.
-    SetOrAdd,
-    Observe,
-}
-
 /// Everything about a known line except its series and its value. Floats are stored as bits so that they can
 /// be compared and hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct UpdatePlan {
-    pub(crate) op: Op,
+    pub(crate) kind: EventType,
     pub(crate) divisor: u64,
     pub(crate) scale: Option<u64>,
     pub(crate) weight: u64,
@@ -148,14 +138,6 @@ impl UpdatePlan {
         match self.scale {
             Some(scale) => value * f64::from_bits(scale),
             None => value,
-        }
-    }
-
-    pub(crate) const fn event_type(&self) -> EventType {
-        match self.op {
-            Op::Add => EventType::Counter,
-            Op::SetOrAdd => EventType::Gauge,
-            Op::Observe => EventType::Observer,
         }
     }
 }

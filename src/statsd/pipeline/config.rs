@@ -92,18 +92,6 @@ impl Default for PipelineConfig {
     }
 }
 
-impl std::fmt::Debug for PipelineConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PipelineConfig")
-            .field("udp", &self.udp)
-            .field("tcp", &self.tcp)
-            .field("unixgram", &self.unixgram)
-            .field("mapping_file", &self.mapping_file)
-            .field("relay", &self.relay)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The reason why a pipeline did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
