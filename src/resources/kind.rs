@@ -33,7 +33,6 @@ pub struct Api {
 
 impl Api {
     /// Describes a namespaced kind, watched by default.
-    #[must_use]
     pub const fn namespaced(
         group: &'static str,
         version: &'static str,
@@ -44,7 +43,6 @@ impl Api {
     }
 
     /// Describes a kind without namespaces, watched by default.
-    #[must_use]
     pub const fn cluster_wide(
         group: &'static str,
         version: &'static str,
@@ -129,13 +127,11 @@ pub struct FamilyInfo {
 
 impl FamilyInfo {
     /// Returns the HELP text, without the marks for stability and deprecation.
-    #[must_use]
     pub fn help(&self) -> String {
         self.help.replace("{}", self.noun)
     }
 
     /// Returns the HELP text with the marks for stability and deprecation.
-    #[must_use]
     pub fn full_help(&self) -> String {
         let stable = if self.stability == Stability::Stable { "[STABLE] " } else { "" };
         let deprecated =
@@ -161,7 +157,6 @@ pub type Identity<K> = (&'static str, for<'v, 'a> fn(&'v <K as Kind>::View<'a>) 
 impl<K: Kind + ?Sized> Family<K> {
     /// Defines a gauge: name, stability, labels after the identity labels, HELP with `{}` in place of the kind's noun,
     /// function.
-    #[must_use]
     pub const fn new(
         name: &'static str,
         stability: Stability,
@@ -335,13 +330,11 @@ macro_rules! kind {
 pub(crate) use kind;
 
 /// Defines the identity labels of most namespaced kinds: `namespace`, and `label` with the name.
-#[must_use]
 pub const fn namespace_and<K: Kind + ?Sized>(label: &'static str) -> [Identity<K>; 2] {
     [("namespace", namespace::<K>), (label, name::<K>)]
 }
 
 /// Defines the identity labels of kinds that also have `uid`.
-#[must_use]
 pub const fn namespace_and_uid<K: Kind + ?Sized>(label: &'static str) -> [Identity<K>; 3] {
     [("namespace", namespace::<K>), (label, name::<K>), ("uid", uid::<K>)]
 }
@@ -406,13 +399,11 @@ pub trait Resource: Send + Sync {
 
 impl dyn Resource {
     /// Returns the plural lower-case name.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         self.api().name
     }
 
     /// Returns the type's name in kube-state-metrics' own metrics, such as `*v1.Pod`.
-    #[must_use]
     pub fn go_type(&self) -> String {
         format!("*{}.{}", self.api().version, self.api().kind)
     }

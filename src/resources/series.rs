@@ -89,7 +89,6 @@ impl<'s> Series<'s> {
 
     /// True if the current family has exceeded the limit, so that further series are discarded. Loops over the product
     /// of two lists check it, because the product may be too large to iterate.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         self.limit == 0
     }
@@ -104,7 +103,6 @@ impl<'s> Series<'s> {
     }
 
     /// Returns the rendering options of this resource.
-    #[must_use]
     pub fn options(&self) -> &'s RenderOptions {
         self.options
     }
@@ -235,7 +233,6 @@ fn write_label(out: &mut Vec<u8>, name: &str, value: &str) {
 }
 
 /// Returns the text of an optional field, empty if absent.
-#[must_use]
 pub fn or_empty<'v>(text: &'v Option<Str<'_>>) -> &'v str {
     text.as_deref().unwrap_or("")
 }
@@ -246,13 +243,11 @@ pub fn number_text<I: itoa::Integer>(number: Option<I>, digits: &mut itoa::Buffe
 }
 
 /// Returns `true` or `false`.
-#[must_use]
 pub fn bool_text(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
 /// Returns 1 or 0.
-#[must_use]
 pub fn bool_value(value: bool) -> f64 {
     f64::from(u8::from(value))
 }

@@ -36,7 +36,6 @@ const MAX_SEGMENT: usize = 100;
 
 /// Explains one line, without its line feed, for the series of `registry`, or for no series as at startup.
 /// With `all`, every rule of the file is listed.
-#[must_use]
 pub(crate) fn explain(
     loaded: &LoadedMapping,
     flags: ParserFlags,
@@ -107,7 +106,6 @@ fn line_sender(sender: &Sender) -> LineSender {
 }
 
 /// Explains a line with a mapping and no existing series.
-#[must_use]
 pub fn explain_offline(
     mapper: &Arc<Mapper>,
     flags: ParserFlags,

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use crate::exposition::family::Family;
 use crate::mapper::{Mapped, Mapper, Rule};
 use crate::pods::PodIndex;
 use crate::statsd::datagram_senders::DatagramSenders;
 use crate::statsd::line::ParserFlags;
-use crate::statsd::metrics::{EventType, Metrics, RuleHits};
+use crate::statsd::metrics::{EventType, FamilyInputs, Metrics, RuleHits, SocketStats};
 use crate::statsd::mirror::Mirror;
 use crate::statsd::relay::Relay;
 use crate::statsd::series::registry::Registry;
+use crate::statsd::series::tree::Snapshot;
 
 /// The result of mapping a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,9 +102,32 @@ impl Shared {
             datagram_senders: DatagramSenders::default(),
         }
     }
-}
 
-impl Shared {
+    /// Returns the pipeline's own families: those of statsd_exporter, and ours too if `all` are wanted.
+    pub(crate) fn own_families(
+        &self,
+        families: &Snapshot,
+        sockets: Vec<SocketStats>,
+        mapping_file: Option<&str>,
+        all: bool,
+    ) -> Vec<Family> {
+        let inputs = FamilyInputs {
+            registry: &self.registry.counts,
+            relay: self.relay.as_ref(),
+            sockets,
+            families,
+            rules: &self.mapping.load().hits,
+            mapping_file,
+            violations: &self.registry.violations,
+            enriches: self.pods.is_some(),
+        };
+        let mut own = self.metrics.original(&inputs);
+        if all {
+            own.extend(self.metrics.additional(&inputs));
+        }
+        own
+    }
+
     /// Ends the series with labels that no pod has any more. Returns the time until the next call is necessary.
     pub(crate) fn end_senders(&self) -> Option<Duration> {
         let (unused, next) = self.pods.as_ref()?.advance();

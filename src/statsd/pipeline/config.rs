@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use crate::exposition::budget::Budget;
 use crate::exposition::family::Collect;
+use crate::mapper::Mapper;
 use crate::pods::PodIndex;
 use crate::statsd::clock::Clock;
+use crate::statsd::ingest::Shared;
 use crate::statsd::line::ParserFlags;
 use crate::statsd::mapping::MappingError;
 use crate::statsd::relay::RelayConfig;
-use crate::statsd::series::registry::Reserved;
+use crate::statsd::series::registry::{Registry, Reserved};
 
 /// The configuration of a pipeline.
 #[derive(Clone)]
@@ -89,6 +91,25 @@ impl Default for PipelineConfig {
             additional: None,
             clock: Clock::system(),
         }
+    }
+}
+
+impl PipelineConfig {
+    /// Returns the state that all workers share, without a relay or a mirror. `on_earlier_deadline` is called as by
+    /// [`Registry::new`].
+    pub(in crate::statsd) fn shared(
+        &self,
+        mapper: impl Into<Arc<Mapper>>,
+        reserved: Reserved,
+        on_earlier_deadline: Box<dyn Fn() + Send + Sync>,
+    ) -> Shared {
+        let Self { clock, budget, .. } = self;
+        let mut registry =
+            Registry::new(clock.clone(), reserved, budget.clone(), on_earlier_deadline);
+        registry.keeps_empty_labels = self.keep_empty_labels;
+        registry.exposes_start_times = self.openmetrics_created;
+        let shared = Shared::new(registry, mapper, self.flags);
+        Shared { key_cache_size: self.key_cache_size, pods: self.pods.clone(), ..shared }
     }
 }
 
