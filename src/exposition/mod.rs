@@ -13,6 +13,7 @@ pub(crate) mod frames;
 pub(crate) mod header;
 pub(crate) mod labels;
 pub mod message;
+pub(crate) mod names;
 pub mod negotiate;
 pub mod normalise;
 pub(crate) mod protobuf;

@@ -25,15 +25,17 @@ pub enum Dialect {
     },
 }
 
-/// The encoding of consecutive protobuf messages in a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProtobufEncoding {
-    /// Binary messages, each prefixed with its length as a varint.
-    Delimited,
-    /// Protobuf text format, one field per line.
-    Text,
-    /// Protobuf text format, one message per line.
-    CompactText,
+words! {
+    /// The encoding of consecutive protobuf messages in a body.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProtobufEncoding {
+        /// Binary messages, each prefixed with its length as a varint.
+        Delimited = "delimited",
+        /// Protobuf text format, one field per line.
+        Text = "text",
+        /// Protobuf text format, one message per line.
+        CompactText = "compact-text",
+    }
 }
 
 /// The chosen media type.
@@ -47,13 +49,15 @@ pub enum Media {
     Protobuf(ProtobufEncoding),
 }
 
-/// The supported versions of OpenMetrics text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenMetricsVersion {
-    /// Version 0.0.1, also if the client names none.
-    V0_0_1,
-    /// Version 1.0.0.
-    V1_0_0,
+words! {
+    /// The supported versions of OpenMetrics text.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum OpenMetricsVersion {
+        /// Version 0.0.1, also if the client names none.
+        V0_0_1 = "0.0.1",
+        /// Version 1.0.0.
+        V1_0_0 = "1.0.0",
+    }
 }
 
 words! {
@@ -65,18 +69,6 @@ words! {
         Dots = "dots",
         Values = "values",
         AllowUtf8 = "allow-utf-8",
-    }
-}
-
-impl Escaping {
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "underscores" => Some(Self::Underscores),
-            "dots" => Some(Self::Dots),
-            "values" => Some(Self::Values),
-            "allow-utf-8" => Some(Self::AllowUtf8),
-            _ => None,
-        }
     }
 }
 
@@ -106,33 +98,22 @@ impl Choice {
 
     /// Returns the value of the `Content-Type` header.
     pub fn content_type(&self) -> String {
+        let has_escaping = !matches!(
+            (self.media, self.dialect),
+            (Media::Text, Dialect::KubeStateMetrics | Dialect::Native { .. })
+        );
         let base = match self.media {
-            Media::Text => {
-                return match self.dialect {
-                    Dialect::ClientGolang { .. } => format!(
-                        "text/plain; version=0.0.4; charset=utf-8; escaping={}",
-                        self.escaping.as_str()
-                    ),
-                    _ => "text/plain; version=0.0.4; charset=utf-8".to_owned(),
-                };
+            Media::Text => "text/plain; version=0.0.4; charset=utf-8".to_owned(),
+            Media::OpenMetrics(version) => {
+                let version = version.as_str();
+                format!("application/openmetrics-text; version={version}; charset=utf-8")
             }
-            Media::OpenMetrics(OpenMetricsVersion::V1_0_0) => {
-                "application/openmetrics-text; version=1.0.0; charset=utf-8"
-            }
-            Media::OpenMetrics(OpenMetricsVersion::V0_0_1) => {
-                "application/openmetrics-text; version=0.0.1; charset=utf-8"
-            }
-            Media::Protobuf(ProtobufEncoding::Delimited) => {
-                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
-            }
-            Media::Protobuf(ProtobufEncoding::Text) => {
-                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=text"
-            }
-            Media::Protobuf(ProtobufEncoding::CompactText) => {
-                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=compact-text"
-            }
+            Media::Protobuf(encoding) => format!(
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding={}",
+                encoding.as_str()
+            ),
         };
-        format!("{base}; escaping={}", self.escaping.as_str())
+        if has_escaping { format!("{base}; escaping={}", self.escaping.as_str()) } else { base }
     }
 }
 
@@ -140,15 +121,16 @@ impl Choice {
 pub fn format(accept: &str, dialect: Dialect) -> Choice {
     let mut escaping = Escaping::Underscores;
     for range in media_ranges(accept) {
-        if let Some(named) = range.parameter("escaping").and_then(Escaping::parse) {
-            escaping = named;
-        }
+        let named = |known: &Escaping| range.parameter("escaping") == Some(known.as_str());
+        escaping = Escaping::ALL.into_iter().find(named).unwrap_or(escaping);
         let media = match range.media {
             "application/vnd.google.protobuf" => protobuf(&range),
             "application/openmetrics-text" => match range.parameter("version") {
-                None | Some("" | "0.0.1") => Some(Media::OpenMetrics(OpenMetricsVersion::V0_0_1)),
-                Some("1.0.0") => Some(Media::OpenMetrics(OpenMetricsVersion::V1_0_0)),
-                Some(_) => None,
+                None | Some("") => Some(Media::OpenMetrics(OpenMetricsVersion::V0_0_1)),
+                Some(version) => OpenMetricsVersion::ALL
+                    .into_iter()
+                    .find(|known| known.as_str() == version)
+                    .map(Media::OpenMetrics),
             },
             "text/plain" => match range.parameter("version") {
                 None | Some("" | "0.0.4") => Some(Media::Text),
@@ -168,12 +150,9 @@ fn protobuf(range: &MediaRange<'_>) -> Option<Media> {
     if range.parameter("proto") != Some("io.prometheus.client.MetricFamily") {
         return None;
     }
-    match range.parameter("encoding") {
-        Some("delimited") => Some(Media::Protobuf(ProtobufEncoding::Delimited)),
-        Some("text") => Some(Media::Protobuf(ProtobufEncoding::Text)),
-        Some("compact-text") => Some(Media::Protobuf(ProtobufEncoding::CompactText)),
-        _ => None,
-    }
+    let encoding = range.parameter("encoding")?;
+    let known = ProtobufEncoding::ALL.into_iter().find(|known| known.as_str() == encoding);
+    known.map(Media::Protobuf)
 }
 
 /// Returns the dialect's answer to a client that accepts `media`; `None` continues with its next preference.

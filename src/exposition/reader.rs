@@ -5,6 +5,8 @@
 
 use memchr::{memchr, memchr2};
 
+use super::names;
+
 /// The maximum length of a line, in bytes.
 const MAX_LINE: usize = 16 * 1024 * 1024;
 
@@ -158,7 +160,7 @@ fn parse_comment(comment: &str) -> Option<Line<'_>> {
 fn sample(text: &str) -> Result<Sample<'_>, &'static str> {
     let end = text.find(['{', ' ', '\t']).ok_or("a sample without a value")?;
     let (name, rest) = text.split_at(end);
-    if !is_name(name, true) {
+    if !names::is_metric(name.as_bytes()) {
         return Err("no name of a metric");
     }
     let mut rest = rest.trim_start_matches(BLANK);
@@ -169,7 +171,7 @@ fn sample(text: &str) -> Result<Sample<'_>, &'static str> {
         while !rest.starts_with('}') {
             let (label, after) = rest.split_once('=').ok_or("a label without a value")?;
             let label = label.trim_end_matches(BLANK);
-            if !is_name(label, false) {
+            if !names::is_label(label.as_bytes()) {
                 return Err("no name of a label");
             }
             let after = after.trim_start_matches(BLANK);
@@ -209,13 +211,6 @@ fn closing_quote(text: &str) -> Option<usize> {
         }
         at += 2;
     }
-}
-
-fn is_name(text: &str, colons: bool) -> bool {
-    let first =
-        |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_' || (colons && *byte == b':');
-    text.as_bytes().first().is_some_and(first)
-        && text.bytes().all(|byte| first(&byte) || byte.is_ascii_digit())
 }
 
 #[cfg(test)]

@@ -77,6 +77,15 @@ struct Edge {
     length: u32,
 }
 
+/// Sets the first rule of the metric types that rule `index` is for.
+fn lower(first: &mut [u32; TYPES], index: u32, kind: Option<MetricType>) {
+    for (slot, of) in first.iter_mut().zip(MetricType::ALL) {
+        if kind.is_none_or(|kind| kind == of) {
+            *slot = (*slot).min(index);
+        }
+    }
+}
+
 /// Scratch space for a search, and the segments of the last name.
 #[derive(Debug, Default)]
 pub(super) struct Search {
@@ -122,8 +131,8 @@ impl Globs {
         }
     }
 
-    fn hash(&self, parent: u32, segment: &[u8]) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
+    fn hash(hasher: &FixedState, parent: u32, segment: &[u8]) -> u64 {
+        let mut hasher = hasher.build_hasher();
         hasher.write_u32(parent);
         hasher.write(segment);
         hasher.finish()
@@ -141,7 +150,7 @@ impl Globs {
         work_counter::add(segment.len());
         let same =
             |edge: &Edge| edge.parent == parent && Self::edge_text(&self.text, edge) == segment;
-        self.edges.find(self.hash(parent, segment), same).map(|edge| edge.child)
+        self.edges.find(Self::hash(&self.hasher, parent, segment), same).map(|edge| edge.child)
     }
 
     fn add_node(&mut self) -> u32 {
@@ -183,14 +192,7 @@ impl Globs {
         }
         self.note(current, index, 0, kind);
         if let Some(node) = self.node_mut(current) {
-            for (slot, _) in node
-                .here
-                .iter_mut()
-                .zip(MetricType::ALL)
-                .filter(|(_, of)| kind.is_none_or(|k| k == *of))
-            {
-                *slot = (*slot).min(index);
-            }
+            lower(&mut node.here, index, kind);
         }
     }
 
@@ -198,14 +200,7 @@ impl Globs {
         if let Some(node) = self.node_mut(id) {
             node.shortest = node.shortest.min(left);
             node.longest = node.longest.max(left);
-            for (slot, _) in node
-                .below
-                .iter_mut()
-                .zip(MetricType::ALL)
-                .filter(|(_, of)| kind.is_none_or(|k| k == *of))
-            {
-                *slot = (*slot).min(index);
-            }
+            lower(&mut node.below, index, kind);
         }
     }
 
@@ -214,15 +209,10 @@ impl Globs {
         let start = self.text.len() as u32;
         self.text.extend_from_slice(segment.as_bytes());
         self.longest_literal = self.longest_literal.max(segment.len());
-        let hash = self.hash(parent, segment.as_bytes());
+        let hash = Self::hash(&self.hasher, parent, segment.as_bytes());
         let edge = Edge { parent, child, start, length: segment.len() as u32 };
         let Self { edges, text, hasher, nodes, .. } = self;
-        let rehash = |edge: &Edge| {
-            let mut state = hasher.build_hasher();
-            state.write_u32(edge.parent);
-            state.write(Self::edge_text(text, edge));
-            state.finish()
-        };
+        let rehash = |edge: &Edge| Self::hash(hasher, edge.parent, Self::edge_text(text, edge));
         edges.insert_unique(hash, edge, rehash);
         if let Some(node) = nodes.get_mut(parent as usize) {
             node.literals += 1;

@@ -150,27 +150,16 @@ fn build_groups(mut rules: Vec<IndexedPattern>, size_limit: usize, groups: &mut 
         .size_limit(size_limit)
         .dfa_size_limit(CACHE_LIMIT)
         .build();
-    match set {
-        Ok(set) => groups.push(Group {
-            set: Some(set),
-            rules: rules.into_iter().map(RegexRule::from).collect(),
-        }),
-        Err(_) if rules.len() == 1 => {
-            groups
-                .push(Group { set: None, rules: rules.into_iter().map(RegexRule::from).collect() });
-        }
-        Err(_) => {
-            let second = rules.split_off(rules.len() / 2);
-            build_groups(rules, size_limit, groups);
-            build_groups(second, size_limit, groups);
-        }
+    if set.is_err() && rules.len() > 1 {
+        let second = rules.split_off(rules.len() / 2);
+        build_groups(rules, size_limit, groups);
+        return build_groups(second, size_limit, groups);
     }
-}
-
-impl From<IndexedPattern> for RegexRule {
-    fn from(IndexedPattern { index, kind, pattern }: IndexedPattern) -> Self {
-        Self { index, kind, regex: pattern.regex }
-    }
+    let rule = |IndexedPattern { index, kind, pattern }| {
+        let Pattern { regex, .. } = pattern;
+        RegexRule { index, kind, regex }
+    };
+    groups.push(Group { set: set.ok(), rules: rules.into_iter().map(rule).collect() });
 }
 
 #[cfg(test)]

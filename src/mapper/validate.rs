@@ -11,6 +11,7 @@ use super::raw::{InvalidFields, Positioned, RawFile, RawRule};
 use super::regexes::{IndexedPattern, Pattern, Regexes};
 use super::template::Template;
 use crate::config_file::{Position, Problem, ProblemClass};
+use crate::exposition::names;
 use crate::mapper::name::is_escaped;
 
 /// A valid mapping.
@@ -178,7 +179,7 @@ impl Builder {
     fn check_labels(&mut self, raw: &RawRule) {
         for label in &raw.labels {
             let Positioned { value, position } = &label.name;
-            if !is_label_name(value) {
+            if !names::is_label(value.as_bytes()) {
                 let hint =
                     "a label name consists of a-z, A-Z, 0-9 and _ and must not start with a digit";
                 self.error(
@@ -358,13 +359,6 @@ fn is_word_start(byte: u8) -> bool {
 
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
-}
-
-fn is_label_name(name: &str) -> bool {
-    match name.as_bytes() {
-        [first, rest @ ..] => is_word_start(*first) && rest.iter().copied().all(is_word),
-        [] => false,
-    }
 }
 
 /// Returns true for `^([a-zA-Z_]|R)([a-zA-Z0-9_]|R)*$`, where `R` is `$`, an optional `{`, digits and an

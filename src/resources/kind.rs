@@ -33,7 +33,6 @@ pub struct Api {
 
 impl Api {
     /// Describes a namespaced kind, watched by default.
-    #[must_use]
     pub const fn namespaced(
         group: &'static str,
         version: &'static str,
@@ -44,7 +43,6 @@ impl Api {
     }
 
     /// Describes a kind without namespaces, watched by default.
-    #[must_use]
     pub const fn cluster_wide(
         group: &'static str,
         version: &'static str,
@@ -129,13 +127,11 @@ pub struct FamilyInfo {
 
 impl FamilyInfo {
     /// Returns the HELP text, without the marks for stability and deprecation.
-    #[must_use]
     pub fn help(&self) -> String {
         self.help.replace("{}", self.noun)
     }
 
     /// Returns the HELP text with the marks for stability and deprecation.
-    #[must_use]
     pub fn full_help(&self) -> String {
         let stable = if self.stability == Stability::Stable { "[STABLE] " } else { "" };
         let deprecated =
@@ -161,7 +157,6 @@ pub type Identity<K> = (&'static str, for<'v, 'a> fn(&'v <K as Kind>::View<'a>) 
 impl<K: Kind + ?Sized> Family<K> {
     /// Defines a gauge: name, stability, labels after the identity labels, HELP with `{}` in place of the kind's noun,
     /// function.
-    #[must_use]
     pub const fn new(
         name: &'static str,
         stability: Stability,
@@ -238,30 +233,42 @@ pub const fn or_labels<K: Kind + ?Sized>(
 ///
 /// A row of a gauge is `STABILITY NAME [LABELS], HELP: CODE;`, without `[LABELS]` if it has none of its own. A modifier such
 /// as `counter` or `deprecated(VERSION)` precedes it. A row of a gauge with one series of value 1 is
-/// `STABILITY NAME {LABEL: VALUE, …}, HELP;`. Other rows are expressions that yield a [`Family`].
+/// `STABILITY NAME {LABEL: VALUE, …}, HELP;`, and with `for ITEM in LIST, …` after the labels there is one such series for
+/// each item. Other rows are expressions that yield a [`Family`].
 macro_rules! families {
     (@stability stable) => { $crate::resources::kind::Stability::Stable };
     (@stability alpha) => { $crate::resources::kind::Stability::Alpha };
+    (@row $object:ident $s:ident $stability:ident $name:literal [$($label:literal),*] $help:literal $code:expr) => {
+        $crate::resources::kind::Family::new(
+            $name,
+            $crate::resources::kind::families!(@stability $stability),
+            &[$($label),*],
+            $help,
+            |$object, $s| $code,
+        )
+    };
+    (@each $s:ident {$($label:literal: $value:expr),+}) => { $s.with(&[$(($label, $value)),+], 1.0) };
+    (@each $s:ident $labels:tt for $item:pat in $list:expr $(, for $inner:pat in $items:expr)*) => {
+        for $item in $list {
+            $crate::resources::kind::families!(@each $s $labels $(for $inner in $items),*);
+        }
+    };
     (@$object:ident $s:ident [$($family:expr,)*]) => { &[$($family),*] };
     (@$object:ident $s:ident [$($family:expr,)*]
         $stability:ident $name:literal $([$($label:literal),+ $(,)?])?, $help:literal: $code:expr;
         $($rest:tt)*
     ) => {
-        $crate::resources::kind::families!(@$object $s [$($family,)*
-            $crate::resources::kind::Family::new(
-                $name,
-                $crate::resources::kind::families!(@stability $stability),
-                &[$($($label),+)?],
-                $help,
-                |$object, $s| $code,
-            ),] $($rest)*)
+        $crate::resources::kind::families!(@$object $s [$($family,)* $crate::resources::kind::families!(
+            @row $object $s $stability $name [$($($label),+)?] $help $code),] $($rest)*)
     };
     (@$object:ident $s:ident [$($family:expr,)*]
-        $stability:ident $name:literal {$($label:literal: $value:expr),+ $(,)?}, $help:literal;
+        $stability:ident $name:literal {$($label:literal: $value:expr),+ $(,)?}
+        $(for $item:pat in $list:expr),*, $help:literal;
         $($rest:tt)*
     ) => {
-        $crate::resources::kind::families!(@$object $s [$($family,)*]
-            $stability $name [$($label),+], $help: $s.with(&[$(($label, $value)),+], 1.0); $($rest)*)
+        $crate::resources::kind::families!(@$object $s [$($family,)* $crate::resources::kind::families!(
+            @row $object $s $stability $name [$($label),+] $help $crate::resources::kind::families!(
+                @each $s {$($label: $value),+} $(for $item in $list),*)),] $($rest)*)
     };
     (@$object:ident $s:ident [$($family:expr,)*]
         $modifier:ident $(($($argument:expr),+))?
@@ -269,13 +276,19 @@ macro_rules! families {
         $($rest:tt)*
     ) => {
         $crate::resources::kind::families!(@$object $s [$($family,)*
-            $modifier($($($argument,)+)? $crate::resources::kind::Family::new(
-                $name,
-                $crate::resources::kind::families!(@stability $stability),
-                &[$($($label),+)?],
-                $help,
-                |$object, $s| $code,
-            )),] $($rest)*)
+            $modifier($($($argument,)+)? $crate::resources::kind::families!(
+                @row $object $s $stability $name [$($($label),+)?] $help $code)),] $($rest)*)
+    };
+    (@$object:ident $s:ident [$($family:expr,)*]
+        $modifier:ident $(($($argument:expr),+))?
+        $stability:ident $name:literal {$($label:literal: $value:expr),+ $(,)?}
+        $(for $item:pat in $list:expr),*, $help:literal;
+        $($rest:tt)*
+    ) => {
+        $crate::resources::kind::families!(@$object $s [$($family,)*
+            $modifier($($($argument,)+)? $crate::resources::kind::families!(
+                @row $object $s $stability $name [$($label),+] $help $crate::resources::kind::families!(
+                    @each $s {$($label: $value),+} $(for $item in $list),*))),] $($rest)*)
     };
     (@$object:ident $s:ident [$($family:expr,)*] $other:expr; $($rest:tt)*) => {
         $crate::resources::kind::families!(@$object $s [$($family,)* $other,] $($rest)*)
@@ -317,13 +330,11 @@ macro_rules! kind {
 pub(crate) use kind;
 
 /// Defines the identity labels of most namespaced kinds: `namespace`, and `label` with the name.
-#[must_use]
 pub const fn namespace_and<K: Kind + ?Sized>(label: &'static str) -> [Identity<K>; 2] {
     [("namespace", namespace::<K>), (label, name::<K>)]
 }
 
 /// Defines the identity labels of kinds that also have `uid`.
-#[must_use]
 pub const fn namespace_and_uid<K: Kind + ?Sized>(label: &'static str) -> [Identity<K>; 3] {
     [("namespace", namespace::<K>), (label, name::<K>), ("uid", uid::<K>)]
 }
@@ -388,13 +399,11 @@ pub trait Resource: Send + Sync {
 
 impl dyn Resource {
     /// Returns the plural lower-case name.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         self.api().name
     }
 
     /// Returns the type's name in kube-state-metrics' own metrics, such as `*v1.Pod`.
-    #[must_use]
     pub fn go_type(&self) -> String {
         format!("*{}.{}", self.api().version, self.api().kind)
     }

@@ -9,5 +9,5 @@ pub(crate) use super::kind::{
     opt_in, or_labels,
 };
 pub(crate) use super::metadata::object;
-pub(crate) use super::series::{Series, Value, bool_text, bool_value, or_empty};
+pub(crate) use super::series::{Series, Value, bool_text, bool_value, number_text, or_empty};
 pub(crate) use crate::wire::view::Str;

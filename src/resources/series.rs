@@ -89,7 +89,6 @@ impl<'s> Series<'s> {
 
     /// True if the current family has exceeded the limit, so that further series are discarded. Loops over the product
     /// of two lists check it, because the product may be too large to iterate.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         self.limit == 0
     }
@@ -104,7 +103,6 @@ impl<'s> Series<'s> {
     }
 
     /// Returns the rendering options of this resource.
-    #[must_use]
     pub fn options(&self) -> &'s RenderOptions {
         self.options
     }
@@ -123,11 +121,7 @@ impl<'s> Series<'s> {
 
     /// Writes a series with these labels after the identity labels.
     pub fn with(&mut self, labels: &[Label<'_>], value: f64) {
-        let start = self.out.lines.len();
-        for (name, text) in labels {
-            self.separate(start);
-            write_label(&mut self.out.lines, name, text);
-        }
+        let start = self.begin(labels);
         self.finish(start, value);
     }
 
@@ -140,11 +134,7 @@ impl<'s> Series<'s> {
         pairs: impl Iterator<Item = (&'p str, &'p str)> + Clone,
         value: f64,
     ) {
-        let start = self.out.lines.len();
-        for (name, text) in labels {
-            self.separate(start);
-            write_label(&mut self.out.lines, name, text);
-        }
+        let start = self.begin(labels);
         // All kinds with object labels have identity labels, so a comma always precedes these.
         label_name::write_labels(&mut self.out.lines, prefix, pairs);
         self.finish(start, value);
@@ -157,11 +147,7 @@ impl<'s> Series<'s> {
             if status != word && self.options.skip_zero_states {
                 continue;
             }
-            let start = self.out.lines.len();
-            for (name, text) in labels {
-                self.separate(start);
-                write_label(&mut self.out.lines, name, text);
-            }
+            let start = self.begin(labels);
             self.separate(start);
             write_label(&mut self.out.lines, label, text);
             self.finish(start, f64::from(u8::from(status == word)));
@@ -174,6 +160,17 @@ impl<'s> Series<'s> {
         for text in all.iter().filter(|text| **text == current || !self.options.skip_zero_states) {
             self.with(&[(label, text)], f64::from(u8::from(*text == current)));
         }
+    }
+
+    /// Writes the first labels of a series. Returns the start of the series.
+    #[inline]
+    fn begin(&mut self, labels: &[Label<'_>]) -> usize {
+        let start = self.out.lines.len();
+        for (name, text) in labels {
+            self.separate(start);
+            write_label(&mut self.out.lines, name, text);
+        }
+        start
     }
 
     fn separate(&mut self, start: usize) {
@@ -236,19 +233,21 @@ fn write_label(out: &mut Vec<u8>, name: &str, value: &str) {
 }
 
 /// Returns the text of an optional field, empty if absent.
-#[must_use]
 pub fn or_empty<'v>(text: &'v Option<Str<'_>>) -> &'v str {
     text.as_deref().unwrap_or("")
 }
 
+/// Returns the digits of an optional number, empty if absent.
+pub fn number_text<I: itoa::Integer>(number: Option<I>, digits: &mut itoa::Buffer) -> &str {
+    number.map_or("", |number| digits.format(number))
+}
+
 /// Returns `true` or `false`.
-#[must_use]
 pub fn bool_text(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
 /// Returns 1 or 0.
-#[must_use]
 pub fn bool_value(value: bool) -> f64 {
     f64::from(u8::from(value))
 }

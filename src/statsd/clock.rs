@@ -62,7 +62,6 @@ pub(crate) fn ticks(life: Duration) -> u32 {
 
 impl Clock {
     /// Returns a clock that runs with the system's monotonic time.
-    #[must_use]
     pub fn system() -> Self {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(Arc::new(Inner { epoch, source: Source::Running(Instant::now()) }))
@@ -70,14 +69,12 @@ impl Clock {
 
     /// Returns a clock that begins with the year 2026 and that only [`Clock::advance`] moves. A pipeline with such a
     /// clock does not expire series on its own.
-    #[must_use]
     pub fn manual() -> Self {
         let epoch = Duration::from_secs(1_767_225_600);
         Self(Arc::new(Inner { epoch, source: Source::Manual(AtomicU64::new(0)) }))
     }
 
     /// Returns true if only [`Clock::advance`] moves this clock.
-    #[must_use]
     pub fn is_manual(&self) -> bool {
         matches!(self.0.source, Source::Manual(_))
     }

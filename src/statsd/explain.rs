@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use super::ingest::{LoadedMapping, Mapping, Peer, Sender, enriched, new_series, render_labels};
-use super::line::{self, Event, EventKind, ParserFlags, SampleError};
+use super::line::{self, DogstatsdMessage, Event, EventKind, ParserFlags, SampleError};
 use super::metrics::{EventType, RejectedClaim, is_own_name};
 use super::offline::{Offline, OfflineConfig};
 use super::reasons::describe_reason;
-use super::series::placement::{BudgetUsage, ExceededBudget, Placement, Preview};
+use super::series::placement::{ExceededBudget, Placement, Preview};
 use super::series::registry::{Registry, Reserved};
 use super::series::senders::Origin;
 use super::series::tree::Key;
@@ -22,7 +22,7 @@ use crate::mapper::{
 };
 use crate::pods::{PodIndex, PodLabel, SenderLabels};
 use crate::status::explanation::{
-    self, Beyond, Explanation, Label, LineQuestion, LineSender, Part, Refusal, Sample, State, Used,
+    self, Beyond, Explanation, Label, LineQuestion, LineSender, Part, Refusal, Sample, State,
 };
 
 /// The number of rules shown per name by default: those that match and those that come closest.
@@ -36,7 +36,6 @@ const MAX_SEGMENT: usize = 100;
 
 /// Explains one line, without its line feed, for the series of `registry`, or for no series as at startup.
 /// With `all`, every rule of the file is listed.
-#[must_use]
 pub(crate) fn explain(
     loaded: &LoadedMapping,
     flags: ParserFlags,
@@ -107,7 +106,6 @@ fn line_sender(sender: &Sender) -> LineSender {
 }
 
 /// Explains a line with a mapping and no existing series.
-#[must_use]
 pub fn explain_offline(
     mapper: &Arc<Mapper>,
     flags: ParserFlags,
@@ -180,25 +178,6 @@ struct ParsedSample {
     tags: Vec<Label>,
 }
 
-impl ParsedSample {
-    const fn metric_type(&self) -> MetricType {
-        match self.kind {
-            EventType::Counter => MetricType::Counter,
-            EventType::Gauge | EventType::Set => MetricType::Gauge,
-            EventType::Observer => MetricType::Observer,
-        }
-    }
-
-    const fn word(&self) -> &'static str {
-        match self.kind {
-            EventType::Counter => "counter",
-            EventType::Gauge => "gauge",
-            EventType::Observer => "observer",
-            EventType::Set => "set",
-        }
-    }
-}
-
 #[derive(Default)]
 struct PartCollector {
     parts: Vec<ParsedPart>,
@@ -252,12 +231,8 @@ impl line::Sink for PartCollector {
         self.parts.push(ParsedPart::Refused("tag_error", count));
     }
 
-    fn dogstatsd_event(&mut self) {
-        self.parts.push(ParsedPart::Refused("dogstatsd_event", 1));
-    }
-
-    fn dogstatsd_service_check(&mut self) {
-        self.parts.push(ParsedPart::Refused("dogstatsd_service_check", 1));
+    fn dogstatsd(&mut self, message: DogstatsdMessage) {
+        self.parts.push(ParsedPart::Refused(message.as_str(), 1));
     }
 }
 
@@ -268,7 +243,7 @@ struct Explainer<'m> {
     labels: Option<&'m SenderLabels>,
     all: bool,
     /// The sample types whose rules have been listed. All samples of a line have the same name.
-    tried: Vec<(MetricType, String)>,
+    tried: Vec<MetricType>,
     /// The reasons already listed.
     reasons: Vec<&'static str>,
     /// True if the registry rejects a sample.
@@ -291,7 +266,7 @@ impl<'m> Explainer<'m> {
     }
 
     fn sample(&mut self, raw: ParsedSample) -> Sample {
-        let (mapper, metric_type, kind) = (self.mapper(), raw.metric_type(), raw.word());
+        let (mapper, metric_type) = (self.mapper(), raw.kind.metric_type());
         let (rules, further) = self.rules(&raw.name, metric_type);
         let mut buffer = Buffer::default();
         let mapped = mapper.map(&raw.name, metric_type, &mut buffer);
@@ -302,7 +277,7 @@ impl<'m> Explainer<'m> {
         let rule = mapped.map(|mapped| mapped.rule);
         let written = mapped.map(|mapped| mapped.unescaped_name);
         let mut sample = Sample {
-            kind,
+            kind: raw.kind.as_str(),
             mapped: rule.is_some(),
             metric: Some(mapping.name.to_string()),
             written: written.filter(|plain| **plain != *mapping.name).map(str::to_owned),
@@ -349,11 +324,10 @@ impl<'m> Explainer<'m> {
         name: &str,
         metric_type: MetricType,
     ) -> (Option<Vec<explanation::Tried>>, usize) {
-        let listed = |(of, known): &(MetricType, String)| *of == metric_type && known == name;
-        if self.tried.iter().any(listed) {
+        if self.tried.contains(&metric_type) {
             return (None, 0);
         }
-        self.tried.push((metric_type, name.to_owned()));
+        self.tried.push(metric_type);
         let mut tried = self.mapper().explain(name, metric_type);
         let count = tried.len();
         if !self.all && count > MAX_RULES {
@@ -462,14 +436,8 @@ impl<'m> Explainer<'m> {
             limit: limit.as_str(),
             action: action.as_str(),
         });
-        let budgets = usage.into_iter().map(|BudgetUsage { limit, label, used, most }| Used {
-            limit: limit.as_str(),
-            label,
-            used,
-            most,
-        });
-        let (beyond, budgets) = (beyond.collect(), budgets.collect());
-        explanation::Landing { series, state, beyond, budgets, refused }
+        let beyond = beyond.collect();
+        explanation::Landing { series, state, beyond, budgets: usage, refused }
     }
 }
 

@@ -10,7 +10,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::line::{self, Event, SampleError, SimpleKind, SimpleLine, split_simple_with};
+use super::line::{
+    self, DogstatsdMessage, Event, SampleError, SimpleKind, SimpleLine, split_simple_with,
+};
 use super::line_log;
 use super::metrics::{Count, EventType, LineOutcome, Listener, SampleOutcome};
 use super::mirror;
@@ -32,11 +34,10 @@ pub(crate) use apply::{new_series, render_labels};
 pub(crate) use enriched::enriched;
 use last_origin::LastOrigin;
 pub(crate) use sender_cache::{Peer, Sender};
+use shared::UpdatePlan;
 pub(crate) use shared::{LoadedMapping, Mapping, Shared};
-use shared::{Op, UpdatePlan};
 
 /// The ingest state of one receiving thread.
-#[derive(Debug)]
 pub(crate) struct Worker {
     applier: Applier,
     key_cache: KeyCache,
@@ -115,7 +116,7 @@ impl Worker {
     /// Sets the address that the following lines were sent from.
     #[inline]
     pub(crate) fn set_sender(&mut self, address: Option<IpAddr>) {
-        self.applier.origin.set_address(address);
+        self.applier.origin.address = address;
         if let Some(senders) = &mut self.applier.senders {
             senders.set_peer(address.map_or(Peer::Unknown, Peer::Address));
         }
@@ -124,7 +125,7 @@ impl Worker {
     /// Sets the process that the following lines were sent by, over a Unix socket.
     #[inline]
     pub(crate) fn set_process(&mut self, process: u32) {
-        self.applier.origin.set_address(None);
+        self.applier.origin.address = None;
         if let Some(senders) = &mut self.applier.senders {
             senders.set_peer(Peer::Process(process));
         }
@@ -157,7 +158,7 @@ impl Worker {
         self.applier.tally.add(count, 1);
         if let Some(weight) = self.applier.tally.datagrams.sample(1) {
             let Applier { shared, origin, now, .. } = &self.applier;
-            shared.datagram_senders.note(origin.address(), bytes, weight, *now);
+            shared.datagram_senders.note(origin.address, bytes, weight, *now);
         }
         if self.applier.verbose {
             line_log::datagram(self.applier.listener, bytes, self.applier.shared.flags);
@@ -260,22 +261,25 @@ impl Worker {
         let applier = &mut self.applier;
         let outcome = if let Some(handle) = known.handle {
             let value = plan.series_value(plan.event_value(number));
-            let change = match plan.op {
+            let change = match plan.kind {
                 // The full parser logs the reason and records an example.
-                Op::Add if value < 0.0 => return false,
+                EventType::Counter if value < 0.0 => return false,
                 // The full parser marks the family as containing NaN.
-                Op::Add if value.is_nan() => return false,
-                Op::Add => Change::Add(value),
-                Op::SetOrAdd if matches!(line.value.first(), Some(b'+' | b'-')) => {
+                EventType::Counter if value.is_nan() => return false,
+                EventType::Counter => Change::Add(value),
+                EventType::Gauge if matches!(line.value.first(), Some(b'+' | b'-')) => {
                     Change::AddSigned(value)
                 }
-                Op::SetOrAdd => Change::Set(value),
-                Op::Observe => Change::Observe { value, weight: plan.weight },
+                EventType::Gauge => Change::Set(value),
+                // Sets are not cached.
+                EventType::Observer | EventType::Set => {
+                    Change::Observe { value, weight: plan.weight }
+                }
             };
             if !applier.change(handle, change, plan.ttl) {
                 return false;
             }
-            applier.tally.event(plan.event_type(), plan.weight);
+            applier.tally.event(plan.kind, plan.weight);
             SampleOutcome::Accepted
         } else {
             SampleOutcome::DroppedByRule
@@ -443,7 +447,7 @@ impl Sink<'_> {
         let Shared { metrics, registry, .. } = &*self.applier.shared;
         for route in self.routes.iter().flatten() {
             if route.conflicts > 0 {
-                metrics.conflict(route.kind, &route.mapping.name, route.conflicts);
+                metrics.conflict(route.plan.kind, &route.mapping.name, route.conflicts);
             }
             if route.rejected_again > 0 {
                 registry.record_violations(
@@ -483,17 +487,13 @@ impl line::Sink for Sink<'_> {
         }
         self.applier.tally.add(Count::CacheGets, event.weight);
         let kind = EventType::of(event.kind);
-        let [counter, gauge, observer, set] = &mut self.routes;
-        let route = match kind {
-            EventType::Counter => counter,
-            EventType::Gauge => gauge,
-            EventType::Observer => observer,
-            EventType::Set => set,
-        };
-        let route = route.get_or_insert_with(|| self.applier.route(kind, event));
+        let route =
+            self.routes[kind as usize].get_or_insert_with(|| self.applier.route(kind, event));
         let outcome = self.applier.apply(route, event);
         self.known = match (outcome, route.target) {
-            (SampleOutcome::Accepted, Target::Series(handle)) if route.kind != EventType::Set => {
+            (SampleOutcome::Accepted, Target::Series(handle))
+                if route.plan.kind != EventType::Set =>
+            {
                 Some(Some(handle))
             }
             (SampleOutcome::DroppedByRule, _) => Some(None),
@@ -532,13 +532,12 @@ impl line::Sink for Sink<'_> {
         self.applier.tally.add(Count::Tags, 1);
     }
 
-    fn dogstatsd_event(&mut self) {
+    fn dogstatsd(&mut self, message: DogstatsdMessage) {
         self.errors += 1;
-        self.applier.tally.add(Count::DogstatsdEvents, 1);
-    }
-
-    fn dogstatsd_service_check(&mut self) {
-        self.errors += 1;
-        self.applier.tally.add(Count::DogstatsdServiceChecks, 1);
+        let count = match message {
+            DogstatsdMessage::Event => Count::DogstatsdEvents,
+            DogstatsdMessage::ServiceCheck => Count::DogstatsdServiceChecks,
+        };
+        self.applier.tally.add(count, 1);
     }
 }

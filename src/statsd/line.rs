@@ -14,7 +14,9 @@ mod parser;
 mod simple;
 mod split;
 
-pub use event::{Event, EventKind, Label, MAX_TAGS, MAX_WEIGHT, ParserFlags, SampleError, Sink};
+pub use event::{
+    DogstatsdMessage, Event, EventKind, Label, MAX_TAGS, MAX_WEIGHT, ParserFlags, SampleError, Sink,
+};
 pub use parser::parse;
 pub use simple::{KnownOrigin, SimpleKind, SimpleLine, split_simple, split_simple_with};
 

@@ -4,7 +4,7 @@
 //! the input. Lines are parsed a second time for the log, which keeps logging off the fast path. Rejections
 //! by the mapping and the registry are logged there.
 
-use super::line::{self, Event, ParserFlags, SampleError};
+use super::line::{self, DogstatsdMessage, Event, ParserFlags, SampleError};
 use super::metrics::Listener;
 
 /// The maximum number of bytes logged per line.
@@ -51,8 +51,7 @@ pub(crate) fn datagram(listener: Listener, bytes: &[u8], flags: ParserFlags) {
 struct Reasons {
     errors: [u64; SampleError::ALL.len()],
     tag_errors: u64,
-    /// The reason if the line is a DogStatsD event or service check.
-    other: Option<&'static str>,
+    message: Option<DogstatsdMessage>,
 }
 
 impl Reasons {
@@ -60,8 +59,8 @@ impl Reasons {
     fn text(&self) -> String {
         let errors = SampleError::ALL.into_iter().map(SampleError::as_str).zip(self.errors);
         let others = [("tag_error", self.tag_errors)].into_iter();
-        let other = self.other.map(|word| (word, 1));
-        let counted = errors.chain(others).chain(other).filter(|(_, count)| *count > 0);
+        let message = self.message.map(|message| (message.as_str(), 1));
+        let counted = errors.chain(others).chain(message).filter(|(_, count)| *count > 0);
         let texts = counted.map(|(reason, count)| match count {
             1 => reason.to_owned(),
             _ => format!("{reason}:{count}"),
@@ -73,8 +72,6 @@ impl Reasons {
 impl line::Sink for Reasons {
     fn event(&mut self, _: &Event<'_>) {}
 
-    fn sample(&mut self) {}
-
     fn sample_error(&mut self, reason: SampleError, count: u64) {
         self.errors[reason as usize] += count;
     }
@@ -83,13 +80,7 @@ impl line::Sink for Reasons {
         self.tag_errors += count;
     }
 
-    fn tags(&mut self) {}
-
-    fn dogstatsd_event(&mut self) {
-        self.other = Some("dogstatsd_event");
-    }
-
-    fn dogstatsd_service_check(&mut self) {
-        self.other = Some("dogstatsd_service_check");
+    fn dogstatsd(&mut self, message: DogstatsdMessage) {
+        self.message = Some(message);
     }
 }

@@ -5,64 +5,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::clock::Clock;
 use super::ingest::{Shared, Worker};
-use super::line::ParserFlags;
-use super::metrics::{FamilyInputs, Listener};
+use super::metrics::Listener;
+use super::pipeline::config::PipelineConfig;
 use super::scrape::Scrape;
-use super::series::registry::{Registry, Reserved};
-use crate::exposition::budget::Budget;
+use super::series::registry::Reserved;
 use crate::exposition::message::{self, Delimited, ProtoText};
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery};
 use crate::mapper::Mapper;
-use crate::pods::PodIndex;
 
-/// The configuration of an [`Offline`] pipeline.
-#[derive(Clone)]
-pub struct OfflineConfig {
-    /// The optional parts of the line grammar.
-    pub flags: ParserFlags,
-    /// The number of keys to cache. 0 disables the fast path.
-    pub key_cache_size: usize,
-    /// The limits on series, and the action when one is exceeded.
-    pub budget: Budget,
-    /// True if a label with an empty value is kept, as in statsd_exporter.
-    pub keep_empty_labels: bool,
-    /// Metric names that are used elsewhere in the exposition.
-    pub reserved: Reserved,
-    /// The pods that send lines, if lines get labels of them.
-    pub pods: Option<Arc<PodIndex>>,
-    /// The clock.
-    pub clock: Clock,
-}
-
-impl Default for OfflineConfig {
-    fn default() -> Self {
-        Self {
-            flags: ParserFlags::default(),
-            key_cache_size: 1 << 20,
-            budget: Budget::default(),
-            keep_empty_labels: true,
-            reserved: Arc::new(|_| false),
-            pods: None,
-            clock: Clock::system(),
-        }
-    }
-}
-
-impl std::fmt::Debug for OfflineConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OfflineConfig")
-            .field("flags", &self.flags)
-            .field("key_cache_size", &self.key_cache_size)
-            .field("budget", &self.budget)
-            .finish_non_exhaustive()
-    }
-}
+/// The configuration of an [`Offline`] pipeline, which ignores listeners, files, relay and own metrics.
+pub type OfflineConfig = PipelineConfig;
 
 /// A registry of series and a worker that applies lines to it.
-#[derive(Debug)]
 pub struct Offline {
     shared: Arc<Shared>,
     worker: Worker,
@@ -70,7 +26,6 @@ pub struct Offline {
 
 impl Offline {
     /// Creates an empty registry with this mapping.
-    #[must_use]
     pub fn new(mapper: impl Into<Arc<Mapper>>, config: OfflineConfig) -> Self {
         Self::with(mapper, config, |_| ())
     }
@@ -81,12 +36,7 @@ impl Offline {
         config: OfflineConfig,
         change: impl FnOnce(&mut Shared),
     ) -> Self {
-        let OfflineConfig { flags, key_cache_size, budget, keep_empty_labels, .. } = config;
-        let OfflineConfig { reserved, pods, clock, .. } = config;
-        let mut registry = Registry::new(clock, reserved, budget, Box::new(|| {}));
-        registry.keeps_empty_labels = keep_empty_labels;
-        let shared = Shared::new(registry, mapper, flags);
-        let mut shared = Shared { key_cache_size, pods, ..shared };
+        let mut shared = config.shared(mapper, Arc::clone(&config.reserved), Box::new(|| {}));
         change(&mut shared);
         let shared = Arc::new(shared);
         let worker = Worker::new(&shared, Listener::Direct);
@@ -119,7 +69,6 @@ impl Offline {
     }
 
     /// Returns every reason that [`Offline::line`] can return.
-    #[must_use]
     pub fn rejection_reasons(&self) -> Vec<&'static str> {
         self.shared.metrics.rejections().into_iter().map(|(word, _)| word).collect()
     }
@@ -208,19 +157,8 @@ impl Offline {
     /// Writes the pipeline's own metrics as text format 0.0.4.
     pub fn self_metrics(&self) -> impl Iterator<Item = Bytes> + Send + use<> {
         let registry = &self.shared.registry;
-        let (mut view, mapping) = (registry.view(), self.shared.mapping.load());
-        let context = FamilyInputs {
-            registry: &registry.counts,
-            relay: self.shared.relay.as_ref(),
-            sockets: Vec::new(),
-            families: &view.pages,
-            rules: &mapping.hits,
-            mapping_file: None,
-            violations: &registry.violations,
-            enriches: self.shared.pods.is_some(),
-        };
-        let mut own = self.shared.metrics.original(&context);
-        own.extend(self.shared.metrics.additional(&context));
+        let mut view = registry.view();
+        let own = self.shared.own_families(&view.pages, Vec::new(), None, true);
         view.pages = super::series::tree::Snapshot::default();
         Scrape::new(view, own, None, registry.clock.clone()).text(Format::Text, false)
     }

@@ -15,13 +15,13 @@ use bytes::Bytes;
 use super::explain;
 use super::ingest::{LoadedMapping, Shared, Worker};
 use super::mapping::{self, MappingError};
-use super::metrics::{FamilyInputs, Listener, Metrics, bump, is_own_name};
+use super::metrics::{Listener, bump, is_own_name};
 use super::mirror::Mirror;
 use super::receive::receiver::Receiver;
 use super::relay::Relay;
 use super::reload::ReloadLock;
 use super::scrape::Scrape;
-use super::series::registry::{NameChanges, Registry, Reserved};
+use super::series::registry::{NameChanges, Reserved};
 use super::series_snapshot::SeriesSnapshot;
 use crate::exposition::family::{Collect, Family};
 use crate::exposition::typed::TypedBody;
@@ -30,7 +30,7 @@ use crate::mapper::Mapper;
 use crate::status::{Explanation, LineQuestion};
 use crate::telemetry::countable::{Countable, Snapshot};
 
-mod config;
+pub(super) mod config;
 mod facts;
 mod threads;
 
@@ -51,15 +51,6 @@ pub struct Pipeline {
     additional: Option<Arc<dyn Collect>>,
     /// Applies the lines of other replicas.
     peer_worker: Mutex<Worker>,
-}
-
-impl std::fmt::Debug for Pipeline {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pipeline")
-            .field("udp_address", &self.udp_address)
-            .field("mapping_file", &self.mapping_file)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Pipeline {
@@ -86,25 +77,13 @@ impl Pipeline {
             let waker = Arc::clone(&signal);
             pods.on_end(move || waker.wake());
         }
-        let clock = config.clock.clone();
-        let mut registry = Registry::new(
-            clock.clone(),
-            with_own_names(Arc::clone(&config.reserved)),
-            config.budget.clone(),
-            Box::new(move || waker.wake()),
-        );
-        registry.keeps_empty_labels = config.keep_empty_labels;
-        registry.exposes_start_times = config.openmetrics_created;
-        let metrics = Metrics::default();
-        metrics.mapping_loaded(mapper.rules().len());
-        let shared = Arc::new(Shared {
-            metrics,
-            key_cache_size: config.key_cache_size,
-            relay,
-            mirror: config.mirrored.then(|| Mirror::new(config.pods.is_some())),
-            pods: config.pods.clone(),
-            ..Shared::new(registry, mapper, config.flags)
-        });
+        let rules = mapper.rules().len();
+        let reserved = with_own_names(Arc::clone(&config.reserved));
+        let mut shared = config.shared(mapper, reserved, Box::new(move || waker.wake()));
+        shared.metrics.mapping_loaded(rules);
+        shared.relay = relay;
+        shared.mirror = config.mirrored.then(|| Mirror::new(config.pods.is_some()));
+        let shared = Arc::new(shared);
         // From here on, dropping `threads` stops what was started.
         let mut threads = Threads {
             shared: Arc::clone(&shared),
@@ -113,7 +92,7 @@ impl Pipeline {
             expiry: None,
         };
         let Addresses { udp: udp_address, tcp: tcp_address } = threads.listen(&config)?;
-        if !clock.is_manual() {
+        if !config.clock.is_manual() {
             let expiry = Expiry::start(Arc::clone(&shared), signal);
             threads.expiry = Some(expiry.map_err(StartError::Thread)?);
         }
@@ -148,13 +127,11 @@ impl Pipeline {
     }
 
     /// Returns the UDP address in use, with the actual port if 0 was configured.
-    #[must_use]
     pub fn udp_address(&self) -> Option<SocketAddr> {
         self.udp_address
     }
 
     /// Returns the TCP address in use, with the actual port if 0 was configured.
-    #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp_address
     }
@@ -239,7 +216,6 @@ impl Pipeline {
     }
 
     /// Returns the listeners by name; true if the listener is open.
-    #[must_use]
     pub fn listeners(&self) -> Vec<(String, bool)> {
         let sockets: Vec<_> = self.threads.receivers.iter().flat_map(Receiver::sockets).collect();
         let datagrams = sockets.iter().map(|socket| {
@@ -256,26 +232,22 @@ impl Pipeline {
 
     /// Returns the number of lines processed, of one listener or of all. A line counts once its effect is
     /// visible to scrapes.
-    #[must_use]
     pub fn lines(&self, listener: Option<Listener>) -> u64 {
         self.shared.metrics.lines(listener)
     }
 
     /// Returns the number of live series.
-    #[must_use]
     pub fn series(&self) -> u64 {
         let live = &self.shared.registry.counts.live;
         live.iter().map(|live| live.load(Ordering::Relaxed)).sum()
     }
 
     /// Returns a collector of the pipeline's own metrics: those of statsd_exporter, ours, or both.
-    #[must_use]
     pub(crate) fn own_metrics(self: &Arc<Self>, which: SelfMetrics) -> impl Collect + use<> {
         OwnMetrics { pipeline: Arc::clone(self), which }
     }
 
     /// Explains the effect that a line would have now, without applying it.
-    #[must_use]
     pub(crate) fn explain(&self, question: &LineQuestion) -> Explanation {
         let Shared { mapping, flags, registry, pods, .. } = &*self.shared;
         explain::explain(&mapping.load_full(), *flags, Some(registry), pods.as_deref(), question)
@@ -285,28 +257,10 @@ impl Pipeline {
         if which == SelfMetrics::None {
             return Vec::new();
         }
-        let (view, mapping) = (self.shared.registry.view(), self.shared.mapping.load());
-        let mapping_file = self.mapping_file.as_deref().map(Path::to_string_lossy);
-        let context = FamilyInputs {
-            registry: &self.shared.registry.counts,
-            relay: self.shared.relay.as_ref(),
-            sockets: self.threads.receivers.iter().flat_map(Receiver::sockets).collect(),
-            families: &view.pages,
-            rules: &mapping.hits,
-            mapping_file: mapping_file.as_deref(),
-            violations: &self.shared.registry.violations,
-            enriches: self.shared.pods.is_some(),
-        };
-        let metrics = &self.shared.metrics;
-        match which {
-            SelfMetrics::None => Vec::new(),
-            SelfMetrics::Original => metrics.original(&context),
-            SelfMetrics::All => {
-                let mut families = metrics.original(&context);
-                families.extend(metrics.additional(&context));
-                families
-            }
-        }
+        let pages = self.shared.registry.view().pages;
+        let file = self.mapping_file.as_deref().map(Path::to_string_lossy);
+        let sockets = self.threads.receivers.iter().flat_map(Receiver::sockets).collect();
+        self.shared.own_families(&pages, sockets, file.as_deref(), which == SelfMetrics::All)
     }
 
     fn scrape(&self, query: &ScrapeQuery) -> Scrape {

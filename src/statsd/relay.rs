@@ -225,7 +225,6 @@ struct Sent {
 }
 
 /// The sending end. It keeps all state, so after a panic [`RelaySender::run`] continues with the next line.
-#[derive(Debug)]
 pub(crate) struct RelaySender {
     pub(super) queue: Receiver<RelayBatch>,
     target: String,

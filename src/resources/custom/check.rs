@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::config_file::{Problem, ProblemClass, nearest};
+use crate::exposition::names;
 
 use super::built_in;
 use super::config::{Block, Config, Entry, LabelPaths, Metric, SourcePosition};
@@ -99,7 +100,7 @@ fn group_problem(entry: &Entry, problems: &mut Vec<Problem>) {
 
 fn metric_problems(entry: &Entry, metric: &Metric, problems: &mut Vec<Problem>) {
     let name = entry.family_name(metric);
-    if metric.name.is_empty() || !is_name(&name, true) {
+    if metric.name.is_empty() || !names::is_metric(name.as_bytes()) {
         problems.push(Problem::warning(
             ProblemClass::InvalidMetricName,
             metric.positions.name.0,
@@ -201,7 +202,7 @@ fn path_problem(segments: &[String], position: SourcePosition, problems: &mut Ve
 }
 
 fn label_name(label: &str, position: SourcePosition, problems: &mut Vec<Problem>) {
-    if !is_name(label, false) {
+    if !names::is_label(label.as_bytes()) {
         problems.push(Problem::warning(
             ProblemClass::InvalidLabelName,
             position.0,
@@ -209,12 +210,6 @@ fn label_name(label: &str, position: SourcePosition, problems: &mut Vec<Problem>
             "use letters, digits and _, not a digit first",
         ));
     }
-}
-
-/// True if Prometheus accepts the name without quotes.
-fn is_name(name: &str, colons: bool) -> bool {
-    let valid = |c: char| c.is_ascii_alphanumeric() || c == '_' || colons && c == ':';
-    !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(valid)
 }
 
 #[cfg(test)]

@@ -3,13 +3,11 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use thiserror::Error;
-
 use crate::exposition::{escape, float};
 
 use super::config::{LabelPaths, LabelTexts};
 use super::mask::Mask;
-use super::path::{Path, SegmentError};
+use super::path::Path;
 use super::tree::Json;
 use crate::util::work_counter;
 
@@ -22,24 +20,15 @@ pub(super) struct Sources {
     plain: Vec<(String, Path, Option<String>)>,
 }
 
-/// A label with an invalid path.
-#[derive(Debug, Error)]
-#[error("labelsFromPath: {label}: {error}")]
-pub(super) struct LabelError {
-    label: String,
-    #[source]
-    error: SegmentError,
-}
-
 impl Sources {
     /// Compiles label paths.
     ///
     /// # Errors
-    /// An invalid path.
-    pub(super) fn compile(paths: &LabelPaths, defaults: &LabelTexts) -> Result<Self, LabelError> {
+    /// A description of an invalid path.
+    pub(super) fn compile(paths: &LabelPaths, defaults: &LabelTexts) -> Result<Self, String> {
         let mut sources = Self::default();
         for (label, text) in paths {
-            let error = |error| LabelError { label: label.clone(), error };
+            let error = |error| format!("labelsFromPath: {label}: {error}");
             let path = Path::compile(&text.segments).map_err(error)?;
             if let Some(prefix) = label.strip_suffix('*') {
                 sources.copies.push((prefix.to_owned(), path));

@@ -2,13 +2,11 @@
 
 use std::borrow::Cow;
 
-use thiserror::Error;
-
 use super::config::{Block, Metric};
-use super::label::{LabelError, Labels, Sources, sanitised};
+use super::label::{Labels, Sources, sanitised};
 use super::mask::Mask;
-use super::number::{self, NumberError};
-use super::path::{Path, SegmentError};
+use super::number::{self, Reason};
+use super::path::Path;
 use super::tree::Json;
 use crate::util::words::words;
 
@@ -38,13 +36,8 @@ words! {
 impl MetricType {
     /// Parses a metric type, ignoring case.
     pub(super) fn of(text: &str) -> Option<Self> {
-        match text.to_lowercase().as_str() {
-            "gauge" => Some(Self::Gauge),
-            "info" => Some(Self::Info),
-            "stateset" => Some(Self::StateSet),
-            "count" => Some(Self::Count),
-            _ => None,
-        }
+        let is_word = |kind: &Self| kind.as_str().to_lowercase() == text.to_lowercase();
+        Self::ALL.into_iter().find(is_word)
     }
 
     /// Returns the type's settings.
@@ -75,48 +68,26 @@ pub(super) trait Sink {
     fn count(&mut self, labels: &Labels<'_>) -> bool;
 
     /// Takes a value that is not a number.
-    fn value_error(&mut self, reason: NumberError, value: Option<&Json<'_>>);
-}
-
-/// The reason why a metric does not compile. `name` is that of its settings under `each`.
-#[derive(Debug, Error)]
-pub(super) enum MetricError {
-    #[error("unknown metric type {0:?}")]
-    UnknownType(String),
-    #[error("type is {kind} and each.{name} is missing")]
-    NoBlock { kind: String, name: &'static str },
-    #[error("each.{name}.{setting}: {error}")]
-    Path {
-        name: &'static str,
-        setting: &'static str,
-        #[source]
-        error: SegmentError,
-    },
-    #[error("each.{name}.{error}")]
-    Label {
-        name: &'static str,
-        #[source]
-        error: LabelError,
-    },
+    fn value_error(&mut self, reason: Reason, value: Option<&Json<'_>>);
 }
 
 impl Extractor {
     /// Compiles a metric.
     ///
     /// # Errors
-    /// A missing setting, or an invalid path.
-    pub(super) fn compile(metric: &Metric) -> Result<Self, MetricError> {
+    /// A description of a missing setting or an invalid path.
+    pub(super) fn compile(metric: &Metric) -> Result<Self, String> {
         let kind = MetricType::of(&metric.kind)
-            .ok_or_else(|| MetricError::UnknownType(metric.kind.to_lowercase()))?;
+            .ok_or_else(|| format!("unknown metric type {:?}", metric.kind.to_lowercase()))?;
         let name = kind.as_str();
         let Some(block) = kind.block(metric) else {
-            return Err(MetricError::NoBlock { kind: metric.kind.clone(), name });
+            return Err(format!("type is {} and each.{name} is missing", metric.kind));
         };
         let path = |text: &[String], setting| {
-            Path::compile(text).map_err(|error| MetricError::Path { name, setting, error })
+            Path::compile(text).map_err(|error| format!("each.{name}.{setting}: {error}"))
         };
         let labels = Sources::compile(&block.labels_from_path, &block.label_defaults)
-            .map_err(|error| MetricError::Label { name, error })?;
+            .map_err(|error| format!("each.{name}.{error}"))?;
         Ok(Self {
             kind,
             path: path(&block.path.segments, "path")?,
@@ -219,7 +190,7 @@ impl Extractor {
         if self.value_from.single_key() == Some(key) {
             return match number::of(element) {
                 Ok(number) => Some(number),
-                Err(NumberError::Null) if self.nil_is_zero => zero,
+                Err(Reason::Nothing) if self.nil_is_zero => zero,
                 Err(reason) => {
                     sink.value_error(reason, Some(element));
                     None
@@ -239,7 +210,7 @@ impl Extractor {
             if self.nil_is_zero {
                 return sink.series(&labels, 0.0);
             }
-            sink.value_error(NumberError::Null, None);
+            sink.value_error(Reason::Nothing, None);
             return true;
         };
         let number = match self.value_from.get(found) {
@@ -306,7 +277,7 @@ impl Extractor {
             None => return true,
             Some(Json::Text(text)) => text,
             Some(other) => {
-                sink.value_error(NumberError::Collection, Some(other));
+                sink.value_error(Reason::WrongType, Some(other));
                 return true;
             }
         };

@@ -3,35 +3,38 @@
 use crate::go;
 use crate::resources::values::quantity::Quantity;
 use crate::resources::values::time;
+use crate::util::words::words;
 
 use super::tree::Json;
 
-/// The reason why a value is not a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NumberError {
-    /// The value is null.
-    Null,
-    /// A string in no supported notation.
-    Text,
-    /// A list or a map.
-    Collection,
+words! {
+    /// The reason why a value has no series.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Reason {
+        /// The value is missing or null.
+        Nothing = "nothing",
+        /// A string that is not a number.
+        NotANumber = "not_a_number",
+        /// A list or map in place of a scalar, or another type in place of a string.
+        WrongType = "wrong_type",
+    }
 }
 
 /// Converts a value to a number.
-pub(super) fn of(value: &Json<'_>) -> Result<f64, NumberError> {
+pub(super) fn of(value: &Json<'_>) -> Result<f64, Reason> {
     match value {
         Json::Bool(on) => Ok(f64::from(u8::from(*on))),
         Json::Int(number) => Ok(*number as f64),
         Json::Float(number) => Ok(*number),
         Json::Text(text) => of_text(text),
-        Json::Null => Err(NumberError::Null),
-        Json::List(_) | Json::Map(_) => Err(NumberError::Collection),
+        Json::Null => Err(Reason::Nothing),
+        Json::List(_) | Json::Map(_) => Err(Reason::WrongType),
     }
 }
 
 /// Converts a string to a number: a boolean, a time, a quantity, a percentage or a number, the first that fits.
 /// Quantities precede numbers, so `5m` is 0.005 and `3.14159` is rounded up.
-pub(super) fn of_text(text: &str) -> Result<f64, NumberError> {
+pub(super) fn of_text(text: &str) -> Result<f64, Reason> {
     let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
     if is(&["true", "yes"]) {
         return Ok(1.0);
@@ -52,7 +55,7 @@ pub(super) fn of_text(text: &str) -> Result<f64, NumberError> {
     {
         return Ok(percent / 100.0);
     }
-    go::float::parse(text.as_bytes()).map_err(|_| NumberError::Text)
+    go::float::parse(text.as_bytes()).map_err(|_| Reason::NotANumber)
 }
 
 #[cfg(test)]
@@ -89,7 +92,7 @@ mod tests {
         }
         assert!(of_text("nan").is_ok_and(f64::is_nan));
         for text in ["1__0", "İ", "+NaN", "+5%", "-5%", "5%%", "%", "12.5%", "", " 5 ", "1K"] {
-            assert_eq!(of_text(text), Err(NumberError::Text), "{text}");
+            assert_eq!(of_text(text), Err(Reason::NotANumber), "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::cache::{Family, MetricKind};
 
 use super::config::{Entry, LabelPaths, LabelTexts, Metric};
-use super::label::{LabelError, Sources, sanitised};
+use super::label::{Sources, sanitised};
 use super::mask::Mask;
 use super::metric::{Extractor, MetricType};
 use super::path::Path;
@@ -81,8 +81,7 @@ impl Program {
     pub(super) fn add(&mut self, entry: &Entry, gvk: [&str; 3]) -> Result<(), CompileError> {
         for metric in &entry.metrics {
             let error = |reason: String| CompileError::of(metric, reason);
-            let extractor =
-                Extractor::compile(metric).map_err(|reason| error(reason.to_string()))?;
+            let extractor = Extractor::compile(metric).map_err(error)?;
             let name = entry.family_name(metric);
             let is_count = extractor.kind() == MetricType::Count;
             self.has_count |= is_count;
@@ -92,8 +91,7 @@ impl Program {
             {
                 return Err(error(COUNT_NAME_TAKEN.to_owned()));
             }
-            let base =
-                base(entry, metric, &extractor, gvk).map_err(|reason| error(reason.to_string()))?;
+            let base = base(entry, metric, &extractor, gvk).map_err(error)?;
             let base = match self.bases.iter().position(|own| *own == base) {
                 Some(at) => at,
                 None => {
@@ -178,7 +176,7 @@ fn base(
     metric: &Metric,
     extractor: &Extractor,
     gvk: [&str; 3],
-) -> Result<BaseLabels, LabelError> {
+) -> Result<BaseLabels, String> {
     let mut texts = entry.common_labels.clone();
     texts.extend(kind_labels(gvk));
     let own = |texts: &LabelTexts| {

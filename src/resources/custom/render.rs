@@ -15,28 +15,14 @@ use crate::cache::{CountedLabels, Rendered, Schema};
 use crate::exposition::{float, labels};
 use crate::resources::kind::{Renderer, Settings, UserLabelFamily, UserLabels};
 use crate::resources::series::MAX_TEXT;
-use crate::util::words::words;
 use crate::wire::view::{DecodeError, ObjectBytes};
 
 use super::definition::Definition;
 use super::label::Labels;
 use super::metric::Sink;
-use super::number::NumberError;
+use super::number::Reason;
 use super::program::{CompiledMetric, Program};
 use super::tree::Json;
-
-words! {
-    /// The reason why a value has no series.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-    pub enum Reason {
-        /// The value is missing or null.
-        Nothing = "nothing",
-        /// A string that is not a number.
-        NotANumber = "not_a_number",
-        /// A list or map in place of a scalar, or another type in place of a string.
-        WrongType = "wrong_type",
-    }
-}
 
 /// The values of one object without a series, for one family and one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,12 +144,7 @@ impl Sink for Lines<'_> {
         !self.full
     }
 
-    fn value_error(&mut self, reason: NumberError, value: Option<&Json<'_>>) {
-        let reason = match reason {
-            NumberError::Null => Reason::Nothing,
-            NumberError::Text => Reason::NotANumber,
-            NumberError::Collection => Reason::WrongType,
-        };
+    fn value_error(&mut self, reason: Reason, value: Option<&Json<'_>>) {
         let (count, _) = self.errors.entry(reason).or_insert_with(|| (0, excerpt(value)));
         *count += 1;
     }

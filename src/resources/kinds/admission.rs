@@ -1,7 +1,6 @@
 //! Types shared by the kinds of `admissionregistration.k8s.io`: parameters and webhooks.
 
 use crate::resources::metadata::object;
-use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
 
 view! {
@@ -40,31 +39,5 @@ object! {
     /// A webhook configuration, mutating or validating.
     pub struct WebhookConfiguration<'a> {
         webhooks: Vec<Webhook<'a>> = 2 "webhooks",
-    }
-}
-
-impl ParamRef<'_> {
-    /// Writes the series of a binding's `_info` family.
-    pub fn info(&self, policy_name: &str, series: &mut Series<'_>) {
-        let labels = [
-            ("policy_name", policy_name),
-            ("param_name", &self.name),
-            ("param_namespace", &self.namespace),
-            ("param_not_found_action", &self.not_found_action),
-        ];
-        series.with(&labels, 1.0);
-    }
-}
-
-/// Writes one series for each webhook with the service it calls; the labels are empty for one that calls a URL.
-pub fn services(webhooks: &[Webhook<'_>], series: &mut Series<'_>) {
-    for webhook in webhooks {
-        let service = &webhook.client_config.service;
-        let labels = [
-            ("webhook_name", &*webhook.name),
-            ("service_name", &*service.name),
-            ("service_namespace", &*service.namespace),
-        ];
-        series.with(&labels, 1.0);
     }
 }

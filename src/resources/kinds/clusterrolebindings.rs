@@ -18,8 +18,9 @@ kind! {
     families binding, s:
         annotations(Alpha, "kube_clusterrolebinding_annotations");
         labels(Alpha, "kube_clusterrolebinding_labels");
-        alpha "kube_clusterrolebinding_info" ["roleref_kind", "roleref_name"],
-            "The role that the cluster role binding grants.": binding.role_ref.info(s);
+        alpha "kube_clusterrolebinding_info"
+            {"roleref_kind": &binding.role_ref.kind, "roleref_name": &binding.role_ref.name},
+            "The role that the cluster role binding grants.";
         created(Alpha, "kube_clusterrolebinding_created");
         version(Alpha, "kube_clusterrolebinding_metadata_resource_version");
 }

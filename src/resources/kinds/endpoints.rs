@@ -40,8 +40,12 @@ kind! {
         stable "kube_endpoint_address" ["port_protocol", "port_number", "port_name", "ip", "ready"],
             "The addresses behind the service, each with each port.": addresses(endpoints, s);
         deprecated("v2.14.0")
-            stable "kube_endpoint_ports" ["port_name", "port_protocol", "port_number"],
-            "The ports behind the service.": ports(endpoints, s);
+            stable "kube_endpoint_ports" {
+                "port_name": &port.name,
+                "port_protocol": &port.protocol,
+                "port_number": itoa::Buffer::new().format(port.port),
+            } for subset in &endpoints.subsets, for port in &subset.ports,
+            "The ports behind the service.";
 }
 
 fn addresses(endpoints: &Endpoints<'_>, s: &mut Series<'_>) {
@@ -66,17 +70,5 @@ fn addresses(endpoints: &Endpoints<'_>, s: &mut Series<'_>) {
                 }
             }
         }
-    }
-}
-
-fn ports(endpoints: &Endpoints<'_>, s: &mut Series<'_>) {
-    for port in endpoints.subsets.iter().flat_map(|subset| &subset.ports) {
-        let mut digits = itoa::Buffer::new();
-        let labels = [
-            ("port_name", &*port.name),
-            ("port_protocol", &*port.protocol),
-            ("port_number", digits.format(port.port)),
-        ];
-        s.with(&labels, 1.0);
     }
 }

@@ -65,61 +65,32 @@ kind! {
         alpha "kube_endpointslice_info" {"addresstype": &slice.address_type},
             "The type of the addresses in the endpoint slice.";
         created(Alpha, "kube_endpointslice_created");
-        alpha "kube_endpointslice_endpoints_hints" ["address", "for_zone"],
-            "The zones whose traffic an endpoint is meant for.": hints(slice, s);
+        alpha "kube_endpointslice_endpoints_hints" {"address": address, "for_zone": &zone.name}
+            for endpoint in &slice.endpoints,
+            for address in endpoint.addresses.iter().take(1),
+            for zone in &endpoint.hints.for_zones,
+            "The zones whose traffic an endpoint is meant for.";
         alpha "kube_endpointslice_endpoints"
-            [
-                "ready", "serving", "hostname", "terminating", "targetref_kind", "targetref_name",
-                "targetref_namespace", "endpoint_nodename", "endpoint_zone", "address",
-            ],
-            "The addresses in the endpoint slice, with the state of their endpoint and where it runs.":
-            endpoints(slice, s);
-        alpha "kube_endpointslice_ports" ["port_name", "port_protocol", "port_number"],
-            "The ports of the endpoints.": ports(slice, s);
+            {
+                "ready": endpoint.conditions.ready.map_or("", bool_text),
+                "serving": endpoint.conditions.serving.map_or("", bool_text),
+                "hostname": &endpoint.hostname,
+                "terminating": endpoint.conditions.terminating.map_or("", bool_text),
+                "targetref_kind": &endpoint.target.kind,
+                "targetref_name": &endpoint.target.name,
+                "targetref_namespace": &endpoint.target.namespace,
+                "endpoint_nodename": &endpoint.node_name,
+                "endpoint_zone": &endpoint.zone,
+                "address": address,
+            } for endpoint in &slice.endpoints, for address in &endpoint.addresses,
+            "The addresses in the endpoint slice, with the state of their endpoint and where it runs.";
+        alpha "kube_endpointslice_ports"
+            {
+                "port_name": &port.name,
+                "port_protocol": &port.protocol,
+                "port_number": number_text(port.port, &mut itoa::Buffer::new()),
+            } for port in &slice.ports,
+            "The ports of the endpoints.";
         annotations(Alpha, "kube_endpointslice_annotations");
         labels(Alpha, "kube_endpointslice_labels");
-}
-
-fn hints(slice: &EndpointSlice<'_>, s: &mut Series<'_>) {
-    for endpoint in &slice.endpoints {
-        let Some(address) = endpoint.addresses.first() else {
-            continue;
-        };
-        for zone in &endpoint.hints.for_zones {
-            s.with(&[("address", address), ("for_zone", &zone.name)], 1.0);
-        }
-    }
-}
-
-fn endpoints(slice: &EndpointSlice<'_>, s: &mut Series<'_>) {
-    for endpoint in &slice.endpoints {
-        let conditions = &endpoint.conditions;
-        for address in &endpoint.addresses {
-            let labels = [
-                ("ready", conditions.ready.map_or("", bool_text)),
-                ("serving", conditions.serving.map_or("", bool_text)),
-                ("hostname", &*endpoint.hostname),
-                ("terminating", conditions.terminating.map_or("", bool_text)),
-                ("targetref_kind", &*endpoint.target.kind),
-                ("targetref_name", &*endpoint.target.name),
-                ("targetref_namespace", &*endpoint.target.namespace),
-                ("endpoint_nodename", &*endpoint.node_name),
-                ("endpoint_zone", &*endpoint.zone),
-                ("address", &**address),
-            ];
-            s.with(&labels, 1.0);
-        }
-    }
-}
-
-fn ports(slice: &EndpointSlice<'_>, s: &mut Series<'_>) {
-    for port in &slice.ports {
-        let mut digits = itoa::Buffer::new();
-        let labels = [
-            ("port_name", &*port.name),
-            ("port_protocol", &*port.protocol),
-            ("port_number", port.port.map_or("", |number| digits.format(number))),
-        ];
-        s.with(&labels, 1.0);
-    }
 }

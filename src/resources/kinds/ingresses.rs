@@ -83,14 +83,9 @@ kind! {
             stable "kube_ingress_path" ["host", "path", "path_type", "service_name", "service_port"],
             "The paths that the ingress routes, and the service or other resource that each leads to.":
             paths(ingress, s);
-        stable "kube_ingress_tls" ["tls_host", "secret"],
-            "The hosts for which the ingress ends TLS, and the secret with the certificate.": {
-                for tls in &ingress.spec.tls {
-                    for host in &tls.hosts {
-                        s.with(&[("tls_host", host), ("secret", &tls.secret_name)], 1.0);
-                    }
-                }
-            };
+        stable "kube_ingress_tls" {"tls_host": host, "secret": &tls.secret_name}
+            for tls in &ingress.spec.tls, for host in &tls.hosts,
+            "The hosts for which the ingress ends TLS, and the secret with the certificate.";
 }
 
 fn info(ingress: &Ingress<'_>, s: &mut Series<'_>) {

@@ -24,8 +24,12 @@ kind! {
     identity namespace_and::<Self>("mutatingadmissionpolicybinding");
     families binding, s:
         alpha "kube_mutatingadmissionpolicybinding_info"
-            ["policy_name", "param_name", "param_namespace", "param_not_found_action"],
-            "The policy that the mutating admission policy binding puts into force, and its parameters.":
-            binding.spec.param_ref.info(&binding.spec.policy_name, s);
+            {
+                "policy_name": &binding.spec.policy_name,
+                "param_name": &binding.spec.param_ref.name,
+                "param_namespace": &binding.spec.param_ref.namespace,
+                "param_not_found_action": &binding.spec.param_ref.not_found_action,
+            },
+            "The policy that the mutating admission policy binding puts into force, and its parameters.";
         created(Alpha, "kube_mutatingadmissionpolicybinding_created");
 }

@@ -1,6 +1,6 @@
 //! `mutatingwebhookconfigurations` (admissionregistration.k8s.io/v1 MutatingWebhookConfiguration).
 
-use super::admission::{self, WebhookConfiguration};
+use super::admission::WebhookConfiguration;
 use crate::resources::prelude::*;
 
 kind! {
@@ -13,7 +13,10 @@ kind! {
         created(Alpha, "kube_mutatingwebhookconfiguration_created");
         version(Alpha, "kube_mutatingwebhookconfiguration_metadata_resource_version");
         alpha "kube_mutatingwebhookconfiguration_webhook_clientconfig_service"
-            ["webhook_name", "service_name", "service_namespace"],
-            "The service that a webhook calls; empty for one that calls a URL.":
-            admission::services(&configuration.webhooks, s);
+            {
+                "webhook_name": &webhook.name,
+                "service_name": &webhook.client_config.service.name,
+                "service_namespace": &webhook.client_config.service.namespace,
+            } for webhook in &configuration.webhooks,
+            "The service that a webhook calls; empty for one that calls a URL.";
 }

@@ -61,31 +61,28 @@ kind! {
         created(Stable, "kube_node_created");
         deleted(Alpha, "kube_node_deletion_timestamp");
         stable "kube_node_info"
-            [
-                "kernel_version", "os_image", "container_runtime_version", "kubelet_version",
-                "kubeproxy_version", "provider_id", "pod_cidr", "system_uuid", "internal_ip",
-            ],
-            "The software that the node runs, and how the node is known.": info(node, s);
+            {
+                "kernel_version": &node.status.node_info.kernel_version,
+                "os_image": &node.status.node_info.os_image,
+                "container_runtime_version": &node.status.node_info.container_runtime_version,
+                "kubelet_version": &node.status.node_info.kubelet_version,
+                // Nodes no longer report it; the label remains for queries that join on it.
+                "kubeproxy_version": "deprecated",
+                "provider_id": &node.spec.provider_id,
+                "pod_cidr": &node.spec.pod_cidr,
+                "system_uuid": &node.status.node_info.system_uuid,
+                "internal_ip": internal_ip(node),
+            },
+            "The software that the node runs, and how the node is known.";
         labels(Stable, "kube_node_labels");
         of_metadata alpha "kube_node_role" ["role"], "The roles that the node has by its labels.":
             roles(node, s);
-        alpha "kube_node_spec_pod_cidrs" ["pod_cidr"],
-            "The address ranges that the pods of the node get theirs from.": {
-                for range in &node.spec.pod_cidrs {
-                    s.with(&[("pod_cidr", range)], 1.0);
-                }
-            };
-        stable "kube_node_spec_taint" ["key", "value", "effect"],
-            "The taints that keep pods off the node.": {
-                for taint in &node.spec.taints {
-                    let labels = [
-                        ("key", &*taint.key),
-                        ("value", &*taint.value),
-                        ("effect", &*taint.effect),
-                    ];
-                    s.with(&labels, 1.0);
-                }
-            };
+        alpha "kube_node_spec_pod_cidrs" {"pod_cidr": range} for range in &node.spec.pod_cidrs,
+            "The address ranges that the pods of the node get theirs from.";
+        stable "kube_node_spec_taint"
+            {"key": &taint.key, "value": &taint.value, "effect": &taint.effect}
+            for taint in &node.spec.taints,
+            "The taints that keep pods off the node.";
         stable "kube_node_spec_unschedulable", "Whether the node is closed to new pods.":
             s.value(node.spec.unschedulable);
         stable "kube_node_status_allocatable" ["resource", "unit"],
@@ -97,29 +94,13 @@ kind! {
         stable "kube_node_status_condition" ["condition", "status"],
             "The conditions of the node: for each, one series for each status, 1 for the present one.":
             condition::all(&node.status.conditions, s);
-        alpha "kube_node_status_addresses" ["type", "address"], "The addresses of the node.": {
-                for address in &node.status.addresses {
-                    s.with(&[("type", &address.kind), ("address", &address.address)], 1.0);
-                }
-            };
+        alpha "kube_node_status_addresses" {"type": &address.kind, "address": &address.address}
+            for address in &node.status.addresses, "The addresses of the node.";
 }
 
-fn info(node: &Node<'_>, s: &mut Series<'_>) {
-    let info = &node.status.node_info;
-    let mut internal = node.status.addresses.iter().rev().filter(|a| &*a.kind == "InternalIP");
-    let labels = [
-        ("kernel_version", &*info.kernel_version),
-        ("os_image", &*info.os_image),
-        ("container_runtime_version", &*info.container_runtime_version),
-        ("kubelet_version", &*info.kubelet_version),
-        // Nodes no longer report it; the label remains for queries that join on it.
-        ("kubeproxy_version", "deprecated"),
-        ("provider_id", &*node.spec.provider_id),
-        ("pod_cidr", &*node.spec.pod_cidr),
-        ("system_uuid", &*info.system_uuid),
-        ("internal_ip", internal.next().map_or("", |address| &address.address)),
-    ];
-    s.with(&labels, 1.0);
+fn internal_ip<'v>(node: &'v Node<'_>) -> &'v str {
+    let internal = node.status.addresses.iter().rfind(|address| &*address.kind == "InternalIP");
+    internal.map_or("", |address| &address.address)
 }
 
 fn roles(node: &Node<'_>, s: &mut Series<'_>) {

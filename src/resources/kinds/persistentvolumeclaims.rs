@@ -41,9 +41,13 @@ kind! {
     families claim, s:
         labels(Stable, "kube_persistentvolumeclaim_labels");
         annotations(Alpha, "kube_persistentvolumeclaim_annotations");
-        stable "kube_persistentvolumeclaim_info" ["storageclass", "volumename", "volumemode"],
-            "The storage class that the volume claim asks for and the volume that it is bound to.":
-            info(claim, s);
+        stable "kube_persistentvolumeclaim_info"
+            {
+                "storageclass": storage_class(claim),
+                "volumename": &claim.spec.volume_name,
+                "volumemode": &claim.spec.volume_mode,
+            },
+            "The storage class that the volume claim asks for and the volume that it is bound to.";
         stable "kube_persistentvolumeclaim_status_phase" ["phase"],
             "The phase of the volume claim: one series for each, 1 for the present one.": {
                 if !claim.status.phase.is_empty() {
@@ -58,12 +62,9 @@ kind! {
                     s.value(quantity.integer() as f64);
                 }
             };
-        stable "kube_persistentvolumeclaim_access_mode" ["access_mode"],
-            "The ways of access that the volume claim asks for.": {
-                for mode in &claim.spec.access_modes {
-                    s.with(&[("access_mode", mode)], 1.0);
-                }
-            };
+        stable "kube_persistentvolumeclaim_access_mode" {"access_mode": mode}
+            for mode in &claim.spec.access_modes,
+            "The ways of access that the volume claim asks for.";
         alpha "kube_persistentvolumeclaim_status_condition" ["condition", "status"],
             "The conditions of the volume claim: for each, one series for each status, 1 for the present one.":
             condition::all(&claim.status.conditions, s);
@@ -71,14 +72,8 @@ kind! {
         deleted(Alpha, "kube_persistentvolumeclaim_deletion_timestamp");
 }
 
-fn info(claim: &VolumeClaim<'_>, s: &mut Series<'_>) {
+fn storage_class<'v>(claim: &'v VolumeClaim<'_>) -> &'v str {
     // The annotation predates the field; the controller still gives it precedence.
     let annotation = claim.metadata.annotations.get("volume.beta.kubernetes.io/storage-class");
-    let class = annotation.or(claim.spec.storage_class_name.as_ref());
-    let labels = [
-        ("storageclass", class.map_or("", |class| class)),
-        ("volumename", &*claim.spec.volume_name),
-        ("volumemode", &*claim.spec.volume_mode),
-    ];
-    s.with(&labels, 1.0);
+    annotation.or(claim.spec.storage_class_name.as_ref()).map_or("", |class| class)
 }

@@ -109,12 +109,10 @@ kind! {
         Api::cluster_wide("", "v1", "PersistentVolume", "persistentvolumes");
     identity [("persistentvolume", |volume| &volume.metadata.name)];
     families volume, s:
-        stable "kube_persistentvolume_claim_ref" ["name", "claim_namespace"],
-            "The volume claim that the persistent volume is kept for.": {
-                if let Some(claim) = &volume.spec.claim {
-                    s.with(&[("name", &claim.name), ("claim_namespace", &claim.namespace)], 1.0);
-                }
-            };
+        stable "kube_persistentvolume_claim_ref"
+            {"name": &claim.name, "claim_namespace": &claim.namespace}
+            for claim in volume.spec.claim.iter(),
+            "The volume claim that the persistent volume is kept for.";
         annotations(Alpha, "kube_persistentvolume_annotations");
         labels(Stable, "kube_persistentvolume_labels");
         stable "kube_persistentvolume_status_phase" ["phase"],
@@ -141,28 +139,18 @@ kind! {
             };
         created(Alpha, "kube_persistentvolume_created");
         deleted(Alpha, "kube_persistentvolume_deletion_timestamp");
-        opt_in alpha "kube_persistentvolume_csi_attributes" ["csi_mounter", "csi_map_options"],
-            "How the CSI driver is told to mount the persistent volume.": {
-                if let Some(csi) = &volume.spec.source.csi {
-                    let attribute = |key| csi.volume_attributes.get(key).map_or("", |value| value);
-                    let labels = [
-                        ("csi_mounter", attribute("mounter")),
-                        ("csi_map_options", attribute("mapOptions")),
-                    ];
-                    s.with(&labels, 1.0);
-                }
-            };
-        alpha "kube_persistentvolume_volume_mode" ["volumemode"],
-            "Whether the persistent volume is a file system or a block device.": {
-                let mode = volume.spec.volume_mode.as_deref().unwrap_or("Filesystem");
-                s.with(&[("volumemode", mode)], 1.0);
-            };
-        alpha "kube_persistentvolume_access_mode" ["access_mode"],
-            "The ways of access that the persistent volume allows.": {
-                for mode in &volume.spec.access_modes {
-                    s.with(&[("access_mode", mode)], 1.0);
-                }
-            };
+        opt_in alpha "kube_persistentvolume_csi_attributes"
+            {
+                "csi_mounter": csi.volume_attributes.get("mounter").map_or("", |value| value),
+                "csi_map_options": csi.volume_attributes.get("mapOptions").map_or("", |value| value),
+            } for csi in volume.spec.source.csi.iter(),
+            "How the CSI driver is told to mount the persistent volume.";
+        alpha "kube_persistentvolume_volume_mode"
+            {"volumemode": volume.spec.volume_mode.as_deref().unwrap_or("Filesystem")},
+            "Whether the persistent volume is a file system or a block device.";
+        alpha "kube_persistentvolume_access_mode" {"access_mode": mode}
+            for mode in &volume.spec.access_modes,
+            "The ways of access that the persistent volume allows.";
 }
 
 fn info(volume: &PersistentVolume<'_>, s: &mut Series<'_>) {
@@ -206,7 +194,7 @@ fn info(volume: &PersistentVolume<'_>, s: &mut Series<'_>) {
     } else if let Some(fc) = &source.fc {
         (wwids, wwns) = (joined(&fc.wwids), joined(&fc.target_wwns));
         fill("fc_wwids", &wwids);
-        fill("fc_lun", fc.lun.map_or("", |number| lun.format(number)));
+        fill("fc_lun", number_text(fc.lun, &mut lun));
         fill("fc_target_wwns", &wwns);
     } else if let Some(iscsi) = &source.iscsi {
         fill("iscsi_target_portal", &iscsi.target_portal);

@@ -1,6 +1,7 @@
 //! `pods` (v1 Pod).
 
 use super::resource_list::{self, ResourceList};
+use crate::resources::metadata::OwnerReference;
 use crate::resources::prelude::*;
 use crate::resources::scalars::Time;
 use crate::resources::values::ip;
@@ -205,11 +206,16 @@ kind! {
         created(Stable, "kube_pod_created");
         deleted(Alpha, "kube_pod_deletion_timestamp");
         stable "kube_pod_info"
-            [
-                "host_ip", "pod_ip", "node", "created_by_kind", "created_by_name", "priority_class",
-                "host_network",
-            ],
-            "Where the pod runs and what controls it.": info(pod, s);
+            {
+                "host_ip": &pod.status.host_ip,
+                "pod_ip": &pod.status.pod_ip,
+                "node": &pod.spec.node_name,
+                "created_by_kind": controller(pod).map_or("", |owner| &owner.kind),
+                "created_by_name": controller(pod).map_or("", |owner| &owner.name),
+                "priority_class": &pod.spec.priority_class_name,
+                "host_network": bool_text(pod.spec.host_network),
+            },
+            "Where the pod runs and what controls it.";
         alpha "kube_pod_ips" ["ip", "ip_family"], "The pod's addresses.": ips(pod, s);
         stable "kube_pod_init_container_info"
             ["container", "image_spec", "image", "image_id", "container_id", "restart_policy"],
@@ -270,12 +276,8 @@ kind! {
             "The resource claims of the pod and what they refer to.": resource_claims(pod, s);
         stable "kube_pod_restart_policy" {"type": &pod.spec.restart_policy},
             "When the pod's containers are restarted.";
-        alpha "kube_pod_runtimeclass_name_info" ["runtimeclass_name"],
-            "The runtime class of the pod.": {
-                if let Some(name) = &pod.spec.runtime_class_name {
-                    s.with(&[("runtimeclass_name", name)], 1.0);
-                }
-            };
+        alpha "kube_pod_runtimeclass_name_info" {"runtimeclass_name": name}
+            for name in pod.spec.runtime_class_name.iter(), "The runtime class of the pod.";
         stable "kube_pod_spec_volumes_persistentvolumeclaims_info"
             ["volume", "persistentvolumeclaim", "ephemeral"],
             "The volume claims that the pod mounts.": volume_claims(pod, |_| 1.0, s);
@@ -420,19 +422,8 @@ fn started(status: &ContainerStatus<'_>) -> Option<Time> {
     running.as_ref().map(|running| running.started_at).or_else(ended)
 }
 
-fn info(pod: &Pod<'_>, s: &mut Series<'_>) {
-    let owners = &pod.metadata.owner_references;
-    let controller = owners.iter().find(|owner| owner.controller == Some(true));
-    let labels = [
-        ("host_ip", &*pod.status.host_ip),
-        ("pod_ip", &*pod.status.pod_ip),
-        ("node", &*pod.spec.node_name),
-        ("created_by_kind", controller.map_or("", |owner| &owner.kind)),
-        ("created_by_name", controller.map_or("", |owner| &owner.name)),
-        ("priority_class", &*pod.spec.priority_class_name),
-        ("host_network", bool_text(pod.spec.host_network)),
-    ];
-    s.with(&labels, 1.0);
+fn controller<'v, 'a>(pod: &'v Pod<'a>) -> Option<&'v OwnerReference<'a>> {
+    pod.metadata.owner_references.iter().find(|owner| owner.controller == Some(true))
 }
 
 fn ips(pod: &Pod<'_>, s: &mut Series<'_>) {
@@ -562,10 +553,7 @@ fn tolerations(pod: &Pod<'_>, s: &mut Series<'_>) {
             ("operator", &*toleration.operator),
             ("value", &*toleration.value),
             ("effect", &*toleration.effect),
-            (
-                "toleration_seconds",
-                toleration.toleration_seconds.map_or("", |seconds| digits.format(seconds)),
-            ),
+            ("toleration_seconds", number_text(toleration.toleration_seconds, &mut digits)),
         ];
         s.with(&labels, 1.0);
     }

@@ -18,8 +18,9 @@ kind! {
     families binding, s:
         annotations(Alpha, "kube_rolebinding_annotations");
         labels(Alpha, "kube_rolebinding_labels");
-        alpha "kube_rolebinding_info" ["roleref_kind", "roleref_name"],
-            "The role that the role binding grants.": binding.role_ref.info(s);
+        alpha "kube_rolebinding_info"
+            {"roleref_kind": &binding.role_ref.kind, "roleref_name": &binding.role_ref.name},
+            "The role that the role binding grants.";
         created(Alpha, "kube_rolebinding_created");
         version(Alpha, "kube_rolebinding_metadata_resource_version");
 }

@@ -27,26 +27,16 @@ kind! {
         Api::namespaced("", "v1", "ServiceAccount", "serviceaccounts").off_by_default();
     identity namespace_and_uid::<Self>("serviceaccount");
     families account, s:
-        alpha "kube_serviceaccount_info" ["automount_token"],
-            "Whether pods that run as the service account get its token mounted; empty where it does not say.":
-            {
-                let automount = account.automount_token.map_or("", bool_text);
-                s.with(&[("automount_token", automount)], 1.0);
-            };
+        alpha "kube_serviceaccount_info"
+            {"automount_token": account.automount_token.map_or("", bool_text)},
+            "Whether pods that run as the service account get its token mounted; empty where it does not say.";
         created(Alpha, "kube_serviceaccount_created");
         deleted(Alpha, "kube_serviceaccount_deleted");
-        alpha "kube_serviceaccount_secret" ["name"], "The secrets that the service account names.":
-            {
-                for secret in &account.secrets {
-                    s.with(&[("name", &secret.name)], 1.0);
-                }
-            };
-        alpha "kube_serviceaccount_image_pull_secret" ["name"],
-            "The secrets with which images are pulled for pods of the service account.": {
-                for secret in &account.image_pull_secrets {
-                    s.with(&[("name", &secret.name)], 1.0);
-                }
-            };
+        alpha "kube_serviceaccount_secret" {"name": &secret.name} for secret in &account.secrets,
+            "The secrets that the service account names.";
+        alpha "kube_serviceaccount_image_pull_secret" {"name": &secret.name}
+            for secret in &account.image_pull_secrets,
+            "The secrets with which images are pulled for pods of the service account.";
         annotations(Alpha, "kube_serviceaccount_annotations");
         labels(Alpha, "kube_serviceaccount_labels");
 }

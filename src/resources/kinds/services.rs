@@ -52,17 +52,12 @@ kind! {
         stable "kube_service_spec_type" {"type": &service.spec.kind}, "How the service is exposed.";
         annotations(Alpha, "kube_service_annotations");
         labels(Stable, "kube_service_labels");
-        stable "kube_service_spec_external_ip" ["external_ip"],
-            "The addresses outside the cluster whose traffic the service also takes.": {
-                for address in &service.spec.external_ips {
-                    s.with(&[("external_ip", address)], 1.0);
-                }
-            };
-        stable "kube_service_status_load_balancer_ingress" ["ip", "hostname"],
-            "The addresses at which a load balancer takes traffic for the service.": {
-                for ingress in &service.status.load_balancer.ingress {
-                    s.with(&[("ip", &ingress.ip), ("hostname", &ingress.hostname)], 1.0);
-                }
-            };
+        stable "kube_service_spec_external_ip" {"external_ip": address}
+            for address in &service.spec.external_ips,
+            "The addresses outside the cluster whose traffic the service also takes.";
+        stable "kube_service_status_load_balancer_ingress"
+            {"ip": &ingress.ip, "hostname": &ingress.hostname}
+            for ingress in &service.status.load_balancer.ingress,
+            "The addresses at which a load balancer takes traffic for the service.";
         deleted(Alpha, "kube_service_deletion_timestamp");
 }

@@ -64,11 +64,8 @@ kind! {
             s.value(set.status.observed_generation);
         stable "kube_statefulset_replicas", "How many pods the stateful set should have.":
             s.value(set.spec.replicas);
-        stable "kube_statefulset_ordinals_start", "The number of the stateful set's first pod.": {
-                if let Some(ordinals) = &set.spec.ordinals {
-                    s.value(ordinals.start);
-                }
-            };
+        stable "kube_statefulset_ordinals_start", "The number of the stateful set's first pod.":
+            s.value(set.spec.ordinals.as_ref().map(|ordinals| ordinals.start));
         generation(Stable, "kube_statefulset_metadata_generation");
         stable "kube_statefulset_persistentvolumeclaim_retention_policy"
             ["when_deleted", "when_scaled"],

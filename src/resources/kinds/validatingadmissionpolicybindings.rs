@@ -24,14 +24,15 @@ kind! {
     identity namespace_and::<Self>("validatingadmissionpolicybinding");
     families binding, s:
         alpha "kube_validatingadmissionpolicybinding_info"
-            ["policy_name", "param_name", "param_namespace", "param_not_found_action"],
-            "The policy that the validating admission policy binding puts into force, and its parameters.":
-            binding.spec.param_ref.info(&binding.spec.policy_name, s);
+            {
+                "policy_name": &binding.spec.policy_name,
+                "param_name": &binding.spec.param_ref.name,
+                "param_namespace": &binding.spec.param_ref.namespace,
+                "param_not_found_action": &binding.spec.param_ref.not_found_action,
+            },
+            "The policy that the validating admission policy binding puts into force, and its parameters.";
         created(Alpha, "kube_validatingadmissionpolicybinding_created");
-        alpha "kube_validatingadmissionpolicybinding_validation_action" ["action"],
-            "What is done about a request that fails the validation.": {
-                for action in &binding.spec.validation_actions {
-                    s.with(&[("action", action)], 1.0);
-                }
-            };
+        alpha "kube_validatingadmissionpolicybinding_validation_action" {"action": action}
+            for action in &binding.spec.validation_actions,
+            "What is done about a request that fails the validation.";
 }

@@ -42,12 +42,9 @@ kind! {
             {"attacher": &attachment.spec.attacher, "node": &attachment.spec.node_name},
             "Who attaches the volume, and to which node.";
         created(Alpha, "kube_volumeattachment_created");
-        alpha "kube_volumeattachment_spec_source_persistentvolume" ["volumename"],
-            "The persistent volume to be attached.": {
-                if let Some(volume) = &attachment.spec.source.persistent_volume_name {
-                    s.with(&[("volumename", volume)], 1.0);
-                }
-            };
+        alpha "kube_volumeattachment_spec_source_persistentvolume" {"volumename": volume}
+            for volume in attachment.spec.source.persistent_volume_name.iter(),
+            "The persistent volume to be attached.";
         alpha "kube_volumeattachment_status_attached", "Whether the volume is attached.":
             s.value(attachment.status.attached);
         alpha "kube_volumeattachment_status_attachment_metadata" ["metadata_*"],

@@ -28,7 +28,6 @@ impl Selection {
     /// Compiles a list of keys. An entry is a key, or a pattern in which one `*` matches any text without a newline. A
     /// lone `*` as the first entry selects every key; elsewhere it has no effect, and neither does an entry with
     /// several.
-    #[must_use]
     pub fn new(list: &[String]) -> Self {
         if list.is_empty() {
             return Self(None);
@@ -54,14 +53,12 @@ impl Selection {
 
     /// True if the list was empty, so the families have no series at all. A non-empty list gives one series per object
     /// even if no key matches.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
     /// True if `key` is selected.
     #[inline]
-    #[must_use]
     pub fn matches(&self, key: &str) -> bool {
         let Some(keys) = &self.0 else { return false };
         let fits = |(before, after): &(String, String)| {
@@ -162,7 +159,6 @@ impl AllowLists {
     }
 
     /// Returns the keys of `resource`, if it has a list.
-    #[must_use]
     pub fn keys(&self, resource: &str) -> Option<&[String]> {
         self.0.get(resource).map(Vec::as_slice)
     }
@@ -197,7 +193,6 @@ impl AllowLists {
     }
 
     /// Returns the selection of `resource`; call it on [resolved](Self::resolve) lists.
-    #[must_use]
     pub fn selection(&self, resource: &str) -> Selection {
         Selection::new(self.keys(resource).unwrap_or_default())
     }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::enriched::enriched;
 use super::sender_cache::SenderCache;
-use super::shared::{LoadedMapping, Mapping, Op, Shared, UpdatePlan};
+use super::shared::{LoadedMapping, Mapping, Shared, UpdatePlan};
 use crate::exposition::budget::RuleBudget;
 use crate::exposition::labels;
 use crate::exposition::normalise::Normaliser;
 use crate::mapper::name;
-use crate::mapper::{self, Action, DEFAULT_HELP, Mapper, MetricType, ObserverType, Rule};
+use crate::mapper::{self, Action, DEFAULT_HELP, Mapper, ObserverType, Rule};
 use crate::pods::SenderLabels;
 use crate::statsd::clock::{Moment, ticks};
 use crate::statsd::line::{Event, EventKind, Label};
@@ -41,7 +41,6 @@ pub(super) enum Change<'a> {
 /// tags are read only for the first of them.
 #[derive(Debug)]
 pub(super) struct Route {
-    pub(super) kind: EventType,
     pub(super) mapping: Mapping,
     /// The plan of the first event; other events may differ in weight.
     pub(super) plan: UpdatePlan,
@@ -71,7 +70,6 @@ pub(super) enum Target {
 }
 
 /// The part of a worker that applies events.
-#[derive(Debug)]
 pub(super) struct Applier {
     pub(super) shared: Arc<Shared>,
     pub(super) listener: Listener,
@@ -235,14 +233,9 @@ impl Applier {
 
     /// Maps a name.
     fn mapping(&mut self, kind: EventType, name: &str, weight: u64) -> Mapping {
-        let metric_type = match kind {
-            EventType::Counter => MetricType::Counter,
-            EventType::Gauge | EventType::Set => MetricType::Gauge,
-            EventType::Observer => MetricType::Observer,
-        };
         self.tally.add(Count::CacheMisses, 1);
         work_counter::add(name.len());
-        if let Some(mapped) = self.loaded.mapper.map(name, metric_type, &mut self.buffer) {
+        if let Some(mapped) = self.loaded.mapper.map(name, kind.metric_type(), &mut self.buffer) {
             return Mapping::of(&mapped);
         }
         let examples = &self.shared.metrics.examples;
@@ -259,11 +252,6 @@ impl Applier {
 
     /// Maps the name of an event.
     pub(super) fn route(&mut self, kind: EventType, event: &Event<'_>) -> Route {
-        let op = match kind {
-            EventType::Counter => Op::Add,
-            EventType::Gauge => Op::SetOrAdd,
-            EventType::Observer | EventType::Set => Op::Observe,
-        };
         let mapping = self.mapping(kind, event.name, event.weight);
         let mapper = &self.loaded.mapper;
         let rule = mapping.rule.and_then(|index| mapper.rules().get(index));
@@ -273,7 +261,7 @@ impl Applier {
             _ => Target::Unresolved,
         };
         let plan = UpdatePlan {
-            op,
+            kind,
             divisor: 1.0f64.to_bits(),
             scale: rule.and_then(|rule| rule.scale).map(f64::to_bits),
             weight: event.weight,
@@ -283,7 +271,6 @@ impl Applier {
             rule: rule.map(|rule| rule_number(rule.index)),
         };
         Route {
-            kind,
             mapping,
             plan,
             target,
@@ -316,7 +303,7 @@ impl Applier {
             None => self.tally.add(Count::Unmapped, weight),
         }
         let value = route.plan.series_value(event.value);
-        if route.kind == EventType::Counter && value < 0.0 {
+        if route.plan.kind == EventType::Counter && value < 0.0 {
             if !std::mem::replace(&mut route.is_logged, true) {
                 tracing::debug!(
                     metric = truncated(&route.mapping.name),
@@ -354,11 +341,11 @@ impl Applier {
                 }
             };
             if self.change(handle, change, route.plan.ttl) {
-                if route.kind == EventType::Counter && value.is_nan() && !route.nan_marked {
+                if route.plan.kind == EventType::Counter && value.is_nan() && !route.nan_marked {
                     self.shared.registry.mark_nan(&route.mapping.name);
                     route.nan_marked = true;
                 }
-                self.tally.event(route.kind, weight);
+                self.tally.event(route.plan.kind, weight);
                 return SampleOutcome::Accepted;
             }
             route.target = Target::Unresolved;
@@ -378,7 +365,7 @@ impl Applier {
         let label_count = render_labels(text, &tags, &mapping, mapper, keep_empty);
         work_counter::add(route.mapping.name.len() + self.text.len());
         let key = Key { name: &route.mapping.name, labels: &self.text, label_count };
-        let mut series = new_series(&loaded, rule, route.kind, key, &self.origin);
+        let mut series = new_series(&loaded, rule, route.plan.kind, key, &self.origin);
         // Several senders share a series whose labels are normalised, so it does not end with one of them.
         let normalise = normaliser(rule, mapper);
         let is_own = |labels: &SenderLabels| {

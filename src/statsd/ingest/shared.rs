@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use crate::exposition::family::Family;
 use crate::mapper::{Mapped, Mapper, Rule};
 use crate::pods::PodIndex;
 use crate::statsd::datagram_senders::DatagramSenders;
 use crate::statsd::line::ParserFlags;
-use crate::statsd::metrics::{EventType, Metrics, RuleHits};
+use crate::statsd::metrics::{EventType, FamilyInputs, Metrics, RuleHits, SocketStats};
 use crate::statsd::mirror::Mirror;
 use crate::statsd::relay::Relay;
 use crate::statsd::series::registry::Registry;
+use crate::statsd::series::tree::Snapshot;
 
 /// The result of mapping a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +68,6 @@ fn name(rule: &Rule) -> String {
 }
 
 /// The state that all workers of a pipeline share.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) metrics: Metrics,
@@ -101,9 +102,32 @@ impl Shared {
             datagram_senders: DatagramSenders::default(),
         }
     }
-}
 
-impl Shared {
+    /// Returns the pipeline's own families: those of statsd_exporter, and ours too if `all` are wanted.
+    pub(crate) fn own_families(
+        &self,
+        families: &Snapshot,
+        sockets: Vec<SocketStats>,
+        mapping_file: Option<&str>,
+        all: bool,
+    ) -> Vec<Family> {
+        let inputs = FamilyInputs {
+            registry: &self.registry.counts,
+            relay: self.relay.as_ref(),
+            sockets,
+            families,
+            rules: &self.mapping.load().hits,
+            mapping_file,
+            violations: &self.registry.violations,
+            enriches: self.pods.is_some(),
+        };
+        let mut own = self.metrics.original(&inputs);
+        if all {
+            own.extend(self.metrics.additional(&inputs));
+        }
+        own
+    }
+
     /// Ends the series with labels that no pod has any more. Returns the time until the next call is necessary.
     pub(crate) fn end_senders(&self) -> Option<Duration> {
         let (unused, next) = self.pods.as_ref()?.advance();
@@ -112,20 +136,11 @@ impl Shared {
     }
 }
 
-/// The effect of a value on its series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Op {
-    Add,
-    /// Sets the gauge, or adds to it if the text has a sign.
-    SetOrAdd,
-    Observe,
-}
-
 /// Everything about a known line except its series and its value. Floats are stored as bits so that they can
 /// be compared and hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct UpdatePlan {
-    pub(crate) op: Op,
+    pub(crate) kind: EventType,
     pub(crate) divisor: u64,
     pub(crate) scale: Option<u64>,
     pub(crate) weight: u64,
@@ -148,14 +163,6 @@ impl UpdatePlan {
         match self.scale {
             Some(scale) => value * f64::from_bits(scale),
             None => value,
-        }
-    }
-
-    pub(crate) const fn event_type(&self) -> EventType {
-        match self.op {
-            Op::Add => EventType::Counter,
-            Op::SetOrAdd => EventType::Gauge,
-            Op::Observe => EventType::Observer,
         }
     }
 }

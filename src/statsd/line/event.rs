@@ -113,6 +113,17 @@ words! {
     }
 }
 
+words! {
+    /// A DogStatsD message that is not a metric.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum DogstatsdMessage {
+        /// An event (`_e{`).
+        Event = "dogstatsd_event",
+        /// A service check (`_sc|`).
+        ServiceCheck = "dogstatsd_service_check",
+    }
+}
+
 /// A receiver of the events and errors of a line, in the order of the line.
 pub trait Sink {
     /// Reports an event. All events of a line have the same name and labels, so a sink can keep the series
@@ -130,10 +141,7 @@ pub trait Sink {
     fn tag_errors(&mut self, _count: u64) {}
     /// Reports that a sample has at least one label (`statsd_exporter_tags_total`).
     fn tags(&mut self) {}
-    /// Reports that the line looks like a DogStatsD event (`_e{`) and contains no valid sample. Called after
-    /// the errors of the line.
-    fn dogstatsd_event(&mut self) {}
-    /// Reports that the line looks like a DogStatsD service check (`_sc|`) and contains no valid sample.
-    /// Called after the errors of the line.
-    fn dogstatsd_service_check(&mut self) {}
+    /// Reports that the line looks like a DogStatsD message and contains no valid sample. Called after the errors
+    /// of the line.
+    fn dogstatsd(&mut self, _message: DogstatsdMessage) {}
 }

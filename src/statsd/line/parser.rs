@@ -5,7 +5,9 @@
 
 use memchr::{memchr, memchr_iter};
 
-use super::event::{Event, EventKind, MAX_WEIGHT, ParserFlags, SampleError, Sink};
+use super::event::{
+    DogstatsdMessage, Event, EventKind, MAX_WEIGHT, ParserFlags, SampleError, Sink,
+};
 use super::labels::Labels;
 use super::split::{split, split_once};
 use crate::go;
@@ -24,99 +26,50 @@ pub fn parse(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
     if line.is_empty() {
         return;
     }
-    let Some(message) = DogstatsdMessage::of(line) else {
-        return samples(line, flags, sink);
+    let has_event = samples(line, flags, sink).unwrap_or_else(|reason| {
+        sink.sample_error(reason, 1);
+        false
+    });
+    let message = match line {
+        [b'_', b'e', b'{', ..] => DogstatsdMessage::Event,
+        [b'_', b's', b'c', b'|', ..] => DogstatsdMessage::ServiceCheck,
+        _ => return,
     };
-    let mut detector = EventDetector { sink, has_event: false };
-    samples(line, flags, &mut detector);
-    if detector.has_event {
-        return;
-    }
-    match message {
-        DogstatsdMessage::Event => sink.dogstatsd_event(),
-        DogstatsdMessage::ServiceCheck => sink.dogstatsd_service_check(),
+    if !has_event {
+        sink.dogstatsd(message);
     }
 }
 
-/// A DogStatsD message that is not a metric.
-enum DogstatsdMessage {
-    Event,
-    ServiceCheck,
-}
-
-impl DogstatsdMessage {
-    /// Returns the message that a line looks like.
-    fn of(line: &[u8]) -> Option<Self> {
-        if line.starts_with(b"_e{") {
-            Some(Self::Event)
-        } else if line.starts_with(b"_sc|") {
-            Some(Self::ServiceCheck)
-        } else {
-            None
-        }
-    }
-}
-
-/// A sink that forwards what samples report and records whether there was an event.
-struct EventDetector<'s> {
-    sink: &'s mut dyn Sink,
-    has_event: bool,
-}
-
-impl Sink for EventDetector<'_> {
-    fn event(&mut self, event: &Event<'_>) {
-        self.has_event = true;
-        self.sink.event(event);
-    }
-
-    fn origin(&mut self, section: &str) {
-        self.sink.origin(section);
-    }
-
-    fn sample(&mut self) {
-        self.sink.sample();
-    }
-
-    fn sample_error(&mut self, reason: SampleError, count: u64) {
-        self.sink.sample_error(reason, count);
-    }
-
-    fn tag_errors(&mut self, count: u64) {
-        self.sink.tag_errors(count);
-    }
-
-    fn tags(&mut self) {
-        self.sink.tags();
-    }
-}
-
-/// Parses the samples of a line.
-fn samples(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
+/// Parses the samples of a line. Returns true if there was an event.
+///
+/// # Errors
+/// The reason for rejecting the whole line.
+fn samples(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) -> Result<bool, SampleError> {
     work_counter::add(line.len());
     let parts = str::from_utf8(line).ok().and_then(|line| split_once(line, b':'));
     let Some((name, rest)) = parts.filter(|(name, _)| !name.is_empty()) else {
-        return sink.sample_error(SampleError::MalformedLine, 1);
+        return Err(SampleError::MalformedLine);
     };
     let mut labels = Labels::default();
     let name = labels.take_from_name(name, flags);
     if labels.is_full() {
-        return sink.sample_error(SampleError::TooManyTags, 1);
+        return Err(SampleError::TooManyTags);
     }
     report_tag_errors(labels.take_errors(), sink);
     let bytes = rest.as_bytes();
     let tagged = memchr_iter(b'|', bytes).any(|bar| bytes.get(bar + 1) == Some(&b'#'));
     if tagged && !labels.is_empty() {
-        return sink.sample_error(SampleError::MixedTaggingStyles, 1);
+        return Err(SampleError::MixedTaggingStyles);
     }
     let Some((first, tail)) = split_once(rest, b'|') else {
-        return sink.sample_error(SampleError::NotEnoughPartsAfterColon, 1);
+        return Err(SampleError::NotEnoughPartsAfterColon);
     };
-    let mut line = Line { name: &name, flags, labels, sink };
+    let mut line = Line { name: &name, flags, labels, sink, has_event: false };
     let mut tail = Tail::of(tail, flags);
     let colon = memchr(b':', bytes).unwrap_or(usize::MAX);
     if colon < first.len() {
         if !matches!(tail.kind, "ms" | "h" | "d") {
-            return line.sink.sample_error(SampleError::InvalidExtendedAggregateType, 1);
+            return Err(SampleError::InvalidExtendedAggregateType);
         }
         for value in split(first, b':') {
             line.sample(value, &mut tail);
@@ -134,6 +87,7 @@ fn samples(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
             }
         }
     }
+    Ok(line.has_event)
 }
 
 /// The text after a value, or after the values of an extended aggregation.
@@ -206,6 +160,7 @@ struct Line<'a, 's, S> {
     flags: ParserFlags,
     labels: Labels<'a>,
     sink: &'s mut S,
+    has_event: bool,
 }
 
 impl<'a, S: Sink> Line<'a, '_, S> {
@@ -253,6 +208,7 @@ impl<'a, S: Sink> Line<'a, '_, S> {
         }
         // All samples of a line have the same labels: either there is only one sample, or they share them.
         let labels = self.labels.sorted();
+        self.has_event = true;
         self.sink.event(&Event { kind: event_kind, name: self.name, value, weight, labels });
     }
 

@@ -70,7 +70,6 @@ impl<'a> From<&'a [u8]> for KnownOrigin<'a> {
 
 /// Splits a line like [`split_simple`], faster if it ends with `origin`, which is then the origin of the result.
 #[inline]
-#[must_use]
 pub fn split_simple_with<'a>(
     line: &'a [u8],
     origin: impl Into<KnownOrigin<'a>>,
@@ -97,7 +96,6 @@ pub fn split_simple_with<'a>(
 /// errors for any value, rate and timestamp. A timestamp has no effect.
 /// UTF-8 and numbers are not validated: if a number does not parse, [`super::parse`] must be called to count
 /// the error.
-#[must_use]
 pub fn split_simple(line: &[u8]) -> Option<SimpleLine<'_>> {
     let colon = first(b':', line)?;
     let (key, rest) = (line.get(..colon)?, line.get(colon + 1..)?);

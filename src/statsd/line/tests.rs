@@ -73,12 +73,11 @@ impl Sink for Recorder {
         self.origins.push(section.to_owned());
     }
 
-    fn dogstatsd_event(&mut self) {
-        self.dogstatsd_events += 1;
-    }
-
-    fn dogstatsd_service_check(&mut self) {
-        self.service_checks += 1;
+    fn dogstatsd(&mut self, message: DogstatsdMessage) {
+        match message {
+            DogstatsdMessage::Event => self.dogstatsd_events += 1,
+            DogstatsdMessage::ServiceCheck => self.service_checks += 1,
+        }
     }
 }
 

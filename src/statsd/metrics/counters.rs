@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::examples::{EventSampler, Examples};
 use super::rule_hits::HitTally;
 use super::sender_outcome::{RejectedClaim, SenderOutcome};
+use crate::mapper::MetricType;
 use crate::statsd::line::{EventKind, SampleError};
 use crate::statsd::series::registry::Rejection;
 use crate::util::words::words;
@@ -57,6 +58,15 @@ impl EventType {
             EventKind::Gauge { .. } => Self::Gauge,
             EventKind::Observer => Self::Observer,
             EventKind::Set(_) => Self::Set,
+        }
+    }
+
+    /// Returns the type that mapping rules match.
+    pub(crate) const fn metric_type(self) -> MetricType {
+        match self {
+            Self::Counter => MetricType::Counter,
+            Self::Gauge | Self::Set => MetricType::Gauge,
+            Self::Observer => MetricType::Observer,
         }
     }
 }
@@ -284,9 +294,7 @@ impl Metrics {
         drain(&mut tally.samples, &self.samples);
         drain(&mut tally.senders, &self.senders);
         drain(&mut tally.rejected_origins, &self.rejected_origins);
-        if let Some(lines) = self.lines.get(listener as usize) {
-            drain(&mut tally.lines, lines);
-        }
+        drain(&mut tally.lines, &self.lines[listener as usize]);
     }
 
     /// Records that a mapping was loaded, with its number of rules.

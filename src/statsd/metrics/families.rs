@@ -228,7 +228,6 @@ const EVENT_ERRORS: [(&str, Count); 5] = [
 ];
 
 /// Returns true if `name` is one of the StatsD pipeline's own metrics.
-#[must_use]
 pub fn is_own_name(name: &str) -> bool {
     static NAMES: LazyLock<HashSet<&str>> =
         LazyLock::new(|| ORIGINAL.iter().chain(ADDITIONAL).map(|row| row.name).collect());

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use crate::exposition::budget::Budget;
 use crate::exposition::family::Collect;
+use crate::mapper::Mapper;
 use crate::pods::PodIndex;
 use crate::statsd::clock::Clock;
+use crate::statsd::ingest::Shared;
 use crate::statsd::line::ParserFlags;
 use crate::statsd::mapping::MappingError;
 use crate::statsd::relay::RelayConfig;
-use crate::statsd::series::registry::Reserved;
+use crate::statsd::series::registry::{Registry, Reserved};
 
 /// The configuration of a pipeline.
 #[derive(Clone)]
@@ -92,15 +94,22 @@ impl Default for PipelineConfig {
     }
 }
 
-impl std::fmt::Debug for PipelineConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PipelineConfig")
-            .field("udp", &self.udp)
-            .field("tcp", &self.tcp)
-            .field("unixgram", &self.unixgram)
-            .field("mapping_file", &self.mapping_file)
-            .field("relay", &self.relay)
-            .finish_non_exhaustive()
+impl PipelineConfig {
+    /// Returns the state that all workers share, without a relay or a mirror. `on_earlier_deadline` is called as by
+    /// [`Registry::new`].
+    pub(in crate::statsd) fn shared(
+        &self,
+        mapper: impl Into<Arc<Mapper>>,
+        reserved: Reserved,
+        on_earlier_deadline: Box<dyn Fn() + Send + Sync>,
+    ) -> Shared {
+        let Self { clock, budget, .. } = self;
+        let mut registry =
+            Registry::new(clock.clone(), reserved, budget.clone(), on_earlier_deadline);
+        registry.keeps_empty_labels = self.keep_empty_labels;
+        registry.exposes_start_times = self.openmetrics_created;
+        let shared = Shared::new(registry, mapper, self.flags);
+        Shared { key_cache_size: self.key_cache_size, pods: self.pods.clone(), ..shared }
     }
 }
 

@@ -71,12 +71,6 @@ pub(crate) struct Batch {
 // SAFETY: the pointers point to memory that only the batch owns, and move with it.
 unsafe impl Send for Batch {}
 
-impl std::fmt::Debug for Batch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Batch").field("filled", &self.filled).finish_non_exhaustive()
-    }
-}
-
 impl Batch {
     pub(crate) fn new() -> Self {
         // Untouched pages of these 4 MB use no memory: a short datagram touches only the first page of its

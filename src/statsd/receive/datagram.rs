@@ -4,7 +4,6 @@
 //! is counted, the socket is read until it is empty, then closed and opened again. The listener survives.
 
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -92,20 +91,16 @@ pub(crate) struct DatagramSource {
     token: Token,
     socket: Option<Arc<Socket>>,
     open: OpenSocket,
-    batch: Batch,
+    /// The datagrams received last.
+    pub(crate) batch: Batch,
     batcher: Option<WakeupBatcher>,
     /// True if the socket may contain unread datagrams.
     pub(crate) has_more: bool,
     /// True after a read error. The socket is closed once it is empty.
     is_broken: bool,
-    retry_at: Option<Instant>,
+    /// The time at which a failed socket will be opened again.
+    pub(crate) retry_at: Option<Instant>,
     pause: Duration,
-}
-
-impl std::fmt::Debug for DatagramSource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DatagramSource").field("state", &self.state).finish_non_exhaustive()
-    }
 }
 
 impl DatagramSource {
@@ -163,27 +158,7 @@ impl DatagramSource {
 
     /// Returns true if there may be datagrams that have not been taken.
     pub(crate) fn is_ready(&self) -> bool {
-        self.has_more || !self.is_done()
-    }
-
-    /// Returns true if every received datagram has been taken.
-    pub(crate) fn is_done(&self) -> bool {
-        self.batch.is_done()
-    }
-
-    /// Returns the next received datagram and the address of its sender, if it has one.
-    pub(crate) fn take(&mut self) -> Option<(&[u8], Option<IpAddr>)> {
-        self.batch.take()
-    }
-
-    /// Returns the process that sent the next datagram, if the socket asks for credentials.
-    pub(crate) fn process(&self) -> Option<u32> {
-        self.batch.process()
-    }
-
-    /// Returns the time at which a failed socket will be opened again.
-    pub(crate) fn retry_at(&self) -> Option<Instant> {
-        self.retry_at
+        self.has_more || !self.batch.is_done()
     }
 
     /// Receives the next batch. Every datagram of the previous one must have been taken. Sets
@@ -205,9 +180,7 @@ impl DatagramSource {
                     self.state.update(counter);
                 }
                 let truncated = self.batch.truncated() as u64;
-                if let Some(counter) = metrics.truncated.get(self.listener() as usize) {
-                    counter.fetch_add(truncated, Ordering::Relaxed);
-                }
+                metrics.truncated[self.listener() as usize].fetch_add(truncated, Ordering::Relaxed);
                 let (bytes, more) = (self.batch.bytes(), self.has_more);
                 self.batcher.as_mut()?.record_read(count, bytes, more, Instant::now())
             }
@@ -218,9 +191,7 @@ impl DatagramSource {
                 self.batcher.as_mut()?.record_empty(Instant::now())
             }
             Err(error) => {
-                if let Some(counter) = metrics.read_errors.get(self.listener() as usize) {
-                    bump(counter);
-                }
+                bump(&metrics.read_errors[self.listener() as usize]);
                 tracing::error!(listener = self.listener().as_str(), %error, "Read failed, reopening the socket");
                 if self.is_broken {
                     self.close(registry);

@@ -21,16 +21,14 @@ use mio::{Events, Poll, Token, Waker};
 use socket2::Socket;
 
 use super::datagram::{DatagramSource, OpenSocket, SocketState};
-use super::tcp::{TcpSource, TcpTokens};
+use super::tcp::{CONNECTIONS, TCP, TcpSource};
 use crate::statsd::ingest::{Shared, Worker};
 use crate::statsd::metrics::{Listener, SocketStats, bump};
 use crate::statsd::supervise;
 use crate::util::descriptors::Descriptors;
 
 const WAKER: Token = Token(0);
-const TCP: Token = Token(1);
 const DATAGRAMS: usize = 2;
-const CONNECTIONS: usize = 16;
 /// The maximum number of sockets reported per epoll call.
 const EVENTS: usize = 256;
 /// The maximum number of batches of a datagram socket in a round.
@@ -72,7 +70,6 @@ impl Control {
 }
 
 /// A receiving thread that has not been started.
-#[derive(Debug)]
 pub(crate) struct ReceiverBuilder {
     receive_loop: ReceiveLoop,
     sockets: Vec<Arc<SocketState>>,
@@ -134,9 +131,7 @@ impl ReceiverBuilder {
         descriptors: &'static Descriptors,
     ) -> io::Result<()> {
         let registry = self.receive_loop.poll.registry();
-        let tokens = TcpTokens { listener: TCP, first_connection: CONNECTIONS };
-        self.receive_loop.tcp =
-            Some(TcpSource::new(listener, idle, descriptors, registry, tokens)?);
+        self.receive_loop.tcp = Some(TcpSource::new(listener, idle, descriptors, registry)?);
         Ok(())
     }
 
@@ -182,7 +177,6 @@ impl Receiver {
 }
 
 /// The state of the receiving thread.
-#[derive(Debug)]
 struct ReceiveLoop {
     shared: Arc<Shared>,
     control: Arc<Control>,
@@ -265,7 +259,7 @@ impl ReceiveLoop {
 
     /// Returns the next time at which something is due that epoll does not report.
     fn deadline(&self) -> Option<Instant> {
-        let retries = self.datagrams.iter().filter_map(DatagramSource::retry_at);
+        let retries = self.datagrams.iter().filter_map(|source| source.retry_at);
         retries.chain(self.tcp.as_ref().and_then(TcpSource::deadline)).min()
     }
 
@@ -346,23 +340,23 @@ impl ReceiveLoop {
         let now = Instant::now();
         let mut pause = None;
         for source in &mut self.datagrams {
-            source.has_more |= source.retry_at().is_some_and(|at| at <= now);
+            source.has_more |= source.retry_at.is_some_and(|at| at <= now);
             for _ in 0..BATCHES {
                 if !source.is_ready() {
                     break;
                 }
-                if source.is_done() {
+                if source.batch.is_done() {
                     pause = source.read(metrics, registry);
                 }
                 self.worker.begin();
                 self.worker.set_listener(source.listener());
-                if source.listener() != Listener::Udp && !source.is_done() {
+                if source.listener() != Listener::Udp && !source.batch.is_done() {
                     self.last_other = Some(Instant::now());
                 }
                 let is_unix = source.listener() == Listener::Unixgram;
                 loop {
-                    let process = if is_unix { source.process() } else { None };
-                    let Some((datagram, address)) = source.take() else { break };
+                    let process = if is_unix { source.batch.process() } else { None };
+                    let Some((datagram, address)) = source.batch.take() else { break };
                     match process {
                         Some(process) => self.worker.set_process(process),
                         None => self.worker.set_sender(address),

@@ -63,15 +63,6 @@ struct Connection {
     since: Instant,
 }
 
-/// The reason for closing a connection from this side.
-#[derive(Clone, Copy, Debug)]
-enum CloseReason {
-    /// Its descriptor is needed for another connection.
-    Displaced,
-    /// It was idle for longer than the flag allows.
-    Idle,
-}
-
 /// Connections displaced since the last log line about them.
 #[derive(Debug, Default)]
 struct DisplacedLog {
@@ -79,19 +70,14 @@ struct DisplacedLog {
     logged_at: Option<Instant>,
 }
 
-/// The tokens of a listener and its connections.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TcpTokens {
-    pub(crate) listener: Token,
-    /// The number of the first connection's token. Those of others follow by slot.
-    pub(crate) first_connection: usize,
-}
+/// The token of the listener.
+pub(crate) const TCP: Token = Token(1);
+/// The number of the first connection's token. Those of others follow by slot.
+pub(crate) const CONNECTIONS: usize = 16;
 
 /// The listener and its connections in the receiving thread.
 pub(crate) struct TcpSource {
     listener: TcpListener,
-    /// The token of the first connection. The tokens of others follow by slot.
-    first: usize,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     /// The slots of open connections, the longest silent one first.
@@ -112,14 +98,8 @@ pub(crate) struct TcpSource {
     displaced: DisplacedLog,
 }
 
-impl std::fmt::Debug for TcpSource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TcpSource").field("listener", &self.listener).finish_non_exhaustive()
-    }
-}
-
 impl TcpSource {
-    /// Registers a listener, and later its connections, with `tokens`.
+    /// Registers a listener.
     ///
     /// # Errors
     /// Fails if the listener cannot be registered.
@@ -128,13 +108,11 @@ impl TcpSource {
         idle: Option<Duration>,
         descriptors: &'static Descriptors,
         registry: &Registry,
-        tokens: TcpTokens,
     ) -> io::Result<Self> {
         let mut listener = TcpListener::from_std(listener);
-        registry.register(&mut listener, tokens.listener, Interest::READABLE)?;
+        registry.register(&mut listener, TCP, Interest::READABLE)?;
         Ok(Self {
             listener,
-            first: tokens.first_connection,
             connections: Vec::new(),
             free: Vec::new(),
             by_silence: BTreeMap::new(),
@@ -169,7 +147,8 @@ impl TcpSource {
             && self.connection(slot).is_none_or(|connection| connection.since + idle <= now)
         {
             self.by_silence.remove(&sequence);
-            self.close(slot, CloseReason::Idle, metrics, worker);
+            bump(&metrics.tcp_idle);
+            self.close(slot, worker);
         }
         if self.accept_at.is_some_and(|at| at <= now) {
             self.accept(metrics, registry, worker);
@@ -245,7 +224,7 @@ impl TcpSource {
             self.connections.len() - 1
         });
         if let Err(error) =
-            registry.register(&mut stream, Token(self.first + slot), Interest::READABLE)
+            registry.register(&mut stream, Token(CONNECTIONS + slot), Interest::READABLE)
         {
             bump(&metrics.accept_errors);
             tracing::warn!(%error, "Cannot poll a TCP connection, closing it");
@@ -278,7 +257,8 @@ impl TcpSource {
             return false;
         }
         self.by_silence.remove(&sequence);
-        self.close(slot, CloseReason::Displaced, metrics, worker);
+        bump(&metrics.tcp_displaced);
+        self.close(slot, worker);
         self.log_limit(1);
         true
     }
@@ -298,11 +278,7 @@ impl TcpSource {
     }
 
     /// Reads what a connection contains and closes it.
-    fn close(&mut self, slot: usize, reason: CloseReason, metrics: &Metrics, worker: &mut Worker) {
-        bump(match reason {
-            CloseReason::Displaced => &metrics.tcp_displaced,
-            CloseReason::Idle => &metrics.tcp_idle,
-        });
+    fn close(&mut self, slot: usize, worker: &mut Worker) {
         self.read(slot, worker);
         self.end(slot, EndReason::Done, worker);
         // Its descriptor is needed immediately.

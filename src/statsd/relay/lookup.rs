@@ -33,12 +33,6 @@ struct RunningLookup {
     fails_at: Option<Instant>,
 }
 
-impl std::fmt::Debug for TargetLookup {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TargetLookup").field("target", &self.target).finish_non_exhaustive()
-    }
-}
-
 impl TargetLookup {
     pub(super) fn new(target: &str) -> Self {
         Self {

@@ -2,6 +2,7 @@
 
 use super::rejection::Rejection;
 use crate::exposition::budget::{Action, Limit};
+use crate::status::explanation::Used;
 
 /// The predicted result for a label set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +12,7 @@ pub(crate) struct Preview {
     /// The budgets that the label set exceeds.
     pub(crate) exceeded: Vec<ExceededBudget>,
     /// The usage of the budgets that apply.
-    pub(crate) usage: Vec<BudgetUsage>,
+    pub(crate) usage: Vec<Used>,
 }
 
 /// The reason why a label set gets no series.
@@ -37,16 +38,6 @@ pub(crate) enum Placement {
     Folded(Option<Vec<u8>>),
     /// A new series.
     New(Vec<u8>),
-}
-
-/// The usage of a budget.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BudgetUsage {
-    pub(crate) limit: Limit,
-    /// The label that the budget applies to; empty for none.
-    pub(crate) label: String,
-    pub(crate) used: u64,
-    pub(crate) most: u64,
 }
 
 /// A budget that a label set exceeds.

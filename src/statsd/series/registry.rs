@@ -18,9 +18,7 @@ use super::account::Account;
 use super::budget_violations::ViolationLog;
 use super::cell::{self, Handle, Lifetime, ObserverCell, Scalar, Slab, SlotId};
 use super::family::{Family, Kind};
-use super::observer::{
-    Distinct, Histogram, HistogramSpec, Observer, SetSpec, Summary, SummarySpec,
-};
+use super::observer::{Distinct, Histogram, HistogramSpec, Observer, Summary, SummarySpec, Window};
 use super::placement::RejectedSeries;
 use super::senders::{Origin, Outcome, Senders};
 use super::tree::{Key, Position, SeriesRef, Snapshot, Tree};
@@ -124,7 +122,7 @@ enum Spec {
     Scalar,
     Summary(Arc<SummarySpec>),
     Histogram(Arc<HistogramSpec>),
-    Set(Arc<SetSpec>),
+    Set(Window),
 }
 
 impl Spec {
@@ -160,9 +158,7 @@ impl Spec {
                 let spec = HistogramSpec::new(bounds, *native_factor, *native_max_buckets);
                 Self::Histogram(Arc::new(spec.with_decrease_flag(family.decrease_flag())))
             }
-            Aggregation::Set(options) => {
-                Self::Set(Arc::new(SetSpec::new(&SummarySpec::new(options))))
-            }
+            Aggregation::Set(options) => Self::Set(SummarySpec::new(options).window()),
         }
     }
 }
@@ -303,10 +299,6 @@ pub(crate) struct RegistryCounts {
     pub(crate) hidden: AtomicU64,
 }
 
-fn count(counters: &[AtomicU64], kind: Kind) -> Option<&AtomicU64> {
-    counters.get(kind as usize)
-}
-
 /// The families hidden because their names are used elsewhere now, and those shown again.
 #[derive(Debug, Default)]
 pub(crate) struct NameChanges {
@@ -341,12 +333,6 @@ pub(crate) struct Registry {
     set_hasher: foldhash::quality::RandomState,
     pub(crate) clock: Clock,
     pub(crate) counts: RegistryCounts,
-}
-
-impl std::fmt::Debug for Registry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registry").field("counts", &self.counts).finish_non_exhaustive()
-    }
 }
 
 /// A snapshot for a scrape: the membership at one moment and access to the cells.
@@ -568,9 +554,7 @@ impl Registry {
         members.live += 1;
         members.growth.add(now.minute(), 1);
         self.senders.record(series.origin, series.key.name, Outcome::Created, now);
-        if let Some(live) = count(&self.counts.live, kind) {
-            live.fetch_add(1, Ordering::Relaxed);
-        }
+        self.counts.live[kind as usize].fetch_add(1, Ordering::Relaxed);
         handle
     }
 
@@ -616,8 +600,8 @@ impl Registry {
     fn count_pair(&self, members: &mut Members, family: &Family, names: u64) {
         let is_known = !members.expired_pairs.is_empty()
             && members.expired_pairs.remove(&self.pair_hash(family, names));
-        if !is_known && let Some(pairs) = count(&self.counts.pairs, family.kind) {
-            pairs.fetch_add(1, Ordering::Relaxed);
+        if !is_known {
+            self.counts.pairs[family.kind as usize].fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -654,7 +638,7 @@ impl Registry {
             }
             Spec::Summary(spec) => Observer::Summary(Summary::new(Arc::clone(spec), now)),
             Spec::Histogram(spec) => Observer::Histogram(Histogram::new(Arc::clone(spec))),
-            Spec::Set(spec) => Observer::Distinct(Distinct::new(Arc::clone(spec), now)),
+            Spec::Set(window) => Observer::Distinct(Distinct::new(*window, now)),
         };
         let index = members.observers.allocate();
         let view = self.observers.grow_to(index as usize);

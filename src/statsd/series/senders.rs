@@ -22,7 +22,7 @@ const MAX_CONTAINER: usize = 128;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     /// The address of the datagram or connection; `None` for a Unix socket and another replica.
-    address: Option<IpAddr>,
+    pub(crate) address: Option<IpAddr>,
     /// True for lines that another replica received.
     is_replica: bool,
     /// The container ID in the line; empty if there is none.
@@ -33,16 +33,6 @@ impl Origin {
     /// Returns the origin of lines that another replica received.
     pub(crate) fn replica() -> Self {
         Self { is_replica: true, ..Self::default() }
-    }
-
-    /// Sets the address for the following lines.
-    pub(crate) fn set_address(&mut self, address: Option<IpAddr>) {
-        self.address = address;
-    }
-
-    /// Returns the address.
-    pub(crate) fn address(&self) -> Option<IpAddr> {
-        self.address
     }
 
     /// Extracts the container ID from a line: `|c:ID`, as in DogStatsD protocol 1.2.

@@ -4,32 +4,19 @@
 //! which is exact while it is small.
 
 use std::hash::BuildHasher;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
-use super::summary::{SummarySpec, Window};
+use super::summary::Window;
 use crate::statsd::clock::Moment;
 use crate::util::hyper_log_log::HyperLogLog;
 
 /// A seed per process, so that a sender cannot choose colliding members.
 static HASHER: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
 
-/// The settings that all series of a set share: the window from the summary options.
-#[derive(Debug)]
-pub(crate) struct SetSpec {
-    window: Window,
-}
-
-impl SetSpec {
-    /// Copies the window of `summary`.
-    pub(crate) fn new(summary: &SummarySpec) -> Self {
-        Self { window: summary.window() }
-    }
-}
-
 /// The aggregate of one series.
 #[derive(Debug)]
 pub(crate) struct Distinct {
-    spec: Arc<SetSpec>,
+    window: Window,
     parts: Box<[HyperLogLog]>,
     newest: usize,
     next_rotation: u64,
@@ -37,19 +24,13 @@ pub(crate) struct Distinct {
 
 impl Distinct {
     /// Creates an empty set whose window starts now.
-    pub(crate) fn new(spec: Arc<SetSpec>, now: Moment) -> Self {
-        let parts = (0..spec.window.parts.max(1)).map(|_| HyperLogLog::default()).collect();
-        let next_rotation = now.nanos().saturating_add(spec.window.interval);
-        Self { spec, parts, newest: 0, next_rotation }
+    pub(crate) fn new(window: Window, now: Moment) -> Self {
+        let parts = (0..window.parts).map(|_| HyperLogLog::default()).collect();
+        Self { window, parts, newest: 0, next_rotation: window.first_end(now) }
     }
 
     fn rotate(&mut self, now: Moment) {
-        if now.nanos() <= self.next_rotation {
-            return;
-        }
-        let turns = (now.nanos() - self.next_rotation).div_ceil(self.spec.window.interval);
-        self.next_rotation =
-            self.next_rotation.saturating_add(turns.saturating_mul(self.spec.window.interval));
+        let turns = self.window.ended(&mut self.next_rotation, now);
         for _ in 0..turns.min(self.parts.len() as u64) {
             self.newest = (self.newest + 1) % self.parts.len();
             if let Some(part) = self.parts.get_mut(self.newest) {
@@ -88,12 +69,13 @@ mod tests {
     use super::*;
     use crate::mapper::SummaryOptions;
     use crate::statsd::clock::Clock;
+    use crate::statsd::series::observer::SummarySpec;
     use std::time::Duration;
 
     fn set(clock: &Clock, max_age: Duration, age_buckets: u32) -> Distinct {
         let summary =
             SummarySpec::new(&SummaryOptions { max_age, age_buckets, ..SummaryOptions::default() });
-        Distinct::new(Arc::new(SetSpec::new(&summary)), clock.now())
+        Distinct::new(summary.window(), clock.now())
     }
 
     #[test]

@@ -11,9 +11,9 @@ mod summary;
 mod thinning;
 mod weighted_sum;
 
-pub(crate) use distinct::{Distinct, SetSpec};
+pub(crate) use distinct::Distinct;
 pub(crate) use histogram::{Histogram, HistogramSpec};
-pub(crate) use summary::{Summary, SummarySpec};
+pub(crate) use summary::{Summary, SummarySpec, Window};
 pub(crate) use weighted_sum::DecreaseFlag;
 
 use crate::statsd::clock::Moment;

@@ -23,12 +23,30 @@ const DEFAULT_AGE_BUCKETS: u32 = 5;
 /// value.
 const MAX_AGE_BUCKETS: u32 = 1_000;
 
-/// A sliding window.
+/// A sliding window of several parts. A part ends after each interval.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(crate) struct Window {
     /// The length of a part in nanoseconds.
-    pub(super) interval: u64,
+    interval: u64,
     pub(super) parts: u32,
+}
+
+impl Window {
+    /// Returns the end of the first part of a window that starts now.
+    pub(super) fn first_end(self, now: Moment) -> u64 {
+        now.nanos().saturating_add(self.interval)
+    }
+
+    /// Returns the number of parts that have ended since `end`, and moves `end` to that of the current part.
+    #[inline]
+    pub(super) fn ended(self, end: &mut u64, now: Moment) -> u64 {
+        if now.nanos() <= *end {
+            return 0;
+        }
+        let ended = (now.nanos() - *end).div_ceil(self.interval);
+        *end = end.saturating_add(ended.saturating_mul(self.interval));
+        ended
+    }
 }
 
 /// The settings that all series of a summary share.
@@ -36,9 +54,8 @@ pub(super) struct Window {
 pub(crate) struct SummarySpec {
     targets: Vec<Target>,
     labels: Vec<Box<[u8]>>,
-    /// The nanoseconds between two starts.
-    interval: u64,
-    age_buckets: u32,
+    /// A stream starts at the end of each part.
+    window: Window,
     decrease_flag: Arc<DecreaseFlag>,
 }
 
@@ -69,19 +86,14 @@ impl SummarySpec {
                 text.into_boxed_slice()
             })
             .collect();
-        let age_buckets = match options.age_buckets {
+        let parts = match options.age_buckets {
             0 => DEFAULT_AGE_BUCKETS,
             count => count.min(MAX_AGE_BUCKETS),
         };
         let max_age = if options.max_age.is_zero() { DEFAULT_MAX_AGE } else { options.max_age };
-        let interval = max_age.as_nanos() / u128::from(age_buckets);
-        Self {
-            targets,
-            labels,
-            interval: u64::try_from(interval).unwrap_or(u64::MAX).max(1),
-            age_buckets,
-            decrease_flag: Arc::default(),
-        }
+        let interval = max_age.as_nanos() / u128::from(parts);
+        let interval = u64::try_from(interval).unwrap_or(u64::MAX).max(1);
+        Self { targets, labels, window: Window { interval, parts }, decrease_flag: Arc::default() }
     }
 
     /// Reports to `decrease_flag` whether the sum may decrease.
@@ -94,8 +106,7 @@ impl SummarySpec {
         Self {
             targets: thin(&self.targets, less),
             labels: thin(&self.labels, less),
-            interval: self.interval,
-            age_buckets: self.age_buckets,
+            window: self.window,
             decrease_flag: Arc::clone(&self.decrease_flag),
         }
     }
@@ -111,8 +122,8 @@ impl SummarySpec {
     }
 
     /// Returns the sliding window.
-    pub(super) fn window(&self) -> Window {
-        Window { interval: self.interval, parts: self.age_buckets }
+    pub(crate) fn window(&self) -> Window {
+        self.window
     }
 }
 
@@ -145,8 +156,8 @@ pub(crate) struct Summary {
 impl Summary {
     /// Creates an empty summary whose window starts now.
     pub(crate) fn new(spec: Arc<SummarySpec>, now: Moment) -> Self {
-        let streams = (0..spec.age_buckets).map(|_| Stream::default()).collect();
-        let next_rotation = now.nanos().saturating_add(spec.interval);
+        let streams = (0..spec.window.parts).map(|_| Stream::default()).collect();
+        let next_rotation = spec.window.first_end(now);
         Self {
             spec,
             count: 0,
@@ -266,13 +277,10 @@ impl Summary {
 
     /// Resets the streams whose time is over.
     fn rotate(&mut self, now: Moment) {
-        if now.nanos() <= self.next_rotation {
+        let turns = self.spec.window.ended(&mut self.next_rotation, now);
+        if turns == 0 {
             return;
         }
-        let late = now.nanos() - self.next_rotation;
-        let turns = late.div_ceil(self.spec.interval);
-        self.next_rotation =
-            self.next_rotation.saturating_add(turns.saturating_mul(self.spec.interval));
         let end = self.end();
         let count = self.streams.len();
         for _ in 0..turns.min(count as u64) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Absent, Members, NameChanges, NewSeries, Registry, Reserved};
-use crate::exposition::labels;
+use crate::exposition::{labels, names};
 use crate::statsd::series::family::Kind;
 use crate::statsd::series::rejection::Rejection;
 
@@ -62,12 +62,12 @@ impl Registry {
             if name == own_label {
                 return Err(Rejection::ReservedLabel);
             }
-            if !is_label_name(name) {
+            if name.starts_with(b"__") || !names::is_label(name) {
                 return Err(Rejection::InvalidLabel);
             }
         }
         if absent.family.is_none() {
-            if !is_metric_name(series.key.name) {
+            if !names::is_metric(series.key.name.as_bytes()) {
                 return Err(Rejection::InvalidName);
             }
             self.admit_family(members, series.key.name, kind)?;
@@ -112,16 +112,4 @@ fn derived(name: &str, kind: Kind) -> impl Iterator<Item = String> {
 /// Returns true if the name of a family or a derived name is reserved.
 fn is_reserved(reserved: &Reserved, name: &str, kind: Kind) -> bool {
     reserved(name) || derived(name, kind).any(|derived| reserved(&derived))
-}
-
-fn is_metric_name(name: &str) -> bool {
-    let mut bytes = name.bytes();
-    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_' || first == b':')
-        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':')
-}
-
-fn is_label_name(name: &[u8]) -> bool {
-    !name.starts_with(b"__")
-        && name.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'_')
-        && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
 }

@@ -30,14 +30,6 @@ pub(super) struct MetricLimits {
     value_bytes: u64,
 }
 
-/// The decision about a label set without a series.
-pub(super) struct Plan {
-    /// The budgets that it exceeds.
-    pub(super) exceeded: Vec<ExceededBudget>,
-    /// The resulting series, or the rejection.
-    pub(super) series: Result<PlannedSeries, Rejection>,
-}
-
 /// The series that a label set updates.
 pub(super) enum PlannedSeries {
     /// A new series with the label set itself.
@@ -116,7 +108,8 @@ impl Registry {
         }
         let values =
             absent.family.as_ref().and_then(|family| members.account.values.get(&family.id));
-        let Plan { exceeded, series: planned } = self.plan(members, series, absent, values);
+        let mut exceeded = Vec::new();
+        let planned = self.plan(members, series, absent, values, &mut exceeded);
         if !exceeded.is_empty() {
             self.record_violations(series.key.name, &exceeded, 1);
             self.senders.record(
@@ -157,94 +150,84 @@ impl Registry {
     }
 
     /// Decides about a label set without a series, without changing anything. `values` are the label values
-    /// of its family, if a budget applies to them.
+    /// of its family, if a budget applies to them. Adds the budgets that it exceeds to `exceeded`.
     pub(super) fn plan(
         &self,
         members: &Members,
         series: &NewSeries<'_>,
         mut absent: Absent,
         values: Option<&LabelValues>,
-    ) -> Plan {
+        exceeded: &mut Vec<ExceededBudget>,
+    ) -> Result<PlannedSeries, Rejection> {
         let limits = self.limits_of(series.budget);
         let folds = folds(series.aggregation.kind());
         let action = if folds { Action::Folded } else { Action::Refused };
-        let mut exceeded = Vec::new();
         let mut note = |label: &str, limit, action| {
             let action = if self.enforces() { action } else { Action::Tracked };
             exceeded.push(ExceededBudget { label: label.to_owned(), limit, action });
         };
-        let planned = 'planned: {
-            if let Some(label) = self.long_name(&series.key) {
-                note(label, Limit::NameBytes, Action::Refused);
-                if self.enforces() {
-                    break 'planned Err(Rejection::NameLimit);
+
+        if let Some(label) = self.long_name(&series.key) {
+            note(label, Limit::NameBytes, Action::Refused);
+            if self.enforces() {
+                return Err(Rejection::NameLimit);
+            }
+        }
+        let mut wanted = *series;
+        let mut folded = None;
+        let over = self.labels_over_budget(series, absent.family.as_deref(), values, &limits);
+        if !over.is_empty() {
+            for ((name, _), limit) in labels::iter(series.key.labels).zip(&over) {
+                if let Some(limit) = limit {
+                    note(&String::from_utf8_lossy(name), *limit, action);
                 }
             }
-            let mut wanted = *series;
-            let mut folded = None;
-            let over = self.labels_over_budget(series, absent.family.as_deref(), values, &limits);
-            if !over.is_empty() {
-                for ((name, _), limit) in labels::iter(series.key.labels).zip(&over) {
-                    if let Some(limit) = limit {
-                        note(&String::from_utf8_lossy(name), *limit, action);
-                    }
+            if self.enforces() {
+                if !folds {
+                    return Err(Rejection::LabelLimit);
                 }
-                if self.enforces() {
-                    if !folds {
-                        break 'planned Err(Rejection::LabelLimit);
+                let text = &*folded.insert(self.fold_labels(series.key.labels, &over));
+                wanted.key.labels = text;
+                match self.find(members, &wanted)? {
+                    Found::Alive(resolved) => {
+                        return Ok(PlannedSeries::Existing(resolved, text.clone()));
                     }
-                    let text = &*folded.insert(self.fold_labels(series.key.labels, &over));
-                    wanted.key.labels = text;
-                    match self.find(members, &wanted) {
-                        Err(rejection) => break 'planned Err(rejection),
-                        Ok(Found::Alive(resolved)) => {
-                            break 'planned Ok(PlannedSeries::Existing(resolved, text.clone()));
-                        }
-                        Ok(Found::Absent(other)) => absent = other,
-                    }
+                    Found::Absent(other) => absent = other,
                 }
             }
-            if let Some(limit) =
-                self.exceeded_limit(members, &wanted, absent.family.as_deref(), &limits)
-            {
-                wanted.key = Key { labels: OVERFLOW, label_count: 1, ..series.key };
-                if self.enforces() && folds {
-                    match self.find(members, &wanted) {
-                        Err(rejection) => break 'planned Err(rejection),
-                        Ok(Found::Alive(resolved)) => {
+        }
+        if let Some(limit) =
+            self.exceeded_limit(members, &wanted, absent.family.as_deref(), &limits)
+        {
+            wanted.key = Key { labels: OVERFLOW, label_count: 1, ..series.key };
+            if self.enforces() && folds {
+                match self.find(members, &wanted)? {
+                    Found::Alive(resolved) => {
+                        note("", limit, action);
+                        return Ok(PlannedSeries::Existing(resolved, OVERFLOW.to_vec()));
+                    }
+                    Found::Absent(mut other) => {
+                        let family = other.family.as_deref();
+                        other.room = self.room_for_overflow(members, &wanted, family, &limits);
+                        if other.room >= series.aggregation.fewest_samples() {
                             note("", limit, action);
-                            break 'planned Ok(PlannedSeries::Existing(
-                                resolved,
-                                OVERFLOW.to_vec(),
-                            ));
-                        }
-                        Ok(Found::Absent(mut other)) => {
-                            let family = other.family.as_deref();
-                            other.room = self.room_for_overflow(members, &wanted, family, &limits);
-                            if other.room >= series.aggregation.fewest_samples() {
-                                note("", limit, action);
-                                break 'planned Ok(PlannedSeries::CreateFolded(
-                                    other,
-                                    OVERFLOW.to_vec(),
-                                ));
-                            }
+                            return Ok(PlannedSeries::CreateFolded(other, OVERFLOW.to_vec()));
                         }
                     }
                 }
-                note("", limit, Action::Refused);
-                if self.enforces() {
-                    break 'planned Err(match limit {
-                        Limit::Memory => Rejection::MemoryLimit,
-                        _ => Rejection::SeriesLimit,
-                    });
-                }
             }
-            Ok(match folded {
-                Some(labels) => PlannedSeries::CreateFolded(absent, labels),
-                None => PlannedSeries::Create(absent),
-            })
-        };
-        Plan { exceeded, series: planned }
+            note("", limit, Action::Refused);
+            if self.enforces() {
+                return Err(match limit {
+                    Limit::Memory => Rejection::MemoryLimit,
+                    _ => Rejection::SeriesLimit,
+                });
+            }
+        }
+        Ok(match folded {
+            Some(labels) => PlannedSeries::CreateFolded(absent, labels),
+            None => PlannedSeries::Create(absent),
+        })
     }
 
     fn make(&self, members: &mut Members, series: &NewSeries<'_>, absent: Absent) -> Resolved {

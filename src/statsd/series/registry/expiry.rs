@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
 
-use super::{Members, Registry, count, place};
+use super::{Members, Registry, place};
 use crate::exposition::labels::ParsedLabels;
 use crate::statsd::clock::{TICK_NANOS, TICKS_PER_SECOND};
 use crate::statsd::series::account::RemovedSeries;
@@ -187,12 +187,8 @@ impl Registry {
     fn remove_from_family(&self, members: &mut Members, gone: &RemovedSeries) {
         let RemovedSeries { family, names, .. } = gone;
         members.live -= 1;
-        if let (Some(live), Some(expired)) =
-            (count(&self.counts.live, family.kind), count(&self.counts.expired, family.kind))
-        {
-            live.fetch_sub(1, Ordering::Relaxed);
-            expired.fetch_add(1, Ordering::Relaxed);
-        }
+        self.counts.live[family.kind as usize].fetch_sub(1, Ordering::Relaxed);
+        self.counts.expired[family.kind as usize].fetch_add(1, Ordering::Relaxed);
         let remaining = family.remove_series();
         if self.has_budget() {
             self.remove_from_budgets(members, family, gone);

@@ -5,8 +5,9 @@ use super::{Found, Members, NewSeries, Registry, Rejection};
 use crate::exposition::budget::Limit;
 use crate::exposition::labels;
 use crate::statsd::series::cell::Handle;
-use crate::statsd::series::placement::{BudgetUsage, ExceededBudget, Placement, Preview};
+use crate::statsd::series::placement::{ExceededBudget, Placement, Preview};
 use crate::statsd::series::tree::{LabelAssembler, Snapshot};
+use crate::status::explanation::Used;
 
 /// A prediction while the registry is locked.
 enum Prediction {
@@ -41,16 +42,15 @@ impl Registry {
         let mut exceeded = Vec::new();
         let placement = self.placement(&members, series, &mut exceeded);
         let usage = self.usage(&members, series);
-        let placement = match placement {
-            Ok(Prediction::Placement(placement)) => Ok(placement),
-            Ok(Prediction::Folded(handle)) => {
-                // This searches all series of the metric, so the lock is released first.
-                let pages = members.tree.snapshot();
-                drop(members);
-                Ok(Placement::Folded(labels_of(&pages, series.key.name, handle)))
+        // Searches all series of the metric, so the lock is released first.
+        let pages = members.tree.snapshot();
+        drop(members);
+        let placement = placement.map(|placement| match placement {
+            Prediction::Placement(placement) => placement,
+            Prediction::Folded(handle) => {
+                Placement::Folded(labels_of(&pages, series.key.name, handle))
             }
-            Err(rejection) => Err(rejection),
-        };
+        });
         Preview { placement, exceeded, usage }
     }
 
@@ -82,16 +82,16 @@ impl Registry {
             (!is_there).then(|| self.count_values(members, family, threshold))
         });
         let values = family.as_ref().and_then(|family| members.account.values.get(&family.id));
-        let plan = self.plan(members, series, absent, gathered.as_ref().or(values));
-        *exceeded = plan.exceeded;
-        Ok(Prediction::Placement(match plan.series? {
+        let values = gathered.as_ref().or(values);
+        let planned = self.plan(members, series, absent, values, exceeded)?;
+        Ok(Prediction::Placement(match planned {
             PlannedSeries::Create(_) => Placement::New(own()),
             PlannedSeries::Existing(_, labels) => Placement::Existing(labels),
             PlannedSeries::CreateFolded(_, labels) => Placement::New(labels),
         }))
     }
 
-    fn usage(&self, members: &Members, series: &NewSeries<'_>) -> Vec<BudgetUsage> {
+    fn usage(&self, members: &Members, series: &NewSeries<'_>) -> Vec<Used> {
         if !self.has_budget() {
             return Vec::new();
         }
@@ -99,15 +99,20 @@ impl Registry {
         let limits = self.limits_of(series.budget);
         let family = self.family(members, series.key.name);
         let samples = family.map_or(0, |family| family.samples());
-        let of_all = |limit, used, most| BudgetUsage { limit, label: String::new(), used, most };
+        let of_all = |limit: Limit, used, most| Used {
+            limit: limit.as_str(),
+            label: String::new(),
+            used,
+            most,
+        };
         let mut all = vec![
             of_all(Limit::SeriesPerMetric, samples, limits.series),
             of_all(Limit::Series, account.samples + account.reserved, budget.series),
             of_all(Limit::Memory, account.bytes + account.reserved_bytes, budget.memory),
         ];
         if let Some(values) = family.and_then(|family| account.values.get(&family.id)) {
-            all.extend(labels::iter(series.key.labels).map(|(name, _)| BudgetUsage {
-                limit: Limit::ValuesPerLabel,
+            all.extend(labels::iter(series.key.labels).map(|(name, _)| Used {
+                limit: Limit::ValuesPerLabel.as_str(),
                 label: String::from_utf8_lossy(name).into_owned(),
                 used: values.count(name),
                 most: limits.values_per_label,
@@ -235,7 +240,7 @@ mod tests {
         };
         for used in [0, 1] {
             let label = String::new();
-            let own = BudgetUsage { limit: Limit::SeriesPerMetric, label, used, most: 20 };
+            let own = Used { limit: Limit::SeriesPerMetric.as_str(), label, used, most: 20 };
             assert_eq!(registry.preview(&wanted).usage, [own]);
             registry.resolve(&wanted).expect("a series");
         }
