@@ -206,7 +206,9 @@ impl ConfigReloader {
 
     /// Makes the sides reload the files that only they read, such as the mapping.
     pub(crate) fn file_reload(&self, trigger: ReloadTrigger) {
-        for file_reload in self.sides.iter().filter_map(|running| running.side.file_reload()) {
+        for file_reload in
+            self.sides.iter().filter_map(|running| running.features.file_reload.as_ref())
+        {
             tokio::spawn(file_reload(trigger));
         }
     }
