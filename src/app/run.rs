@@ -39,10 +39,10 @@ pub(crate) fn main(personality: Personality) -> Result<(), CommandError> {
 /// Returns the reason why the process cannot start.
 pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result<(), CommandError> {
     let mut signals = signals()?;
-    let initial = InitialConfig::new(&personality).map_err(|error| error.to_string())?;
+    let initial = InitialConfig::new(&personality)?;
     let config = &initial.config;
     // Must be valid before anything listens.
-    let web = listeners::web_config(config).map_err(|error| error.to_string())?;
+    let web = listeners::web_config(config)?;
     let readiness = Readiness::default();
     let telemetry = (personality.telemetry)(config, &readiness);
     let mut sides = Vec::new();

@@ -158,8 +158,7 @@ fn look_up_shard(
 impl KubeSide {
     /// Connects and starts listing. As kube-state-metrics, fails if the API server does not answer.
     async fn start(start: StartContext<'_>) -> Result<Box<dyn Side>, CommandError> {
-        let side = Self::open(&start).await.map_err(|error| error.to_string())?;
-        Ok(Box::new(side))
+        Ok(Box::new(Self::open(&start).await?))
     }
 
     async fn open(start: &StartContext<'_>) -> Result<Self, ClientError> {
@@ -388,9 +387,9 @@ impl Side for KubeSide {
             let opening = tokio::task::spawn_blocking(move || {
                 runtime.block_on(Connection::open(&kube, name, Some(current)))
             });
-            let connection = opening.await.map_err(|error| error.to_string())?;
+            let connection = opening.await?;
             // The receiver has been dropped if a newer configuration replaced this one.
-            let _ = sender.send(connection.map_err(|error| error.to_string())?);
+            let _ = sender.send(connection?);
             Ok(())
         })))
     }

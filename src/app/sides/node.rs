@@ -82,8 +82,7 @@ impl NodeSide {
         let host = Arc::new(Host::new(args.host_proc.clone(), &process_names(args)));
         let first = Arc::clone(&host);
         // Later readings count from this one.
-        let read = tokio::task::spawn_blocking(move || first.read()).await;
-        read.map_err(|error| error.to_string())?;
+        tokio::task::spawn_blocking(move || first.read()).await?;
         let polls = PollMetrics::default();
         let kubelet = match args.kubelet.as_str() {
             "" => None,
@@ -156,7 +155,7 @@ async fn start_polling(
                 user_agent,
             };
             if options.is_configured() {
-                let client = Client::new(&options).await.map_err(|error| error.to_string())?;
+                let client = Client::new(&options).await?;
                 Some(Pods { server: Arc::new(ApiServer(client)), is_api_server: true })
             } else {
                 tracing::info!(
