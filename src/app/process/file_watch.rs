@@ -5,9 +5,7 @@
 //! file after [`follow`](WatchedFiles::follow) is notified of every later change.
 
 use std::collections::BTreeSet;
-use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +17,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 
-use crate::config_file::reader;
+use crate::config_file::reader::{self, Stamp};
 
 /// Debounce time after the first event of a change, for writers that write in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(200);
@@ -66,15 +64,6 @@ struct WatchedFile {
     stamp: Option<Stamp>,
 }
 
-/// Identity and change time of a file, which differ after every write or replacement.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    changed_seconds: i64,
-    changed_nanoseconds: i64,
-}
-
 /// The result of comparing all files.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Comparison {
@@ -84,12 +73,6 @@ enum Comparison {
     Touched,
     /// A file has a different content, or answers again.
     Changed,
-}
-
-impl Default for FileWatch {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl FileWatch {
@@ -199,7 +182,7 @@ impl State {
                 std::mem::swap(file, known);
             } else {
                 new = true;
-                file.stamp = stamp(&file.path);
+                file.stamp = reader::stamp(&file.path).ok();
                 file.content = read(&file.path).ok().flatten();
             }
         }
@@ -217,7 +200,7 @@ impl State {
                 continue;
             }
             // Taken before reading, so that writes in between count as later.
-            let stamp = stamp(path);
+            let stamp = reader::stamp(path).ok();
             // Keep the old content of a file that does not answer.
             let Ok(now) = read(path) else { continue };
             if now != *content {
@@ -274,17 +257,6 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
         content => Ok(content.ok()),
     }
-}
-
-/// Returns the stamp of the file that a path leads to, if it exists and its file system answers.
-fn stamp(path: &Path) -> Option<Stamp> {
-    let stamp = |file: Metadata| Stamp {
-        device: file.dev(),
-        inode: file.ino(),
-        changed_seconds: file.ctime(),
-        changed_nanoseconds: file.ctime_nsec(),
-    };
-    reader::run(path, move |path| std::fs::metadata(path).map(stamp)).ok()
 }
 
 /// Returns the [`directories`] of a path, if the file system answers.
