@@ -151,23 +151,24 @@ fn index(call: &Call) -> Response {
     if call.path != PREFIX {
         return absent("Unknown profile\n");
     }
-    let link = super::landing_page::Link::new;
+    let mut kept = Vec::new();
     let mut links = vec![
-        link("profile?seconds=30", "profile", "CPU time, pprof format"),
-        link("flamegraph?seconds=10", "flamegraph", "CPU time, SVG"),
-        link("heap", "heap", "live heap, pprof format"),
-        link("heap?seconds=10", "heap", "what changes in it, pprof format"),
-        link("heap_flamegraph", "heap_flamegraph", "live heap, SVG"),
-        link("threads", "threads", "threads of the process"),
-        link("cmdline", "cmdline", "command line"),
-        link("symbol", "symbol", "names of functions, for tools"),
+        ["profile?seconds=30", "profile", "CPU time, pprof format"],
+        ["flamegraph?seconds=10", "flamegraph", "CPU time, SVG"],
+        ["heap", "heap", "live heap, pprof format"],
+        ["heap?seconds=10", "heap", "what changes in it, pprof format"],
+        ["heap_flamegraph", "heap_flamegraph", "live heap, SVG"],
+        ["threads", "threads", "threads of the process"],
+        ["cmdline", "cmdline", "command line"],
+        ["symbol", "symbol", "names of functions, for tools"],
     ];
     for kept::Kept { name, profile, since } in KEPT.all() {
         let path = if profile.is_cpu() { "flamegraph?seconds=10&" } else { "heap_flamegraph?" };
         let ago = duration(since.elapsed().as_secs_f64());
         let about = format!("change since the profile kept {ago} ago, SVG");
-        links.push(link(&format!("{path}base={name}"), &name, &about));
+        kept.push((format!("{path}base={name}"), name, about));
     }
+    links.extend(kept.iter().map(|(href, name, about)| [&**href, name, about]));
     let page = super::landing_page::page(
         "Profiles",
         "Open a profile with go tool pprof, or take the SVG forms in the browser. With keep=NAME the process keeps a \

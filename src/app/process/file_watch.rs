@@ -42,6 +42,7 @@ pub struct FileWatch {
 }
 
 /// The files of a [`FileWatch`]. Its methods block on the file system.
+#[derive(Default)]
 pub struct WatchedFiles {
     events: Arc<Notify>,
     /// True if a directory cannot be watched.
@@ -49,11 +50,11 @@ pub struct WatchedFiles {
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
     watcher: Option<RecommendedWatcher>,
     /// Directories that cannot be watched; each has been logged.
     unwatchable: BTreeSet<PathBuf>,
-    events: Arc<Notify>,
     files: Vec<WatchedFile>,
 }
 
@@ -78,16 +79,9 @@ enum Comparison {
 impl FileWatch {
     /// Creates a watch without files.
     pub fn new() -> Self {
-        let events = Arc::new(Notify::new());
-        let (watcher, unwatchable, files) = (None, BTreeSet::new(), Vec::new());
-        let state = State { watcher, unwatchable, events: Arc::clone(&events), files };
-        let files = Arc::new(WatchedFiles {
-            events,
-            needs_polling: AtomicBool::new(false),
-            state: Mutex::new(state),
-        });
         let (due, is_unverified, comparison) = (None, false, None);
-        Self { files, due, is_unverified, comparison, late_answers: reader::late() }
+        let late_answers = reader::late();
+        Self { files: Arc::default(), due, is_unverified, comparison, late_answers }
     }
 
     /// Returns the files, for code that reads them.
@@ -152,7 +146,7 @@ impl WatchedFiles {
     /// file was not watched before: code that has read it already may have missed a change.
     pub fn follow(&self, paths: impl IntoIterator<Item = PathBuf>) -> bool {
         let mut state = self.state();
-        let is_new = state.follow(paths.into_iter().collect());
+        let is_new = state.follow(paths.into_iter().collect(), &self.events);
         self.needs_polling.store(!state.unwatchable.is_empty(), Ordering::Relaxed);
         is_new
     }
@@ -164,18 +158,18 @@ impl WatchedFiles {
 
     fn compare_all(&self) -> Comparison {
         let mut state = self.state();
-        let comparison_result = state.compare();
+        let comparison_result = state.compare(&self.events);
         self.needs_polling.store(!state.unwatchable.is_empty(), Ordering::Relaxed);
         comparison_result
     }
 }
 
 impl State {
-    fn follow(&mut self, paths: BTreeSet<PathBuf>) -> bool {
+    fn follow(&mut self, paths: BTreeSet<PathBuf>, events: &Arc<Notify>) -> bool {
         let mut old = std::mem::take(&mut self.files);
         let unread = |path| WatchedFile { path, content: None, stamp: None };
         self.files = paths.into_iter().map(unread).collect();
-        self.watch_directories();
+        self.watch_directories(events);
         let mut new = false;
         for file in &mut self.files {
             if let Some(known) = old.iter_mut().find(|known| known.path == file.path) {
@@ -190,9 +184,9 @@ impl State {
     }
 
     /// See [`WatchedFiles::compare`].
-    fn compare(&mut self) -> Comparison {
+    fn compare(&mut self, events: &Arc<Notify>) -> Comparison {
         // The event may have redirected a link or directory.
-        self.watch_directories();
+        self.watch_directories(events);
         let mut comparison_result = Comparison::Same;
         for WatchedFile { path, content, stamp: last } in &mut self.files {
             if reader::has_new(path) {
@@ -214,12 +208,12 @@ impl State {
     }
 
     /// Watches every directory whose entries affect the contents of the files.
-    fn watch_directories(&mut self) {
+    fn watch_directories(&mut self, events: &Arc<Notify>) {
         if self.files.is_empty() {
             return;
         }
         if self.watcher.is_none() {
-            let waker = Arc::clone(&self.events);
+            let waker = Arc::clone(events);
             self.watcher = match watcher(move || waker.notify_one()) {
                 Ok(watcher) => Some(watcher),
                 Err(error) => return self.log_unwatchable(Path::new("*"), &error),

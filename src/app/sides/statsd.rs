@@ -256,21 +256,14 @@ fn parse_socket_mode(text: &str) -> Option<u32> {
 ///
 /// Returns an error if the mapping file cannot be used.
 pub(crate) fn run_checks(args: &StatsdArgs) -> Result<bool, CommandError> {
-    if args.mapping_config.is_empty() {
-        if args.check_config {
-            tracing::info!("Configuration check successful, exiting");
-        }
-        return Ok(args.check_config);
-    }
-    if args.dump_fsm.is_empty() && !args.check_config {
-        return Ok(false);
-    }
-    let mapper = mapping::load_and_warn(Path::new(&args.mapping_config))
-        .map_err(|error| format!("error loading config: {error}"))?;
-    if !args.dump_fsm.is_empty() {
-        match std::fs::write(&args.dump_fsm, mapper.dump_dot()) {
-            Ok(()) => tracing::info!(path = args.dump_fsm, "Wrote the matching automaton"),
-            Err(error) => tracing::error!(path = args.dump_fsm, %error, "error dumping FSM"),
+    if !args.mapping_config.is_empty() && (!args.dump_fsm.is_empty() || args.check_config) {
+        let mapper = mapping::load_and_warn(Path::new(&args.mapping_config))
+            .map_err(|error| format!("error loading config: {error}"))?;
+        if !args.dump_fsm.is_empty() {
+            match std::fs::write(&args.dump_fsm, mapper.dump_dot()) {
+                Ok(()) => tracing::info!(path = args.dump_fsm, "Wrote the matching automaton"),
+                Err(error) => tracing::error!(path = args.dump_fsm, %error, "error dumping FSM"),
+            }
         }
     }
     if args.check_config {
