@@ -96,7 +96,7 @@ pub(crate) async fn process(args: ProcessArgs) -> Result<ProcessClient, CommandE
 
 /// Finds the pod that the flags select. Also returns the client of the API server.
 async fn pod(args: ProcessArgs) -> Result<(Client, Pod), CommandError> {
-    let client = Client::new(&api_server(args.cluster)).await.map_err(|error| error.to_string())?;
+    let client = Client::new(&api_server(args.cluster)).await?;
     let pod = pods::only(&client, args.namespace, args.target.as_deref()).await?;
     Ok((client, pod))
 }

@@ -41,13 +41,11 @@ async fn run(args: ClusterCheckArgs) -> Result<Report, CommandError> {
     }
     let selection = Selection { namespace: args.namespace, workload: args.workload };
     if !args.files.is_empty() {
-        let objects = manifests::load_at_most(&args.files, MAX_FILE);
-        let objects = objects.map_err(|error| error.to_string())?;
+        let objects = manifests::load_at_most(&args.files, MAX_FILE)?;
         let inventory = Inventory { objects, ..Inventory::default() };
         return check::before(&inventory, &selection, None).await;
     }
-    let options = api_server(args.cluster);
-    let client = Client::new(&options).await.map_err(|error| error.to_string())?;
+    let client = Client::new(&api_server(args.cluster)).await?;
     let inventory = Inventory::read(&client, &selection).await?;
     match args.pre {
         true => check::before(&inventory, &selection, Some(&client)).await,

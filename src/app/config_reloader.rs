@@ -68,41 +68,33 @@ fn files(config: &Config, kinds: &[&SideKind]) -> Vec<PathBuf> {
     options.chain(kinds.iter().flat_map(|kind| (kind.files)(config))).collect()
 }
 
-/// The progress of a reload.
-enum Step {
-    Idle,
-    /// Flags and files are being resolved.
-    Resolving(JoinHandle<Result<Config, ConfigErrors>>),
-    /// The sides are preparing for the new configuration.
-    Preparing(Box<Config>, JoinHandle<Result<(), CommandError>>),
+/// A step of a reload that is in progress.
+struct Step {
+    /// True if flags and files are being resolved, false if the sides prepare for the new configuration.
+    is_resolving: bool,
+    task: JoinHandle<StepResult>,
 }
 
 /// The result of a completed step.
 enum StepResult {
-    Resolved(Result<Result<Config, ConfigErrors>, JoinError>),
-    Prepared(Result<Result<(), CommandError>, JoinError>),
+    Resolved(Result<Config, ConfigErrors>),
+    Prepared(Config, Result<(), CommandError>),
 }
 
-impl Step {
-    /// Completes with the step; cancel-safe.
-    async fn result(&mut self) -> StepResult {
-        match self {
-            Self::Idle => std::future::pending().await,
-            Self::Resolving(task) => StepResult::Resolved(task.await),
-            Self::Preparing(_, task) => StepResult::Prepared(task.await),
-        }
+/// Completes with the step; cancel-safe.
+async fn step_result(step: &mut Option<Step>) -> Result<StepResult, JoinError> {
+    match step {
+        None => std::future::pending().await,
+        Some(step) => (&mut step.task).await,
     }
 }
 
 /// One file of the current configuration.
 struct File {
     kind: ConfigFile,
-    path: String,
-    /// The last valid content, if any.
-    content: Option<Vec<u8>>,
-    /// The reason why the current content is rejected.
-    error: Option<String>,
-    /// True if `content` is being served.
+    /// The last valid content, and the reason why the current one is rejected.
+    file: OptionsFile,
+    /// True if the content is being served.
     is_served: bool,
     /// The last value of `last_config_reload_successful`, and the time of the last change to 1.
     is_reported: Option<bool>,
@@ -130,7 +122,7 @@ pub(crate) struct ConfigReloader {
     standby: Option<Standby>,
     metrics: KubeMetrics,
     status: ConfigFiles,
-    step: Step,
+    step: Option<Step>,
     /// A file event has arrived since the current step started.
     is_unresolved: bool,
     /// A file has changed or SIGHUP has arrived since the current step started, so its result is out of date.
@@ -153,7 +145,7 @@ pub(crate) struct ConfigReloader {
 enum Event {
     /// A watched file was written; true if its content has changed.
     Files(bool),
-    StepDone(StepResult),
+    StepDone(Result<StepResult, JoinError>),
     Retry,
     /// A listener or side has made progress.
     Progress,
@@ -187,7 +179,7 @@ impl ConfigReloader {
             standby,
             metrics: telemetry.kube.clone(),
             status: telemetry.files.clone(),
-            step: Step::Idle,
+            step: None,
             is_unresolved: false,
             is_outdated: false,
             is_sighup: false,
@@ -206,7 +198,9 @@ impl ConfigReloader {
 
     /// Makes the sides reload the files that only they read, such as the mapping.
     pub(crate) fn file_reload(&self, trigger: ReloadTrigger) {
-        for file_reload in self.sides.iter().filter_map(|running| running.side.file_reload()) {
+        for file_reload in
+            self.sides.iter().filter_map(|running| running.features.file_reload.as_ref())
+        {
             tokio::spawn(file_reload(trigger));
         }
     }
@@ -225,20 +219,20 @@ impl ConfigReloader {
 
     /// Starts to resolve flags and files. If that is in progress already, it runs again afterwards.
     fn start_resolving(&mut self) {
-        match std::mem::replace(&mut self.step, Step::Idle) {
-            Step::Idle => {}
+        match self.step.take() {
+            None => {}
             // A blocking read cannot be cancelled, so only one runs at a time.
-            resolving @ Step::Resolving(_) => {
+            resolving @ Some(Step { is_resolving: true, .. }) => {
                 (self.step, self.is_outdated) = (resolving, true);
                 return;
             }
-            Step::Preparing(_, task) => task.abort(),
+            Some(preparing) => preparing.task.abort(),
         }
         (self.retry, self.is_unresolved, self.is_outdated) = (None, false, false);
         let (resolve, named_files) = (Arc::clone(&self.resolve), Arc::clone(&self.named_files));
         let (in_use, watched) = (self.in_use.clone(), Arc::clone(self.watched.files()));
         let kinds = self.kinds;
-        self.step = Step::Resolving(tokio::task::spawn_blocking(move || {
+        let task = tokio::task::spawn_blocking(move || {
             loop {
                 // The baseline for later changes.
                 watched.compare();
@@ -253,20 +247,22 @@ impl ConfigReloader {
                 }
                 // A file that was not watched until now may have changed since it was read.
                 if !watched.follow(paths) {
-                    return resolved;
+                    return StepResult::Resolved(resolved);
                 }
             }
-        }));
+        });
+        self.step = Some(Step { is_resolving: true, task });
     }
 
     /// Waits for the next event and handles it; cancel-safe.
     pub(crate) async fn next_event(&mut self) {
         let retry = self.retry;
         // A file that returns to its former content while files are being read may have been read before.
-        let any = self.has_unapplied_change() || matches!(self.step, Step::Resolving(_));
+        let any =
+            self.has_unapplied_change() || self.step.as_ref().is_some_and(|step| step.is_resolving);
         let event = tokio::select! {
             changed = self.watched.changed(any) => Event::Files(changed),
-            result = self.step.result() => Event::StepDone(result),
+            result = step_result(&mut self.step) => Event::StepDone(result),
             () = self.listeners.next_event() => Event::Progress,
             () = any_side_event(&mut self.sides) => Event::Progress,
             () = sleep_until_some(retry) => Event::Retry,
@@ -277,7 +273,7 @@ impl ConfigReloader {
                 (self.failures, self.is_announced) = (0, false);
                 self.reload_files();
             }
-            Event::Files(false) if matches!(self.step, Step::Idle) => self.reload_files(),
+            Event::Files(false) if self.step.is_none() => self.reload_files(),
             Event::Files(false) => self.is_unresolved = true,
             Event::Retry => {
                 self.retry = None;
@@ -309,28 +305,26 @@ impl ConfigReloader {
     fn has_unapplied_change(&self) -> bool {
         self.refused.is_some()
             || !self.rejected.is_empty()
-            || self.files.iter().any(|file| file.error.is_some())
+            || self.files.iter().any(|used| used.file.error.is_some())
     }
 
-    fn step_done(&mut self, result: StepResult) {
-        if let StepResult::Resolved(_) = &result {
+    fn step_done(&mut self, result: Result<StepResult, JoinError>) {
+        let was_resolving = self.step.take().is_some_and(|step| step.is_resolving);
+        if was_resolving {
             // The same if it returns just afterwards.
             self.watched.verify();
         }
-        match (result, std::mem::replace(&mut self.step, Step::Idle)) {
-            (StepResult::Resolved(_), _) if self.is_outdated => self.reload_files(),
-            (StepResult::Resolved(Ok(Ok(config))), _) => self.resolved(config),
-            (StepResult::Prepared(Ok(Ok(()))), Step::Preparing(config, _)) => self.accept(&config),
-            (StepResult::Resolved(Ok(Err(errors))), _) => self.refuse(errors.first(), false),
-            (StepResult::Prepared(Ok(Err(error))), Step::Preparing(config, _)) => {
+        match result {
+            _ if was_resolving && self.is_outdated => self.reload_files(),
+            Ok(StepResult::Resolved(Ok(config))) => self.resolved(config),
+            Ok(StepResult::Resolved(Err(errors))) => self.refuse(errors.first(), false),
+            Ok(StepResult::Prepared(config, Ok(()))) => self.accept(&config),
+            Ok(StepResult::Prepared(config, Err(error))) => {
                 self.refuse_config(&config, error.to_string(), true);
             }
-            (StepResult::Resolved(Err(error)) | StepResult::Prepared(Err(error)), _) => {
-                self.refuse(error.to_string(), true);
-            }
-            (StepResult::Prepared(_), _) => {}
+            Err(error) => self.refuse(error.to_string(), true),
         }
-        if self.is_unresolved && matches!(self.step, Step::Idle) {
+        if self.is_unresolved && self.step.is_none() {
             self.reload_files();
         }
     }
@@ -351,12 +345,15 @@ impl ConfigReloader {
             Err(error) => self.refuse_config(&config, error.to_string(), false),
             Ok(tasks) => {
                 let task = tokio::spawn(async move {
-                    for task in tasks.into_iter().flatten() {
-                        task.await?;
-                    }
-                    Ok(())
+                    let prepare_all = async {
+                        for task in tasks.into_iter().flatten() {
+                            task.await?;
+                        }
+                        Ok(())
+                    };
+                    StepResult::Prepared(config, prepare_all.await)
                 });
-                self.step = Step::Preparing(Box::new(config), task);
+                self.step = Some(Step { is_resolving: false, task });
             }
         }
     }
@@ -403,40 +400,35 @@ impl ConfigReloader {
     fn use_files(&mut self, config: &Config) -> bool {
         let mut old = std::mem::take(&mut self.files);
         let mut has_new = false;
-        for (kind, OptionsFile { path, content, error }) in reported_files(config) {
-            let at = old.iter().position(|file| file.kind == kind && file.path == path);
+        for (kind, file) in reported_files(config) {
+            let at = old.iter().position(|old| old.kind == kind && old.file.path == file.path);
             let known = at.map(|at| old.swap_remove(at));
-            let is_same = known.as_ref().is_some_and(|file| file.content == content);
-            has_new |= !is_same || known.as_ref().is_some_and(|file| file.error != error);
-            let is_logged = known.as_ref().is_some_and(|file| file.error == error);
+            let is_same = known.as_ref().is_some_and(|known| known.file.content == file.content);
+            has_new |=
+                !is_same || known.as_ref().is_some_and(|known| known.file.error != file.error);
+            let is_logged = known.as_ref().is_some_and(|known| known.file.error == file.error);
             // Unresponsive files are logged by the reader.
-            if let Some(error) = &error
+            if let Some(error) = &file.error
                 && !is_logged
-                && !reader::is_hanging(Path::new(&path))
+                && !reader::is_hanging(Path::new(&file.path))
             {
-                log_rejected(&path, error, self.retry);
+                log_rejected(&file.path, error, self.retry);
             }
             self.files.push(File {
-                is_served: is_same && known.as_ref().is_some_and(|file| file.is_served),
-                is_reported: known.as_ref().and_then(|file| file.is_reported),
-                loaded: known.and_then(|file| file.loaded),
+                is_served: is_same && known.as_ref().is_some_and(|known| known.is_served),
+                is_reported: known.as_ref().and_then(|known| known.is_reported),
+                loaded: known.and_then(|known| known.loaded),
                 kind,
-                path,
-                content,
-                error,
+                file,
             });
         }
-        for file in old {
+        for old in old {
             has_new = true;
-            self.metrics.config_forgotten(file.kind, &file.path);
+            self.metrics.config_forgotten(old.kind, &old.file.path);
         }
         let of = |kind| {
-            let found = self.files.iter().find(|file: &&File| file.kind == kind);
-            found.map(|file| OptionsFile {
-                path: file.path.clone(),
-                content: file.content.clone(),
-                error: None,
-            })
+            let found = self.files.iter().find(|used: &&File| used.kind == kind);
+            found.map(|used| OptionsFile { error: None, ..used.file.clone() })
         };
         self.in_use = FilesInUse {
             options: of(ConfigFile::Options),
@@ -489,36 +481,36 @@ impl ConfigReloader {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0.0, |since| since.as_secs_f64());
         let has_unapplied_change = self.has_unapplied_change();
-        for file in &mut self.files {
-            file.is_served |= in_force;
+        for used in &mut self.files {
+            used.is_served |= in_force;
             // The listen addresses are part of the options file.
-            let is_there = is_listening || file.kind != ConfigFile::Options;
-            let is_refused = file.error.is_some() || self.refused.is_some();
-            let is_applied = file.is_served && is_there && !is_refused;
-            let applied = file.content.as_ref().filter(|_| is_applied);
-            if file.is_reported == Some(applied.is_some()) {
+            let is_there = is_listening || used.kind != ConfigFile::Options;
+            let is_refused = used.file.error.is_some() || self.refused.is_some();
+            let is_applied = used.is_served && is_there && !is_refused;
+            let applied = used.file.content.as_ref().filter(|_| is_applied);
+            if used.is_reported == Some(applied.is_some()) {
                 continue;
             }
-            file.is_reported = Some(applied.is_some());
+            used.is_reported = Some(applied.is_some());
             let Some(content) = applied else {
-                self.metrics.config_failed(file.kind, &file.path);
+                self.metrics.config_failed(used.kind, &used.file.path);
                 continue;
             };
-            file.loaded = Some(now);
-            self.metrics.config_loaded(file.kind, &file.path, content, now);
+            used.loaded = Some(now);
+            self.metrics.config_loaded(used.kind, &used.file.path, content, now);
             if has_unapplied_change {
-                tracing::info!(file = file.path, "The file is in force");
+                tracing::info!(file = used.file.path, "The file is in force");
             }
         }
         if in_force && !has_unapplied_change && !std::mem::replace(&mut self.is_announced, true) {
             tracing::info!("The new configuration is in force");
         }
-        let file = |file: &File| status::ConfigFile {
-            what: file.description(),
-            path: file.path.clone(),
-            in_force: file.is_reported == Some(true),
-            loaded: file.loaded,
-            error: file.error.clone().or_else(|| self.refused.clone()),
+        let file = |used: &File| status::ConfigFile {
+            what: used.description(),
+            path: used.file.path.clone(),
+            in_force: used.is_reported == Some(true),
+            loaded: used.loaded,
+            error: used.file.error.clone().or_else(|| self.refused.clone()),
             unanswered_since: None,
         };
         let rejected = self.rejected.iter().map(|file| status::ConfigFile {

@@ -134,10 +134,8 @@ fn format(openmetrics: bool) -> Format {
 }
 
 fn render(args: &RenderKubeArgs) -> Result<(), CommandError> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut kube = args.kube.0.clone();
-    let file =
-        config::read_options_file(&mut kube, config::Load::First).map_err(|error| text(&error))?;
+    let file = config::read_options_file(&mut kube, config::Load::First)?;
     for problem in file.iter().flat_map(|file| &file.problems) {
         // Skip problems that only matter for a running process.
         match problem.class {
@@ -150,13 +148,12 @@ fn render(args: &RenderKubeArgs) -> Result<(), CommandError> {
             _ => {}
         }
     }
-    let manifests = manifests::load(&args.files).map_err(|error| text(&error))?;
+    let manifests = manifests::load(&args.files)?;
     if manifests.is_empty() {
         print_error("warning: no objects in the input");
     }
     let custom = custom_resources(&kube, &manifests)?;
-    let resources =
-        config::rendering(&kube, config::default_resources).map_err(|error| text(&error))?;
+    let resources = config::rendering(&kube, config::default_resources)?;
     let selection = render_kube::Selection {
         resources,
         custom,
@@ -174,7 +171,7 @@ fn render(args: &RenderKubeArgs) -> Result<(), CommandError> {
         {
             Ok(())
         }
-        result => result.map_err(|error| text(&error).into()),
+        result => Ok(result?),
     }
 }
 
@@ -196,16 +193,12 @@ fn custom_resources(
     kube: &KubeArgs,
     manifests: &[manifests::Manifest],
 ) -> Result<Vec<custom::Resolved>, CommandError> {
-    let configured = config::custom_resources(kube, config::Load::First);
-    let Some(configured) = configured.map_err(|error| error.to_string())? else {
-        return Ok(Vec::new());
-    };
+    let configured = config::custom_resources(kube, config::Load::First)?;
+    let Some(configured) = configured else { return Ok(Vec::new()) };
     let Some(entries) = &configured.config else { return Ok(Vec::new()) };
-    let defined = render_kube::definitions(manifests).map_err(|error| error.to_string())?;
-    let served = configured.served(defined);
+    let served = configured.served(render_kube::definitions(manifests)?);
     let options = configured.resolve_options(Arc::new(StderrValueErrors));
-    let resolution =
-        custom::resolve(entries, &served, &options).map_err(|error| error.to_string())?;
+    let resolution = custom::resolve(entries, &served, &options)?;
     for entry in &resolution.groupless {
         print_error(&format!("warning: ignoring an entry without a group: {entry}"));
     }
@@ -296,8 +289,7 @@ fn render_statsd(args: &RenderStatsdArgs) -> Result<(), CommandError> {
 
 /// Writes the differential flame graph of two profiles to a file or to standard output.
 fn profile_diff(args: &ProfileDiffArgs) -> Result<(), CommandError> {
-    let svg = profile::diff(&args.base, &args.profile, args.normalize);
-    let svg = svg.map_err(|error| error.to_string())?;
+    let svg = profile::diff(&args.base, &args.profile, args.normalize)?;
     match &args.file {
         Some(path) => {
             std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()).into())
@@ -311,29 +303,23 @@ fn profile_diff(args: &ProfileDiffArgs) -> Result<(), CommandError> {
 
 /// Prints a configuration for the given definitions.
 fn draft(args: &DraftArgs) -> Result<(), CommandError> {
-    let manifests = manifests::load_at_most(&args.files, custom_draft::MAX_FILE)
-        .map_err(|error| error.to_string())?;
-    let text = custom_draft::draft(&manifests).map_err(|error| error.to_string())?;
-    print(&text);
+    let manifests = manifests::load_at_most(&args.files, custom_draft::MAX_FILE)?;
+    print(&custom_draft::draft(&manifests)?);
     Ok(())
 }
 
 /// Prints the RBAC manifests for the flags.
 fn rbac(args: &RbacArgs) -> Result<(), CommandError> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut kube = args.kube.0.clone();
-    config::read_options_file(&mut kube, config::Load::First).map_err(|error| text(&error))?;
-    let custom = config::custom_resources(&kube, config::Load::First);
-    let custom = custom.map_err(|error| text(&error))?;
-    let definitions = manifests::load(&args.files).map_err(|error| text(&error))?;
-    let mut definitions = render_kube::definitions(&definitions).map_err(|error| text(&error))?;
+    config::read_options_file(&mut kube, config::Load::First)?;
+    let custom = config::custom_resources(&kube, config::Load::First)?;
+    let mut definitions = render_kube::definitions(&manifests::load(&args.files)?)?;
     if let Some(custom) = &custom {
         definitions = custom.served(definitions);
     }
     let custom = custom.and_then(|custom| custom.config);
     let senders = args.enrich.is_some();
-    let resources = config::watched(&kube, config::Name::Kstatd, senders);
-    let resources = resources.map_err(|error| text(&error))?;
+    let resources = config::watched(&kube, config::Name::Kstatd, senders)?;
     let namespaces = config::namespaces(&kube);
     let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
     print(&rbac::manifests(&rbac::Needs {
@@ -385,7 +371,7 @@ fn check(args: CheckArgs) -> Result<(), CommandError> {
             .into());
     }
     let definitions = match all.iter().any(|(kind, _)| *kind == FileKind::CustomResources) {
-        true => manifests::load(&files).map_err(|error| error.to_string())?,
+        true => manifests::load(&files)?,
         false => Vec::new(),
     };
     let report = |(kind, path): &(FileKind, PathBuf)| match kind {
@@ -394,8 +380,7 @@ fn check(args: CheckArgs) -> Result<(), CommandError> {
         FileKind::CustomResources => check_config::custom_resources(path, &definitions),
         FileKind::Web => Ok(check_config::web(path)),
     };
-    let reports: Result<Vec<check_config::Report>, _> = all.iter().map(report).collect();
-    let reports = reports.map_err(|error| error.to_string())?;
+    let reports = all.iter().map(report).collect::<Result<Vec<check_config::Report>, _>>()?;
     if output.is_json() {
         print(&json_line(&reports.iter().map(check_config::Report::json).collect::<Vec<_>>()));
     } else {

@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
@@ -19,7 +20,6 @@ use crate::server::authorisation::{Authorisation, Reviews};
 use crate::server::listen::{self, BindError, ListenAddress};
 use crate::server::router::Router;
 use crate::server::serve::serve;
-use crate::server::shutdown::{self, Trigger};
 use crate::server::web_config::{WebConfig, WebConfigError};
 use crate::util::descriptors::Share;
 
@@ -94,7 +94,7 @@ struct BoundListener {
 struct Server {
     desired: ListenerConfig,
     task: Id,
-    _trigger: Trigger,
+    _trigger: oneshot::Sender<()>,
 }
 
 /// The listeners of a process.
@@ -404,7 +404,7 @@ impl Listeners {
         let bind_error = |source| BindError { address: address.to_string(), flag, source };
         let accepting = socket.try_clone().map_err(bind_error)?;
         let bound = socket.local_addr().map_err(bind_error)?;
-        let (trigger, shutdown) = shutdown::switch();
+        let (trigger, shutdown) = oneshot::channel();
         let filter = self.filters.get(&role).filter(|_| desired.authorised);
         let router = (self.routers)(role, desired.gzip)
             .with_authorisation(filter.cloned())

@@ -12,8 +12,8 @@ use super::listeners::{Role, Routers};
 use super::sides::kubernetes::{self, KUBERNETES};
 use super::sides::node::NODE;
 use super::sides::statsd::{self, STATSD};
-use super::sides::{FileReload, ReloadTrigger, Side, SideKind, Task};
-use super::standby::{Standby, StandbySource};
+use super::sides::{Features, FileReload, ReloadTrigger, Side, SideKind, Task};
+use super::standby::{Standby, gated};
 use super::telemetry::Telemetry;
 use crate::cli::config::{self, Config, ConfigError, ConfigErrors, Load, Name};
 use crate::cli::kube_flags::KubeArgs;
@@ -78,6 +78,7 @@ pub(crate) struct Personality {
 /// A side that has been started.
 pub(crate) struct RunningSide {
     pub(crate) kind: &'static SideKind,
+    pub(crate) features: Features,
     pub(crate) side: Box<dyn Side>,
 }
 
@@ -100,23 +101,18 @@ impl RouterContext<'_> {
         self.sides.iter().map(|running| self.source(running)).collect()
     }
 
-    /// Returns the metrics of a side, which are empty while this replica is a standby.
     fn source(&self, running: &RunningSide) -> Arc<dyn Source> {
-        let source = running.side.source();
-        match self.standby.cloned() {
-            Some(standby) => Arc::new(StandbySource { source, standby }),
-            None => source,
-        }
+        gated(&running.features, self.standby)
     }
 
     fn series(&self) -> Vec<Arc<dyn Countable>> {
-        self.sides.iter().filter_map(|running| running.side.series()).collect()
+        self.sides.iter().filter_map(|running| running.features.series.clone()).collect()
     }
 
     /// Returns the sides' own metrics together with those in `recorder`.
     fn with_side_metrics(&self, mut recorder: Recorder) -> OwnMetrics {
         for running in self.sides {
-            running.side.telemetry(&mut recorder);
+            recorder.include(&running.features.telemetry);
         }
         recorder.finish()
     }
@@ -137,9 +133,12 @@ impl RouterContext<'_> {
     }
 
     fn checks(&self) -> Checks {
-        let health = self.sides.iter().filter_map(|running| running.side.health());
-        let (ready, live) = health.map(|health| (health.ready, health.live)).unzip();
-        Checks { ready, live, ..Checks::default() }
+        let mut checks = Checks::default();
+        for running in self.sides {
+            checks.ready.extend(running.features.health.ready.iter().cloned());
+            checks.live.extend(running.features.health.live.iter().cloned());
+        }
+        checks
     }
 }
 
@@ -262,7 +261,7 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
         merges_own_metrics: false,
         routers: |context| {
             let (sources, checks) = (context.sources(), context.checks());
-            let livez = context.sides.iter().find_map(|running| running.side.liveness());
+            let livez = context.sides.iter().find_map(|running| running.features.liveness.clone());
             let (http, own) = (context.telemetry.http.clone(), context.own_metrics());
             let (board, series) = (Arc::clone(context.board), context.series());
             let (standby, support) = (context.standby.cloned(), context.support());
@@ -360,7 +359,7 @@ fn announce(role: Role, address: SocketAddr) {
 fn lifecycle(context: &RouterContext<'_>) -> Option<Lifecycle> {
     context.config.statsd.as_ref().filter(|args| args.web_enable_lifecycle)?;
     let file_reloads: Vec<_> =
-        context.sides.iter().filter_map(|running| running.side.file_reload()).collect();
+        context.sides.iter().filter_map(|running| running.features.file_reload.clone()).collect();
     let quit = Arc::clone(context.quit);
     let reload = move || -> Task<'static, ()> {
         // They go on if the client does not wait for the answer.

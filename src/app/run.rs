@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use super::config_reloader::{ConfigReloader, InitialConfig};
 use super::listeners::{self, Listeners};
@@ -10,14 +11,14 @@ use super::personality::{Personality, RouterContext, RunningSide, no_sides_error
 use super::process::lifetime::{block_on, or_exit_on_signal, signals};
 use super::process::{Request, StartupGuard, dump_threads_and_exit};
 use super::sides::kubernetes::own_identity;
-use super::sides::{FamilyNames, ReloadTrigger, StartContext, Task};
+use super::sides::{FamilyNames, ReloadTrigger, StartContext};
 use super::standby::Standby;
 use super::telemetry::Telemetry;
 use crate::cli::config::Config;
 use crate::config_file::reader;
 use crate::exposition::family::Collect;
 use crate::pods::PodIndex;
-use crate::server::readiness::{Latch, Readiness};
+use crate::server::readiness::Readiness;
 use crate::status::{Board, Reporter};
 use crate::tools::CommandError;
 use crate::util::allocator;
@@ -38,10 +39,10 @@ pub(crate) fn main(personality: Personality) -> Result<(), CommandError> {
 /// Returns the reason why the process cannot start.
 pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result<(), CommandError> {
     let mut signals = signals()?;
-    let initial = InitialConfig::new(&personality).map_err(|error| error.to_string())?;
+    let initial = InitialConfig::new(&personality)?;
     let config = &initial.config;
     // Must be valid before anything listens.
-    let web = listeners::web_config(config).map_err(|error| error.to_string())?;
+    let web = listeners::web_config(config)?;
     let readiness = Readiness::default();
     let telemetry = (personality.telemetry)(config, &readiness);
     let mut sides = Vec::new();
@@ -50,8 +51,8 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
         stop_all(sides).await;
         return Err(error);
     }
-    let latches = readiness_latches(&readiness, &sides);
-    let lines = sides.iter().find_map(|running| running.side.lines());
+    let mut latches = hold_latches(&readiness, &mut sides);
+    let lines = sides.iter().find_map(|running| running.features.lines.clone());
     let standby = Standby::start(config, &readiness, own_identity(config), lines);
     let board = board(&personality, &sides, &telemetry, standby.as_ref());
     let quit = Arc::new(Notify::new());
@@ -65,7 +66,7 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
         standby: standby.as_ref(),
     };
     let routers = (personality.routers)(&context);
-    let reviews = sides.iter().find_map(|running| running.side.reviews());
+    let reviews = sides.iter().find_map(|running| running.features.reviews.clone());
     let listeners = Listeners::start(config, web, routers, personality.announce, reviews);
     let listeners = match listeners {
         Ok(listeners) => listeners,
@@ -74,7 +75,11 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
             return Err(error.to_string().into());
         }
     };
-    tokio::spawn(release_latches(latches));
+    tokio::spawn(async move {
+        while latches.join_next().await.is_some() {}
+        // The initial lists leave much memory unused.
+        allocator::schedule_purge();
+    });
     tokio::spawn(async move { board.keep().await });
     let mut reloader =
         ConfigReloader::new(initial, personality.sides, listeners, sides, standby, &telemetry);
@@ -140,10 +145,11 @@ async fn start_sides(
         let (metrics, names, pods) = (&telemetry.kube, &names, pods.as_ref());
         let start = StartContext { config, metrics, names, pods, merged_metrics };
         let side = (kind.start)(start).await?;
-        if let Some(cleanup) = side.abort() {
+        let mut features = side.features();
+        if let Some(cleanup) = features.abort.take() {
             guard.on_exit(cleanup);
         }
-        sides.push(RunningSide { kind, side });
+        sides.push(RunningSide { kind, features, side });
     }
     sides.reverse();
     Ok(())
@@ -170,37 +176,22 @@ fn board(
 ) -> Arc<Board> {
     let files: Arc<dyn Reporter> = Arc::new(telemetry.files.clone());
     let standby = standby.map(|standby| Arc::new(standby.clone()) as Arc<dyn Reporter>);
-    let sides = sides.iter().filter_map(|running| running.side.reporter());
+    let sides = sides.iter().map(|running| Arc::clone(&running.features.reporter));
     let reporters = sides.chain(standby).chain([files]).collect();
     Arc::new(Board::new(personality.program, telemetry.http.log().clone(), reporters))
 }
 
-/// Keeps `/readyz` failing until every side is ready.
-fn readiness_latches(readiness: &Readiness, sides: &[RunningSide]) -> Vec<PendingLatch> {
-    let conditions = sides.iter().filter_map(|running| running.side.ready());
-    let pending = conditions.map(|condition| PendingLatch {
-        latch: readiness.latch(condition.description),
-        met: condition.met,
-    });
-    pending.collect()
-}
-
-/// A latch and the condition that releases it.
-struct PendingLatch {
-    latch: Latch,
-    met: Task<'static, ()>,
-}
-
-async fn release_latches(pending: Vec<PendingLatch>) {
-    let mut tasks = tokio::task::JoinSet::new();
-    for PendingLatch { latch, met } in pending {
-        tasks.spawn(async move {
-            met.await;
+/// Holds the process unready until each side's condition is met.
+fn hold_latches(readiness: &Readiness, sides: &mut [RunningSide]) -> JoinSet<()> {
+    let mut pending = JoinSet::new();
+    for condition in sides.iter_mut().filter_map(|running| running.features.ready.take()) {
+        let latch = readiness.latch(condition.description);
+        pending.spawn(async move {
+            condition.met.await;
             drop(latch);
         });
     }
-    while tasks.join_next().await.is_some() {}
-    allocator::schedule_purge();
+    pending
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::usage_error::UsageError;
 use crate::go::strconv;
 
 /// A selection of flags from one table.
-pub trait FlagSelection: 'static {
+pub trait FlagSelection: Default + 'static {
     /// The struct that holds the parsed values.
     type Args: Default + Clone + Send + Sync + 'static;
 
@@ -30,19 +30,8 @@ pub trait FlagSelection: 'static {
 }
 
 /// The parsed flags of a [`FlagSelection`], for `#[command(flatten)]`.
+#[derive(Clone, Default)]
 pub struct Table<C: FlagSelection>(pub C::Args);
-
-impl<C: FlagSelection> Clone for Table<C> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<C: FlagSelection> Default for Table<C> {
-    fn default() -> Self {
-        Self(C::Args::default())
-    }
-}
 
 impl<C: FlagSelection> std::fmt::Debug for Table<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -5,30 +5,18 @@ use std::path::Path;
 
 use super::error::{ConfigError, ConfigErrors};
 use super::kube_args::KubeArgs;
-use super::load::{FilesInUse, Load};
-use crate::config_file::{self, Problem, reader};
-use crate::resources::custom;
+use super::load::{FilesInUse, Load, OptionsFile};
+use crate::config_file::{self, reader};
+use crate::resources::custom::{self, Loaded};
 
 /// The custom resource configuration of a file or a flag.
 pub(crate) struct CustomConfigSource {
     /// The flag that configures it, for messages.
     pub(crate) flag: String,
-    /// The path, unless the configuration is given in a flag.
-    pub(crate) path: Option<String>,
-    /// The content; `None` while an optional file is missing.
-    pub(crate) content: Option<Content>,
-    /// The error of the current file content.
-    pub(crate) error: Option<String>,
-}
-
-/// The content of a custom resource configuration.
-pub(crate) struct Content {
-    /// The text of the configuration.
-    pub(crate) text: String,
-    /// The parsed configuration.
-    pub(crate) config: custom::Config,
-    /// Warnings about the configuration, in file order.
-    pub(crate) warnings: Vec<Problem>,
+    /// The configuration; `None` while an optional file is missing.
+    pub(crate) loaded: Option<Loaded>,
+    /// The file, unless the configuration is given in a flag.
+    pub(crate) file: Option<OptionsFile>,
 }
 
 /// Returns the error for an invalid custom resource configuration.
@@ -50,9 +38,8 @@ pub(crate) fn read(
 ) -> Result<Option<CustomConfigSource>, ConfigErrors> {
     if !args.custom_resource_config.is_empty() {
         let flag = "custom-resource-state-config (its text)".to_owned();
-        let text = args.custom_resource_config.clone();
-        let content = Some(content(&flag, text, load)?);
-        return Ok(Some(CustomConfigSource { flag, path: None, content, error: None }));
+        let loaded = Some(content(&flag, &args.custom_resource_config, load)?);
+        return Ok(Some(CustomConfigSource { flag, loaded, file: None }));
     }
     if args.custom_resource_config_file.is_empty() {
         return Ok(None);
@@ -70,34 +57,33 @@ pub(crate) fn read(
         Err(error) => Err(invalid(&flag, &error).into()),
         Ok(bytes) => config_file::text(bytes)
             .map_err(|reason| invalid(&flag, &reason).into())
-            .and_then(|text| content(&flag, text, load).map(Some)),
+            .and_then(|text| Ok(Some((content(&flag, &text, load)?, text)))),
     };
-    match (read, in_use) {
-        (Ok(content), _) => {
-            let error =
-                content.is_none().then(|| invalid(&flag, &"there is no such file").to_string());
-            Ok(Some(CustomConfigSource { flag, path: Some(path), content, error }))
+    let (read, error) = match (read, in_use) {
+        (Ok(read), _) => {
+            let missing = || invalid(&flag, &"there is no such file").to_string();
+            let error = read.is_none().then(missing);
+            (read, error)
         }
-        (Err(errors), None) => Err(errors),
+        (Err(errors), None) => return Err(errors),
         (Err(errors), Some(file)) => {
             let text =
                 file.content.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-            let mut content = text.map(|text| content(&flag, text, Load::First)).transpose()?;
+            let loaded = |text: &str| content(&flag, text, Load::First);
+            let mut loaded = text.as_deref().map(loaded).transpose()?;
             // They were logged when the file was accepted.
-            content.iter_mut().for_each(|content| content.warnings.clear());
-            Ok(Some(CustomConfigSource {
-                flag,
-                path: Some(path),
-                content,
-                error: Some(errors.first()),
-            }))
+            loaded.iter_mut().for_each(|loaded| loaded.problems.clear());
+            (loaded.zip(text), Some(errors.first()))
         }
-    }
+    };
+    let (loaded, text) = read.unzip();
+    let file = OptionsFile { path, content: text.map(String::into_bytes), error };
+    Ok(Some(CustomConfigSource { flag, loaded, file: Some(file) }))
 }
 
 /// Parses and validates the text of a configuration.
-fn content(flag: &str, text: String, load: Load<'_>) -> Result<Content, ConfigErrors> {
-    let loaded = custom::load(&text);
+fn content(flag: &str, text: &str, load: Load<'_>) -> Result<Loaded, ConfigErrors> {
+    let loaded = custom::load(text);
     let errors: Vec<_> = loaded.errors().map(|problem| invalid(flag, problem)).collect();
     if !errors.is_empty() {
         return Err(ConfigErrors(errors));
@@ -105,5 +91,5 @@ fn content(flag: &str, text: String, load: Load<'_>) -> Result<Content, ConfigEr
     if let Load::Again(_) = load {
         loaded.config.compile().map_err(|error| invalid(flag, &error))?;
     }
-    Ok(Content { text, config: loaded.config, warnings: loaded.problems })
+    Ok(loaded)
 }

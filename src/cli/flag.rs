@@ -33,7 +33,7 @@ pub struct Flag<A: 'static> {
     /// Validates and stores a value. A boolean receives the text after `=`, or `true` or `false`.
     pub set: fn(&mut A, &str) -> Result<(), UsageError>,
     /// The corresponding keys of the options file.
-    pub keys: Option<Keys<A>>,
+    pub keys: Option<&'static Keys<A>>,
 }
 
 /// The keys of the options file that set a flag, in the order they are applied, and the target.
@@ -44,14 +44,6 @@ pub struct Keys<A: 'static> {
     /// The type and target of the value.
     pub field: Field<A>,
 }
-
-impl<A> Clone for Keys<A> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<A> Copy for Keys<A> {}
 
 /// The accessor of the field that a flag or key sets.
 pub type FieldAccessor<A, T> = fn(&mut A) -> &mut T;
@@ -79,23 +71,13 @@ pub enum Field<A> {
     Names(FieldAccessor<A, Vec<String>>),
     /// A set of resources.
     Resources(FieldAccessor<A, BTreeSet<String>>),
-    /// A set of patterns of metrics to serve.
-    AllowPatterns(FieldAccessor<A, BTreeSet<String>>),
-    /// A set of patterns of metrics to omit.
-    DenyPatterns(FieldAccessor<A, BTreeSet<String>>),
+    /// A set of patterns of metrics to serve or to omit.
+    Patterns(FieldAccessor<A, BTreeSet<String>>),
     /// A set of patterns of metrics that are off by default.
     OptInPatterns(FieldAccessor<A, BTreeSet<String>>),
     /// A list of label keys per resource.
     Labels(FieldAccessor<A, AllowLists>),
 }
-
-impl<A> Clone for Field<A> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<A> Copy for Field<A> {}
 
 /// A type of flag value.
 pub trait ValueKind {
@@ -193,7 +175,7 @@ macro_rules! flags {
     (@short $short:literal) => { Some($short) };
     (@keys $field:ident $Kind:ident) => { None };
     (@keys $field:ident $Kind:ident [$($key:literal),+]) => {
-        Some($crate::cli::flag::Keys {
+        Some(&$crate::cli::flag::Keys {
             names: &[$($key),+],
             field: $crate::cli::flag::Field::$Kind(|args| &mut args.$field),
         })

@@ -57,10 +57,8 @@ kinds! {
     };
     /// A set of resources, to which each occurrence of the flag adds.
     Resources,
-    /// A set of patterns of families to serve, to which each occurrence adds.
-    AllowPatterns,
-    /// A set of patterns of families to omit, to which each occurrence adds.
-    DenyPatterns,
+    /// A set of patterns of families to serve or to omit, to which each occurrence adds.
+    Patterns,
     /// A set of patterns of families that are off by default, to which each occurrence adds.
     OptInPatterns: BTreeSet<String> = BTreeSet::new(), ValueType::Text("string"), |text, into| {
         into.extend(words(text));
@@ -127,9 +125,9 @@ flags! {
             "Address to serve the metrics of this process on.";
         telemetry_port: Port, "telemetry-port", ["telemetry_port"], "8081",
             "Port to serve the metrics of this process on.";
-        metric_allowlist: AllowPatterns, "metric-allowlist", ["metric_allowlist"], "",
+        metric_allowlist: Patterns, "metric-allowlist", ["metric_allowlist"], "",
             "Comma-separated patterns (ECMAScript regular expressions, unanchored) of the families to serve. Excludes --metric-denylist.";
-        metric_denylist: DenyPatterns, "metric-denylist", ["metric_denylist"], "",
+        metric_denylist: Patterns, "metric-denylist", ["metric_denylist"], "",
             "Comma-separated patterns (ECMAScript regular expressions, unanchored) of the families to leave out. Excludes --metric-allowlist.";
         metric_opt_in_list: OptInPatterns, "metric-opt-in-list", ["metric_opt_in_list"], "",
             "Comma-separated patterns of the families to serve in addition although they are off by default.";

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::custom;
+use super::custom::{self, CustomConfigSource};
 use super::error::{ConfigErrors, named};
 use super::kube_flags::KubeArgs;
 use super::load::{Load, OptionsFile};
@@ -107,26 +107,17 @@ pub fn custom_resources(
     args: &KubeArgs,
     load: Load<'_>,
 ) -> Result<Option<CustomResources>, ConfigErrors> {
-    let Some(named) = custom::read(args, load)? else { return Ok(None) };
-    let mut config = None;
-    let error = named.error;
-    let mut file = named.path.map(|path| OptionsFile { path, content: None, error });
-    match named.content {
-        Some(content) => {
-            for problem in &content.warnings {
-                tracing::warn!(config = named.flag, "{problem}");
-            }
-            config = Some(Arc::new(content.config));
-            if let Some(file) = &mut file {
-                file.content = Some(content.text.into_bytes());
-            }
-        }
-        None => {
-            tracing::warn!(config = named.flag, "No custom resource metrics until the file exists")
-        }
+    let Some(CustomConfigSource { flag, loaded, file }) = custom::read(args, load)? else {
+        return Ok(None);
+    };
+    for problem in loaded.iter().flat_map(|loaded| &loaded.problems) {
+        tracing::warn!(config = flag, "{problem}");
+    }
+    if loaded.is_none() {
+        tracing::warn!(config = flag, "No custom resource metrics until the file exists");
     }
     Ok(Some(CustomResources {
-        config,
+        config: loaded.map(|loaded| Arc::new(loaded.config)),
         file,
         families: Arc::new(family_filter(args)?),
         as_original: args.duplicate_series,

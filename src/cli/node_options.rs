@@ -3,7 +3,7 @@
 use super::error::ConfigError;
 use super::load::{FilesInUse, Load, OptionsFile};
 use super::node::NodeArgs;
-use crate::config_file::{self, Document, Problem, ProblemClass, Severity, Values};
+use crate::config_file::{self, Document, ProblemClass, Severity, Values};
 use crate::node::host::ProcessNames;
 
 /// The only key.
@@ -58,14 +58,14 @@ fn processes(
             let message = format!("unknown key {key:?}");
             let hint = "the only key is processes";
             let class = ProblemClass::UnknownField;
-            values.problems.push(Problem::error(class, position, message, hint));
+            values.error(class, position, message, hint);
             continue;
         }
         let items = values.items(node, PROCESSES).unwrap_or_default();
         names = items.into_iter().filter_map(|item| values.text(item, PROCESSES)).collect();
         if let Err(error) = ProcessNames::new(&names) {
             let (class, message) = (ProblemClass::InvalidOptions, format!("{PROCESSES}: {error}"));
-            values.problems.push(Problem::error(class, node.position, message, ""));
+            values.error(class, node.position, message, "");
         }
     }
     let error = values.problems.iter().find(|problem| problem.severity == Severity::Error);

@@ -8,23 +8,24 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::values::Reader;
 use super::custom;
 use super::error::{self, ConfigError};
 use super::flag::Field;
 use super::kube_args::{FLAGS, KubeArgs};
 use super::load::Load;
-use crate::config_file::{Document, Node, Position, Problem, ProblemClass, Severity, nearest};
+use crate::config_file::{
+    Document, Node, Position, Problem, ProblemClass, Severity, Values, nearest,
+};
 use crate::kube::check_url;
 use crate::resources;
-use crate::resources::select::filter::FamilyFilter;
+use crate::resources::select::filter::{FamilyFilter, FilterError};
 
 /// A key of the file, which sets a flag.
 #[derive(Clone, Copy)]
 struct Key {
     name: &'static str,
     flag: &'static str,
-    field: Field<KubeArgs>,
+    field: &'static Field<KubeArgs>,
     /// True if an empty string is ignored.
     ignores_empty: bool,
 }
@@ -32,26 +33,21 @@ struct Key {
 /// Iterates over all keys in the order of the flags; of two keys for one flag, the second wins.
 fn keys() -> impl Iterator<Item = Key> + Clone {
     FLAGS.iter().flat_map(|flag| {
-        let (names, field) =
-            flag.keys.map_or((&[][..], None), |keys| (keys.names, Some(keys.field)));
-        let key = move |(at, name): (usize, &&'static str)| {
-            Some(Key { name, flag: flag.name, field: field?, ignores_empty: at > 0 })
-        };
-        names.iter().enumerate().filter_map(key)
+        flag.keys.into_iter().flat_map(|keys| {
+            let key = |(at, name): (usize, &&'static str)| Key {
+                name,
+                flag: flag.name,
+                field: &keys.field,
+                ignores_empty: at > 0,
+            };
+            keys.names.iter().enumerate().map(key)
+        })
     })
 }
 
 /// Returns whether the options file has this key.
 pub fn is_key(name: &str) -> bool {
     keys().any(|key| key.name == name)
-}
-
-/// The list that a pattern belongs to, which determines its dialect.
-#[derive(Clone, Copy)]
-enum PatternList {
-    Allow,
-    Deny,
-    OptIn,
 }
 
 /// The old name of `custom_resource_state_config_file`.
@@ -112,13 +108,15 @@ pub fn merge(text: &str, args: &KubeArgs, load: Load<'_>) -> MergedOptions {
             return merged;
         }
     };
-    let mut reader = Reader::new(&document);
-    let entries = document.root().map(|root| reader.file(root)).unwrap_or_default();
+    const WANTED: &str = "keys with values, such as resources: {pods: {}}";
+    let mut values = Values::new(&document);
+    let entries = document.root().and_then(|root| values.entries(root, "the file", WANTED));
+    let entries = entries.unwrap_or_default();
     for &((name, position), _) in &entries {
         if !is_key(name) {
-            reader.values.problems.push(unknown_key(name, position));
+            values.problems.push(unknown_key(name, position));
         } else if name == OLD_CUSTOM_RESOURCE_FILE {
-            reader.values.problems.push(Problem::warning(
+            values.problems.push(Problem::warning(
                 ProblemClass::Deprecated,
                 position,
                 format!("{OLD_CUSTOM_RESOURCE_FILE} is deprecated"),
@@ -135,10 +133,10 @@ pub fn merge(text: &str, args: &KubeArgs, load: Load<'_>) -> MergedOptions {
         if let Some((_, node)) = entries.iter().rev().find(|((name, _), _)| *name == key.name) {
             given.push((key, *node));
             merged.positions.insert(key.name, node.position);
-            apply(&mut reader, &key, node, &mut merged.args);
+            apply(&mut values, &key, node, &mut merged.args);
         }
     }
-    let mut problems = reader.values.problems;
+    let mut problems = values.problems;
     problems.extend(combination_problems(&merged.args, &given, load));
     problems.sort_by_key(|problem| (problem.line, problem.column));
     merged.problems = problems;
@@ -146,80 +144,70 @@ pub fn merge(text: &str, args: &KubeArgs, load: Load<'_>) -> MergedOptions {
 }
 
 /// Stores the value of a key in the flags.
-fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
+fn apply(values: &mut Values<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
     fn put<T>(target: &mut T, value: Option<T>) {
         if let Some(value) = value {
             *target = value;
         }
     }
     let name = key.name;
-    match &key.field {
+    match key.field {
         Field::Text(field) => {
-            let text = reader.values.text(node, name);
+            let text = values.text(node, name);
             put(field(args), text.filter(|text| !key.ignores_empty || !text.is_empty()));
         }
         Field::Url(field) => {
-            let text = reader.values.text(node, name);
+            let text = values.text(node, name);
             let url = text.as_deref().filter(|url| !url.is_empty());
             if let Some(Err(error)) = url.map(check_url) {
-                reader.values.problems.push(Problem::error(
-                    ProblemClass::InvalidUrl,
-                    node.position,
-                    format!("{name}: {error}"),
-                    "write a URL such as https://10.0.0.1:6443",
-                ));
+                let message = format!("{name}: {error}");
+                let hint = "write a URL such as https://10.0.0.1:6443";
+                values.error(ProblemClass::InvalidUrl, node.position, message, hint);
             }
             put(field(args), text);
         }
-        Field::Switch(field) => put(field(args), reader.values.boolean(node, name)),
-        Field::Int(field) => put(field(args), reader.int(node, name, 64)),
+        Field::Switch(field) => put(field(args), values.boolean(node, name)),
+        Field::Int(field) => put(field(args), values.int(node, name, 64)),
         Field::ShortInt(field) => {
-            let number = reader.int(node, name, 32);
+            let number = values.int(node, name, 32);
             put(field(args), number.and_then(|number| i32::try_from(number).ok()));
         }
         Field::Port(field) => {
-            let number = reader.int(node, name, 64);
+            let number = values.int(node, name, 64);
             if let Some(port) = number.filter(|port| u16::try_from(*port).is_err()) {
-                reader.values.problems.push(Problem::error(
-                    ProblemClass::InvalidPort,
-                    node.position,
-                    format!("{name} is {port}"),
-                    "a port must be from 0 to 65535",
-                ));
+                let (message, hint) =
+                    (format!("{name} is {port}"), "a port must be from 0 to 65535");
+                values.error(ProblemClass::InvalidPort, node.position, message, hint);
             }
             put(field(args), number);
         }
-        Field::Float(field) => put(field(args), reader.float(node, name)),
-        Field::Nanos(field) => put(field(args), reader.duration(node, name)),
-        Field::Names(field) => put(field(args), reader.texts(node, name)),
+        Field::Float(field) => put(field(args), values.float(node, name)),
+        Field::Nanos(field) => put(field(args), values.duration(node, name)),
+        Field::Names(field) => put(field(args), values.texts(node, name)),
         Field::Resources(field) => {
-            let Some(set) = reader.set(node, name) else { return };
+            let Some(set) = values.set(node, name) else { return };
             for (resource, position) in set.iter().flatten() {
                 if resources::find(resource).is_none() && !args.custom_resources_only {
-                    reader.values.problems.push(unknown_resource(name, resource, *position));
+                    values.problems.push(unknown_resource(name, resource, *position));
                 }
             }
             replace(field(args), set);
         }
-        Field::AllowPatterns(field) => patterns(reader, key, node, field(args), PatternList::Allow),
-        Field::DenyPatterns(field) => patterns(reader, key, node, field(args), PatternList::Deny),
-        Field::OptInPatterns(field) => patterns(reader, key, node, field(args), PatternList::OptIn),
+        Field::Patterns(field) => patterns(values, name, node, field(args), false),
+        Field::OptInPatterns(field) => patterns(values, name, node, field(args), true),
         Field::Labels(field) => {
-            let Some(lists) = reader.lists(node, name) else { return };
+            let Some(lists) = values.lists(node, name) else { return };
             // A list for every resource (`*`) replaces all others.
             let every = lists.iter().any(|((resource, _), _)| resource == "*");
             for ((resource, position), keys) in &lists {
                 if !every && resources::find(resource).is_none() {
-                    reader.values.problems.push(unknown_resource(name, resource, *position));
+                    values.problems.push(unknown_resource(name, resource, *position));
                 }
                 for (label, position) in keys.iter().filter(|(key, _)| key.matches('*').count() > 1)
                 {
-                    reader.values.problems.push(Problem::error(
-                        ProblemClass::SeveralWildcards,
-                        *position,
-                        format!("{name}: {resource}: {label:?} has more than one *"),
-                        "only one wildcard per label is allowed",
-                    ));
+                    let message = format!("{name}: {resource}: {label:?} has more than one *");
+                    let hint = "only one wildcard per label is allowed";
+                    values.error(ProblemClass::SeveralWildcards, *position, message, hint);
                 }
             }
             let keys =
@@ -230,25 +218,24 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
     }
 }
 
-/// Parses a set of patterns.
+/// Applies a set of patterns and reports those that are invalid.
 fn patterns(
-    reader: &mut Reader<'_>,
-    key: &Key,
+    values: &mut Values<'_>,
+    name: &str,
     node: &Node,
     into: &mut BTreeSet<String>,
-    list: PatternList,
+    is_opt_in: bool,
 ) {
-    let name = key.name;
-    let Some(set) = reader.set(node, name) else { return };
+    let Some(set) = values.set(node, name) else { return };
     for (pattern, position) in set.iter().flatten() {
-        if let Err(reason) = list.check(pattern) {
+        let one = std::slice::from_ref(pattern);
+        let (filter, syntax) = match is_opt_in {
+            false => (FamilyFilter::new(one, &[], &[]), "the syntax is that of ECMAScript"),
+            true => (FamilyFilter::new(&[], &[], one), "the syntax is that of Go's regexp (RE2)"),
+        };
+        if let Err(FilterError::Pattern { reason, .. }) = filter {
             let message = format!("{name}: pattern {pattern:?}: {reason}");
-            reader.values.problems.push(Problem::error(
-                ProblemClass::InvalidPattern,
-                *position,
-                message,
-                list.syntax(),
-            ));
+            values.error(ProblemClass::InvalidPattern, *position, message, syntax);
         }
     }
     replace(into, set);
@@ -274,12 +261,9 @@ fn combination_problems(args: &KubeArgs, given: &[(Key, &Node)], load: Load<'_>)
         && let Some(position) =
             position(&|key| matches!(key.name, "metric_denylist" | "metric_allowlist"))
     {
-        problems.push(Problem::error(
-            ProblemClass::Contradiction,
-            position,
-            "metric_allowlist and metric_denylist exclude each other".to_owned(),
-            "give only one of them, as a flag or here",
-        ));
+        let message = "metric_allowlist and metric_denylist exclude each other".to_owned();
+        let hint = "give only one of them, as a flag or here";
+        problems.push(Problem::error(ProblemClass::Contradiction, position, message, hint));
     }
     // On a reload, referenced files are read once, by the caller.
     let Load::First = load else { return problems };
@@ -299,42 +283,10 @@ fn combination_problems(args: &KubeArgs, given: &[(Key, &Node)], load: Load<'_>)
     if let Some(position) = position(&|key| key.name == "tls_config")
         && let Some(error) = error::web_problem(args, Load::First)
     {
-        problems.push(Problem::error(
-            ProblemClass::InvalidOptions,
-            position,
-            error.to_string(),
-            "name a file that can be used",
-        ));
+        let (class, hint) = (ProblemClass::InvalidOptions, "name a file that can be used");
+        problems.push(Problem::error(class, position, error.to_string(), hint));
     }
     problems
-}
-
-impl PatternList {
-    /// Validates a pattern.
-    ///
-    /// # Errors
-    /// When the pattern is invalid.
-    fn check(self, pattern: &str) -> Result<(), String> {
-        use crate::resources::select::filter::FilterError;
-        let one = [pattern.to_owned()];
-        let (allow, deny, opt_in): (&[String], &[String], &[String]) = match self {
-            Self::Allow => (&one, &[], &[]),
-            Self::Deny => (&[], &one, &[]),
-            Self::OptIn => (&[], &[], &one),
-        };
-        match FamilyFilter::new(allow, deny, opt_in) {
-            Ok(_) => Ok(()),
-            Err(FilterError::Pattern { reason, .. }) => Err(reason),
-            Err(other) => Err(other.to_string()),
-        }
-    }
-
-    const fn syntax(self) -> &'static str {
-        match self {
-            Self::Allow | Self::Deny => "the syntax is that of ECMAScript",
-            Self::OptIn => "the syntax is that of Go's regexp (RE2)",
-        }
-    }
 }
 
 fn unknown_resource(key: &str, resource: &str, position: Position) -> Problem {
@@ -366,12 +318,8 @@ fn leading_tab(text: &str) -> Option<Problem> {
         let indent = content.get(..content.len() - rest.len()).unwrap_or_default();
         if let Some(tab) = indent.find('\t') {
             let position = Position { line, column: tab as u64 + 1 };
-            return Some(Problem::error(
-                ProblemClass::YamlSyntax,
-                position,
-                "a tab before the first key".to_owned(),
-                "use blanks",
-            ));
+            let message = "a tab before the first key".to_owned();
+            return Some(Problem::error(ProblemClass::YamlSyntax, position, message, "use blanks"));
         }
         if !rest.is_empty() && !rest.starts_with('#') {
             break;

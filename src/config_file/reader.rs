@@ -274,6 +274,31 @@ fn read_of_kind(
     Ok(read)
 }
 
+/// What changes with the content of a file, and also when it is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// Device and inode.
+    file: (u64, u64),
+    size: u64,
+    /// In seconds and nanoseconds, like `changed`.
+    pub(crate) modified: (i64, i64),
+    pub(crate) changed: (i64, i64),
+}
+
+/// Returns the stamp of a file.
+///
+/// # Errors
+///
+/// There is no such file, or it does not answer.
+pub(crate) fn stamp(path: &Path) -> io::Result<Stamp> {
+    metadata(path).map(|file| Stamp {
+        file: (file.dev(), file.ino()),
+        size: file.size(),
+        modified: (file.mtime(), file.mtime_nsec()),
+        changed: (file.ctime(), file.ctime_nsec()),
+    })
+}
+
 /// Returns the metadata of a file without reading it.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 //! The accepted notations follow Go's YAML library: a quoted number is a string, and a boolean may use any YAML 1.1
 //! word. Types that only one file has are read by the file's owner, from [`Values::scalar`].
 
-use super::problem::{Position, Problem};
+use super::problem::{Position, Problem, ProblemClass};
 use super::scalar::{Resolved, resolve};
 use super::yaml::{Document, Node, Notation, Value};
 
@@ -109,6 +109,17 @@ impl<'d> Values<'d> {
             (Resolved::Text, Resolved::Bool(on)) if !is_word(text) => Some(on),
             _ => None,
         })
+    }
+
+    /// Reports an error.
+    pub(crate) fn error(
+        &mut self,
+        class: ProblemClass,
+        position: Position,
+        message: String,
+        hint: impl Into<String>,
+    ) {
+        self.problems.push(Problem::error(class, position, message, hint));
     }
 
     /// Reports that `what` has another type than `wanted`.

@@ -144,12 +144,7 @@ fn check_characters(text: &str) -> Result<(), Problem> {
         column: before.get(line_start..).unwrap_or_default().chars().count() as u64 + 1,
     };
     let message = format!("control character {character:?}");
-    Err(Problem::error(
-        ProblemClass::YamlSyntax,
-        position,
-        message,
-        "remove it, or write it as an escape in quotes",
-    ))
+    Err(syntax_error(position, message, "remove it, or write it as an escape in quotes"))
 }
 
 fn syntax_problem(text: &str, info: &str, marker: Marker) -> Problem {
@@ -167,7 +162,11 @@ fn syntax_problem(text: &str, info: &str, marker: Marker) -> Problem {
     } else {
         "check indentation, quotes and brackets"
     };
-    Problem::error(ProblemClass::YamlSyntax, position, format!("not YAML: {info}"), hint)
+    syntax_error(position, format!("not YAML: {info}"), hint)
+}
+
+fn syntax_error(position: Position, message: impl Into<String>, hint: &str) -> Problem {
+    Problem::error(ProblemClass::YamlSyntax, position, message.into(), hint)
 }
 
 /// Builds nodes from parser events, innermost first.
@@ -200,12 +199,8 @@ impl Composer {
                     .is_some_and(|open| open.mapping && open.children.len().is_multiple_of(2));
                 if is_key && anchor == 0 && tag.is_none() && is_missing_key(style, &span, text) {
                     let hint = "write the key before the colon; an empty one is \"\"";
-                    return Err(Problem::error(
-                        ProblemClass::YamlSyntax,
-                        position,
-                        "not YAML: a key is missing before the colon".into(),
-                        hint,
-                    ));
+                    let message = "not YAML: a key is missing before the colon";
+                    return Err(syntax_error(position, message, hint));
                 }
                 let notation = notation(style, tag.as_deref());
                 let id = self.push(
@@ -216,22 +211,9 @@ impl Composer {
                 self.anchors.insert(anchor, id);
                 self.attach(id)
             }
-            Event::SequenceStart(_, anchor, _) => {
-                self.open.push(OpenCollection {
-                    position,
-                    anchor,
-                    children: Vec::new(),
-                    mapping: false,
-                });
-                Ok(())
-            }
-            Event::MappingStart(_, anchor, _) => {
-                self.open.push(OpenCollection {
-                    position,
-                    anchor,
-                    children: Vec::new(),
-                    mapping: true,
-                });
+            Event::SequenceStart(_, anchor, _) | Event::MappingStart(_, anchor, _) => {
+                let mapping = matches!(event, Event::MappingStart(..));
+                self.open.push(OpenCollection { position, anchor, children: Vec::new(), mapping });
                 Ok(())
             }
             Event::SequenceEnd | Event::MappingEnd => {
@@ -248,12 +230,7 @@ impl Composer {
                 // An anchor whose node is still open cannot be referenced yet.
                 let Some(&id) = self.anchors.get(&anchor) else {
                     let hint = "an alias must not stand inside the value it repeats";
-                    return Err(Problem::error(
-                        ProblemClass::YamlSyntax,
-                        position,
-                        "alias contains itself".into(),
-                        hint,
-                    ));
+                    return Err(syntax_error(position, "alias contains itself", hint));
                 };
                 self.attach(id)
             }
@@ -275,12 +252,7 @@ impl Composer {
         let Some(node) = self.nodes.get(id) else { return Ok(()) };
         if node.size > ALIAS_ALLOWANCE.saturating_add(self.nodes.len().saturating_mul(GROWTH)) {
             let hint = "repeat less with aliases";
-            return Err(Problem::error(
-                ProblemClass::YamlSyntax,
-                node.position,
-                "excessive aliasing".into(),
-                hint,
-            ));
+            return Err(syntax_error(node.position, "excessive aliasing", hint));
         }
         Ok(())
     }
@@ -319,14 +291,9 @@ impl Composer {
                     entries.push((key, value));
                 }
                 _ => {
-                    let hint = "only text can be a key here";
-                    let message = "a list or map as a key".into();
-                    return Err(Problem::error(
-                        ProblemClass::YamlType,
-                        key_node.position,
-                        message,
-                        hint,
-                    ));
+                    let (message, hint) = ("a list or map as a key", "only text can be a key here");
+                    let (class, position) = (ProblemClass::YamlType, key_node.position);
+                    return Err(Problem::error(class, position, message.to_owned(), hint));
                 }
             }
         }
@@ -348,13 +315,8 @@ impl Composer {
             _ => Vec::new(),
         };
         if sources.is_empty() || !sources.iter().all(is_mapping) {
-            let message = "<< must be followed by a map or a list of maps".into();
-            return Err(Problem::error(
-                ProblemClass::YamlSyntax,
-                position,
-                message,
-                "merge aliases, as in <<: *base",
-            ));
+            let message = "<< must be followed by a map or a list of maps";
+            return Err(syntax_error(position, message, "merge aliases, as in <<: *base"));
         }
         Ok(sources)
     }

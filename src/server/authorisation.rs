@@ -35,7 +35,7 @@ use crate::util::reasons::reason;
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The cache size for grants of tokens and of actions, and for the denials of each.
-const MAX_CACHED: usize = 1024;
+pub(super) const MAX_CACHED: usize = 1024;
 
 /// The maximum number of concurrent reviews; how many of them are for callers never granted; and
 /// how many of these for one client.
@@ -102,7 +102,7 @@ pub trait Reviews: Send + Sync {
     fn access(&self, caller: &Caller, action: &Action) -> Review<Access>;
 }
 
-type Digest = [u8; 32];
+pub(super) type Digest = [u8; 32];
 
 /// The filter of one listener.
 pub struct Authorisation {
@@ -359,28 +359,28 @@ fn digest(parts: &[&str]) -> Digest {
 struct ReviewCache<T>(Mutex<CachedReview<T>>);
 
 struct CachedReview<T> {
-    granted: Answers<T>,
-    refused: Answers<T>,
+    granted: RecentValues<(Instant, T)>,
+    refused: RecentValues<(Instant, T)>,
     pending: BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>,
 }
 
-/// The newest [`MAX_CACHED`] answers.
-struct Answers<T> {
-    by_digest: BTreeMap<Digest, (Instant, T)>,
+/// The last values, by the hash of what they are about; further ones replace the oldest.
+pub(super) struct RecentValues<V> {
+    pub(super) by_digest: BTreeMap<Digest, V>,
     /// Oldest first.
-    order: VecDeque<Digest>,
+    pub(super) order: VecDeque<Digest>,
 }
 
-impl<T> Default for Answers<T> {
+impl<V> Default for RecentValues<V> {
     fn default() -> Self {
         Self { by_digest: BTreeMap::new(), order: VecDeque::new() }
     }
 }
 
-impl<T> Answers<T> {
-    fn put(&mut self, digest: Digest, value: T, until: Instant) {
+impl<V> RecentValues<V> {
+    pub(super) fn put(&mut self, digest: Digest, value: V) {
         self.remove(&digest);
-        self.by_digest.insert(digest, (until, value));
+        self.by_digest.insert(digest, value);
         self.order.push_back(digest);
         while self.order.len() > MAX_CACHED {
             if let Some(oldest) = self.order.pop_front() {
@@ -398,7 +398,7 @@ impl<T> Answers<T> {
 
 impl<T> Default for ReviewCache<T> {
     fn default() -> Self {
-        let (granted, refused) = (Answers::default(), Answers::default());
+        let (granted, refused) = (RecentValues::default(), RecentValues::default());
         Self(Mutex::new(CachedReview { granted, refused, pending: BTreeMap::new() }))
     }
 }
@@ -425,7 +425,7 @@ impl<T: Clone> ReviewCache<T> {
         let CachedReview { granted, refused, .. } = &mut *inner;
         let (of_this_sort, other) = if is_grant { (granted, refused) } else { (refused, granted) };
         other.remove(&digest);
-        of_this_sort.put(digest, value, until);
+        of_this_sort.put(digest, (until, value));
     }
 
     /// Returns the lock shared by requests for the same answer.

@@ -3,6 +3,11 @@
 //!
 //! The line is not ingested and changes nothing. The cost is bounded by its length and the number
 //! of rules, and one line is explained at a time.
+//!
+//! `/api/v1/explain/object?resource=pods&namespace=NS&name=NAME`: explains why an object has its series, or none, as text
+//! or with `format=json` as JSON.
+//!
+//! Each question costs at most two requests for the metadata of one object, and questions are answered one at a time.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -13,7 +18,7 @@ use serde::Serialize;
 use super::query::{self, QueryError};
 use super::response::{self, Response, json, nosniff};
 use super::router::{Call, Methods, Router};
-use crate::status::{Board, LineQuestion};
+use crate::status::{Board, LineQuestion, ObjectName};
 
 /// The path.
 pub(crate) const PATH: &str = "/api/v1/explain";
@@ -59,7 +64,7 @@ async fn answer(board: Arc<Board>, call: Call) -> Response {
 /// # Errors
 ///
 /// A message for the client when the format is unknown.
-pub(super) fn wants_json(query: &str) -> Result<bool, QueryError> {
+fn wants_json(query: &str) -> Result<bool, QueryError> {
     match query::first(query, "format").as_deref() {
         None | Some("" | "text") => Ok(false),
         Some("json") => Ok(true),
@@ -68,7 +73,7 @@ pub(super) fn wants_json(query: &str) -> Result<bool, QueryError> {
 }
 
 /// Returns the response with an explanation, which as JSON also has the text.
-pub(super) fn explained(explanation: &impl Serialize, text: String, is_json: bool) -> Response {
+fn explained(explanation: &impl Serialize, text: String, is_json: bool) -> Response {
     if !is_json {
         return nosniff(response::text(200, text));
     }
@@ -106,4 +111,57 @@ pub(super) fn refuse(status: u16, error: impl Display, is_json: bool) -> Respons
     let refusal =
         serde_json::json!({"status": "error", "errorType": kind, "error": error.to_string()});
     json(status, refusal.to_string())
+}
+
+/// The path, which follows the prefix of other reports.
+pub(crate) const OBJECT_PATH: &str = "/api/v1/explain/object";
+
+/// The maximum length of each name in bytes; Kubernetes allows 253.
+const MAX_NAME: usize = 300;
+
+/// Returns the route, below a prefix or at the root.
+pub(crate) fn object_routes(board: &Arc<Board>, below: &str) -> Router {
+    let board = Arc::clone(board);
+    let path = format!("{below}{OBJECT_PATH}");
+    Router::default()
+        .at_async(&path, Methods::Read, move |call| answer_object(Arc::clone(&board), call))
+}
+
+async fn answer_object(board: Arc<Board>, call: Call) -> Response {
+    let is_json = match wants_json(call.query()) {
+        Ok(is_json) => is_json,
+        Err(error) => return refuse(400, error, false),
+    };
+    let object = match object(call.query()) {
+        Ok(object) => object,
+        Err(error) => return refuse(400, error, is_json),
+    };
+    let Some(explanation) = board.explain_object(object).await else {
+        return refuse(404, "this process does not watch Kubernetes objects", is_json);
+    };
+    explained(&explanation, explanation.text(), is_json)
+}
+
+/// Reads the object's name from a query.
+///
+/// # Errors
+/// A message for the client.
+fn object(query: &str) -> Result<ObjectName, QueryError> {
+    let part = |name: &str, wanted: &str| {
+        let value = query::first(query, name).unwrap_or_default();
+        // Such names cannot exist, and would change the path of a request.
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+        let is_valid =
+            value.len() <= MAX_NAME && value.chars().all(is_name) && !value.contains("..");
+        if is_valid { Ok(value) } else { Err(QueryError::value(name, &value, wanted)) }
+    };
+    let object = ObjectName {
+        resource: part("resource", "a plural name such as pods")?,
+        namespace: part("namespace", "the name of a namespace")?,
+        name: part("name", "the name of an object")?,
+    };
+    match object.resource.is_empty() || object.name.is_empty() {
+        true => Err(QueryError::NoObject),
+        false => Ok(object),
+    }
 }

@@ -2,35 +2,15 @@
 
 use super::response::escape_html;
 
-/// A link on the page.
-#[derive(Clone, Debug)]
-pub struct Link {
-    /// The path on this listener.
-    pub href: String,
-    /// The name.
-    pub name: String,
-    /// A description.
-    pub about: String,
-}
-
-impl Link {
-    /// Creates a link with a name and a description.
-    pub fn new(href: &str, name: &str, about: &str) -> Self {
-        Self { href: href.to_owned(), name: name.to_owned(), about: about.to_owned() }
-    }
-}
+/// Address, name and description of a link.
+pub type Link<'a> = [&'a str; 3];
 
 /// Renders the page. `title` is also the heading; `about` contains one paragraph per line;
 /// `version` is shown below it.
-pub fn page(title: &str, about: &str, version: &str, links: &[Link]) -> String {
+pub fn page(title: &str, about: &str, version: &str, links: &[Link<'_>]) -> String {
     let mut items = String::new();
-    for link in links {
-        items.push_str(&format!(
-            "<li><a href=\"{}\">{}</a> {}</li>\n",
-            escape_html(&link.href),
-            escape_html(&link.name),
-            escape_html(&link.about)
-        ));
+    for [href, name, about] in links.iter().map(|link| link.map(escape_html)) {
+        items.push_str(&format!("<li><a href=\"{href}\">{name}</a> {about}</li>\n"));
     }
     let about: String =
         about.lines().map(|line| format!("<p>{}</p>\n", escape_html(line))).collect();
@@ -52,7 +32,7 @@ mod tests {
 
     #[test]
     fn links_are_escaped() {
-        let links = [Link::new("/m\"x", "<b>", "a & b")];
+        let links = [["/m\"x", "<b>", "a & b"]];
         let page = page("StatsD Exporter", "about", "v1", &links);
         assert!(page.contains("<title>StatsD Exporter</title>"));
         assert!(page.contains("<h1>StatsD Exporter</h1>"));

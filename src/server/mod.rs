@@ -15,7 +15,7 @@
 //! | [`web_config`], `handshake`, `socket` | TLS, users, headers and rate limits from a file |
 //! | [`scrape`], [`gzip`], `deflate`, [`body`] | response bodies of metrics |
 //! | [`cardinality`] | cardinality reports |
-//! | [`readiness`], [`health`], [`shutdown`] | readiness, health checks and shutdown of the process |
+//! | [`readiness`], [`health`] | readiness and health checks of the process |
 //! | [`status`], `logged_scrape` | the status page and its list of scrapes |
 //! | [`pprof`] | profiles |
 //! | [`support`] | recent log and configuration, for support archives |
@@ -26,7 +26,6 @@ pub(crate) mod body;
 pub(crate) mod cardinality;
 pub(crate) mod connection;
 pub(crate) mod explain;
-pub(crate) mod explain_object;
 mod fair_queue;
 pub mod gzip;
 mod handshake;
@@ -43,8 +42,6 @@ pub(crate) mod router;
 pub(crate) mod routes;
 pub(crate) mod scrape;
 pub(crate) mod serve;
-mod shard_query;
-pub(crate) mod shutdown;
 mod socket;
 pub(crate) mod status;
 pub(crate) mod support;

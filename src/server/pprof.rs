@@ -144,30 +144,31 @@ impl Form {
 
 /// Returns the response for an unavailable profile.
 fn absent(why: &str) -> Response {
-    response::header(response::error(404, why), X_GO_PPROF, HeaderValue::from_static("1"))
+    *refusal(404, why)
 }
 
 fn index(call: &Call) -> Response {
     if call.path != PREFIX {
         return absent("Unknown profile\n");
     }
-    let link = super::landing_page::Link::new;
+    let mut kept = Vec::new();
     let mut links = vec![
-        link("profile?seconds=30", "profile", "CPU time, pprof format"),
-        link("flamegraph?seconds=10", "flamegraph", "CPU time, SVG"),
-        link("heap", "heap", "live heap, pprof format"),
-        link("heap?seconds=10", "heap", "what changes in it, pprof format"),
-        link("heap_flamegraph", "heap_flamegraph", "live heap, SVG"),
-        link("threads", "threads", "threads of the process"),
-        link("cmdline", "cmdline", "command line"),
-        link("symbol", "symbol", "names of functions, for tools"),
+        ["profile?seconds=30", "profile", "CPU time, pprof format"],
+        ["flamegraph?seconds=10", "flamegraph", "CPU time, SVG"],
+        ["heap", "heap", "live heap, pprof format"],
+        ["heap?seconds=10", "heap", "what changes in it, pprof format"],
+        ["heap_flamegraph", "heap_flamegraph", "live heap, SVG"],
+        ["threads", "threads", "threads of the process"],
+        ["cmdline", "cmdline", "command line"],
+        ["symbol", "symbol", "names of functions, for tools"],
     ];
     for kept::Kept { name, profile, since } in KEPT.all() {
         let path = if profile.is_cpu() { "flamegraph?seconds=10&" } else { "heap_flamegraph?" };
         let ago = duration(since.elapsed().as_secs_f64());
         let about = format!("change since the profile kept {ago} ago, SVG");
-        links.push(link(&format!("{path}base={name}"), &name, &about));
+        kept.push((format!("{path}base={name}"), name, about));
     }
+    links.extend(kept.iter().map(|(href, name, about)| [&**href, name, about]));
     let page = super::landing_page::page(
         "Profiles",
         "Open a profile with go tool pprof, or take the SVG forms in the browser. With keep=NAME the process keeps a \
@@ -201,10 +202,9 @@ async fn names(call: Call) -> Response {
         }
         Ok(text)
     };
-    let only = SYMBOLS.lock().await;
-    match aside(with(only, lines)).await {
-        Ok(text) => nosniff(response::text(200, text)),
-        Err(error) => Refusal::from(error).respond(),
+    match aside(SYMBOLS.lock().await, lines).await {
+        Ok((_, text)) => nosniff(response::text(200, text)),
+        Err(refusal) => *refusal,
     }
 }
 
@@ -215,28 +215,10 @@ fn wants_text(call: &Call) -> bool {
         .is_some_and(|debug| debug != 0)
 }
 
-/// The reason why there is no profile.
-struct Refusal {
-    status: u16,
-    message: String,
-}
-
-impl Refusal {
-    fn new(status: u16, message: String) -> Self {
-        Self { status, message }
-    }
-
-    fn respond(self) -> Response {
-        let answer = response::error(self.status, self.message);
-        response::header(answer, X_GO_PPROF, HeaderValue::from_static("1"))
-    }
-}
-
-/// A profile that could not be created.
-impl From<String> for Refusal {
-    fn from(error: String) -> Self {
-        Self::new(500, format!("The profile failed: {error}\n"))
-    }
+/// Returns a response without a profile, in the form that `go tool pprof` shows.
+fn refusal(status: u16, message: impl Into<String>) -> Box<Response> {
+    let answer = response::error(status, message);
+    Box::new(response::header(answer, X_GO_PPROF, HeaderValue::from_static("1")))
 }
 
 /// The parameters of a request that relate its profile to others.
@@ -251,11 +233,11 @@ struct Comparison {
 
 impl Comparison {
     /// Parses the parameters of a request for a CPU profile or a heap profile.
-    fn read(call: &Call, is_cpu: bool) -> Result<Self, Refusal> {
+    fn read(call: &Call, is_cpu: bool) -> Result<Self, Box<Response>> {
         let name = |parameter: &str| match query::first(call.query(), parameter) {
             Some(name) if !kept::is_name(&name) => {
                 let wanted = "up to 64 letters, digits, dots, underscores and dashes";
-                Err(Refusal::new(400, format!("{}\n", QueryError::value(parameter, &name, wanted))))
+                Err(refusal(400, format!("{}\n", QueryError::value(parameter, &name, wanted))))
             }
             name => Ok(name),
         };
@@ -264,7 +246,7 @@ impl Comparison {
             Some("1") => true,
             Some(value) => {
                 let message = format!("{}\n", QueryError::value("normalize", value, "0 or 1"));
-                return Err(Refusal::new(400, message));
+                return Err(refusal(400, message));
             }
         };
         let (keep, base) = (name("keep")?, name("base")?);
@@ -313,39 +295,39 @@ impl Comparison {
 }
 
 /// Returns the kept profile with this name.
-fn find_kept(name: &str, is_cpu: bool) -> Result<Arc<Profile>, Refusal> {
+fn find_kept(name: &str, is_cpu: bool) -> Result<Arc<Profile>, Box<Response>> {
     let Some(profile) = KEPT.find(name) else {
         let names: Vec<String> = KEPT.all().into_iter().map(|kept| kept.name).collect();
         let kept = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let message =
             format!("No profile is kept as {name}; take one with keep={name}. Kept: {kept}\n");
-        return Err(Refusal::new(404, message));
+        return Err(refusal(404, message));
     };
     if profile.is_cpu() == is_cpu {
         return Ok(profile);
     }
     let kind = if is_cpu { "heap" } else { "CPU" };
-    Err(Refusal::new(400, format!("{name} is a {kind} profile\n")))
+    Err(refusal(400, format!("{name} is a {kind} profile\n")))
 }
 
 /// Parses the `seconds` of a request.
-fn seconds(call: &Call) -> Result<Option<u64>, Refusal> {
+fn seconds(call: &Call) -> Result<Option<u64>, Box<Response>> {
     let Some(text) = query::first(call.query(), "seconds") else { return Ok(None) };
     match text.parse() {
         Ok(seconds @ 1..=MAX_SECONDS) => Ok(Some(seconds)),
         _ => {
             let message =
                 format!("seconds={text:?} must be a whole number from 1 to {MAX_SECONDS}\n");
-            Err(Refusal::new(400, message))
+            Err(refusal(400, message))
         }
     }
 }
 
 /// Acquires the exclusive right to take a profile, or returns a refusal while another is running.
-fn only(lock: &'static Mutex<()>, what: &str) -> Result<MutexGuard<'static, ()>, Refusal> {
+fn only(lock: &'static Mutex<()>, what: &str) -> Result<MutexGuard<'static, ()>, Box<Response>> {
     lock.try_lock().map_err(|_| {
         let message = format!("Another {what} profile is in progress; try again later\n");
-        Refusal::new(429, message)
+        refusal(429, message)
     })
 }
 
@@ -368,34 +350,27 @@ async fn wait(call: &Call, seconds: u64, mut each: impl FnMut()) -> bool {
     true
 }
 
-/// Runs `work` on the blocking pool, and returns freed memory to the system.
+/// Runs `work` on the blocking pool under a lock that is held until it is done, even if the client disconnects, and returns
+/// freed memory to the system.
 async fn aside<T: Send + 'static>(
+    only: MutexGuard<'static, ()>,
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
-) -> Result<T, String> {
+) -> Result<(MutexGuard<'static, ()>, T), Box<Response>> {
     let run = move || {
         let result = work();
         allocator::purge();
-        result
+        Ok((only, result?))
     };
-    tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(error.to_string()))
-}
-
-/// Runs `work` under a lock that is held until it is done, even if the client disconnects.
-fn with<T>(
-    only: MutexGuard<'static, ()>,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> impl FnOnce() -> T + Send + 'static {
-    move || {
-        let _only = only;
-        work()
-    }
+    let done = tokio::task::spawn_blocking(run).await;
+    let done = done.unwrap_or_else(|error| Err(error.to_string()));
+    done.map_err(|error| refusal(500, format!("The profile failed: {error}\n")))
 }
 
 async fn cpu(call: Call, form: Form) -> Response {
-    take_cpu(&call, form).await.unwrap_or_else(Refusal::respond)
+    take_cpu(&call, form).await.unwrap_or_else(|refusal| *refusal)
 }
 
-async fn take_cpu(call: &Call, form: Form) -> Result<Response, Refusal> {
+async fn take_cpu(call: &Call, form: Form) -> Result<Response, Box<Response>> {
     let seconds = seconds(call)?.unwrap_or(DEFAULT_SECONDS);
     let comparison = Comparison::read(call, true)?;
     if call.head.method == Method::HEAD {
@@ -403,7 +378,7 @@ async fn take_cpu(call: &Call, form: Form) -> Result<Response, Refusal> {
     }
     let only = only(&CPU, "CPU")?;
     let session = cpu::Session::start()
-        .map_err(|error| Refusal::new(500, format!("Could not enable CPU profiling: {error}\n")))?;
+        .map_err(|error| refusal(500, format!("Could not enable CPU profiling: {error}\n")))?;
     let mut counts = cpu::Counts::default();
     if !wait(call, seconds, || session.collect(&mut counts)).await {
         return Ok(disconnected());
@@ -415,26 +390,26 @@ async fn take_cpu(call: &Call, form: Form) -> Result<Response, Refusal> {
         Ok(comparison.respond(form, "profile", bytes, is_kept))
     };
     // Ending the session stops the timer of the process, which must not be the next profile's.
-    Ok(aside(with(only, report)).await?)
+    aside(only, report).await.map(|(_, response)| response)
 }
 
 async fn heap(call: Call, form: Form) -> Response {
-    take_heap(&call, form).await.unwrap_or_else(Refusal::respond)
+    take_heap(&call, form).await.unwrap_or_else(|refusal| *refusal)
 }
 
-async fn take_heap(call: &Call, form: Form) -> Result<Response, Refusal> {
+async fn take_heap(call: &Call, form: Form) -> Result<Response, Box<Response>> {
     let name = call.path.strip_prefix(PREFIX).unwrap_or_default();
     let (seconds, comparison) = (seconds(call)?, Comparison::read(call, false)?);
     if comparison.is_wanted() && (seconds.is_some() || form == Form::Text) {
         let message = "keep and base cannot be combined with seconds or debug of a heap profile\n";
-        return Err(Refusal::new(400, message.to_owned()));
+        return Err(refusal(400, message));
     }
     if call.head.method == Method::HEAD {
         return Ok(form.respond(name, Vec::new()));
     }
     if !heap::is_sampled() {
         let message = "This build's allocator does not sample the heap\n";
-        return Err(Refusal::new(501, message.to_owned()));
+        return Err(refusal(501, message));
     }
     let mut only = only(&HEAP, "heap")?;
     let stacks = || {
@@ -444,9 +419,8 @@ async fn take_heap(call: &Call, form: Form) -> Result<Response, Refusal> {
     let before = match seconds {
         None => None,
         Some(seconds) => {
-            let taken = move || Ok((only, stacks()?));
             let before;
-            (only, (_, before)) = aside(taken).await?;
+            (only, (_, before)) = aside(only, stacks).await?;
             if !wait(call, seconds, || {}).await {
                 return Ok(disconnected());
             }
@@ -472,7 +446,7 @@ async fn take_heap(call: &Call, form: Form) -> Result<Response, Refusal> {
         let bytes = comparison.render(&profile, &symbols, form)?;
         Ok(comparison.respond(form, &name, bytes, is_kept))
     };
-    Ok(aside(with(only, report)).await?)
+    aside(only, report).await.map(|(_, response)| response)
 }
 
 #[cfg(test)]
@@ -491,10 +465,10 @@ mod tests {
             begun.send(()).expect("the test waits");
             wait.recv().map_err(|error| error.to_string())
         };
-        let request = tokio::spawn(aside(with(only, report)));
+        let request = tokio::spawn(aside(only, report));
         tokio::task::spawn_blocking(move || has_begun.recv()).await.expect("run").expect("begun");
         request.abort();
-        assert!(request.await.expect_err("it was left").is_cancelled());
+        assert!(request.await.err().expect("it was left").is_cancelled());
         assert!(LOCK.try_lock().is_err(), "the report is not done");
         go_on.send(()).expect("it runs");
         drop(LOCK.lock().await);

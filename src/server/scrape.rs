@@ -16,7 +16,6 @@ use super::gzip::Member;
 use super::query::{self, Filters};
 use super::response::{self, Response};
 use super::router::Call;
-use super::shard_query;
 use crate::exposition::message::{self, Delimited, ProtoText};
 use crate::exposition::negotiate::{self, Choice, Dialect, Media, ProtobufEncoding};
 use crate::exposition::prototext::Layout;
@@ -81,12 +80,6 @@ impl Scrape {
             Ok(query) => query,
             Err(error) => return response::error(400, format!("{error}\n")),
         };
-        if self.filters.has_shards() {
-            match shard_query::shard(call.query()) {
-                Ok(shard) => query.shard = shard,
-                Err(error) => return response::error(400, format!("{error}\n")),
-            }
-        }
         let address = call.head.extensions.get::<Peer>().and_then(Peer::address);
         let scraper = (address, call.header(USER_AGENT), &call.path);
         query.scraper = FixedState::default().hash_one(scraper);

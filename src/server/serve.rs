@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::TcpListener;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use hyper::service::service_fn;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::admission::{self, ConnectionSlot};
@@ -25,7 +25,6 @@ use super::handshake;
 use super::host_header;
 use super::response::Response;
 use super::router::Router;
-use super::shutdown::Shutdown;
 use super::socket::Socket;
 use crate::util::descriptors::Share;
 
@@ -86,16 +85,16 @@ pub async fn serve(
     limits: Limits,
     grace: Duration,
     share: Share,
-    shutdown: Shutdown,
+    shutdown: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (ending, told) = watch::channel(false);
-    let mut stop = pin!(shutdown.wait());
+    let mut stop = pin!(shutdown);
     let mut pause = *ACCEPT_PAUSE.start();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = &mut stop => break,
+            _ = &mut stop => break,
         };
         match accepted {
             Ok((stream, _)) => {
@@ -113,7 +112,7 @@ pub async fn serve(
                 tracing::warn!(%error, retry_in = ?pause, "Cannot accept connections");
                 tokio::select! {
                     () = sleep(pause) => {}
-                    () = &mut stop => break,
+                    _ = &mut stop => break,
                 }
                 pause = (pause * 2).min(*ACCEPT_PAUSE.end());
             }
@@ -203,23 +202,8 @@ async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .max_header_size(MAX_HEAD)
         .max_buf_size(MAX_BUFFERED)
         .serve_connection(stream, service);
-    let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        // First, so that a received request is seen before checking whether there is one.
-        biased;
-        ended = connection.as_mut() => ended,
-        () = deadlines.expired() => return Err(SHUTDOWN_NOTICE.to_owned()),
-        () = time_to_end(told, deadlines) => {
-            connection.as_mut().graceful_shutdown();
-            tokio::select! {
-                biased;
-                ended = connection => ended,
-                () = deadlines.expired() => return Err(SHUTDOWN_NOTICE.to_owned()),
-                () = incomplete_requests(deadlines) => Ok(()),
-            }
-        }
-    };
-    ended.map_err(|error| error.to_string())
+    let goodbye = http1::Connection::graceful_shutdown;
+    run(connection, goodbye, deadlines, told, incomplete_requests(deadlines)).await
 }
 
 /// Serves multiplexed requests.
@@ -245,18 +229,32 @@ async fn serve_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .max_header_list_size(MAX_HEAD as u32)
         .max_send_buf_size(MAX_BUFFERED)
         .serve_connection(stream, service);
+    let goodbye = http2::Connection::graceful_shutdown;
+    run(connection, goodbye, deadlines, told, last_response(deadlines)).await
+}
+
+/// Serves a connection until it ends, its deadlines expire, or the server ends: then it says `goodbye` and waits for
+/// `last`, too.
+async fn run<C: Future<Output = hyper::Result<()>>>(
+    connection: C,
+    goodbye: impl FnOnce(Pin<&mut C>),
+    deadlines: &Deadlines,
+    told: &mut watch::Receiver<bool>,
+    last: impl Future<Output = ()>,
+) -> Result<(), String> {
     let mut connection = pin!(connection);
     let ended = tokio::select! {
+        // First, so that a received request is seen before checking whether there is one.
         biased;
         ended = connection.as_mut() => ended,
         () = deadlines.expired() => return Err(SHUTDOWN_NOTICE.to_owned()),
         () = time_to_end(told, deadlines) => {
-            connection.as_mut().graceful_shutdown();
+            goodbye(connection.as_mut());
             tokio::select! {
                 biased;
                 ended = connection => ended,
                 () = deadlines.expired() => return Err(SHUTDOWN_NOTICE.to_owned()),
-                () = last_response(deadlines) => Ok(()),
+                () = last => Ok(()),
             }
         }
     };
@@ -363,7 +361,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         listener.set_nonblocking(true).expect("nonblocking");
         let address = listener.local_addr().expect("address");
-        let (trigger, shutdown) = super::super::shutdown::switch();
+        let (trigger, shutdown) = oneshot::channel();
         let limits = Limits { read_header: None, write: None, idle: None };
         let hours = Duration::from_secs(36_000);
         let server =

@@ -4,7 +4,7 @@
 //! label names, and the frequent label pairs.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -78,60 +78,35 @@ impl Order {
     }
 }
 
-/// The largest items of a sequence.
+/// The `limit` entries with the highest values, and of equal values the first names.
 pub(super) struct Top<T> {
     limit: usize,
-    heap: BinaryHeap<Reverse<Ranked<T>>>,
-}
-
-/// An item ordered by value, then by descending name, so that among equal values the first name
-/// ranks first.
-struct Ranked<T> {
-    value: u64,
-    name: Reverse<String>,
-    about: T,
-}
-
-impl<T> PartialEq for Ranked<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl<T> Eq for Ranked<T> {}
-
-impl<T> PartialOrd for Ranked<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Ranked<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.value.cmp(&other.value).then_with(|| self.name.cmp(&other.name))
-    }
+    /// The first entry is the highest. A number makes the keys unique.
+    entries: BTreeMap<(Reverse<u64>, String, usize), T>,
+    offered: usize,
 }
 
 impl<T> Top<T> {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, heap: BinaryHeap::new() }
+        Self { limit, entries: BTreeMap::new(), offered: 0 }
     }
 
     pub(super) fn offer(&mut self, value: u64, name: &str, about: impl FnOnce() -> T) {
-        if self.heap.len() >= self.limit {
-            let least = self.heap.peek().map(|Reverse(least)| (least.value, least.name.0.as_str()));
-            if least.is_none_or(|(least, last)| value < least || (value == least && name >= last)) {
+        self.offered += 1;
+        if self.entries.len() >= self.limit {
+            let last = self.entries.last_key_value().map(|((value, name, _), _)| (value, &**name));
+            if last.is_none_or(|last| (&Reverse(value), name) >= last) {
                 return;
             }
-            self.heap.pop();
+            self.entries.pop_last();
         }
-        self.heap.push(Reverse(Ranked { value, name: Reverse(name.to_owned()), about: about() }));
+        self.entries.insert((Reverse(value), name.to_owned(), self.offered), about());
     }
 
-    /// Returns the items, largest first.
+    /// Returns the entries, the highest first.
     pub(super) fn into_vec(self) -> Vec<(String, u64, T)> {
-        let sorted = self.heap.into_sorted_vec().into_iter();
-        sorted.map(|Reverse(Ranked { value, name, about })| (name.0, value, about)).collect()
+        let entries = self.entries.into_iter();
+        entries.map(|((Reverse(value), name, _), about)| (name, value, about)).collect()
     }
 }
 

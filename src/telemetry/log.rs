@@ -227,10 +227,20 @@ impl Line<'_> {
     fn render(&self, format: LogFormat, now: &jiff::Zoned) -> String {
         match format {
             LogFormat::Text => self.text(now),
-            LogFormat::Json => self.json(now),
+            LogFormat::Json => self.json([
+                ("time", utc(now)),
+                ("level", self.level.as_str().to_lowercase()),
+                ("message", self.fields.message.clone()),
+                ("target", self.target.to_owned()),
+            ]),
             LogFormat::Klog { skip_headers } => self.klog(now, skip_headers),
             LogFormat::Logfmt => self.logfmt(now),
-            LogFormat::LogfmtJson => self.logfmt_json(now),
+            LogFormat::LogfmtJson => self.json([
+                ("time", utc(now)),
+                ("level", self.level_name().to_owned()),
+                ("source", self.source()),
+                ("msg", self.fields.message.clone()),
+            ]),
         }
     }
 
@@ -259,17 +269,9 @@ impl Line<'_> {
         format!("{time} {level:>5} {message}{}", self.pairs(strconv::quote_if_needed))
     }
 
-    fn json(&self, now: &jiff::Zoned) -> String {
-        let mut object = serde_json::Map::new();
-        object.insert("time".into(), utc(now).into());
-        object.insert("level".into(), self.level.as_str().to_lowercase().into());
-        object.insert("message".into(), self.fields.message.clone().into());
-        object.insert("target".into(), self.target.into());
-        self.add_fields(&mut object);
-        serde_json::Value::Object(object).to_string()
-    }
-
-    fn add_fields(&self, object: &mut serde_json::Map<String, serde_json::Value>) {
+    fn json(&self, begin: [(&str, String); 4]) -> String {
+        let begin = begin.into_iter().map(|(key, text)| (key.to_owned(), text.into()));
+        let mut object: serde_json::Map<_, _> = begin.collect();
         for (key, value) in &self.fields.rest {
             let value = match value {
                 Value::Text(text) => text.clone().into(),
@@ -279,6 +281,7 @@ impl Line<'_> {
             };
             object.insert((*key).to_owned(), value);
         }
+        serde_json::Value::Object(object).to_string()
     }
 
     fn klog(&self, now: &jiff::Zoned, skip_headers: bool) -> String {
@@ -308,16 +311,6 @@ impl Line<'_> {
             strconv::quote_if_needed(&self.fields.message),
             self.pairs(strconv::quote_if_needed)
         )
-    }
-
-    fn logfmt_json(&self, now: &jiff::Zoned) -> String {
-        let mut object = serde_json::Map::new();
-        object.insert("time".into(), utc(now).into());
-        object.insert("level".into(), self.level_name().into());
-        object.insert("source".into(), self.source().into());
-        object.insert("msg".into(), self.fields.message.clone().into());
-        self.add_fields(&mut object);
-        serde_json::Value::Object(object).to_string()
     }
 
     fn level_name(&self) -> &'static str {

@@ -47,6 +47,11 @@ impl Recorder {
         self.0.push(Arc::new(families));
     }
 
+    /// Adds all collectors of another recorder.
+    pub fn include(&mut self, other: &Self) {
+        self.0.extend_from_slice(&other.0);
+    }
+
     /// Ends the registration.
     pub fn finish(self) -> OwnMetrics {
         OwnMetrics { collectors: self.0.into(), start: None }

@@ -7,8 +7,7 @@ use std::net::IpAddr;
 use serde_json::{Map, Value};
 
 use super::process_client::ProcessClient;
-use crate::server::explain::PATH;
-use crate::server::explain_object::OBJECT_PATH;
+use crate::server::explain::{OBJECT_PATH, PATH};
 use crate::status::words::printable;
 use crate::tools::CommandError;
 use crate::util::percent::{self, UNRESERVED};

@@ -5,9 +5,7 @@
 //! file after [`follow`](WatchedFiles::follow) is notified of every later change.
 
 use std::collections::BTreeSet;
-use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +17,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 
-use crate::config_file::reader;
+use crate::config_file::reader::{self, Stamp};
 
 /// Debounce time after the first event of a change, for writers that write in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(200);
@@ -44,6 +42,7 @@ pub struct FileWatch {
 }
 
 /// The files of a [`FileWatch`]. Its methods block on the file system.
+#[derive(Default)]
 pub struct WatchedFiles {
     events: Arc<Notify>,
     /// True if a directory cannot be watched.
@@ -51,11 +50,11 @@ pub struct WatchedFiles {
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
     watcher: Option<RecommendedWatcher>,
     /// Directories that cannot be watched; each has been logged.
     unwatchable: BTreeSet<PathBuf>,
-    events: Arc<Notify>,
     files: Vec<WatchedFile>,
 }
 
@@ -64,15 +63,6 @@ struct WatchedFile {
     path: PathBuf,
     content: Option<Vec<u8>>,
     stamp: Option<Stamp>,
-}
-
-/// Identity and change time of a file, which differ after every write or replacement.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    changed_seconds: i64,
-    changed_nanoseconds: i64,
 }
 
 /// The result of comparing all files.
@@ -86,25 +76,12 @@ enum Comparison {
     Changed,
 }
 
-impl Default for FileWatch {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl FileWatch {
     /// Creates a watch without files.
     pub fn new() -> Self {
-        let events = Arc::new(Notify::new());
-        let (watcher, unwatchable, files) = (None, BTreeSet::new(), Vec::new());
-        let state = State { watcher, unwatchable, events: Arc::clone(&events), files };
-        let files = Arc::new(WatchedFiles {
-            events,
-            needs_polling: AtomicBool::new(false),
-            state: Mutex::new(state),
-        });
         let (due, is_unverified, comparison) = (None, false, None);
-        Self { files, due, is_unverified, comparison, late_answers: reader::late() }
+        let late_answers = reader::late();
+        Self { files: Arc::default(), due, is_unverified, comparison, late_answers }
     }
 
     /// Returns the files, for code that reads them.
@@ -169,7 +146,7 @@ impl WatchedFiles {
     /// file was not watched before: code that has read it already may have missed a change.
     pub fn follow(&self, paths: impl IntoIterator<Item = PathBuf>) -> bool {
         let mut state = self.state();
-        let is_new = state.follow(paths.into_iter().collect());
+        let is_new = state.follow(paths.into_iter().collect(), &self.events);
         self.needs_polling.store(!state.unwatchable.is_empty(), Ordering::Relaxed);
         is_new
     }
@@ -181,25 +158,25 @@ impl WatchedFiles {
 
     fn compare_all(&self) -> Comparison {
         let mut state = self.state();
-        let comparison_result = state.compare();
+        let comparison_result = state.compare(&self.events);
         self.needs_polling.store(!state.unwatchable.is_empty(), Ordering::Relaxed);
         comparison_result
     }
 }
 
 impl State {
-    fn follow(&mut self, paths: BTreeSet<PathBuf>) -> bool {
+    fn follow(&mut self, paths: BTreeSet<PathBuf>, events: &Arc<Notify>) -> bool {
         let mut old = std::mem::take(&mut self.files);
         let unread = |path| WatchedFile { path, content: None, stamp: None };
         self.files = paths.into_iter().map(unread).collect();
-        self.watch_directories();
+        self.watch_directories(events);
         let mut new = false;
         for file in &mut self.files {
             if let Some(known) = old.iter_mut().find(|known| known.path == file.path) {
                 std::mem::swap(file, known);
             } else {
                 new = true;
-                file.stamp = stamp(&file.path);
+                file.stamp = reader::stamp(&file.path).ok();
                 file.content = read(&file.path).ok().flatten();
             }
         }
@@ -207,9 +184,9 @@ impl State {
     }
 
     /// See [`WatchedFiles::compare`].
-    fn compare(&mut self) -> Comparison {
+    fn compare(&mut self, events: &Arc<Notify>) -> Comparison {
         // The event may have redirected a link or directory.
-        self.watch_directories();
+        self.watch_directories(events);
         let mut comparison_result = Comparison::Same;
         for WatchedFile { path, content, stamp: last } in &mut self.files {
             if reader::has_new(path) {
@@ -217,7 +194,7 @@ impl State {
                 continue;
             }
             // Taken before reading, so that writes in between count as later.
-            let stamp = stamp(path);
+            let stamp = reader::stamp(path).ok();
             // Keep the old content of a file that does not answer.
             let Ok(now) = read(path) else { continue };
             if now != *content {
@@ -231,12 +208,12 @@ impl State {
     }
 
     /// Watches every directory whose entries affect the contents of the files.
-    fn watch_directories(&mut self) {
+    fn watch_directories(&mut self, events: &Arc<Notify>) {
         if self.files.is_empty() {
             return;
         }
         if self.watcher.is_none() {
-            let waker = Arc::clone(&self.events);
+            let waker = Arc::clone(events);
             self.watcher = match watcher(move || waker.notify_one()) {
                 Ok(watcher) => Some(watcher),
                 Err(error) => return self.log_unwatchable(Path::new("*"), &error),
@@ -274,17 +251,6 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
         content => Ok(content.ok()),
     }
-}
-
-/// Returns the stamp of the file that a path leads to, if it exists and its file system answers.
-fn stamp(path: &Path) -> Option<Stamp> {
-    let stamp = |file: Metadata| Stamp {
-        device: file.dev(),
-        inode: file.ino(),
-        changed_seconds: file.ctime(),
-        changed_nanoseconds: file.ctime_nsec(),
-    };
-    reader::run(path, move |path| std::fs::metadata(path).map(stamp)).ok()
 }
 
 /// Returns the [`directories`] of a path, if the file system answers.

@@ -2,7 +2,6 @@
 
 mod connection;
 mod custom;
-mod gated;
 mod report;
 mod series_snapshot;
 
@@ -18,12 +17,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::{
-    ConfigStatus, FamilyNames, HealthChecks, PrepareFuture, ReadinessCondition, Side, SideKind,
+    ConfigStatus, FamilyNames, Features, PrepareFuture, ReadinessCondition, Side, SideKind,
     StartContext, Task,
 };
 use crate::cache::{Catalog, MetricKind};
 use crate::cli::config::{Config, KubeConfig, Name};
-use crate::exposition::Source;
 use crate::kube::autosharding::PodName;
 use crate::kube::resharding::{PeerOptions, ShardCoordinator};
 use crate::kube::shard::Shard;
@@ -31,11 +29,7 @@ use crate::kube::snapshot::PipelineSnapshot;
 use crate::kube::workloads::ledger::{self, SharedLedger};
 use crate::kube::workloads::{self, Workloads};
 use crate::kube::{self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle};
-use crate::server::authorisation::Reviews;
-use crate::server::health::Check;
-use crate::server::routes::LivenessProbe;
-use crate::status::Reporter;
-use crate::telemetry::countable::Countable;
+use crate::server::health::{Check, Checks};
 use crate::telemetry::kube::DefinitionEvents;
 use crate::telemetry::{KubeMetrics, Recorder};
 use crate::tools::CommandError;
@@ -43,7 +37,6 @@ use crate::tools::CommandError;
 use connection::{ApiServerReviews, Connection, log_version};
 pub(crate) use connection::{is_configured, own_identity};
 use custom::{CustomState, definitions_changed};
-use gated::GatedCatalog;
 use report::KubeReporter;
 use series_snapshot::KubeSeries;
 
@@ -165,8 +158,7 @@ fn look_up_shard(
 impl KubeSide {
     /// Connects and starts listing. As kube-state-metrics, fails if the API server does not answer.
     async fn start(start: StartContext<'_>) -> Result<Box<dyn Side>, CommandError> {
-        let side = Self::open(&start).await.map_err(|error| error.to_string())?;
-        Ok(Box::new(side))
+        Ok(Box::new(Self::open(&start).await?))
     }
 
     async fn open(start: &StartContext<'_>) -> Result<Self, ClientError> {
@@ -338,59 +330,45 @@ impl KubeSide {
 }
 
 impl Side for KubeSide {
-    fn source(&self) -> Arc<dyn Source> {
-        let catalog = self.catalog.clone();
-        match &self.first_sync {
-            Some(first_sync) => {
-                Arc::new(GatedCatalog { catalog, first_sync: Arc::clone(first_sync) })
-            }
-            None => Arc::new(catalog),
+    fn features(&self) -> Features {
+        let handle = || self.pipeline.handle();
+        let (catalog, client) = (self.catalog.clone(), Arc::clone(&self.client));
+        let reporter =
+            KubeReporter::new(handle(), Arc::clone(&client), catalog.clone(), self.metrics.clone());
+        let mut telemetry = Recorder::default();
+        telemetry.add(handle());
+        let met = Box::pin(kube::log_first_lists(handle(), self.started));
+        let (ready, live, reviewer) = (handle(), handle(), Arc::clone(&client));
+        Features {
+            source: Arc::new(catalog.clone()),
+            first_sync: self.first_sync.clone(),
+            series: Some(Arc::new(KubeSeries {
+                catalog,
+                handle: handle(),
+                metrics: self.metrics.clone(),
+                budget: Arc::clone(&self.config.pipeline.budget),
+            })),
+            telemetry,
+            ready: Some(ReadinessCondition {
+                description: "the first lists of Kubernetes objects",
+                met,
+            }),
+            // The probe asks the API server of the current connection.
+            liveness: Some(Arc::new(move || {
+                let client = client.load_full();
+                Box::pin(async move { client.livez().await.map_err(connection::unanswered) })
+            })),
+            reporter: Arc::new(reporter),
+            health: Checks {
+                ready: vec![Arc::new(move || ready_checks(&ready.snapshot()))],
+                live: vec![Arc::new(move || live_checks(&live.snapshot()))],
+                ..Checks::default()
+            },
+            lines: None,
+            reviews: Some(Arc::new(ApiServerReviews(reviewer))),
+            file_reload: None,
+            abort: None,
         }
-    }
-
-    fn ready(&self) -> Option<ReadinessCondition> {
-        let met = Box::pin(kube::log_first_lists(self.pipeline.handle(), self.started));
-        Some(ReadinessCondition { description: "the first lists of Kubernetes objects", met })
-    }
-
-    /// Probes the API server of the current connection.
-    fn liveness(&self) -> Option<LivenessProbe> {
-        let client = Arc::clone(&self.client);
-        Some(Arc::new(move || {
-            let client = client.load_full();
-            Box::pin(async move { client.livez().await.map_err(connection::unanswered) })
-        }))
-    }
-
-    fn reporter(&self) -> Option<Arc<dyn Reporter>> {
-        let (handle, client) = (self.pipeline.handle(), Arc::clone(&self.client));
-        let (catalog, metrics) = (self.catalog.clone(), self.metrics.clone());
-        Some(Arc::new(KubeReporter::new(handle, client, catalog, metrics)))
-    }
-
-    fn series(&self) -> Option<Arc<dyn Countable>> {
-        Some(Arc::new(KubeSeries {
-            catalog: self.catalog.clone(),
-            handle: self.pipeline.handle(),
-            metrics: self.metrics.clone(),
-            budget: Arc::clone(&self.config.pipeline.budget),
-        }))
-    }
-
-    fn telemetry(&self, recorder: &mut Recorder) {
-        recorder.add(self.pipeline.handle());
-    }
-
-    fn health(&self) -> Option<HealthChecks> {
-        let (ready, live) = (self.pipeline.handle(), self.pipeline.handle());
-        Some(HealthChecks {
-            ready: Arc::new(move || ready_checks(&ready.snapshot())),
-            live: Arc::new(move || live_checks(&live.snapshot())),
-        })
-    }
-
-    fn reviews(&self) -> Option<Arc<dyn Reviews>> {
-        Some(Arc::new(ApiServerReviews(Arc::clone(&self.client))))
     }
 
     fn prepare(&mut self, config: &Config) -> Result<Option<PrepareFuture>, CommandError> {
@@ -409,9 +387,9 @@ impl Side for KubeSide {
             let opening = tokio::task::spawn_blocking(move || {
                 runtime.block_on(Connection::open(&kube, name, Some(current)))
             });
-            let connection = opening.await.map_err(|error| error.to_string())?;
+            let connection = opening.await?;
             // The receiver has been dropped if a newer configuration replaced this one.
-            let _ = sender.send(connection.map_err(|error| error.to_string())?);
+            let _ = sender.send(connection?);
             Ok(())
         })))
     }

@@ -16,9 +16,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::cli::config::Config;
 use crate::exposition::Source;
 use crate::exposition::family::Collect;
+use crate::kube::FirstSync;
 use crate::pods::PodIndex;
 use crate::server::authorisation::Reviews;
-use crate::server::health::HealthCheck;
+use crate::server::health::Checks;
 use crate::server::routes::LivenessProbe;
 use crate::statsd::Pipeline;
 use crate::status::Reporter;
@@ -149,14 +150,6 @@ pub(crate) struct ReadinessCondition {
     pub(crate) met: Task<'static, ()>,
 }
 
-/// The detailed health checks of a side.
-pub(crate) struct HealthChecks {
-    /// Checks that the side's data is complete and up to date.
-    pub(crate) ready: HealthCheck,
-    /// Checks that all tasks of the side are running.
-    pub(crate) live: HealthCheck,
-}
-
 /// The state of a side's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigStatus {
@@ -174,55 +167,38 @@ pub(crate) struct RejectedFile {
     pub(crate) error: String,
 }
 
+/// What a side offers to the rest of the process.
+pub(crate) struct Features {
+    /// The metrics of this side, valid until the end of the process.
+    pub(crate) source: Arc<dyn Source>,
+    /// The lists without which the source is not exposed.
+    pub(crate) first_sync: Option<Arc<FirstSync>>,
+    /// The series for cardinality reports.
+    pub(crate) series: Option<Arc<dyn Countable>>,
+    /// The side's own metrics, in addition to those in [`Telemetry`](super::telemetry::Telemetry).
+    pub(crate) telemetry: Recorder,
+    /// The condition for the source to be complete after the start.
+    pub(crate) ready: Option<ReadinessCondition>,
+    /// The probe behind `/livez`.
+    pub(crate) liveness: Option<LivenessProbe>,
+    /// The status page's data source for this side.
+    pub(crate) reporter: Arc<dyn Reporter>,
+    /// The detailed health checks: whether the side's data is complete and up to date, and whether its tasks are running.
+    pub(crate) health: Checks,
+    /// The StatsD lines to share with other replicas.
+    pub(crate) lines: Option<Arc<Pipeline>>,
+    /// The API server client that reviews callers of the metrics endpoints.
+    pub(crate) reviews: Option<Arc<dyn Reviews>>,
+    /// The reload of files that are only read on SIGHUP or a lifecycle request.
+    pub(crate) file_reload: Option<FileReload>,
+    /// The cleanup for a signal that arrives while the process is starting.
+    pub(crate) abort: Option<Task<'static, ()>>,
+}
+
 /// A running side. The default methods are for sides without that feature.
 pub(crate) trait Side: Send {
-    /// Returns the metrics of this side, valid until the end of the process.
-    fn source(&self) -> Arc<dyn Source>;
-
-    /// Returns the series for cardinality reports.
-    fn series(&self) -> Option<Arc<dyn Countable>> {
-        None
-    }
-
-    /// Registers the side's own metrics, in addition to those in [`Telemetry`](super::telemetry::Telemetry).
-    fn telemetry(&self, recorder: &mut Recorder) {
-        let _ = recorder;
-    }
-
-    /// Returns the condition for the source to be complete after the start.
-    fn ready(&self) -> Option<ReadinessCondition> {
-        None
-    }
-
-    /// Returns the probe behind `/livez`.
-    fn liveness(&self) -> Option<LivenessProbe> {
-        None
-    }
-
-    /// Returns the status page's data source for this side.
-    fn reporter(&self) -> Option<Arc<dyn Reporter>> {
-        None
-    }
-
-    /// Returns the detailed health checks.
-    fn health(&self) -> Option<HealthChecks> {
-        None
-    }
-
-    /// Returns the StatsD lines to share with other replicas.
-    fn lines(&self) -> Option<Arc<Pipeline>> {
-        None
-    }
-
-    /// Returns the API server client that reviews callers of the metrics endpoints.
-    fn reviews(&self) -> Option<Arc<dyn Reviews>> {
-        None
-    }
-
-    /// Returns the reload of files that are only read on SIGHUP or a lifecycle request.
-    fn file_reload(&self) -> Option<FileReload> {
-        None
-    }
+    /// Returns what this side offers. Asked once.
+    fn features(&self) -> Features;
 
     /// Prepares for a configuration, which may take time; the current one stays in force. A later call replaces an
     /// earlier one. `None` if there is nothing to prepare.
@@ -253,11 +229,6 @@ pub(crate) trait Side: Send {
     /// Returns the state of the configuration.
     fn status(&self) -> ConfigStatus {
         ConfigStatus { in_force: true, rejected: None }
-    }
-
-    /// Returns the cleanup for a signal that arrives while the process is starting.
-    fn abort(&self) -> Option<Task<'static, ()>> {
-        None
     }
 
     /// Stops the side. Its source keeps serving the last data.

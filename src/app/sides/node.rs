@@ -7,11 +7,10 @@ use http_body_util::BodyExt;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{HealthChecks, ReadinessCondition, Side, SideKind, StartContext, Task};
+use super::{Features, ReadinessCondition, Side, SideKind, StartContext, Task};
 use crate::app::access::access;
 use crate::cli::config::Config;
 use crate::cli::node::{NodeArgs, PodSource};
-use crate::exposition::Source;
 use crate::kube::client::Body;
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::kube::{Client, ClientOptions, TransportError};
@@ -22,7 +21,7 @@ use crate::node::kubelet::{
 use crate::node::store::Store;
 use crate::node::walk::{Walk, WalkConfig, WalkMetrics};
 use crate::node::{NodeSource, status};
-use crate::server::health::Check;
+use crate::server::health::{Check, Checks, HealthCheck};
 use crate::status::{Facts, Reporter};
 use crate::telemetry::{Recorder, VERSION};
 use crate::tools::CommandError;
@@ -83,8 +82,7 @@ impl NodeSide {
         let host = Arc::new(Host::new(args.host_proc.clone(), &process_names(args)));
         let first = Arc::clone(&host);
         // Later readings count from this one.
-        let read = tokio::task::spawn_blocking(move || first.read()).await;
-        read.map_err(|error| error.to_string())?;
+        tokio::task::spawn_blocking(move || first.read()).await?;
         let polls = PollMetrics::default();
         let kubelet = match args.kubelet.as_str() {
             "" => None,
@@ -95,6 +93,27 @@ impl NodeSide {
             .then(|| Walk::start(walk_config(args), Arc::clone(&store), walk_metrics.clone()));
         let walk = walk.transpose().map_err(|error| format!("cannot walk: {error}"))?;
         Ok(Box::new(Self { store, host, polls, kubelet, walk_metrics, walk: walk.map(Arc::new) }))
+    }
+}
+
+impl NodeSide {
+    fn health(&self) -> Checks {
+        let polls = self.polls.clone();
+        let poll =
+            move || vec![Check { name: "node/kubelet".to_owned(), failure: polls.status().1 }];
+        let walk = |walk: &Arc<Walk>| -> HealthCheck {
+            let walk = Arc::downgrade(walk);
+            Arc::new(move || {
+                let is_running = walk.upgrade().is_none_or(|walk| walk.is_running());
+                let failure = (!is_running).then(|| "the walk thread has terminated".to_owned());
+                vec![Check { name: "node/walk".to_owned(), failure }]
+            })
+        };
+        Checks {
+            ready: self.kubelet.iter().map(|_| Arc::new(poll.clone()) as HealthCheck).collect(),
+            live: self.walk.iter().map(walk).collect(),
+            ..Checks::default()
+        }
     }
 }
 
@@ -136,7 +155,7 @@ async fn start_polling(
                 user_agent,
             };
             if options.is_configured() {
-                let client = Client::new(&options).await.map_err(|error| error.to_string())?;
+                let client = Client::new(&options).await?;
                 Some(Pods { server: Arc::new(ApiServer(client)), is_api_server: true })
             } else {
                 tracing::info!(
@@ -192,53 +211,41 @@ impl Reporter for NodeReporter {
 }
 
 impl Side for NodeSide {
-    fn source(&self) -> Arc<dyn Source> {
-        Arc::new(NodeSource { store: Arc::clone(&self.store), host: Arc::clone(&self.host) })
-    }
-
-    fn telemetry(&self, recorder: &mut Recorder) {
+    fn features(&self) -> Features {
+        let (store, host, polls) = (&self.store, &self.host, self.polls.clone());
+        let mut telemetry = Recorder::default();
         if self.kubelet.is_some() {
-            self.polls.register(recorder);
+            polls.register(&mut telemetry);
         }
-        self.host.metrics.register(recorder);
+        host.metrics.register(&mut telemetry);
         if self.walk.is_some() {
-            self.walk_metrics.register(recorder);
+            self.walk_metrics.register(&mut telemetry);
         }
-    }
-
-    fn reporter(&self) -> Option<Arc<dyn Reporter>> {
-        Some(Arc::new(NodeReporter {
-            store: Arc::clone(&self.store),
-            polls: self.polls.clone(),
-            host: Arc::clone(&self.host),
-        }))
-    }
-
-    fn ready(&self) -> Option<ReadinessCondition> {
-        let mut has_summary = self.kubelet.as_ref()?.has_summary.clone();
-        let met = Box::pin(async move {
-            let _ = has_summary.wait_for(|has_summary| *has_summary).await;
-        });
-        Some(ReadinessCondition { description: "the kubelet's first summary", met })
-    }
-
-    fn health(&self) -> Option<HealthChecks> {
-        let (polls, is_polled) = (self.polls.clone(), self.kubelet.is_some());
-        let ready = move || {
-            let name = "node/kubelet".to_owned();
-            is_polled.then(|| Check { name, failure: polls.status().1 }).into_iter().collect()
+        let condition = |kubelet: &KubeletPoll| {
+            let mut has_summary = kubelet.has_summary.clone();
+            let met = Box::pin(async move {
+                let _ = has_summary.wait_for(|has_summary| *has_summary).await;
+            });
+            ReadinessCondition { description: "the kubelet's first summary", met }
         };
-        let walk = self.walk.as_ref().map(Arc::downgrade);
-        let live = move || {
-            let is_running =
-                |walk: &std::sync::Weak<Walk>| walk.upgrade().is_none_or(|of| of.is_running());
-            let check = |is_running: bool| Check {
-                name: "node/walk".to_owned(),
-                failure: (!is_running).then(|| "the walk thread has terminated".to_owned()),
-            };
-            walk.iter().map(is_running).map(check).collect()
-        };
-        Some(HealthChecks { ready: Arc::new(ready), live: Arc::new(live) })
+        Features {
+            source: Arc::new(NodeSource { store: Arc::clone(store), host: Arc::clone(host) }),
+            first_sync: None,
+            series: None,
+            telemetry,
+            ready: self.kubelet.as_ref().map(condition),
+            liveness: None,
+            health: self.health(),
+            reporter: Arc::new(NodeReporter {
+                store: Arc::clone(store),
+                polls,
+                host: Arc::clone(host),
+            }),
+            lines: None,
+            reviews: None,
+            file_reload: None,
+            abort: None,
+        }
     }
 
     fn reload(&mut self, config: &Config) -> Result<(), CommandError> {

@@ -10,15 +10,14 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{FileReload, HealthChecks, ReloadTrigger, Side, SideKind, StartContext, Task};
+use super::{Features, ReloadTrigger, Side, SideKind, StartContext, Task};
 use crate::cli::config::Name;
 use crate::cli::services;
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::config_file::reader;
-use crate::exposition::Source;
 use crate::exposition::budget::BudgetMode;
 use crate::go::strconv;
-use crate::server::health::Check;
+use crate::server::health::{Check, Checks};
 use crate::statsd::mapping;
 use crate::statsd::{Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartError};
 use crate::status::{Explanation, Facts, LineQuestion, Reporter, Sample};
@@ -109,54 +108,44 @@ impl StatsdSide {
 }
 
 impl Side for StatsdSide {
-    fn source(&self) -> Arc<dyn Source> {
-        Arc::clone(&self.pipeline) as _
-    }
-
-    fn reporter(&self) -> Option<Arc<dyn Reporter>> {
-        Some(Arc::new(StatsdReporter(Arc::clone(&self.pipeline))))
-    }
-
-    fn series(&self) -> Option<Arc<dyn Countable>> {
-        Some(Arc::clone(&self.pipeline) as _)
-    }
-
-    fn telemetry(&self, recorder: &mut Recorder) {
-        recorder.add(self.pipeline.own_metrics(SelfMetrics::All));
-    }
-
-    /// Checks that the listeners are open. One that fails is reopened after a pause.
-    fn health(&self) -> Option<HealthChecks> {
-        let pipeline = Arc::clone(&self.pipeline);
+    fn features(&self) -> Features {
+        let pipeline = &self.pipeline;
+        let mut telemetry = Recorder::default();
+        telemetry.add(pipeline.own_metrics(SelfMetrics::All));
+        let listening = Arc::clone(pipeline);
         let ready = move || {
-            let listeners = pipeline.listeners().into_iter();
+            let listeners = listening.listeners().into_iter();
             let check = |(name, open): (String, bool)| Check {
                 name: format!("statsd/{name}"),
                 failure: (!open).then(|| "the socket failed and is being reopened".to_owned()),
             };
             listeners.map(check).collect()
         };
-        Some(HealthChecks { ready: Arc::new(ready), live: Arc::new(Vec::new) })
-    }
-
-    fn lines(&self) -> Option<Arc<Pipeline>> {
-        Some(Arc::clone(&self.pipeline))
-    }
-
-    fn file_reload(&self) -> Option<FileReload> {
-        let (pipeline, reloads) = (Arc::clone(&self.pipeline), self.reloads.clone());
+        let (reloading, reloads) = (Arc::clone(pipeline), self.reloads.clone());
         let has_mapping = self.mapping.is_some();
-        Some(Arc::new(move |trigger| {
-            let (pipeline, reloads) = (Arc::clone(&pipeline), reloads.clone());
-            Box::pin(async move {
-                if announce(has_mapping, trigger) {
-                    load(pipeline, &reloads).await;
-                }
-            })
-        }))
+        Features {
+            source: Arc::clone(pipeline) as _,
+            first_sync: None,
+            series: Some(Arc::clone(pipeline) as _),
+            telemetry,
+            ready: None,
+            liveness: None,
+            reporter: Arc::new(StatsdReporter(Arc::clone(pipeline))),
+            health: Checks { ready: vec![Arc::new(ready)], ..Checks::default() },
+            lines: Some(Arc::clone(pipeline)),
+            reviews: None,
+            file_reload: Some(Arc::new(move |trigger| {
+                let (pipeline, reloads) = (Arc::clone(&reloading), reloads.clone());
+                Box::pin(async move {
+                    if announce(has_mapping, trigger) {
+                        load(pipeline, &reloads).await;
+                    }
+                })
+            })),
+            abort: Some(self.shutdown()),
+        }
     }
 
-    /// Loads a mapping file that did not answer during a reload.
     fn next_event(&mut self) -> Task<'_, ()> {
         Box::pin(async move {
             while self.late_answers.changed().await.is_ok() {
@@ -171,10 +160,6 @@ impl Side for StatsdSide {
     }
 
     /// Counts and relays all lines received so far.
-    fn abort(&self) -> Option<Task<'static, ()>> {
-        Some(self.shutdown())
-    }
-
     fn stop(self: Box<Self>) -> Task<'static, ()> {
         self.shutdown()
     }
@@ -271,21 +256,14 @@ fn parse_socket_mode(text: &str) -> Option<u32> {
 ///
 /// Returns an error if the mapping file cannot be used.
 pub(crate) fn run_checks(args: &StatsdArgs) -> Result<bool, CommandError> {
-    if args.mapping_config.is_empty() {
-        if args.check_config {
-            tracing::info!("Configuration check successful, exiting");
-        }
-        return Ok(args.check_config);
-    }
-    if args.dump_fsm.is_empty() && !args.check_config {
-        return Ok(false);
-    }
-    let mapper = mapping::load_and_warn(Path::new(&args.mapping_config))
-        .map_err(|error| format!("error loading config: {error}"))?;
-    if !args.dump_fsm.is_empty() {
-        match std::fs::write(&args.dump_fsm, mapper.dump_dot()) {
-            Ok(()) => tracing::info!(path = args.dump_fsm, "Wrote the matching automaton"),
-            Err(error) => tracing::error!(path = args.dump_fsm, %error, "error dumping FSM"),
+    if !args.mapping_config.is_empty() && (!args.dump_fsm.is_empty() || args.check_config) {
+        let mapper = mapping::load_and_warn(Path::new(&args.mapping_config))
+            .map_err(|error| format!("error loading config: {error}"))?;
+        if !args.dump_fsm.is_empty() {
+            match std::fs::write(&args.dump_fsm, mapper.dump_dot()) {
+                Ok(()) => tracing::info!(path = args.dump_fsm, "Wrote the matching automaton"),
+                Err(error) => tracing::error!(path = args.dump_fsm, %error, "error dumping FSM"),
+            }
         }
     }
     if args.check_config {

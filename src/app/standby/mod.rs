@@ -35,7 +35,7 @@ use crate::statsd::Pipeline;
 use crate::status::{Facts, Reporter, StandbyPeer, StandbyStatus};
 
 use election::{Election, Replica};
-pub(crate) use source::StandbySource;
+pub(crate) use source::gated;
 pub(crate) use state::Standby;
 use state::{Peer, Shared, State};
 

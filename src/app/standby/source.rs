@@ -1,31 +1,47 @@
-//! A source that is empty while this replica is a standby.
+//! A source that is empty while this replica is a standby, and unavailable before the first lists.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::state::Standby;
+use crate::app::sides::Features;
 use crate::exposition::typed::{FamilyEncoder, TypedBody};
 use crate::exposition::{Format, Piece, Preparation, ScrapeQuery, Source};
+use crate::kube::FirstSync;
 
-/// A source and the decision whether it is exposed.
-pub(crate) struct StandbySource {
-    pub(crate) source: Arc<dyn Source>,
-    pub(crate) standby: Standby,
+/// A source that is not exposed while the first lists are incomplete, or while this replica is a standby.
+struct GatedSource {
+    source: Arc<dyn Source>,
+    first_sync: Option<Arc<FirstSync>>,
+    standby: Option<Standby>,
 }
 
-impl StandbySource {
+/// Returns the metrics of a side, as they are exposed.
+pub(crate) fn gated(side: &Features, standby: Option<&Standby>) -> Arc<dyn Source> {
+    let (source, first_sync) = (Arc::clone(&side.source), side.first_sync.clone());
+    if first_sync.is_none() && standby.is_none() {
+        return source;
+    }
+    Arc::new(GatedSource { source, first_sync, standby: standby.cloned() })
+}
+
+impl GatedSource {
+    fn is_active(&self) -> bool {
+        self.standby.as_ref().is_none_or(Standby::is_active)
+    }
+
     /// Returns true if the query is answered in full. kstatd's own commands see the state of a standby.
     fn exposes(&self, query: &ScrapeQuery) -> bool {
-        query.by_a_command || self.standby.is_active()
+        query.by_a_command || self.is_active()
     }
 }
 
 type Frames = Box<dyn Iterator<Item = Bytes> + Send>;
 
-impl Source for StandbySource {
+impl Source for GatedSource {
     fn prepare(&self) -> Option<Preparation<'_>> {
-        Some(Box::pin(self.standby.confirm()))
+        Some(Box::pin(self.standby.as_ref()?.confirm()))
     }
 
     fn frames(&self, format: Format, query: &ScrapeQuery) -> Frames {
@@ -47,7 +63,8 @@ impl Source for StandbySource {
     }
 
     fn missing(&self) -> Vec<String> {
-        if self.standby.is_active() { self.source.missing() } else { Vec::new() }
+        let first_sync = self.first_sync.as_ref().filter(|_| self.is_active());
+        first_sync.map(|first_sync| first_sync.missing()).unwrap_or_default()
     }
 
     fn has_namespaces(&self) -> bool {

@@ -42,7 +42,7 @@ async fn router(mapping: &Path) -> Router {
     let board = Arc::new(Board::new("", ScrapeLog::default(), Vec::new()));
     let context = RouterContext {
         config: &config,
-        sides: &[RunningSide { kind: &STATSD, side }],
+        sides: &[RunningSide { kind: &STATSD, features: side.features(), side }],
         telemetry: &telemetry,
         readiness: &readiness,
         board: &board,

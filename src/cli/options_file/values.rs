@@ -3,50 +3,35 @@
 //! Integers also accept a number and truncate it; durations are strings; `null` empties a
 //! collection and leaves anything else unchanged.
 
-use crate::config_file::{Document, Entry, Node, Position, Resolved, Value, Values};
+use crate::config_file::{Entry, Node, Position, Resolved, Value, Values};
 use crate::go::strconv;
-
-/// A parser of options file values.
-pub(super) struct Reader<'d> {
-    pub(super) values: Values<'d>,
-}
 
 /// A string and its position.
 pub(super) type Placed = (String, Position);
 
-impl<'d> Reader<'d> {
-    pub(super) fn new(document: &'d Document) -> Self {
-        Self { values: Values::new(document) }
-    }
-
-    /// Returns the keys of the file.
-    pub(super) fn file(&mut self, root: &'d Node) -> Vec<Entry<'d>> {
-        const DURATION_HINT: &str = "keys with values, such as resources: {pods: {}}";
-        self.values.entries(root, "the file", DURATION_HINT).unwrap_or_default()
-    }
-
+impl<'d> Values<'d> {
     /// Parses a 32- or 64-bit integer, or a number that is truncated to one.
     pub(super) fn int(&mut self, node: &Node, what: &str, bits: u32) -> Option<i64> {
-        let (_, resolved) = self.values.scalar(node, what, "a number without quotes")?;
+        let (_, resolved) = self.scalar(node, what, "a number without quotes")?;
         let number = match resolved {
             Resolved::Int(number) => i64::try_from(number).ok(),
             Resolved::Float(number) => (number <= i64::MAX as f64).then_some(number as i64),
             _ => {
-                self.values.report_type(node, what, "a number without quotes");
+                self.report_type(node, what, "a number without quotes");
                 return None;
             }
         };
         let fits = |number: &i64| bits != 32 || i32::try_from(*number).is_ok();
         let fitting = number.filter(fits);
         if fitting.is_none() {
-            self.values.report_type(node, what, &format!("an integer of {bits} bits"));
+            self.report_type(node, what, &format!("an integer of {bits} bits"));
         }
         fitting
     }
 
     /// Parses a number.
     pub(super) fn float(&mut self, node: &Node, what: &str) -> Option<f64> {
-        self.values.read(node, what, "a number without quotes", |_, resolved| match resolved {
+        self.read(node, what, "a number without quotes", |_, resolved| match resolved {
             Resolved::Int(number) => Some(number as f64),
             Resolved::Float(number) => Some(number),
             _ => None,
@@ -56,7 +41,7 @@ impl<'d> Reader<'d> {
     /// Parses a duration such as `1m30s` to nanoseconds.
     pub(super) fn duration(&mut self, node: &Node, what: &str) -> Option<i64> {
         const WANTED: &str = "a duration with a unit, such as 60s";
-        self.values.read(node, what, WANTED, |text, resolved| match resolved {
+        self.read(node, what, WANTED, |text, resolved| match resolved {
             Resolved::Text => strconv::parse_duration(text).ok(),
             _ => None,
         })
@@ -69,17 +54,17 @@ impl<'d> Reader<'d> {
     }
 
     fn placed_texts(&mut self, node: &Node, what: &str) -> Option<Vec<Placed>> {
-        let items = match self.values.items(node, what) {
+        let items = match self.items(node, what) {
             Some(items) => items,
             None if node.is_null() => Vec::new(),
             None => return None,
         };
         let mut texts = Vec::with_capacity(items.len());
         for item in items {
-            let problems = self.values.problems.len();
-            match self.values.text(item, what) {
+            let problems = self.problems.len();
+            match self.text(item, what) {
                 Some(text) => texts.push((text, item.position)),
-                None if self.values.problems.len() > problems => return None,
+                None if self.problems.len() > problems => return None,
                 None => {}
             }
         }
@@ -92,10 +77,10 @@ impl<'d> Reader<'d> {
         let Some(entries) = self.mapping(node, what) else {
             return node.is_null().then_some(None);
         };
-        let problems = self.values.problems.len();
+        let problems = self.problems.len();
         for ((member, _), value) in &entries {
             if !matches!(value.value, Value::Mapping(_)) && !value.is_null() {
-                self.values.report_type(
+                self.report_type(
                     value,
                     &format!("{what}: the value of {member}"),
                     "{} or nothing: the members of a set have no values",
@@ -106,7 +91,7 @@ impl<'d> Reader<'d> {
             .into_iter()
             .map(|((member, position), _)| (member.to_owned(), position))
             .collect();
-        (self.values.problems.len() == problems).then_some(Some(members))
+        (self.problems.len() == problems).then_some(Some(members))
     }
 
     /// Parses a list of strings for each key; null means no keys. Returns `None` for any other
@@ -115,28 +100,28 @@ impl<'d> Reader<'d> {
         let Some(entries) = self.mapping(node, what) else {
             return node.is_null().then(Vec::new);
         };
-        let problems = self.values.problems.len();
+        let problems = self.problems.len();
         let mut lists = Vec::with_capacity(entries.len());
         for ((key, position), value) in entries {
             if let Some(list) = self.placed_texts(value, &format!("{what}: {key}")) {
                 lists.push(((key.to_owned(), position), list));
             }
         }
-        (self.values.problems.len() == problems).then_some(lists)
+        (self.problems.len() == problems).then_some(lists)
     }
 
     /// Returns the entries of a map; `None` if it is null, or of another type, which is reported.
     fn mapping(&mut self, node: &Node, what: &str) -> Option<Vec<Entry<'d>>> {
         let Value::Sequence(_) = &node.value else {
-            return self.values.entries(node, what, "a map");
+            return self.entries(node, what, "a map");
         };
         // For a list, the hint shows its first item as a map.
-        let items = self.values.items(node, what).unwrap_or_default();
+        let items = self.items(node, what).unwrap_or_default();
         let name = match items.first().map(|item| &item.value) {
             Some(Value::Scalar(scalar)) => &scalar.text,
             _ => "name",
         };
-        self.values.report_type(node, what, &format!("a map, such as {what}: {{{name}: {{}}}}"));
+        self.report_type(node, what, &format!("a map, such as {what}: {{{name}: {{}}}}"));
         None
     }
 }

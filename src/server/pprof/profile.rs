@@ -44,58 +44,20 @@ pub(super) struct Profile {
     pub samples: Vec<Sample>,
 }
 
-/// Field numbers of pprof's `profile.proto`.
+/// The fields of the message `Profile` in pprof's `profile.proto`. Those of its parts are written by their numbers there.
 pub(super) mod tag {
-    pub(crate) mod profile {
-        pub(crate) const SAMPLE_TYPE: u32 = 1;
-        pub(crate) const SAMPLE: u32 = 2;
-        pub(crate) const MAPPING: u32 = 3;
-        pub(crate) const LOCATION: u32 = 4;
-        pub(crate) const FUNCTION: u32 = 5;
-        pub(crate) const STRING_TABLE: u32 = 6;
-        pub(crate) const TIME_NANOS: u32 = 9;
-        pub(crate) const DURATION_NANOS: u32 = 10;
-        pub(crate) const PERIOD_TYPE: u32 = 11;
-        pub(crate) const PERIOD: u32 = 12;
-        pub(crate) const COMMENT: u32 = 13;
-        pub(crate) const DEFAULT_SAMPLE_TYPE: u32 = 14;
-    }
-    pub(crate) mod value_type {
-        pub(crate) const TYPE: u32 = 1;
-        pub(crate) const UNIT: u32 = 2;
-    }
-    pub(crate) mod sample {
-        pub(crate) const LOCATION_ID: u32 = 1;
-        pub(crate) const VALUE: u32 = 2;
-        pub(crate) const LABEL: u32 = 3;
-    }
-    pub(crate) mod label {
-        pub(crate) const KEY: u32 = 1;
-        pub(crate) const STR: u32 = 2;
-    }
-    pub(crate) mod mapping {
-        pub(crate) const ID: u32 = 1;
-        pub(crate) const MEMORY_START: u32 = 2;
-        pub(crate) const MEMORY_LIMIT: u32 = 3;
-        pub(crate) const FILE_OFFSET: u32 = 4;
-        pub(crate) const FILENAME: u32 = 5;
-        pub(crate) const BUILD_ID: u32 = 6;
-        pub(crate) const HAS_FUNCTIONS: u32 = 7;
-    }
-    pub(crate) mod location {
-        pub(crate) const ID: u32 = 1;
-        pub(crate) const MAPPING_ID: u32 = 2;
-        pub(crate) const ADDRESS: u32 = 3;
-        pub(crate) const LINE: u32 = 4;
-    }
-    pub(crate) mod line {
-        pub(crate) const FUNCTION_ID: u32 = 1;
-    }
-    pub(crate) mod function {
-        pub(crate) const ID: u32 = 1;
-        pub(crate) const NAME: u32 = 2;
-        pub(crate) const SYSTEM_NAME: u32 = 3;
-    }
+    pub(crate) const SAMPLE_TYPE: u32 = 1;
+    pub(crate) const SAMPLE: u32 = 2;
+    pub(crate) const MAPPING: u32 = 3;
+    pub(crate) const LOCATION: u32 = 4;
+    pub(crate) const FUNCTION: u32 = 5;
+    pub(crate) const STRING_TABLE: u32 = 6;
+    pub(crate) const TIME_NANOS: u32 = 9;
+    pub(crate) const DURATION_NANOS: u32 = 10;
+    pub(crate) const PERIOD_TYPE: u32 = 11;
+    pub(crate) const PERIOD: u32 = 12;
+    pub(crate) const COMMENT: u32 = 13;
+    pub(crate) const DEFAULT_SAMPLE_TYPE: u32 = 14;
 }
 
 /// A protobuf message being written.
@@ -149,7 +111,7 @@ impl Strings {
 
     fn value_type(&mut self, kind: &str, unit: &str) -> Message {
         let (kind, unit) = (self.number(kind), self.number(unit));
-        Message::default().number(tag::value_type::TYPE, kind).number(tag::value_type::UNIT, unit)
+        Message::default().number(1, kind).number(2, unit)
     }
 
     fn in_order(self) -> Vec<String> {
@@ -175,7 +137,7 @@ impl Profile {
         let mut strings = Strings([(String::new(), 0)].into());
         let mut out = Message::default();
         for (kind, unit) in self.kinds {
-            out = out.message(tag::profile::SAMPLE_TYPE, strings.value_type(kind, unit));
+            out = out.message(tag::SAMPLE_TYPE, strings.value_type(kind, unit));
         }
         let mut locations: BTreeMap<u64, u64> = BTreeMap::new();
         for sample in &self.samples {
@@ -187,18 +149,16 @@ impl Profile {
             }
             // Negative numbers, of differences, are written as their two's complement.
             let values = sample.values.map(|value| value as u64);
-            let mut message = Message::default()
-                .numbers(tag::sample::LOCATION_ID, ids)
-                .numbers(tag::sample::VALUE, values);
+            let mut message = Message::default().numbers(1, ids).numbers(2, values);
             let thread = sample.thread.as_deref().map(|name| (THREAD, name));
             let base = sample.of_base.then_some((BASE, "true"));
             for (key, text) in thread.into_iter().chain(base) {
                 let (key, text) = (strings.number(key), strings.number(text));
                 let label = Message::default();
-                let label = label.number(tag::label::KEY, key).number(tag::label::STR, text);
-                message = message.message(tag::sample::LABEL, label);
+                let label = label.number(1, key).number(2, text);
+                message = message.message(3, label);
             }
-            out = out.message(tag::profile::SAMPLE, message);
+            out = out.message(tag::SAMPLE, message);
         }
         let named = |address: &u64| Some((symbols.mapping(*address)?, symbols.name(*address)?));
         let mut with_names = BTreeSet::new();
@@ -206,38 +166,35 @@ impl Profile {
         for (address, id) in &locations {
             let mapping = symbols.mapping(*address);
             let mut message = Message::default()
-                .number(tag::location::ID, *id)
-                .number(tag::location::MAPPING_ID, mapping.map_or(0, |index| index as u64 + 1))
-                .number(tag::location::ADDRESS, *address);
+                .number(1, *id)
+                .number(2, mapping.map_or(0, |index| index as u64 + 1))
+                .number(3, *address);
             if let Some((mapping, name)) = named(address) {
                 with_names.insert(mapping);
                 let next = functions.len() as u64 + 1;
                 let function = *functions.entry(name).or_insert(next);
-                let line = Message::default().number(tag::line::FUNCTION_ID, function);
-                message = message.message(tag::location::LINE, line);
+                let line = Message::default().number(1, function);
+                message = message.message(4, line);
             }
-            out = out.message(tag::profile::LOCATION, message);
+            out = out.message(tag::LOCATION, message);
         }
         for (name, id) in functions {
             let (readable, linked) = (strings.number(&name.readable), strings.number(&name.linked));
-            let message = Message::default()
-                .number(tag::function::ID, id)
-                .number(tag::function::NAME, readable)
-                .number(tag::function::SYSTEM_NAME, linked);
-            out = out.message(tag::profile::FUNCTION, message);
+            let message = Message::default().number(1, id).number(2, readable).number(3, linked);
+            out = out.message(tag::FUNCTION, message);
         }
         for (index, mapping) in symbols.mappings.iter().enumerate() {
             let build_id = mapping.build_id.as_deref().unwrap_or_default();
             let (path, build_id) = (strings.number(&mapping.path), strings.number(build_id));
             let message = Message::default()
-                .number(tag::mapping::ID, index as u64 + 1)
-                .number(tag::mapping::MEMORY_START, mapping.start)
-                .number(tag::mapping::MEMORY_LIMIT, mapping.end)
-                .number(tag::mapping::FILE_OFFSET, mapping.offset)
-                .number(tag::mapping::FILENAME, path)
-                .number(tag::mapping::BUILD_ID, build_id)
-                .number(tag::mapping::HAS_FUNCTIONS, with_names.contains(&index).into());
-            out = out.message(tag::profile::MAPPING, message);
+                .number(1, index as u64 + 1)
+                .number(2, mapping.start)
+                .number(3, mapping.end)
+                .number(4, mapping.offset)
+                .number(5, path)
+                .number(6, build_id)
+                .number(7, with_names.contains(&index).into());
+            out = out.message(tag::MAPPING, message);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (kind, unit, period) = self.period;
@@ -245,14 +202,14 @@ impl Profile {
         let comments: Vec<u64> = self.comments.iter().map(|text| strings.number(text)).collect();
         let first_looked_at = strings.number(self.kinds[1].0);
         out = out
-            .number(tag::profile::TIME_NANOS, nanoseconds(now))
-            .number(tag::profile::DURATION_NANOS, self.duration.map_or(0, nanoseconds))
-            .message(tag::profile::PERIOD_TYPE, period_type)
-            .number(tag::profile::PERIOD, period as u64)
-            .numbers(tag::profile::COMMENT, comments)
-            .number(tag::profile::DEFAULT_SAMPLE_TYPE, first_looked_at);
+            .number(tag::TIME_NANOS, nanoseconds(now))
+            .number(tag::DURATION_NANOS, self.duration.map_or(0, nanoseconds))
+            .message(tag::PERIOD_TYPE, period_type)
+            .number(tag::PERIOD, period as u64)
+            .numbers(tag::COMMENT, comments)
+            .number(tag::DEFAULT_SAMPLE_TYPE, first_looked_at);
         for text in strings.in_order() {
-            out = out.bytes(tag::profile::STRING_TABLE, text.as_bytes());
+            out = out.bytes(tag::STRING_TABLE, text.as_bytes());
         }
         out.0
     }

@@ -7,10 +7,13 @@ use std::collections::HashMap;
 use std::io::{self, Read};
 use std::time::Duration;
 
+use serde::Deserializer;
+
 use super::flame_graph::{Folded, frame};
 use super::profile::{THREAD, tag};
+use crate::go::strconv::positive_duration;
 use crate::wire::varint::read_varint;
-use crate::wire::view::{DecodeError, Message, Wire};
+use crate::wire::view::{DecodeError, Field, Message, Wire, view};
 
 /// The maximum size of an unpacked profile, and of its stacks, in bytes.
 const MAX_BYTES: usize = 64 << 20;
@@ -42,7 +45,7 @@ pub(crate) enum ReadError {
         /// The table.
         table: &'static str,
         /// The number of the entry.
-        id: u64,
+        id: i64,
     },
     /// The profile has no sample types.
     #[error("not a pprof profile: no sample types")]
@@ -75,8 +78,8 @@ impl SavedProfile {
         let (kind, unit) = (tables.text(kind.kind)?.into_owned(), tables.text(kind.unit)?);
         let (mut stacks, mut size, mut text) = (Folded::new(), 0, 0);
         fields(&message, |number, wire| {
-            if number == tag::profile::SAMPLE {
-                let (stack, value) = tables.sample(bytes_of(wire)?, at)?;
+            if number == tag::SAMPLE {
+                let (stack, value) = tables.sample(&read(wire)?, at)?;
                 text += stack.len();
                 if !stacks.contains_key(&stack) {
                     size += stack.len();
@@ -86,7 +89,7 @@ impl SavedProfile {
             }
             if size > MAX_BYTES || text > MAX_TEXT { Err(ReadError::TooLarge) } else { Ok(()) }
         })?;
-        let duration = Some(Duration::from_nanos(tables.duration)).filter(|time| !time.is_zero());
+        let duration = positive_duration(tables.duration);
         Ok(Self { kind, unit: unit.into_owned(), duration, stacks })
     }
 }
@@ -115,61 +118,88 @@ fn fields<'a>(
     Ok(())
 }
 
-fn bytes_of(wire: Wire<'_>) -> Result<&[u8], ReadError> {
-    Ok(wire.bytes()?)
+fn read<'a, T: Field<'a>>(wire: Wire<'a>) -> Result<T, DecodeError> {
+    let mut value = T::default();
+    value.merge(wire)?;
+    Ok(value)
 }
 
-fn number(wire: Wire<'_>) -> Result<u64, ReadError> {
-    match wire {
-        Wire::Varint(number) => Ok(number),
-        _ => Err(DecodeError::WireType(Vec::new()).into()),
+/// The numbers of a repeated field, packed or not.
+#[derive(Clone, Debug, Default)]
+pub struct Numbers(Vec<i64>);
+
+impl<'a> Field<'a> for Numbers {
+    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
+        let Wire::Bytes(mut packed) = wire else { return self.0.merge(wire) };
+        while !packed.is_empty() {
+            let truncated = |_| DecodeError::Truncated(Vec::new());
+            let (next, rest) = read_varint(packed).map_err(truncated)?;
+            self.0.push(next as i64);
+            packed = rest;
+        }
+        Ok(())
+    }
+
+    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        Field::json(json).map(Self)
     }
 }
 
-/// Appends the numbers of a repeated field, packed or not.
-fn append(numbers: &mut Vec<u64>, wire: Wire<'_>) -> Result<(), ReadError> {
-    let Wire::Bytes(mut packed) = wire else {
-        numbers.push(number(wire)?);
-        return Ok(());
-    };
-    while !packed.is_empty() {
-        let truncated = |_| DecodeError::Truncated(Vec::new());
-        let (next, rest) = read_varint(packed).map_err(truncated)?;
-        numbers.push(next);
-        packed = rest;
+view! {
+    /// The type and unit of a value, as numbers of strings.
+    pub struct ValueType<'a> {
+        kind: i64 = 1 "type",
+        unit: i64 = 2 "unit",
     }
-    Ok(())
-}
 
-/// The type and unit of a value, as numbers of strings.
-#[derive(Clone, Copy, Debug, Default)]
-struct Kind {
-    kind: u64,
-    unit: u64,
-}
+    pub struct Sample<'a> {
+        locations: Numbers = 1 "location_id",
+        values: Numbers = 2 "value",
+        labels: Vec<Label<'a>> = 3 "label",
+    }
 
-/// A position in the program.
-#[derive(Debug, Default)]
-struct Location {
-    mapping: u64,
-    /// The functions, innermost first; several if calls are inlined.
-    functions: Vec<u64>,
+    pub struct Label<'a> {
+        key: i64 = 1 "key",
+        text: i64 = 2 "str",
+    }
+
+    pub struct Mapping<'a> {
+        id: i64 = 1 "id",
+        file: i64 = 5 "filename",
+    }
+
+    pub struct Function<'a> {
+        id: i64 = 1 "id",
+        name: i64 = 2 "name",
+    }
+
+    /// A position in the program.
+    pub struct Location<'a> {
+        id: i64 = 1 "id",
+        mapping: i64 = 2 "mapping_id",
+        lines: Vec<Line<'a>> = 4 "line",
+    }
+
+    /// A function of a location: the innermost first, and several if calls are inlined.
+    pub struct Line<'a> {
+        function: i64 = 1 "function_id",
+    }
 }
 
 /// The tables that samples refer to.
 #[derive(Debug, Default)]
 struct Tables<'a> {
-    kinds: Vec<Kind>,
+    kinds: Vec<ValueType<'a>>,
     /// The number of the default kind's name, 0 if there is none.
-    default_kind: u64,
+    default_kind: i64,
     /// In nanoseconds.
-    duration: u64,
+    duration: i64,
     strings: Vec<&'a [u8]>,
     /// The number of each function's name.
-    functions: HashMap<u64, u64>,
+    functions: HashMap<i64, i64>,
     /// The number of each mapping's file name.
-    mappings: HashMap<u64, u64>,
-    locations: HashMap<u64, Location>,
+    mappings: HashMap<i64, i64>,
+    locations: HashMap<i64, Location<'a>>,
 }
 
 impl<'a> Tables<'a> {
@@ -177,21 +207,23 @@ impl<'a> Tables<'a> {
         let (mut tables, mut entries) = (Self::default(), 0);
         fields(message, |field, wire| {
             match field {
-                tag::profile::SAMPLE_TYPE => tables.add_kind(bytes_of(wire)?)?,
-                tag::profile::MAPPING => {
-                    let tags = (tag::mapping::ID, tag::mapping::FILENAME);
-                    let (id, file) = id_and_name(bytes_of(wire)?, tags)?;
+                tag::SAMPLE_TYPE => tables.kinds.merge(wire)?,
+                tag::MAPPING => {
+                    let Mapping { id, file, .. } = read(wire)?;
                     tables.mappings.insert(id, file);
                 }
-                tag::profile::LOCATION => entries += tables.add_location(bytes_of(wire)?)?,
-                tag::profile::FUNCTION => {
-                    let tags = (tag::function::ID, tag::function::NAME);
-                    let (id, name) = id_and_name(bytes_of(wire)?, tags)?;
+                tag::LOCATION => {
+                    let location: Location<'_> = read(wire)?;
+                    entries += location.lines.len();
+                    tables.locations.insert(location.id, location);
+                }
+                tag::FUNCTION => {
+                    let Function { id, name, .. } = read(wire)?;
                     tables.functions.insert(id, name);
                 }
-                tag::profile::STRING_TABLE => tables.strings.push(bytes_of(wire)?),
-                tag::profile::DURATION_NANOS => tables.duration = number(wire)?,
-                tag::profile::DEFAULT_SAMPLE_TYPE => tables.default_kind = number(wire)?,
+                tag::STRING_TABLE => tables.strings.push(wire.bytes()?),
+                tag::DURATION_NANOS => tables.duration.merge(wire)?,
+                tag::DEFAULT_SAMPLE_TYPE => tables.default_kind.merge(wire)?,
                 _ => return Ok(()),
             }
             entries += 1;
@@ -200,53 +232,16 @@ impl<'a> Tables<'a> {
         Ok(tables)
     }
 
-    fn add_kind(&mut self, message: &[u8]) -> Result<(), ReadError> {
-        let mut kind = Kind::default();
-        fields(message, |field, wire| {
-            match field {
-                tag::value_type::TYPE => kind.kind = number(wire)?,
-                tag::value_type::UNIT => kind.unit = number(wire)?,
-                _ => {}
-            }
-            Ok(())
-        })?;
-        self.kinds.push(kind);
-        Ok(())
-    }
-
-    /// Adds a location; returns the number of its functions.
-    fn add_location(&mut self, message: &[u8]) -> Result<usize, ReadError> {
-        let (mut id, mut location) = (0, Location::default());
-        fields(message, |field, wire| {
-            match field {
-                tag::location::ID => id = number(wire)?,
-                tag::location::MAPPING_ID => location.mapping = number(wire)?,
-                tag::location::LINE => {
-                    fields(bytes_of(wire)?, |field, wire| {
-                        if field == tag::line::FUNCTION_ID {
-                            location.functions.push(number(wire)?);
-                        }
-                        Ok(())
-                    })?;
-                }
-                _ => {}
-            }
-            Ok(())
-        })?;
-        let functions = location.functions.len();
-        self.locations.insert(id, location);
-        Ok(functions)
-    }
-
     /// Returns the kind of value to show and its index.
-    fn shown_kind(&self) -> Result<(usize, Kind), ReadError> {
-        let last = self.kinds.len().checked_sub(1).ok_or(ReadError::Untyped)?;
-        let is_default = |kind: &Kind| self.default_kind != 0 && kind.kind == self.default_kind;
+    fn shown_kind(&self) -> Result<(usize, &ValueType<'a>), ReadError> {
+        let is_default =
+            |kind: &ValueType<'_>| self.default_kind != 0 && kind.kind == self.default_kind;
+        let last = self.kinds.len().saturating_sub(1);
         let at = self.kinds.iter().position(is_default).unwrap_or(last);
-        Ok((at, self.kinds.get(at).copied().unwrap_or_default()))
+        Ok((at, self.kinds.get(at).ok_or(ReadError::Untyped)?))
     }
 
-    fn text(&self, id: u64) -> Result<Cow<'a, str>, ReadError> {
+    fn text(&self, id: i64) -> Result<Cow<'a, str>, ReadError> {
         let text = usize::try_from(id).ok().and_then(|at| self.strings.get(at));
         let text = text.ok_or(ReadError::Missing { table: "string", id })?;
         let text = String::from_utf8_lossy(text);
@@ -259,41 +254,29 @@ impl<'a> Tables<'a> {
         Ok(text)
     }
 
-    /// Reads a sample: its stack and its value at this index.
-    fn sample(&self, message: &[u8], at: usize) -> Result<(String, i64), ReadError> {
-        let (mut locations, mut values, mut thread) = (Vec::new(), Vec::new(), None);
-        fields(message, |field, wire| {
-            match field {
-                tag::sample::LOCATION_ID => append(&mut locations, wire)?,
-                tag::sample::VALUE => append(&mut values, wire)?,
-                tag::sample::LABEL => thread = self.thread(bytes_of(wire)?)?.or(thread.take()),
-                _ => {}
+    /// Returns the stack of a sample and its value at this index.
+    fn sample(&self, sample: &Sample<'_>, at: usize) -> Result<(String, i64), ReadError> {
+        let mut thread = None;
+        for label in &sample.labels {
+            if self.text(label.key)? == THREAD {
+                thread = Some(frame(&self.text(label.text)?));
             }
-            Ok(())
-        })?;
-        let value = values.get(at).copied().unwrap_or(0) as i64;
-        Ok((self.stack(&locations, thread)?, value))
+        }
+        let value = sample.values.0.get(at).copied().unwrap_or(0);
+        Ok((self.stack(&sample.locations.0, thread)?, value))
     }
 
-    /// Returns the thread if the label has one.
-    fn thread(&self, label: &[u8]) -> Result<Option<String>, ReadError> {
-        let tags = (tag::label::KEY, tag::label::STR);
-        let (key, text) = id_and_name(label, tags)?;
-        let is_thread = self.text(key)? == THREAD;
-        Ok(if is_thread { Some(frame(&self.text(text)?)) } else { None })
-    }
-
-    fn stack(&self, locations: &[u64], thread: Option<String>) -> Result<String, ReadError> {
+    fn stack(&self, locations: &[i64], thread: Option<String>) -> Result<String, ReadError> {
         let mut frames: Vec<Cow<'_, str>> = thread.into_iter().map(Cow::Owned).collect();
         for id in locations.iter().rev() {
             let missing = ReadError::Missing { table: "location", id: *id };
             let location = self.locations.get(id).ok_or(missing)?;
-            for id in location.functions.iter().rev() {
+            for Line { function: id, .. } in location.lines.iter().rev() {
                 let name = self.functions.get(id);
                 let name = name.ok_or(ReadError::Missing { table: "function", id: *id })?;
                 frames.push(Cow::Owned(frame(&self.text(*name)?)));
             }
-            if location.functions.is_empty() {
+            if location.lines.is_empty() {
                 frames.push(self.file(location.mapping)?);
             }
             if frames.len() >= MAX_DEPTH {
@@ -305,26 +288,12 @@ impl<'a> Tables<'a> {
     }
 
     /// Returns the frame of a location without functions: the file it is in.
-    fn file(&self, mapping: u64) -> Result<Cow<'a, str>, ReadError> {
+    fn file(&self, mapping: i64) -> Result<Cow<'a, str>, ReadError> {
         let Some(file) = self.mappings.get(&mapping) else { return Ok("[unknown]".into()) };
         let path = self.text(*file)?;
         let name = path.rsplit('/').next().unwrap_or_default().trim_matches(['[', ']']);
         Ok(format!("[{}]", frame(name).trim_matches(['[', ']'])).into())
     }
-}
-
-/// Reads two numbers of a message.
-fn id_and_name(message: &[u8], tags: (u32, u32)) -> Result<(u64, u64), ReadError> {
-    let (mut id, mut name) = (0, 0);
-    fields(message, |field, wire| {
-        if field == tags.0 {
-            id = number(wire)?;
-        } else if field == tags.1 {
-            name = number(wire)?;
-        }
-        Ok(())
-    })?;
-    Ok((id, name))
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use super::{LivenessProbe, metrics};
 use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
 use crate::server::cardinality;
-use crate::server::explain_object;
+use crate::server::explain;
 use crate::server::health::{self, Check, Checks};
-use crate::server::landing_page::{self, Link};
+use crate::server::landing_page;
 use crate::server::query::Filters;
 use crate::server::response::{self, Response};
 use crate::server::router::{Call, Methods, Router};
@@ -41,20 +41,16 @@ pub(crate) fn router(
         "Metrics for the state of Kubernetes objects. Profiles are on the telemetry port.",
         &format!("kstatd version {VERSION}"),
         &[
-            Link::new("/metrics", "metrics", "metrics of Kubernetes objects"),
-            Link::new("/healthz", "healthz", "liveness of the process"),
-            Link::new("/livez", "livez", "liveness, including the API server"),
-            Link::new(status::PREFIXED_PATH, "status", "health, with reasons"),
-            Link::new(
-                "/kstatd/api/v1/status/tsdb",
-                "series",
-                "metrics and labels with the most series",
-            ),
+            ["/metrics", "metrics", "metrics of Kubernetes objects"],
+            ["/healthz", "healthz", "liveness of the process"],
+            ["/livez", "livez", "liveness, including the API server"],
+            [status::PREFIXED_PATH, "status", "health, with reasons"],
+            ["/kstatd/api/v1/status/tsdb", "series", "metrics and labels with the most series"],
         ],
     );
     let router = metrics(Router::default(), "/metrics", Methods::Any, scrape, http);
     let router = router.merge(cardinality::routes(series, cardinality::KSTATD_PREFIX));
-    let router = router.merge(explain_object::routes(board, cardinality::KSTATD_PREFIX));
+    let router = router.merge(explain::object_routes(board, cardinality::KSTATD_PREFIX));
     status::add(router, board, status::PREFIXED_PATH, false)
         .at("/healthz", Methods::Any, |_| response::text(200, "OK"))
         .at_async("/livez", Methods::Any, move |call| {

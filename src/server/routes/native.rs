@@ -7,7 +7,6 @@ use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
 use crate::server::cardinality::{self, TSDB_PATH};
 use crate::server::explain;
-use crate::server::explain_object;
 use crate::server::health::{self, Checks};
 use crate::server::landing_page::{self, Link};
 use crate::server::query::Filters;
@@ -51,7 +50,7 @@ pub(crate) fn router(
         filters: Filters::All,
         gzip,
     };
-    let mut links = vec![Link::new("/metrics", "/metrics", "everything")];
+    let mut links = vec![["/metrics", "/metrics", "everything"]];
     let all = endpoints.iter().map(|part| Arc::clone(&part.source)).collect();
     let protobuf = endpoints.iter().all(|part| part.protobuf);
     let mut router =
@@ -59,18 +58,18 @@ pub(crate) fn router(
     for MetricsEndpoint { path, about, source, protobuf } in endpoints {
         router =
             metrics(router, path, Methods::Any, scrape(vec![Arc::clone(source)], *protobuf), http);
-        links.push(Link::new(path, path, about));
+        links.push([path, path, about]);
     }
-    links.push(Link::new(status::PATH, status::PATH, "health, with reasons"));
+    links.push([status::PATH, status::PATH, "health, with reasons"]);
     if !series.is_empty() {
         router = router.merge(cardinality::routes(series, "")).merge(explain::routes(board));
-        router = router.merge(explain_object::routes(board, ""));
-        links.push(Link::new(TSDB_PATH, TSDB_PATH, "metrics and labels with the most series"));
+        router = router.merge(explain::object_routes(board, ""));
+        links.push([TSDB_PATH, TSDB_PATH, "metrics and labels with the most series"]);
     }
-    links.push(Link::new("/healthz", "/healthz", "liveness of the process"));
-    links.push(Link::new("/livez", "/livez", "the same"));
-    links.push(Link::new("/readyz", "/readyz", "readiness: the initial lists are complete"));
-    links.push(Link::new("/readyz?verbose", "/readyz?verbose", "health checks of each kind"));
+    links.push(["/healthz", "/healthz", "liveness of the process"]);
+    links.push(["/livez", "/livez", "the same"]);
+    links.push(["/readyz", "/readyz", "readiness: the initial lists are complete"]);
+    links.push(["/readyz?verbose", "/readyz?verbose", "health checks of each kind"]);
     let (summary, links) = (Arc::clone(board), Arc::new(links));
     let page = move |_| {
         let (board, links) = (Arc::clone(&summary), Arc::clone(&links));

@@ -12,7 +12,7 @@ use crate::exposition::negotiate::Dialect;
 use crate::server::body::Body;
 use crate::server::cardinality::{self, CARDINALITY_PATH, TSDB_PATH};
 use crate::server::explain;
-use crate::server::landing_page::{self, Link};
+use crate::server::landing_page;
 use crate::server::pprof;
 use crate::server::query::{Filters, percent_decode};
 use crate::server::response::{self, Response};
@@ -113,12 +113,12 @@ pub(crate) fn router(
         "Metrics sent over StatsD, for Prometheus.",
         &format!("kstatd version {VERSION}"),
         &[
-            Link::new(telemetry_path, "Metrics", "metrics sent over StatsD"),
-            Link::new(ABOUT_PATH, "More metrics", "metrics that statsd_exporter does not have"),
-            Link::new(status::PREFIXED_PATH, "Status", "health, with reasons"),
-            Link::new(TSDB_PATH, "Series", "metrics and labels with the most series"),
-            Link::new("/debug/pprof/heap", "Heap profile", "pprof format"),
-            Link::new("/debug/pprof/profile?seconds=60", "CPU profile", "60 seconds, pprof format"),
+            [telemetry_path, "Metrics", "metrics sent over StatsD"],
+            [ABOUT_PATH, "More metrics", "metrics that statsd_exporter does not have"],
+            [status::PREFIXED_PATH, "Status", "health, with reasons"],
+            [TSDB_PATH, "Series", "metrics and labels with the most series"],
+            ["/debug/pprof/heap", "Heap profile", "pprof format"],
+            ["/debug/pprof/profile?seconds=60", "CPU profile", "60 seconds, pprof format"],
         ],
     );
     // The community chart's probes request it, although the original answers 404.

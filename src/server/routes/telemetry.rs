@@ -6,7 +6,7 @@ use super::native::lives;
 use super::own_metrics;
 use crate::exposition::negotiate::Dialect;
 use crate::server::health::{self, Check, Checks};
-use crate::server::landing_page::{self, Link};
+use crate::server::landing_page;
 use crate::server::pprof;
 use crate::server::query::Filters;
 use crate::server::response;
@@ -40,11 +40,11 @@ pub(crate) fn router(
         "Metrics of this process.",
         &format!("kstatd version {VERSION}"),
         &[
-            Link::new("/metrics", "metrics", "own metrics"),
-            Link::new(place, "status", "health, with reasons"),
-            Link::new("/readyz", "readyz", "own metrics are readable"),
-            Link::new("/readyz?verbose", "readyz?verbose", "health checks of each kind"),
-            Link::new("/debug/pprof/", "debug/pprof", "profiles"),
+            ["/metrics", "metrics", "own metrics"],
+            [place, "status", "health, with reasons"],
+            ["/readyz", "readyz", "own metrics are readable"],
+            ["/readyz?verbose", "readyz?verbose", "health checks of each kind"],
+            ["/debug/pprof/", "debug/pprof", "profiles"],
         ],
     );
     let router = status::add(Router::default(), board, place, true);

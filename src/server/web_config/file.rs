@@ -317,19 +317,13 @@ impl<'d> Reader<'d> {
     }
 
     fn bad(&mut self, position: Position, message: String, hint: String) {
-        self.values.problems.push(Problem::error(
-            ProblemClass::InvalidOptions,
-            position,
-            message,
-            hint,
-        ));
+        self.values.error(ProblemClass::InvalidOptions, position, message, hint);
     }
 
     fn unknown(&mut self, key: &str, position: Position, known: &[&str]) {
         let message = format!("unknown key {key:?}");
-        let problem =
-            Problem::error(ProblemClass::UnknownField, position, message, suggestion(key, known));
-        self.values.problems.push(problem);
+        let hint = suggestion(key, known);
+        self.values.error(ProblemClass::UnknownField, position, message, hint);
     }
 }
 

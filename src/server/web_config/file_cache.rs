@@ -4,12 +4,12 @@
 //! within one timestamp tick, so a file that was changed just before it was read is read again.
 
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::unusable::Unusable;
-use crate::config_file::reader;
+use crate::config_file::reader::{self, Stamp};
 
 /// The maximum size of a file in bytes; a bundle of all public CA certificates is smaller.
 const MAX_FILE_SIZE: u64 = 4 << 20;
@@ -18,30 +18,16 @@ const MAX_FILE_SIZE: u64 = 4 << 20;
 /// file system.
 const MTIME_GRANULARITY: Duration = Duration::from_secs(2);
 
-/// The metadata of a file; `None` if it has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    file: (u64, u64),
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
+/// Returns the stamp of a file, if there is one.
+///
 /// # Errors
 ///
-/// When the file system does not respond.
+/// The file system does not answer.
 fn stamp(path: &Path) -> io::Result<Option<Stamp>> {
-    let metadata = match reader::metadata(path) {
-        Err(error) if error.kind() == ErrorKind::TimedOut => return Err(error),
-        Err(_) => return Ok(None),
-        Ok(metadata) => metadata,
-    };
-    Ok(Some(Stamp {
-        file: (metadata.dev(), metadata.ino()),
-        size: metadata.size(),
-        modified: (metadata.mtime(), metadata.mtime_nsec()),
-        changed: (metadata.ctime(), metadata.ctime_nsec()),
-    }))
+    match reader::stamp(path) {
+        Err(error) if error.kind() == ErrorKind::TimedOut => Err(error),
+        stamp => Ok(stamp.ok()),
+    }
 }
 
 /// The content of files.

@@ -163,15 +163,15 @@ pub(super) fn build(
     } else {
         None
     };
+    let settings = |configs, identity| Settings {
+        configs,
+        old_without_suites,
+        names_wanted,
+        verifies_clients,
+        identity,
+    };
     if let Some(alert) = refused {
-        let configs = Err(alert);
-        return Ok(Settings {
-            configs,
-            old_without_suites,
-            names_wanted,
-            verifies_clients,
-            identity,
-        });
+        return Ok(settings(Err(alert), identity));
     }
     let provider = |suites: Vec<SupportedCipherSuite>| {
         let base = ring::default_provider();
@@ -204,8 +204,7 @@ pub(super) fn build(
         suites.iter().copied().partition(|suite| CHACHA.contains(&suite.suite()));
     let chacha_first = chacha.into_iter().chain(aes).collect();
     let configs = ServerConfigs { aes_first: config(suites)?, chacha_first: config(chacha_first)? };
-    let configs = Ok(configs);
-    Ok(Settings { configs, old_without_suites, names_wanted, verifies_clients, identity })
+    Ok(settings(Ok(configs), identity))
 }
 
 /// Checks what the original rejects only at start-up.

@@ -6,7 +6,7 @@
 //! verified once does not wait. An unknown user costs as much as a known one, and comparisons take
 //! constant time. Passwords are never stored: results are keyed by a keyed digest of them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -19,13 +19,11 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 
 use super::unusable::Unusable;
+use crate::server::authorisation::{Digest, RecentValues};
 use crate::server::fair_queue::FairQueue;
 
 /// The maximum number of hashes computed concurrently.
 const MAX_CONCURRENT: usize = 2;
-
-/// The cache size for wrong credentials.
-const MAX_CACHED: usize = 1024;
 
 /// The minimum length of a hash that the original accepts.
 const MIN_HASH_LENGTH: usize = 59;
@@ -152,17 +150,12 @@ pub(super) struct Checker {
     queue: FairQueue,
 }
 
-/// A digest of credentials and of the hash that they were checked against.
-type Digest = [u8; 32];
-
 #[derive(Default)]
 struct PasswordCache {
     /// The correct credentials by user; at most one entry per user.
     right: BTreeMap<String, Digest>,
     /// The wrong credentials.
-    wrong: BTreeSet<Digest>,
-    /// The wrong credentials, oldest first.
-    order: VecDeque<Digest>,
+    wrong: RecentValues<()>,
 }
 
 impl Checker {
@@ -215,7 +208,7 @@ impl Checker {
         let mut seen = self.seen();
         match user {
             Some((name, _)) if is_right => seen.cache_valid(users, name, digest),
-            _ => seen.cache_invalid(digest),
+            _ => seen.wrong.put(digest, ()),
         }
         if is_right { Verdict::Known } else { Verdict::Unknown }
     }
@@ -240,23 +233,12 @@ impl PasswordCache {
         if self.right.values().any(|right| right == digest) {
             return Some(Verdict::Known);
         }
-        self.wrong.contains(digest).then_some(Verdict::Unknown)
+        self.wrong.by_digest.contains_key(digest).then_some(Verdict::Unknown)
     }
 
     fn cache_valid(&mut self, users: &BTreeMap<String, String>, user: &str, digest: Digest) {
         self.right.retain(|name, _| users.contains_key(name));
         self.right.insert(user.to_owned(), digest);
-    }
-
-    fn cache_invalid(&mut self, digest: Digest) {
-        if self.wrong.insert(digest) {
-            self.order.push_back(digest);
-        }
-        while self.order.len() > MAX_CACHED {
-            if let Some(oldest) = self.order.pop_front() {
-                self.wrong.remove(&oldest);
-            }
-        }
     }
 }
 
@@ -285,6 +267,7 @@ fn credentials(value: &[u8]) -> Option<Credentials> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::authorisation::MAX_CACHED;
 
     /// Of the password `pw`.
     const HASH: &str = "$2a$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW";
@@ -345,7 +328,7 @@ mod tests {
             }
         }
         assert_eq!(checker.seen().right.len(), 1);
-        assert_eq!(checker.seen().order.len(), 3);
+        assert_eq!(checker.seen().wrong.by_digest.len(), 3);
         assert_eq!(checker.check(&users, None, None).await, Verdict::Unknown);
         let pw = basic("alice", "pw");
         users.insert("alice".to_owned(), "secret".to_owned());
@@ -369,7 +352,7 @@ mod tests {
         for number in 0..2 * MAX_CACHED as u64 {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&number.to_le_bytes());
-            checker.seen().cache_invalid(digest);
+            checker.seen().wrong.put(digest, ());
         }
         assert_eq!(checker.check(&users, Some(&right), None).await, Verdict::Known);
     }
@@ -380,9 +363,9 @@ mod tests {
         for number in 0..=MAX_CACHED as u64 {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&number.to_le_bytes());
-            seen.cache_invalid(digest);
+            seen.wrong.put(digest, ());
         }
-        assert_eq!((seen.order.len(), seen.wrong.len()), (MAX_CACHED, MAX_CACHED));
-        assert!(!seen.wrong.contains(&[0; 32]));
+        assert_eq!((seen.wrong.order.len(), seen.wrong.by_digest.len()), (MAX_CACHED, MAX_CACHED));
+        assert!(!seen.wrong.by_digest.contains_key(&[0; 32]));
     }
 }

@@ -6,8 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::app::standby::gated;
 use crate::cli::config::{self, Load};
 use crate::cli::native::RunArgs;
+use crate::exposition::Source;
 
 /// Starts a side without an API server.
 async fn started() -> (Config, Box<dyn Side>) {
@@ -39,7 +41,7 @@ async fn started_with(args: RunArgs, apiserver: &str) -> (Config, Box<dyn Side>)
 #[tokio::test]
 async fn unlistable_kinds_are_waited_for_up_to_30_s() {
     let (_config, mut side) = started().await;
-    let source = side.source();
+    let source = gated(&side.features(), None);
     while !source.missing().iter().any(|kind| kind.starts_with("configmaps: ")) {
         let _ = tokio::time::timeout(Duration::from_millis(10), side.next_event()).await;
     }
@@ -136,7 +138,7 @@ fn answer(mut stream: std::net::TcpStream, server: &Server) -> std::io::Result<(
 async fn kinds_are_waited_for_after_the_shard_is_found() {
     let server = Arc::<Server>::default();
     let (_config, mut side) = started_with(pod_args(), &server.serve()).await;
-    let source = side.source();
+    let source = gated(&side.features(), None);
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(40)).await;
     tokio::time::resume();
