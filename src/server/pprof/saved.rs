@@ -271,7 +271,9 @@ impl<'a> Tables<'a> {
         for id in locations.iter().rev() {
             let missing = ReadError::Missing { table: "location", id: *id };
             let location = self.locations.get(id).ok_or(missing)?;
-            for Line { function: id, .. } in location.lines.iter().rev() {
+            // A line without a function names nothing.
+            let lines = location.lines.iter().rev().filter(|line| line.function != 0);
+            for Line { function: id, .. } in lines {
                 let name = self.functions.get(id);
                 let name = name.ok_or(ReadError::Missing { table: "function", id: *id })?;
                 frames.push(Cow::Owned(frame(&self.text(*name)?)));
