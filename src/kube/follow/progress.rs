@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use super::handover::Handover;
+use super::handover::ServedObjects;
 use super::quota::Quota;
 use super::rejected_set::{Namespaces, RejectedSet};
-use crate::cache::{ObjectView, Schema, Size, Store};
+use crate::cache::{ObjectView, Schema, Size};
 use crate::kube::api_resource::{ApiResource, Scope};
 use crate::kube::frame::Encoding;
 use crate::kube::shard::Shard;
@@ -187,13 +187,12 @@ struct ProgressState {
 /// The progress of a list/watch, shared between the list/watch and readers.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    scope: Scope,
-    store: Arc<Store>,
-    handover: Arc<Handover>,
+    pub(super) scope: Arc<Scope>,
+    pub(super) served: Arc<ServedObjects>,
     /// The objects rejected by budgets; `None` without budgets.
-    rejected: Option<Arc<RejectedSet>>,
+    pub(super) rejected: Option<Arc<RejectedSet>>,
     /// The object limit, if there is one.
-    quota: Option<Arc<Quota>>,
+    pub(super) quota: Option<Arc<Quota>>,
     state: Mutex<ProgressState>,
     settled: AtomicBool,
     shown: AtomicBool,
@@ -211,16 +210,15 @@ pub(crate) struct Progress {
 impl Progress {
     /// Creates the progress of a list/watch, which has to settle before the pipeline is ready.
     pub(crate) fn new(
-        scope: &Scope,
-        (store, handover): (Arc<Store>, Arc<Handover>),
+        scope: Arc<Scope>,
+        served: ServedObjects,
         (rejected, quota): (Option<Arc<RejectedSet>>, Option<Arc<Quota>>),
         pending: watch::Sender<usize>,
     ) -> Self {
         pending.send_modify(|pending| *pending += 1);
         Self {
-            scope: scope.clone(),
-            store,
-            handover,
+            scope,
+            served: Arc::new(served),
             rejected,
             quota,
             state: Mutex::default(),
@@ -399,22 +397,23 @@ impl Progress {
 
     /// Returns the families of its objects.
     pub(crate) fn schema(&self) -> &Schema {
-        self.store.schema()
+        self.served.store.schema()
     }
 
     /// Returns where the object with this uid is.
     pub(crate) fn place(&self, uid: &[u8]) -> Placement {
-        let families = self.store.schema().families.len();
+        let store = &self.served.store;
+        let families = store.schema().families.len();
         let series = |object: ObjectView<'_>| {
             let lines = (0..families).map(|family| object.family(family));
             lines.map(|lines| memchr::memchr_iter(b'\n', lines).count() as u64).collect()
         };
-        let key = self.store.key(uid);
+        let key = store.key(uid);
         Placement {
-            shard: self.handover.shard(),
+            shard: self.served.shard(),
             rejected: self.rejected.as_ref().is_some_and(|rejected| rejected.contains(key)),
             quota: self.quota.as_ref().map(|quota| (quota.total(), quota.limit())),
-            families: self.store.look(uid, series),
+            families: store.look(uid, series),
         }
     }
 
@@ -433,7 +432,7 @@ impl Progress {
         let since = self.lock().failure.as_ref().map(|failure| failure.since);
         Pulse {
             kind: self.scope.api.name(),
-            objects: self.store.len(),
+            objects: self.served.store.len(),
             events: self.events.load(Ordering::Relaxed),
             current: current(self.last_heard(), since),
             shown: self.shown.load(Ordering::Relaxed),
@@ -449,7 +448,7 @@ impl Progress {
             status,
             api: self.scope.api.clone(),
             selectors: self.scope.selectors(),
-            size: self.store.size(),
+            size: self.served.store.size(),
             events: self.events.load(Ordering::Relaxed),
             errors,
             shown: self.shown.load(Ordering::Relaxed),
@@ -462,7 +461,7 @@ impl Progress {
     pub(crate) fn totals(&self) -> Option<Totals> {
         let (resource, rejected) = self.rejected()?;
         let mut shown = BTreeMap::new();
-        self.store.namespaces(&mut shown);
+        self.served.store.namespaces(&mut shown);
         Some(Totals { resource, shown, rejected })
     }
 
@@ -481,7 +480,7 @@ impl Progress {
             listed: state.listed,
             heard: self.last_heard(),
             encoding: state.encoding,
-            objects: self.store.len(),
+            objects: self.served.store.len(),
             coming: self.coming.load(Ordering::Relaxed),
             failure: state.failure.clone(),
             given_up: state.given_up,

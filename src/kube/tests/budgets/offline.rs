@@ -8,7 +8,7 @@ use super::*;
 use crate::cache::Store;
 use crate::kube::api_resource::Scope;
 use crate::kube::follow::budget::KindBudget;
-use crate::kube::follow::handover::Handover;
+use crate::kube::follow::handover::ServedObjects;
 use crate::kube::follow::machine::Collected;
 use crate::kube::follow::object_sink::ObjectSink;
 use crate::kube::follow::quota::Quota;
@@ -91,15 +91,14 @@ impl ListWatchModel {
                 drop_completed_after: None,
             };
             let store = Arc::new(Store::new(watched.renderer.schema()));
-            let handover = Arc::new(Handover::new(shard));
+            let served = Arc::new(ServedObjects::new(None, Arc::clone(&store), shard));
             let rejected = Arc::new(RejectedSet::default());
-            let allowance =
-                kind.as_ref().map(|kind| kind.allowance(number, (&store, &handover), &rejected));
+            let allowance = kind.as_ref().map(|kind| kind.allowance(number, &served, &rejected));
             let share = quota.map(|quota| quota.share(number, 0, Counter::default()));
             let sink = ObjectSink::new(
                 Arc::new(scope),
                 Arc::clone(&watched.renderer),
-                (Arc::clone(&store), handover),
+                served,
                 None,
                 (share, allowance),
                 metrics.reflector(""),
