@@ -312,36 +312,21 @@ impl Line {
             Self::Fails { reason, error, count, names, since, is_server } => {
                 let reason = reason.as_str();
                 let seconds = since.map(|since| since.as_secs());
-                if *is_server {
-                    tracing::warn!(
-                        reason,
-                        error,
-                        count,
-                        seconds,
-                        "The API server fails: nothing can be listed or watched"
-                    );
+                let (resources, message) = if *is_server {
+                    (None, "The API server fails: nothing can be listed or watched")
                 } else {
-                    tracing::warn!(
-                        reason,
-                        error,
-                        count,
-                        resources = names,
-                        seconds,
-                        "Failed to list or watch"
-                    );
-                }
+                    (Some(names), "Failed to list or watch")
+                };
+                tracing::warn!(reason, error, count, resources, seconds, "{message}");
             }
             Self::Works { count, names, after, is_server } => {
                 let seconds = after.as_secs();
-                if *is_server {
-                    tracing::info!(
-                        count,
-                        seconds,
-                        "The API server works again: everything is listed and watched"
-                    );
+                let (resources, message) = if *is_server {
+                    (None, "The API server works again: everything is listed and watched")
                 } else {
-                    tracing::info!(count, resources = names, seconds, "Listed and watched again");
-                }
+                    (Some(names), "Listed and watched again")
+                };
+                tracing::info!(count, resources, seconds, "{message}");
             }
         }
     }
