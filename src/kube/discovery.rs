@@ -13,7 +13,7 @@ use super::config::WatchedResource;
 use super::observed::ObservedObject;
 use super::observer::{NoFamilies, ObjectObserver, ObserverFactory};
 use crate::resources::custom::{Definition, Resolved};
-use crate::resources::{DecodeError, ObjectBytes, Representation};
+use crate::resources::{Api, DecodeError, ObjectBytes, Representation};
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::DefinitionEvents;
 use crate::wire::view::{Str, decode, view};
@@ -132,16 +132,14 @@ impl Discovery {
     /// Returns the resource that the pipeline has to watch.
     #[must_use]
     pub fn watched(&self) -> WatchedResource {
-        let api = ApiResource {
-            group: "apiextensions.k8s.io".to_owned(),
-            version: "v1".to_owned(),
-            plural: "customresourcedefinitions".to_owned(),
-            kind: "CustomResourceDefinition".to_owned(),
-            list_kind: String::new(),
+        let api = ApiResource::built_in(&Api {
+            name: "customresourcedefinitions",
+            group: "apiextensions.k8s.io",
+            version: "v1",
+            kind: "CustomResourceDefinition",
             namespaced: false,
-            protobuf: true,
-            label: "*v1.CustomResourceDefinition".to_owned(),
-        };
+            default_enabled: false,
+        });
         let renderer = Arc::new(NoFamilies::new("customresourcedefinitions.apiextensions.k8s.io"));
         WatchedResource { api, renderer, observers: vec![Arc::clone(&self.0) as _] }
     }

@@ -29,14 +29,13 @@ pub use pod_labels::{PodLabels, PodLabelsError};
 use state::State;
 use tally::Contribution;
 
-use super::api_resource::ApiResource;
 use super::config::WatchedResource;
 use super::observed::ObservedObject;
 use super::observer::{NoFamilies, ObjectObserver, ObjectSeries, ObserverFactory};
 use super::shard::Shard;
 use crate::cache::{Catalog, Schema};
 use crate::pods::PodIndex;
-use crate::resources::Representation;
+use crate::resources::{Api, Representation};
 use crate::telemetry::KubeMetrics;
 use crate::util::shrink::Shrink as _;
 
@@ -165,7 +164,7 @@ impl Workloads {
         self.attach_ledger(resources);
         let watched: Vec<&str> = resources.iter().map(|watched| &*watched.api.plural).collect();
         let links = self.options().links(&watched);
-        resources.extend(links.into_iter().map(WatchedResource::observed));
+        resources.extend(links.iter().map(|link| WatchedResource::observed(link.api())));
         if !resources.iter().any(|watched| watched.api.plural == "pods") {
             return;
         }
@@ -208,18 +207,14 @@ fn schema(options: &WorkloadOptions) -> Arc<Schema> {
 /// Returns the resource of Kubernetes Events. That of the core group exists in every cluster, and shows the events of
 /// `events.k8s.io` with their counts and series, too.
 pub(super) fn kube_events() -> WatchedResource {
-    let api = ApiResource {
-        group: String::new(),
-        version: "v1".to_owned(),
-        plural: "events".to_owned(),
-        kind: "Event".to_owned(),
-        list_kind: String::new(),
+    WatchedResource::observed(&Api {
+        name: "events",
+        group: "",
+        version: "v1",
+        kind: "Event",
         namespaced: true,
-        protobuf: true,
-        label: "*v1.Event".to_owned(),
-    };
-    let renderer = Arc::new(NoFamilies::new("events"));
-    WatchedResource { api, renderer, observers: Vec::new() }
+        default_enabled: false,
+    })
 }
 
 impl WorkloadLookup for Hub {

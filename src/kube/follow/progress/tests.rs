@@ -13,7 +13,7 @@ fn schema() -> Arc<Schema> {
 /// Returns a list/watch of pods with its store, and the number of list/watches that have not settled.
 fn progress() -> (Progress, Arc<Store>, watch::Receiver<usize>) {
     let scope = Scope {
-        api: ApiResource::built_in(find("pods").expect("a kind")),
+        api: ApiResource::built_in(find("pods").expect("a kind").api()),
         namespace: Some("space".to_owned()),
         selector: String::new(),
         labels: String::new(),
