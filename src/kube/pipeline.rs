@@ -17,6 +17,7 @@ use super::snapshot::{self, PipelineSnapshot};
 use crate::cache::Catalog;
 use crate::exposition::family::{Collect, Family};
 use crate::telemetry::KubeMetrics;
+use crate::util::waiting;
 
 /// Objects without series because of a budget.
 pub(crate) struct RejectedObjects {
@@ -216,9 +217,7 @@ impl PipelineHandle {
     /// Waits until the result of [`PipelineHandle::is_applied`] may have changed since the last call on this handle.
     /// Never returns once the pipeline has ended.
     pub async fn changed(&mut self) {
-        if self.situation.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        waiting::changed(&mut self.situation).await;
     }
 
     /// Returns the status of all list/watches in configuration order, without those that are still queued.

@@ -11,6 +11,7 @@
 //! - [`shrink`] returns the memory of tables that have lost most of their entries.
 //! - [`short_search`] searches and compares short texts.
 //! - [`percent`] encodes and decodes parts of URLs.
+//! - [`waiting`] waits for what may never come.
 //! - [`wall_clock`] reads the time, which tests can simulate.
 //! - [`work_counter`] counts the work that input causes, in tests and fuzz targets.
 //! - [`jump_hash`] assigns hashes to buckets.
@@ -30,6 +31,7 @@ pub(crate) mod redaction;
 pub(crate) mod serial_blocking;
 pub(crate) mod short_search;
 pub(crate) mod shrink;
+pub(crate) mod waiting;
 pub(crate) mod wall_clock;
 pub(crate) mod words;
 pub(crate) mod work_counter;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::counters::LedgerOptions;
 use super::families::RESOURCES;
@@ -18,6 +18,7 @@ use crate::kube::shard::Shard;
 use crate::kube::workloads::objects::{self, Workload};
 use crate::resources::Representation;
 use crate::telemetry::KubeMetrics;
+use crate::util::waiting::until;
 use crate::wire::view::decode;
 
 /// A ledger that survives changes of the configuration.
@@ -83,15 +84,9 @@ impl SharedLedger {
     pub async fn expire_in_time(&self) {
         loop {
             let deadline = self.lock().deadline();
-            let due = async {
-                match deadline {
-                    Some(deadline) => sleep_until(deadline).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
-                () = due => self.lock().expire(Instant::now()),
+                () = until(deadline) => self.lock().expire(Instant::now()),
                 () = self.earlier.notified() => {}
             }
         }
