@@ -158,17 +158,6 @@ pub(crate) struct WatchContext {
     pub(crate) changes: watch::Sender<usize>,
     /// The tasks of the list/watches.
     pub(crate) join_set: JoinSet<()>,
-    /// The list/watch of each task.
-    pub(crate) task_ids: HashMap<Id, ScopeTaskId>,
-    /// The number of the next [`Following`].
-    pub(crate) next: u64,
-}
-
-/// Identifies a list/watch by its [`Following`] and its number there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ScopeTaskId {
-    pub(crate) following: u64,
-    scope: usize,
 }
 
 /// One running list/watch. Dropping it aborts its task.
@@ -176,7 +165,7 @@ struct ScopeTask {
     /// The index of its scope in the plan.
     number: usize,
     progress: Arc<Progress>,
-    observers: Option<Observers>,
+    observers: Observers,
     handle: AbortHandle,
     faults: Faults,
     /// The time of the next restart, if the task has ended.
@@ -220,16 +209,12 @@ impl ScopeTask {
     /// Tells the observers that it is served.
     fn show(&self) {
         self.progress.show();
-        if let Some(observers) = &self.observers {
-            observers.each(|observer| observer.show());
-        }
+        self.observers.each(|observer| observer.show());
     }
 
     /// Tells the observers that it is no longer served.
     fn close(&self) {
-        if let Some(observers) = &self.observers {
-            observers.each(|observer| observer.close());
-        }
+        self.observers.each(|observer| observer.close());
     }
 
     /// Returns whether it shows an older state of the same server than `old`. This is known only if it gets every event that
@@ -275,7 +260,6 @@ impl Drop for ScopeTask {
 /// A running plan.
 pub(crate) struct Following {
     pub(crate) plan: Plan,
-    pub(crate) id: u64,
     /// The `--limit.…` budgets, if set.
     budget: Option<Arc<KindBudget>>,
     tasks: Vec<ScopeTask>,
@@ -295,7 +279,6 @@ pub(crate) struct Following {
 impl Following {
     /// Starts the list/watches of a plan, with new stores.
     pub(crate) fn start(plan: Plan, context: &mut WatchContext) -> Self {
-        context.next += 1;
         let limit = (plan.object_limit > 0).then_some(plan.object_limit);
         let quota = limit.map(|limit| Quota::new(limit, plan.scopes.len()));
         let resource = plan.watched.api.unique_label();
@@ -304,7 +287,6 @@ impl Following {
             KindBudget::new(&plan.budget, &*plan.watched.renderer, about, plan.scopes.len());
         let mut following = Self {
             plan,
-            id: context.next,
             budget,
             tasks: Vec::new(),
             settled: Cell::default(),
@@ -326,12 +308,9 @@ impl Following {
             let observers = plan.watched.observers.iter();
             let observers = observers.map(|observer| Arc::clone(observer).observe()).collect();
             let observers = Observers::new(observers, &context.updates);
-            if let Some(observers) = &observers {
-                observers.each(|observer| observer.attach(progress.served.clone()));
-            }
-            let task_id = ScopeTaskId { following: following.id, scope: number };
+            observers.each(|observer| observer.attach(progress.served.clone()));
             let budget = following.budget.as_ref();
-            let handle = plan.spawn(task_id, &progress, observers.as_ref(), budget, context);
+            let handle = plan.spawn(number, &progress, &observers, budget, context);
             let (faults, restart) = (Faults::default(), None);
             following.tasks.push(ScopeTask {
                 number,
@@ -497,17 +476,12 @@ impl Following {
                 && old.is_none_or(is_apart)
     }
 
-    /// Finds the following with this number: itself or an older one.
-    pub(crate) fn find(&mut self, id: u64) -> Option<&mut Self> {
-        if self.id == id { Some(self) } else { self.older.iter_mut().find(|older| older.id == id) }
-    }
-
     /// Schedules the restart of a list/watch whose task has ended, which only a bug in this program can cause. Its
     /// store keeps its objects until the restarted one has listed.
-    pub(crate) fn ended(&mut self, task_id: ScopeTaskId, reason: &str, metrics: &KubeMetrics) {
+    pub(crate) fn ended(&mut self, id: Id, reason: &str, metrics: &KubeMetrics) {
+        self.older.iter_mut().for_each(|older| older.ended(id, reason, metrics));
         let backoff = &self.plan.timing.backoff;
-        let number = task_id.scope;
-        let Some(task) = self.tasks.iter_mut().find(|task| task.number == number) else { return };
+        let Some(task) = self.tasks.iter_mut().find(|task| task.handle.id() == id) else { return };
         let scope = Arc::clone(&task.progress.scope);
         let now = Instant::now();
         let wait = task.faults.add(now, backoff);
@@ -539,9 +513,9 @@ impl Following {
                 task.restart = None;
                 self.ended -= 1;
                 task.progress.stopped(false);
-                let task_id = ScopeTaskId { following: self.id, scope: task.number };
-                let (budget, observers) = (self.budget.as_ref(), task.observers.as_ref());
-                task.handle = self.plan.spawn(task_id, &task.progress, observers, budget, context);
+                let ScopeTask { number, progress, observers, .. } = &*task;
+                let budget = self.budget.as_ref();
+                task.handle = self.plan.spawn(*number, progress, observers, budget, context);
             }
         }
         self.older.iter_mut().for_each(|older| older.restart(now, context));
@@ -552,16 +526,16 @@ impl Plan {
     /// Spawns the task of one list/watch.
     fn spawn(
         &self,
-        task_id: ScopeTaskId,
+        number: usize,
         progress: &Arc<Progress>,
-        observers: Option<&Observers>,
+        observers: &Observers,
         budget: Option<&Arc<KindBudget>>,
         context: &mut WatchContext,
     ) -> AbortHandle {
         let Progress { scope, served, rejected, quota, .. } = &**progress;
         let counters = context.metrics.reflector(&scope.api.unique_label());
         let member = context.shared.register(scope);
-        let (number, left_out) = (task_id.scope, counters.left_out.clone());
+        let left_out = counters.left_out.clone();
         let quota = quota.as_ref();
         let share = quota.map(|quota| quota.share(number, served.store.len(), left_out));
         let budget = budget.zip(rejected.as_ref());
@@ -570,7 +544,7 @@ impl Plan {
             Arc::clone(scope),
             Arc::clone(&self.watched.renderer),
             Arc::clone(served),
-            observers.cloned(),
+            observers.clone(),
             (share, allowance),
             counters.clone(),
         );
@@ -591,9 +565,7 @@ impl Plan {
             health: Health::default(),
             list_permit: None,
         };
-        let handle = context.join_set.spawn(reflector.run());
-        context.task_ids.insert(handle.id(), task_id);
-        handle
+        context.join_set.spawn(reflector.run())
     }
 }
 
@@ -623,7 +595,7 @@ mod tests {
                 selector: case["field_selector"].as_str().expect("a selector").to_owned(),
                 ..PipelineConfig::default()
             };
-            let api = |name: &str| ApiResource::built_in(find(name).expect("a kind"));
+            let api = |name: &str| ApiResource::built_in(find(name).expect("a kind").api());
             let watched: Vec<_> = scopes(&config, &api("pods"))
                 .into_iter()
                 .map(|scope| {

@@ -29,9 +29,8 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
-    /// Returns `None` if there are no observers.
-    pub(crate) fn new(all: Arc<[Arc<dyn ObjectObserver>]>, updates: &UpdateLock) -> Option<Self> {
-        (!all.is_empty()).then(|| Self { all, updates: updates.clone() })
+    pub(crate) fn new(all: Arc<[Arc<dyn ObjectObserver>]>, updates: &UpdateLock) -> Self {
+        Self { all, updates: updates.clone() }
     }
 
     /// Calls `notify` with each observer.
@@ -45,7 +44,7 @@ pub(crate) struct ObjectSink {
     scope: Arc<Scope>,
     renderer: Arc<dyn Renderer>,
     served: Arc<ServedObjects>,
-    observers: Option<Observers>,
+    observers: Observers,
     /// Its share of the object limit, if set.
     share: Option<Share>,
     /// Its share of the series and label budgets, if set.
@@ -66,16 +65,14 @@ impl ObjectSink {
         scope: Arc<Scope>,
         renderer: Arc<dyn Renderer>,
         served: Arc<ServedObjects>,
-        observers: Option<Observers>,
+        observers: Observers,
         (share, allowance): (Option<Share>, Option<Allowance>),
         metrics: ReflectorMetrics,
     ) -> Self {
         let (scratch, version) = (Rendered::default(), String::new());
         let completed = scope.drop_completed_after.map(CompletedPods::new);
-        if let Some(observers) = &observers {
-            // A list of an earlier task, which ended by a fault, is not continued.
-            observers.each(|observer| observer.end_list(false));
-        }
+        // A list of an earlier task, which ended by a fault, is not continued.
+        observers.each(|observer| observer.end_list(false));
         Self {
             scope,
             renderer,
@@ -101,9 +98,7 @@ impl ObjectSink {
             self.collected = Some(self.served.collect());
             self.completed.iter_mut().for_each(CompletedPods::begin_list);
         }
-        if let Some(observers) = &self.observers {
-            observers.each(|observer| observer.begin_list());
-        }
+        self.observers.each(|observer| observer.begin_list());
     }
 
     /// Calls `ask` with the allowance, if any, and the current objects.
@@ -146,12 +141,12 @@ impl ObjectSink {
 
     /// Makes a change under the lock that a scrape takes for its snapshot, if the objects have observers.
     fn update<T>(&mut self, change: impl FnOnce(&mut Self, &[Arc<dyn ObjectObserver>]) -> T) -> T {
-        let Some(observers) = self.observers.take() else { return change(self, &[]) };
-        let update = observers.updates.hold();
-        let result = change(self, &observers.all);
-        drop(update);
-        self.observers = Some(observers);
-        result
+        if self.observers.all.is_empty() {
+            return change(self, &[]);
+        }
+        let Observers { all, updates } = self.observers.clone();
+        let _update = updates.hold();
+        change(self, &all)
     }
 
     /// Returns whether the current state is at the object limit.
@@ -166,7 +161,7 @@ impl ObjectSink {
 
     /// Returns true if observers need all objects, also those over a limit.
     pub(crate) fn is_observed(&self) -> bool {
-        self.observers.is_some()
+        !self.observers.all.is_empty()
     }
 
     /// Returns whether there is room now for objects that were rejected. While objects are hidden for a shard change, their room

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::cache::Store;
+use crate::cache::{Store, UpdateLock};
 use crate::kube::api_resource::Scope;
 use crate::kube::follow::budget::KindBudget;
 use crate::kube::follow::handover::ServedObjects;
 use crate::kube::follow::machine::Collected;
-use crate::kube::follow::object_sink::ObjectSink;
+use crate::kube::follow::object_sink::{ObjectSink, Observers};
 use crate::kube::follow::quota::Quota;
 use crate::kube::follow::rejected_set::RejectedSet;
 use crate::telemetry::metric::Counter;
@@ -99,7 +99,7 @@ impl ListWatchModel {
                 Arc::new(scope),
                 Arc::clone(&watched.renderer),
                 served,
-                None,
+                Observers::new(Arc::default(), &UpdateLock::default()),
                 (share, allowance),
                 metrics.reflector(""),
             );
