@@ -8,7 +8,7 @@
 //! has more objects (or series, for custom resources) than the smallest label budget.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::handover::{CollectedObjects, ServedObjects};
@@ -18,6 +18,7 @@ use crate::cache::{ObjectView, Rendered};
 use crate::exposition::budget::{self, Action, Budget, BudgetMode, Limit};
 use crate::resources::Renderer;
 use crate::telemetry::KubeMetrics;
+use crate::util::lock::Lock;
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ pub(crate) struct KindBudget {
     /// The resource name in our own metrics.
     resource: String,
     metrics: KubeMetrics,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 struct State {
@@ -136,7 +137,7 @@ impl KindBudget {
         let rules = Rules::new(budget, &renderer.schema(), renderer.user_labels());
         let members = std::iter::repeat_with(Member::default).take(members).collect();
         let (objects, series, table, stale, logged_at) = (0, 0, None, false, None);
-        let state = Mutex::new(State { members, objects, series, table, stale, logged_at });
+        let state = Lock::new(State { members, objects, series, table, stale, logged_at });
         let (mode, max_series, metrics) = (budget.mode, budget.series_per_kind, metrics.clone());
         Some(Arc::new(Self { mode, max_series, rules, resource, metrics, state }))
     }
@@ -148,7 +149,7 @@ impl KindBudget {
         served: &Arc<ServedObjects>,
         rejected: &Arc<RejectedSet>,
     ) -> Allowance {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(member) = state.members.get_mut(number) {
             member.served = Some(Arc::clone(served));
             member.collecting = None;
@@ -163,11 +164,7 @@ impl KindBudget {
     /// Drops the label value counts after objects have changed otherwise than through [`Allowance`]. They are rebuilt
     /// when needed.
     pub(crate) fn drop_counts(&self) {
-        self.lock().drop_table();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().drop_table();
     }
 
     fn enforces(&self) -> bool {
@@ -196,7 +193,7 @@ pub(crate) struct Allowance {
 impl Allowance {
     /// Sets the counts of the list/watch: served or being collected, whichever is larger.
     pub(crate) fn set_size(&self, objects: u64, series: u64) {
-        let mut state = self.kind.lock();
+        let mut state = self.kind.state.lock();
         let Some(member) = state.members.get_mut(self.number) else { return };
         let before = (
             std::mem::replace(&mut member.objects, objects),
@@ -216,7 +213,7 @@ impl Allowance {
     /// Starts a new list, which receives all objects again.
     pub(crate) fn begin_list(&self, current: &mut CurrentObjects<'_>) {
         self.rejected.collect();
-        let mut state = self.kind.lock();
+        let mut state = self.kind.state.lock();
         // With several list/watches, each sees what the others collect only in the table.
         if let Some(rules) = self.kind.rules.as_ref().filter(|_| state.members.len() > 1)
             && state.table.is_none()
@@ -232,7 +229,7 @@ impl Allowance {
     /// Ends a list, before the collected objects become the served state (`commits`) or are dropped.
     pub(crate) fn end_list(&self, current: &mut CurrentObjects<'_>, commits: bool) {
         self.rejected.settle(commits);
-        let mut state = self.kind.lock();
+        let mut state = self.kind.state.lock();
         let Some(member) = state.members.get_mut(self.number) else { return };
         let Some(collecting) = member.collecting.take() else { return };
         if let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) {
@@ -259,7 +256,7 @@ impl Allowance {
 
     /// Returns whether there is room for a rejected object.
     pub(crate) fn has_room_for_rejected(&self) -> bool {
-        let state = self.kind.lock();
+        let state = self.kind.state.lock();
         let Some(member) = state.members.get(self.number) else { return false };
         let fits = |series: u64| state.series + series <= self.kind.max_series;
         let rules = self.kind.rules.as_ref();
@@ -270,7 +267,7 @@ impl Allowance {
     /// Removes an object from the counts.
     pub(crate) fn remove(&self, uid: &[u8], current: &mut CurrentObjects<'_>) {
         self.rejected.remove(current.served.store.key(uid));
-        let state = &mut *self.kind.lock();
+        let state = &mut *self.kind.state.lock();
         let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) else { return };
         let mut now = None;
         current.look(uid, |object| {
@@ -286,7 +283,7 @@ impl Allowance {
 
     /// Applies the budgets to an object; false if it is rejected.
     pub(crate) fn admit(&self, object: &mut Rendered, current: &mut CurrentObjects<'_>) -> bool {
-        let mut state = self.kind.lock();
+        let mut state = self.kind.state.lock();
         if self.is_within_budgets(&state, object, current) {
             let member = state.members.get_mut(self.number);
             if let Some(collecting) = member.and_then(|member| member.collecting.as_mut()) {

@@ -5,12 +5,13 @@
 //! of their UIDs, so that all of them disappear at once. [`resharding`](crate::kube::resharding) chooses both moments.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::cache::{ObjectView, Rendered, Replacement, Store};
 use crate::exposition::escape;
 use crate::kube::observer::ObjectSeries;
 use crate::kube::shard::{Ownership, Shard};
+use crate::util::lock::Lock;
 
 #[cfg(test)]
 mod tests;
@@ -116,7 +117,7 @@ pub(crate) struct ServedObjects {
     namespace: String,
     /// The visible objects.
     pub(crate) store: Arc<Store>,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Debug)]
@@ -127,18 +128,18 @@ struct State {
 
 impl ServedObjects {
     pub(crate) fn new(namespace: Option<&str>, store: Arc<Store>, shard: Shard) -> Self {
-        let state = Mutex::new(State { shard, hidden: HiddenObjects::default() });
+        let state = Lock::new(State { shard, hidden: HiddenObjects::default() });
         Self { namespace: namespace.unwrap_or_default().to_owned(), store, state }
     }
 
     /// Returns the current shard.
     pub(crate) fn shard(&self) -> Shard {
-        self.lock().shard
+        self.state.lock().shard
     }
 
     /// Adds or updates an object, hidden if it is gained.
     pub(crate) fn put(&self, ownership: Ownership, object: &Rendered) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match ownership {
             Ownership::Gained => state.hidden.insert(object),
             Ownership::Kept | Ownership::Lost | Ownership::Foreign => self.store.apply(object),
@@ -146,7 +147,7 @@ impl ServedObjects {
     }
 
     pub(crate) fn remove(&self, uid: &[u8]) {
-        self.lock().hidden.remove(uid);
+        self.state.lock().hidden.remove(uid);
         self.store.delete(uid);
     }
 
@@ -154,7 +155,7 @@ impl ServedObjects {
     pub(crate) fn clear(&self) -> usize {
         let visible = self.store.len();
         self.store.replace().commit();
-        self.lock().hidden = HiddenObjects::default();
+        self.state.lock().hidden = HiddenObjects::default();
         visible
     }
 
@@ -166,7 +167,7 @@ impl ServedObjects {
     /// Replaces the objects with the collected ones. Gained objects become visible if the shard's stage says so.
     pub(crate) fn commit(&self, collected: CollectedObjects) {
         let CollectedObjects { mut visible, mut hidden } = collected;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let shard = state.shard;
         if shard.shows_gained() {
             hidden.take(shard).for_each(|object| visible.push(&object));
@@ -179,12 +180,12 @@ impl ServedObjects {
     }
 
     pub(crate) fn contains(&self, uid: &[u8]) -> bool {
-        self.store.contains(uid) || self.lock().hidden.objects.contains_key(uid)
+        self.store.contains(uid) || self.state.lock().hidden.objects.contains_key(uid)
     }
 
     /// Returns the number of hidden objects.
     pub(crate) fn hidden(&self) -> usize {
-        self.lock().hidden.objects.len()
+        self.state.lock().hidden.objects.len()
     }
 
     /// Returns the number of objects.
@@ -194,7 +195,7 @@ impl ServedObjects {
 
     /// Returns the number of series.
     pub(crate) fn series(&self) -> u64 {
-        self.store.series() + self.lock().hidden.series
+        self.store.series() + self.state.lock().hidden.series
     }
 
     /// Calls `see` with the object with this UID, if there is one.
@@ -203,19 +204,19 @@ impl ServedObjects {
         uid: &[u8],
         mut see: impl FnMut(ObjectView<'_>) -> T,
     ) -> Option<T> {
-        self.store.look(uid, &mut see).or_else(|| self.lock().hidden.look(uid, see))
+        self.store.look(uid, &mut see).or_else(|| self.state.lock().hidden.look(uid, see))
     }
 
     /// Calls `see` with each object.
     pub(crate) fn each(&self, mut see: impl FnMut(ObjectView<'_>)) {
         self.store.each(&mut see);
-        self.lock().hidden.each(see);
+        self.state.lock().hidden.each(see);
     }
 
     /// Switches to another shard or stage: gained objects become visible if the stage says so, and objects of other
     /// shards are removed.
     pub(crate) fn show(&self, shard: Shard) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.shard = shard;
         if shard.shows_gained() {
             state.hidden.take(shard).for_each(|object| self.store.apply(&object));
@@ -223,10 +224,6 @@ impl ServedObjects {
         if shard != Shard::ALL {
             self.store.retain(|hash| shard.ownership_of_hash(hash) != Ownership::Foreign);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -236,7 +233,7 @@ impl ObjectSeries for ServedObjects {
     }
 
     fn relabel(&self, uid: &[u8], namespace: &str, labels: &[u8]) {
-        if let Some(hidden) = self.lock().hidden.objects.get_mut(uid) {
+        if let Some(hidden) = self.state.lock().hidden.objects.get_mut(uid) {
             if let Some(identity) = relabelled(&hidden.identity, uid, labels) {
                 hidden.identity = identity;
             }

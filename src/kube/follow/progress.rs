@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
@@ -18,6 +18,7 @@ use crate::kube::api_resource::{ApiResource, Scope};
 use crate::kube::frame::Encoding;
 use crate::kube::shard::Shard;
 use crate::telemetry::kube::Reason;
+use crate::util::lock::Lock;
 
 #[cfg(test)]
 mod tests;
@@ -193,7 +194,7 @@ pub(crate) struct Progress {
     pub(super) rejected: Option<Arc<RejectedSet>>,
     /// The object limit, if there is one.
     pub(super) quota: Option<Arc<Quota>>,
-    state: Mutex<ProgressState>,
+    state: Lock<ProgressState>,
     settled: AtomicBool,
     shown: AtomicBool,
     coming: AtomicUsize,
@@ -221,7 +222,7 @@ impl Progress {
             served: Arc::new(served),
             rejected,
             quota,
-            state: Mutex::default(),
+            state: Lock::default(),
             settled: AtomicBool::new(false),
             shown: AtomicBool::new(false),
             coming: AtomicUsize::new(0),
@@ -491,6 +492,6 @@ impl Progress {
     fn lock(&self) -> MutexGuard<'_, ProgressState> {
         #[cfg(test)]
         self.visits.fetch_add(1, Ordering::Relaxed);
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

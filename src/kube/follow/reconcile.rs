@@ -19,7 +19,7 @@
 //! The list/watches themselves run in [`following`](super::following); this module sends no requests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -32,6 +32,7 @@ use super::shared::Shared;
 use super::worker::WakeupBatcher;
 use crate::cache::Catalog;
 use crate::telemetry::KubeMetrics;
+use crate::util::lock::Lock;
 use crate::util::waiting::{publish, until};
 
 /// The time after which a kind whose list neither fails nor ends yields to others. It doubles each time.
@@ -120,7 +121,7 @@ pub(crate) struct Reconciler {
     context: WatchContext,
     wanted: watch::Receiver<Wanted>,
     status: watch::Sender<ReconcileStatus>,
-    parts: Arc<Mutex<ProgressByKind>>,
+    parts: Arc<Lock<ProgressByKind>>,
     number: u64,
     /// The names of the wanted kinds, in the order of the configuration.
     order: Vec<String>,
@@ -145,7 +146,7 @@ impl Reconciler {
         shared: Arc<Shared>,
         mut wanted: watch::Receiver<Wanted>,
         status: watch::Sender<ReconcileStatus>,
-        parts: Arc<Mutex<ProgressByKind>>,
+        parts: Arc<Lock<ProgressByKind>>,
     ) -> Self {
         wanted.mark_changed();
         let context = WatchContext {
@@ -428,7 +429,7 @@ impl Reconciler {
             self.served.get(name).into_iter().chain(candidate)
         };
         let parts = self.order.iter().flat_map(named).map(Following::progress).cloned().collect();
-        *self.parts.lock().unwrap_or_else(PoisonError::into_inner) = parts;
+        *self.parts.lock() = parts;
     }
 
     /// Returns when to advance again if nothing changes before.

@@ -1,7 +1,7 @@
 //! The state that all list/watches share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
 
@@ -12,6 +12,7 @@ use super::timing::Timing;
 use super::versions::Versions;
 use crate::kube::api_resource::Scope;
 use crate::kube::client::Client;
+use crate::util::lock::Lock;
 
 /// The state shared by all list/watches. A reload may lead to another server.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(crate) struct Shared {
     /// The number of signs that the server may have other kinds.
     pub(super) signs: AtomicU64,
     /// The resource versions of the latest client's server, with the number of the client.
-    versions: Mutex<(u64, Arc<Versions>)>,
+    versions: Lock<(u64, Arc<Versions>)>,
 }
 
 impl Shared {
@@ -40,7 +41,7 @@ impl Shared {
             origin: Instant::now(),
             reached: AtomicU64::new(0),
             signs: AtomicU64::new(0),
-            versions: Mutex::default(),
+            versions: Lock::default(),
         }
     }
 
@@ -62,7 +63,7 @@ impl Shared {
 
     /// Returns the resource versions of a client's server. Those of different servers cannot be compared.
     pub(super) fn versions(&self, client: &Client) -> Arc<Versions> {
-        let mut latest = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = self.versions.lock();
         match client.number().cmp(&latest.0) {
             std::cmp::Ordering::Less => Arc::default(),
             std::cmp::Ordering::Equal => Arc::clone(&latest.1),

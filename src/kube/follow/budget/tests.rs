@@ -20,9 +20,9 @@ fn a_kind_that_has_shrunk_is_counted_no_more() {
     let served = Arc::new(ServedObjects::new(None, store, Shard::ALL));
     let allowance = kind.allowance(0, &served, &Arc::default());
     allowance.set_size(20, 20);
-    kind.lock().table = kind.rules.as_ref().map(Rules::table);
+    kind.state.lock().table = kind.rules.as_ref().map(Rules::table);
     for (objects, is_counted) in [(11, true), (5, true), (4, false)] {
         allowance.set_size(objects, objects);
-        assert_eq!(kind.lock().table.is_some(), is_counted, "{objects} objects");
+        assert_eq!(kind.state.lock().table.is_some(), is_counted, "{objects} objects");
     }
 }
