@@ -367,8 +367,6 @@ async fn peers_changed(peers: &mut Option<Peers>) {
     }
 }
 
-/// Completes at a point in time; never without one.
-
 #[cfg(test)]
 mod tests {
     use super::*;

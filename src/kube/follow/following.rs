@@ -43,9 +43,10 @@ const FAULT_RESET: Duration = Duration::from_secs(600);
 pub(crate) struct Plan {
     client: Arc<Client>,
     watched: WatchedResource,
-    schema: Arc<Schema>,
+    /// The metric families of the resource.
+    pub(super) schema: Arc<Schema>,
     scopes: Vec<Arc<Scope>>,
-    shard: Shard,
+    pub(super) shard: Shard,
     object_limit: u64,
     budget: Arc<Budget>,
     options: ListOptions,
@@ -76,16 +77,6 @@ impl Plan {
     /// Returns the resource's name in the catalog.
     pub(crate) fn name(&self) -> &str {
         &self.schema.resource
-    }
-
-    /// Returns the metric families of the resource.
-    pub(crate) fn schema(&self) -> &Arc<Schema> {
-        &self.schema
-    }
-
-    /// Returns the shard of the objects.
-    pub(crate) fn shard(&self) -> Shard {
-        self.shard
     }
 
     /// Returns whether `other` requests the same objects from the same server and renders them in the same way. The
@@ -534,7 +525,7 @@ impl Plan {
     ) -> AbortHandle {
         let Progress { scope, served, rejected, quota, .. } = &**progress;
         let counters = context.metrics.reflector(&scope.api.unique_label());
-        let member = context.shared.register(scope);
+        let member = context.shared.journal.register(scope.name());
         let left_out = counters.left_out.clone();
         let quota = quota.as_ref();
         let share = quota.map(|quota| quota.share(number, served.store.len(), left_out));

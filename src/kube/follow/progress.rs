@@ -62,7 +62,7 @@ pub struct Errors {
 }
 
 /// A snapshot of the status of one list/watch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Status {
     /// The plural name of the resource.
     pub resource: String,
@@ -170,12 +170,8 @@ pub(crate) struct Placement {
 /// The part of a [`Progress`] that is guarded by its lock.
 #[derive(Debug, Default)]
 struct ProgressState {
-    phase: Phase,
-    listed: Option<SystemTime>,
-    encoding: Option<Encoding>,
-    failure: Option<Failure>,
-    given_up: bool,
-    stopped: bool,
+    /// The status, but for what is counted elsewhere; see [`Progress::status`].
+    status: Status,
     errors: Vec<Errors>,
     /// The version of its state; `None` before the first list, and if versions are not numbers.
     version: Option<u64>,
@@ -217,12 +213,14 @@ impl Progress {
         pending: watch::Sender<usize>,
     ) -> Self {
         pending.send_modify(|pending| *pending += 1);
+        let (resource, namespace) = (scope.api.plural.clone(), scope.namespace.clone());
+        let status = Status { resource, namespace, ..Status::default() };
         Self {
             scope,
             served: Arc::new(served),
             rejected,
             quota,
-            state: Lock::default(),
+            state: Lock::new(ProgressState { status, ..ProgressState::default() }),
             settled: AtomicBool::new(false),
             shown: AtomicBool::new(false),
             coming: AtomicUsize::new(0),
@@ -236,7 +234,7 @@ impl Progress {
 
     /// Sets the current activity.
     pub(crate) fn phase(&self, phase: Phase) {
-        self.lock().phase = phase;
+        self.lock().status.phase = phase;
         // The reconciler has to know about list/watches in backoff.
         self.pending.send_modify(|_| ());
     }
@@ -256,27 +254,26 @@ impl Progress {
 
     /// Returns whether a list was complete.
     pub(crate) fn is_listed(&self) -> bool {
-        self.lock().listed.is_some()
+        self.lock().status.listed.is_some()
     }
 
     /// Returns whether there is a complete state, however old.
     pub(crate) fn is_complete(&self) -> bool {
-        let state = self.lock();
-        state.listed.is_some() && !state.given_up
+        self.lock().status.is_complete()
     }
 
     /// Returns whether its objects were dropped because the server refused to list them for longer than the staleness limit.
     pub(crate) fn is_given_up(&self) -> bool {
-        self.lock().given_up
+        self.lock().status.given_up
     }
 
     /// Returns whether it is in backoff.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.lock().phase == Phase::Waiting
+        self.lock().status.phase == Phase::Waiting
     }
 
     pub(crate) fn encoding(&self, encoding: Encoding) {
-        self.lock().encoding = Some(encoding);
+        self.lock().status.encoding = Some(encoding);
     }
 
     /// Records that data was received from the API server.
@@ -303,10 +300,10 @@ impl Progress {
     /// Records a complete list.
     pub(crate) fn listed(&self) {
         let mut state = self.lock();
-        state.phase = Phase::Watching;
-        state.listed = Some(SystemTime::now());
-        state.failure = None;
-        state.given_up = false;
+        state.status.phase = Phase::Watching;
+        state.status.listed = Some(SystemTime::now());
+        state.status.failure = None;
+        state.status.given_up = false;
         drop(state);
         self.settle();
         // It may have been settled by a refusal.
@@ -331,7 +328,7 @@ impl Progress {
     pub(crate) fn has_reached(&self, old: &Self) -> bool {
         let changed = old.lock().changed;
         let mut state = self.lock();
-        let is_behind = state.listed.is_some()
+        let is_behind = state.status.listed.is_some()
             && changed.zip(state.version).is_some_and(|(changed, version)| version < changed);
         state.awaited |= is_behind;
         !is_behind
@@ -340,8 +337,8 @@ impl Progress {
     /// Records a working watch.
     pub(crate) fn resumed(&self) {
         let mut state = self.lock();
-        state.phase = Phase::Watching;
-        state.failure = None;
+        state.status.phase = Phase::Watching;
+        state.status.failure = None;
     }
 
     /// Counts a failure by reason, also one that is handled without backoff.
@@ -365,18 +362,18 @@ impl Progress {
     pub(crate) fn failed(&self, reason: Option<Reason>, message: &str) {
         let (at, message) = (SystemTime::now(), message.to_owned());
         let mut state = self.lock();
-        let since = state.failure.as_ref().map_or(at, |failure| failure.since);
-        state.failure = Some(Failure { since, at, reason, message });
+        let since = state.status.failure.as_ref().map_or(at, |failure| failure.since);
+        state.status.failure = Some(Failure { since, at, reason, message });
     }
 
     /// Records that its objects were dropped because the server refused to list them for too long.
     pub(crate) fn given_up(&self) {
-        self.lock().given_up = true;
+        self.lock().status.given_up = true;
     }
 
     /// Sets whether it has ended because of a bug in this program.
     pub(crate) fn stopped(&self, stopped: bool) {
-        self.lock().stopped = stopped;
+        self.lock().status.stopped = stopped;
     }
 
     /// Marks it as settled: a list is complete, or the server has refused to list.
@@ -430,7 +427,7 @@ impl Progress {
 
     /// Returns the frequently changing figures. It is cheap.
     pub(crate) fn pulse(&self) -> Pulse {
-        let since = self.lock().failure.as_ref().map(|failure| failure.since);
+        let since = self.lock().status.failure.as_ref().map(|failure| failure.since);
         Pulse {
             kind: self.scope.api.name(),
             objects: self.served.store.len(),
@@ -475,17 +472,10 @@ impl Progress {
 
     fn status_of(&self, state: &ProgressState) -> Status {
         Status {
-            resource: self.scope.api.plural.clone(),
-            namespace: self.scope.namespace.clone(),
-            phase: state.phase,
-            listed: state.listed,
             heard: self.last_heard(),
-            encoding: state.encoding,
             objects: self.served.store.len(),
             coming: self.coming.load(Ordering::Relaxed),
-            failure: state.failure.clone(),
-            given_up: state.given_up,
-            stopped: state.stopped,
+            ..state.status.clone()
         }
     }
 

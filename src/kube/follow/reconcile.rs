@@ -215,10 +215,10 @@ impl Reconciler {
             let name = plan.name();
             let same = |following: &Following| following.plan.is_same(plan);
             if let Some(served) = self.served.get_mut(name)
-                && plan.shard().stage().is_some()
+                && plan.shard.stage().is_some()
             {
                 // All pods switch shards together, even if the plan has other changes that cannot be listed yet.
-                served.show(plan.shard());
+                served.show(plan.shard);
             }
             let served = self.served.get(name);
             let is_listing =
@@ -463,7 +463,7 @@ impl Reconciler {
 
 /// Puts the stores of a kind into the catalog, in place of its old ones and of the kinds that are `gone`.
 fn show(catalog: &Catalog, following: &mut Following, gone: &[String]) {
-    let new = (Arc::clone(following.plan.schema()), following.show_stores());
+    let new = (Arc::clone(&following.plan.schema), following.show_stores());
     catalog.exchange(Some(new), gone);
     following.end_retired();
 }

@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
-use super::journal::{Journal, Member};
+use super::journal::Journal;
 use super::list_permits::ListPermits;
 use super::retries::Retries;
 use super::timing::Timing;
 use super::versions::Versions;
-use crate::kube::api_resource::Scope;
 use crate::kube::client::Client;
 use crate::util::lock::Lock;
 
@@ -72,10 +71,5 @@ impl Shared {
                 Arc::clone(&latest.1)
             }
         }
-    }
-
-    /// Registers a list/watch for the log of failures.
-    pub(crate) fn register(&self, scope: &Scope) -> Member {
-        self.journal.register(scope.name())
     }
 }
