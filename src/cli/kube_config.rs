@@ -54,7 +54,7 @@ impl KubeConfig {
             if !watched.iter().any(|watched| watched.api.plural == name)
                 && let Some(resource) = resources::find(name)
             {
-                watched.push(WatchedResource::observed(resource));
+                watched.push(WatchedResource::observed(resource.api()));
             }
         }
         watched.sort_by(|one, other| one.api.plural.cmp(&other.api.plural));

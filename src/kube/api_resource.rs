@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::follow::machine::{ListVersion, State};
-use crate::resources::{Representation, Resource};
+use crate::resources::{Api, Representation};
 use crate::util::percent::{self, UNRESERVED};
 
 /// A built-in or custom API resource.
@@ -31,8 +31,7 @@ pub struct ApiResource {
 impl ApiResource {
     /// Returns the target of a built-in resource.
     #[must_use]
-    pub fn built_in(resource: &'static dyn Resource) -> Self {
-        let api = resource.api();
+    pub fn built_in(api: &Api) -> Self {
         Self {
             group: api.group.to_owned(),
             version: api.version.to_owned(),
@@ -41,7 +40,8 @@ impl ApiResource {
             list_kind: String::new(),
             namespaced: api.namespaced,
             protobuf: true,
-            label: resource.go_type(),
+            // The name of the Go type in kube-state-metrics' own metrics, such as `*v1.Pod`.
+            label: format!("*{}.{}", api.version, api.kind),
         }
     }
 
@@ -114,17 +114,13 @@ impl ApiResource {
     /// Returns the path of all objects, or of those in one namespace.
     fn path(&self, namespace: Option<&str>) -> String {
         let Self { group, version, plural, .. } = self;
-        let mut path = match group.as_str() {
-            "" => format!("/api/{version}"),
-            group => format!("/apis/{group}/{version}"),
-        };
-        if let Some(namespace) = namespace {
-            path.push_str("/namespaces/");
-            path.push_str(&percent::encode(namespace, UNRESERVED));
+        let namespace = namespace.map_or(String::new(), |namespace| {
+            format!("/namespaces/{}", percent::encode(namespace, UNRESERVED))
+        });
+        match group.as_str() {
+            "" => format!("/api/{version}{namespace}/{plural}"),
+            group => format!("/apis/{group}/{version}{namespace}/{plural}"),
         }
-        path.push('/');
-        path.push_str(plural);
-        path
     }
 }
 
@@ -161,63 +157,43 @@ impl Scope {
 
     /// Returns path and query of the request for `state`, with parameters in the same order as Go's client.
     pub(super) fn request(&self, state: &State, limit: Option<u64>, timeout: u64) -> String {
-        let url = self.api.path(self.namespace.as_deref());
-        let add_selectors = |query: &mut Query| {
-            query.add("fieldSelector", &self.selector);
-            query.add("labelSelector", &self.labels);
+        let mut url = self.api.path(self.namespace.as_deref());
+        let streams = *state == State::Streaming;
+        let watches = streams || matches!(state, State::Watching { .. });
+        let (token, version) = match state {
+            // A continue token contains the resource version.
+            State::Listing { version: ListVersion::Any, token, .. } if token.is_empty() => {
+                ("", "0")
+            }
+            State::Listing { token, .. } => (&**token, ""),
+            State::Watching { version } => ("", &**version),
+            State::Streaming | State::Checking { .. } => ("", ""),
         };
-        let mut query = Query { url, separator: '?' };
-        let timeout = timeout.to_string();
-        match state {
-            State::Streaming => {
-                query.add("allowWatchBookmarks", "true");
-                add_selectors(&mut query);
-                query.add("resourceVersionMatch", "NotOlderThan");
-                query.add("sendInitialEvents", "true");
-                query.add("timeoutSeconds", &timeout);
-                query.add("watch", "true");
-            }
-            State::Listing { version, token, .. } => {
-                query.add("continue", token);
-                add_selectors(&mut query);
-                query.add("limit", &limit.map(|limit| limit.to_string()).unwrap_or_default());
-                // A continue token contains the resource version.
-                if *version == ListVersion::Any && token.is_empty() {
-                    query.add("resourceVersion", "0");
-                }
-            }
-            State::Checking { .. } => {
-                add_selectors(&mut query);
-                query.add("limit", &limit.map(|limit| limit.to_string()).unwrap_or_default());
-            }
-            State::Watching { version } => {
-                query.add("allowWatchBookmarks", "true");
-                add_selectors(&mut query);
-                query.add("resourceVersion", version);
-                query.add("timeoutSeconds", &timeout);
-                query.add("watch", "true");
+        let limit = limit.filter(|_| !watches).map(|limit| limit.to_string()).unwrap_or_default();
+        let timeout = if watches { timeout.to_string() } else { String::new() };
+        let when = |applies: bool, value: &'static str| if applies { value } else { "" };
+        let mut separator = '?';
+        for (name, value) in [
+            ("allowWatchBookmarks", when(watches, "true")),
+            ("continue", token),
+            ("fieldSelector", &*self.selector),
+            ("labelSelector", &*self.labels),
+            ("limit", &*limit),
+            ("resourceVersion", version),
+            ("resourceVersionMatch", when(streams, "NotOlderThan")),
+            ("sendInitialEvents", when(streams, "true")),
+            ("timeoutSeconds", &*timeout),
+            ("watch", when(watches, "true")),
+        ] {
+            if !value.is_empty() {
+                url.push(separator);
+                url.push_str(name);
+                url.push('=');
+                url.push_str(&percent::encode(value, UNRESERVED));
+                separator = '&';
             }
         }
-        query.url
-    }
-}
-
-/// A URL under construction, and the separator before the next parameter.
-struct Query {
-    url: String,
-    separator: char,
-}
-
-impl Query {
-    /// Adds a parameter unless its value is empty.
-    fn add(&mut self, name: &str, value: &str) {
-        if !value.is_empty() {
-            self.url.push(self.separator);
-            self.url.push_str(name);
-            self.url.push('=');
-            self.url.push_str(&percent::encode(value, UNRESERVED));
-            self.separator = '&';
-        }
+        url
     }
 }
 

@@ -12,7 +12,6 @@ use arc_swap::ArcSwap;
 use futures_util::TryStreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::client::{Client, ClientError};
@@ -21,6 +20,7 @@ use super::follow::journal::{Journal, Member};
 use super::follow::retries::{Retries, Signals};
 use super::lean_objects::{self, StatefulSet};
 use super::shard::{self, Shard};
+use crate::util::waiting;
 
 /// The timeout that is requested for a watch: over a connection of its own, which nothing probes, it ends soon.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(240);
@@ -48,15 +48,6 @@ pub struct DetectedShard {
     pub all_ready: bool,
 }
 
-/// Watches the StatefulSet of a pod. Stops when dropped.
-pub struct ShardDetector {
-    detected: watch::Receiver<DetectedShard>,
-    /// The name of the StatefulSet.
-    pub(super) set: String,
-    watcher: Arc<StatefulSetWatcher>,
-    task: JoinSet<()>,
-}
-
 /// Returns the shard of the pod with this number, and whether all pods of its StatefulSet are ready.
 fn detect(set: &StatefulSet, ordinal: Option<i32>) -> DetectedShard {
     let total = i64::from(set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1));
@@ -66,44 +57,6 @@ fn detect(set: &StatefulSet, ordinal: Option<i32>) -> DetectedShard {
     let ready = i64::from(ready.unwrap_or_default());
     // Without a count of ready pods there is nothing to wait for.
     DetectedShard { shard, all_ready: ready == 0 || ready >= total }
-}
-
-impl ShardDetector {
-    /// Determines the shard of a pod and watches for changes.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the pod or its StatefulSet cannot be read, or if the pod has no StatefulSet.
-    pub async fn start(client: Arc<ArcSwap<Client>>, pod: PodName) -> Result<Self, ClientError> {
-        let now = client.load_full();
-        let set = stateful_set_of(&now, &pod).await?;
-        let sets = lean_objects::stateful_sets(&now, &pod.namespace);
-        let found = now.answer(sets.get(&set)).await?;
-        let ordinal = match shard::ordinal(&pod.name, &set) {
-            Ok(ordinal) => Some(ordinal),
-            Err(error) => {
-                tracing::error!(%error, "This pod has no shard and exposes no objects");
-                None
-            }
-        };
-        let (sender, receiver) = watch::channel(detect(&found, ordinal));
-        let watcher = StatefulSetWatcher { client, pod, set: set.clone(), ordinal, sender };
-        let (watcher, task) = (Arc::new(watcher), JoinSet::new());
-        let mut detector = Self { detected: receiver, set, watcher, task };
-        detector.watch();
-        Ok(detector)
-    }
-
-    /// Starts to watch, instead of any watch or wait with a former client.
-    pub(super) fn watch(&mut self) {
-        self.task = JoinSet::new();
-        self.task.spawn(Arc::clone(&self.watcher).run());
-    }
-
-    /// Returns a receiver with the current assignment and all later ones.
-    pub fn detected(&self) -> watch::Receiver<DetectedShard> {
-        self.detected.clone()
-    }
 }
 
 async fn stateful_set_of(client: &Client, pod: &PodName) -> Result<String, ClientError> {
@@ -146,16 +99,43 @@ impl RequestBackoff {
     }
 }
 
-struct StatefulSetWatcher {
-    client: Arc<ArcSwap<Client>>,
-    pod: PodName,
-    set: String,
+pub(super) struct StatefulSetWatcher {
+    pub(super) client: Arc<ArcSwap<Client>>,
+    pub(super) pod: PodName,
+    /// The name of the StatefulSet.
+    pub(super) set: String,
     ordinal: Option<i32>,
-    sender: watch::Sender<DetectedShard>,
+    /// The current assignment.
+    pub(super) detected: watch::Sender<DetectedShard>,
 }
 
 impl StatefulSetWatcher {
-    async fn run(self: Arc<Self>) {
+    /// Determines the shard of a pod.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the pod or its StatefulSet cannot be read, or if the pod has no StatefulSet.
+    pub(super) async fn new(
+        client: Arc<ArcSwap<Client>>,
+        pod: PodName,
+    ) -> Result<Self, ClientError> {
+        let now = client.load_full();
+        let set = stateful_set_of(&now, &pod).await?;
+        let sets = lean_objects::stateful_sets(&now, &pod.namespace);
+        let found = now.answer(sets.get(&set)).await?;
+        let ordinal = match shard::ordinal(&pod.name, &set) {
+            Ok(ordinal) => Some(ordinal),
+            Err(error) => {
+                tracing::error!(%error, "This pod has no shard and exposes no objects");
+                None
+            }
+        };
+        let detected = watch::Sender::new(detect(&found, ordinal));
+        Ok(Self { client, pod, set, ordinal, detected })
+    }
+
+    /// Watches for changes.
+    pub(super) async fn run(self: Arc<Self>) {
         let mut backoff = RequestBackoff::new();
         // Like a list/watch, with a journal of its own: it does not count when all list/watches fail.
         let name = format!("statefulset {} in {}, for the shard", self.set, self.pod.namespace);
@@ -175,12 +155,7 @@ impl StatefulSetWatcher {
     }
 
     fn publish(&self, set: &StatefulSet) {
-        let detected = detect(set, self.ordinal);
-        self.sender.send_if_modified(|known| {
-            let changed = *known != detected;
-            *known = detected;
-            changed
-        });
+        waiting::publish(&self.detected, detect(set, self.ordinal));
     }
 
     /// Lists the StatefulSet and watches it until the watch ends.

@@ -9,7 +9,7 @@ use super::observer::{NoFamilies, ObserverFactory};
 use super::selector::KindSelectors;
 use super::shard::Shard;
 use crate::exposition::budget::Budget;
-use crate::resources::{RenderOptions, Renderer, Representation, Resource};
+use crate::resources::{Api, RenderOptions, Renderer, Representation, Resource};
 
 /// A resource to list and watch, and its renderer.
 #[derive(Clone)]
@@ -27,13 +27,13 @@ impl WatchedResource {
     #[must_use]
     pub fn built_in(resource: &'static dyn Resource, options: &RenderOptions) -> Self {
         let renderer = resource.renderer(options);
-        Self { api: ApiResource::built_in(resource), renderer, observers: Vec::new() }
+        Self { api: ApiResource::built_in(resource.api()), renderer, observers: Vec::new() }
     }
 
     /// Returns a built-in resource without families, for observers.
     #[must_use]
-    pub fn observed(resource: &'static dyn Resource) -> Self {
-        let api = ApiResource::built_in(resource);
+    pub fn observed(api: &Api) -> Self {
+        let api = ApiResource::built_in(api);
         let renderer = Arc::new(NoFamilies::new(&api.plural));
         Self { api, renderer, observers: Vec::new() }
     }

@@ -4,7 +4,7 @@
 //! in the same way. Subscribers are notified when the served kinds change.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
@@ -13,9 +13,10 @@ use super::config::WatchedResource;
 use super::observed::ObservedObject;
 use super::observer::{NoFamilies, ObjectObserver, ObserverFactory};
 use crate::resources::custom::{Definition, Resolved};
-use crate::resources::{DecodeError, ObjectBytes, Representation};
+use crate::resources::{Api, DecodeError, ObjectBytes, Representation};
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::DefinitionEvents;
+use crate::util::lock::Lock;
 use crate::wire::view::{Str, decode, view};
 
 view! {
@@ -113,7 +114,7 @@ struct State {
 pub struct Discovery(Arc<Inner>);
 
 struct Inner {
-    state: Mutex<State>,
+    state: Lock<State>,
     changes: watch::Sender<u64>,
     metrics: KubeMetrics,
 }
@@ -123,7 +124,7 @@ impl Discovery {
     #[must_use]
     pub fn new(metrics: &KubeMetrics) -> Self {
         Self(Arc::new(Inner {
-            state: Mutex::default(),
+            state: Lock::default(),
             changes: watch::Sender::new(0),
             metrics: metrics.clone(),
         }))
@@ -132,16 +133,14 @@ impl Discovery {
     /// Returns the resource that the pipeline has to watch.
     #[must_use]
     pub fn watched(&self) -> WatchedResource {
-        let api = ApiResource {
-            group: "apiextensions.k8s.io".to_owned(),
-            version: "v1".to_owned(),
-            plural: "customresourcedefinitions".to_owned(),
-            kind: "CustomResourceDefinition".to_owned(),
-            list_kind: String::new(),
+        let api = ApiResource::built_in(&Api {
+            name: "customresourcedefinitions",
+            group: "apiextensions.k8s.io",
+            version: "v1",
+            kind: "CustomResourceDefinition",
             namespaced: false,
-            protobuf: true,
-            label: "*v1.CustomResourceDefinition".to_owned(),
-        };
+            default_enabled: false,
+        });
         let renderer = Arc::new(NoFamilies::new("customresourcedefinitions.apiextensions.k8s.io"));
         WatchedResource { api, renderer, observers: vec![Arc::clone(&self.0) as _] }
     }
@@ -149,7 +148,7 @@ impl Discovery {
     /// Returns the served kinds, sorted.
     #[must_use]
     pub fn served(&self) -> Vec<Definition> {
-        let mut served: Vec<_> = self.0.state().current.values().flatten().cloned().collect();
+        let mut served: Vec<_> = self.0.state.lock().current.values().flatten().cloned().collect();
         served.sort_unstable();
         served
     }
@@ -177,10 +176,6 @@ impl WatchedResource {
 }
 
 impl Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts events and notifies subscribers if there were any.
     fn changed(&self, events: DefinitionEvents, known: usize) {
         self.metrics.definitions(events, known);
@@ -202,11 +197,11 @@ impl ObserverFactory for Inner {
 
 impl ObjectObserver for Inner {
     fn begin_list(&self) {
-        self.state().collected.get_or_insert_default();
+        self.state.lock().collected.get_or_insert_default();
     }
 
     fn end_list(&self, is_state: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(collected) = state.collected.take().filter(|_| is_state) else { return };
         let old = std::mem::replace(&mut state.current, collected);
         let new = &state.current;
@@ -226,7 +221,7 @@ impl ObjectObserver for Inner {
     fn put(&self, object: &ObservedObject<'_>, fresh: bool) {
         let Ok(definition) = decode::<CustomResourceDefinition<'_>>(object.bytes) else { return };
         let (uid, definitions) = (definition.metadata.uid.as_bytes(), definition.definitions());
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(collected) = state.collected.as_mut().filter(|_| fresh) {
             collected.insert(uid.to_vec(), definitions);
             return;
@@ -239,7 +234,7 @@ impl ObjectObserver for Inner {
     }
 
     fn delete(&self, uid: &[u8], fresh: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(collected) = state.collected.as_mut().filter(|_| fresh) {
             collected.remove(uid);
             return;

@@ -5,7 +5,6 @@
 //! sync is over for good: later outages are handled by [`reconcile`](super::follow::reconcile).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{self, Instant};
@@ -13,6 +12,7 @@ use tokio::time::{self, Instant};
 use super::follow::progress::Status;
 use super::pipeline::PipelineHandle;
 use crate::status::words::some_names;
+use crate::util::lock::Lock;
 
 /// The interval between two progress lines in the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const MAX_NAMED: usize = 10;
 /// Tracks the first sync until it is over.
 pub struct FirstSync {
     handle: PipelineHandle,
-    began: Mutex<Instant>,
+    began: Lock<Instant>,
     settle_time: Duration,
     is_over: AtomicBool,
 }
@@ -36,14 +36,14 @@ impl FirstSync {
     /// readiness. After each list, wait `settle_time` for resources that it may add: a list of CustomResourceDefinitions
     /// does.
     pub fn new(handle: PipelineHandle, settle_time: Duration) -> Self {
-        let (began, is_over) = (Mutex::new(Instant::now()), AtomicBool::new(false));
+        let (began, is_over) = (Lock::new(Instant::now()), AtomicBool::new(false));
         Self { handle, began, settle_time, is_over }
     }
 
     /// Begins anew when the first lists begin later than the pipeline, because the shard of this pod had to be found: until then
     /// no kind could be listed, however long it took.
     pub fn restart(&self) {
-        *self.began.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.began.lock() = Instant::now();
     }
 
     /// Returns descriptions of the missing kinds for operators. Empty once the first sync is over.
@@ -51,7 +51,7 @@ impl FirstSync {
         if self.is_over.load(Ordering::Relaxed) {
             return Vec::new();
         }
-        let began = *self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let began = *self.began.lock();
         let timed_out = began.elapsed() >= TIMEOUT;
         let missing = match self.handle.first_lists() {
             None => vec!["the first lists".to_owned()],

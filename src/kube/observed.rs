@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use crate::resources::ObjectBytes;
-use crate::resources::kinds::pods::{PodCondition, PodIp, ResourceRequirements, Running, Waiting};
+use crate::resources::kinds::pods::{ContainerStatus, PodCondition, PodIp, ResourceRequirements};
 use crate::resources::scalars::Time;
 use crate::wire::view::{Str, decode, view};
 
@@ -99,30 +99,5 @@ view! {
         init_container_statuses: Vec<ContainerStatus<'a>> = 10 "initContainerStatuses",
         pod_ips: Vec<PodIp<'a>> = 12 "podIPs",
         ephemeral_container_statuses: Vec<ContainerStatus<'a>> = 13 "ephemeralContainerStatuses",
-    }
-
-    /// A container status.
-    pub struct ContainerStatus<'a> {
-        name: Str<'a> = 1 "name",
-        state: ContainerState<'a> = 2 "state",
-        last_state: ContainerState<'a> = 3 "lastState",
-        restart_count: i32 = 5 "restartCount",
-        container_id: Str<'a> = 8 "containerID",
-    }
-
-    /// `state` and `lastState` of a container status.
-    pub struct ContainerState<'a> {
-        waiting: Option<Waiting<'a>> = 1 "waiting",
-        running: Option<Running<'a>> = 2 "running",
-        terminated: Option<Terminated<'a>> = 3 "terminated",
-    }
-
-    /// `terminated`.
-    pub struct Terminated<'a> {
-        exit_code: i32 = 1 "exitCode",
-        reason: Str<'a> = 3 "reason",
-        started_at: Time = 5 "startedAt",
-        finished_at: Time = 6 "finishedAt",
-        container_id: Str<'a> = 7 "containerID",
     }
 }

@@ -18,6 +18,7 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::client::Client;
 use super::lean_objects;
+use crate::util::waiting::{self, publish};
 
 /// The metric that reports the stage of a pod.
 const SERIES: &str = "kstatd_kubernetes_shard_stage";
@@ -215,21 +216,16 @@ impl Peers {
     ) -> Self {
         let (sender, received) = watch::channel(PeerStages::default());
         let lookup_interval = lookup_interval(names.len());
-        let peer = |(number, name)| {
-            let (address, last_lookup, client) = (None, None, None);
-            let (may_look_up, is_reported) = (false, false);
-            let options = options.clone();
-            Peer {
-                number,
-                name,
-                options,
-                address,
-                last_lookup,
-                lookup_interval,
-                may_look_up,
-                client,
-                is_reported,
-            }
+        let peer = |(number, name)| Peer {
+            number,
+            name,
+            options: options.clone(),
+            address: None,
+            last_lookup: None,
+            lookup_interval,
+            may_look_up: false,
+            client: None,
+            is_reported: false,
         };
         let peers = names.into_iter().enumerate().map(peer).collect();
         let mut task = JoinSet::new();
@@ -249,9 +245,7 @@ impl Peers {
 
     /// Completes when the result has changed.
     pub(super) async fn changed(&mut self) {
-        if self.received.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        waiting::changed(&mut self.received).await;
     }
 }
 
@@ -291,12 +285,7 @@ async fn poll_peers(
             IDLE_POLL_INTERVAL
         };
         let all_asked = peers.iter().all(|peer| peer.last_lookup.is_some());
-        let stages = PeerStages { all_asked, stages };
-        received.send_if_modified(|known| {
-            let differs = *known != stages;
-            *known = stages;
-            differs
-        });
+        publish(&received, PeerStages { all_asked, stages });
         sleep(pause).await;
     }
 }

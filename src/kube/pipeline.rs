@@ -1,7 +1,7 @@
 //! The running pipeline and the handle to query it.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
@@ -17,6 +17,8 @@ use super::snapshot::{self, PipelineSnapshot};
 use crate::cache::Catalog;
 use crate::exposition::family::{Collect, Family};
 use crate::telemetry::KubeMetrics;
+use crate::util::lock::Lock;
+use crate::util::waiting;
 
 /// Objects without series because of a budget.
 pub(crate) struct RejectedObjects {
@@ -37,8 +39,8 @@ pub struct Pipeline {
 #[derive(Clone)]
 pub struct PipelineHandle {
     situation: watch::Receiver<ReconcileStatus>,
-    progress: Arc<Mutex<ProgressByKind>>,
-    missing_namespaces: Arc<Mutex<Vec<String>>>,
+    progress: Arc<Lock<ProgressByKind>>,
+    missing_namespaces: Arc<Lock<Vec<String>>>,
 }
 
 impl Pipeline {
@@ -216,9 +218,7 @@ impl PipelineHandle {
     /// Waits until the result of [`PipelineHandle::is_applied`] may have changed since the last call on this handle.
     /// Never returns once the pipeline has ended.
     pub async fn changed(&mut self) {
-        if self.situation.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        waiting::changed(&mut self.situation).await;
     }
 
     /// Returns the status of all list/watches in configuration order, without those that are still queued.
@@ -237,8 +237,7 @@ impl PipelineHandle {
         let ready = self.is_ready();
         // Computed without holding the lock.
         let lists: Vec<ListWatch> = lists.iter().map(|progress| progress.facts()).collect();
-        let missing =
-            self.missing_namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let missing = self.missing_namespaces.lock().clone();
         let missing_namespaces = snapshot::without_objects(missing, &lists);
         PipelineSnapshot { lists, ready, pending: self.pending(), missing_namespaces }
     }
@@ -259,7 +258,7 @@ impl PipelineHandle {
 
     /// Records configured namespaces that do not exist.
     pub(super) fn set_missing_namespaces(&self, namespaces: Vec<String>) {
-        *self.missing_namespaces.lock().unwrap_or_else(PoisonError::into_inner) = namespaces;
+        *self.missing_namespaces.lock() = namespaces;
     }
 
     /// Returns the list/watches of the first configuration, or `None` before it was received.
@@ -270,7 +269,7 @@ impl PipelineHandle {
 
     /// Returns the list/watches.
     pub(super) fn lists(&self) -> Vec<Arc<Progress>> {
-        let parts = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = self.progress.lock();
         parts.iter().flat_map(|part| part.iter().cloned()).collect()
     }
 }

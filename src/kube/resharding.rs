@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use super::autosharding::{DetectedShard, PodName, RequestBackoff, ShardDetector};
+use super::autosharding::{DetectedShard, PodName, RequestBackoff, StatefulSetWatcher};
 use super::client::{Client, ClientError};
 use super::peers::{self, PeerStages, Peers, peer_stage};
 pub use super::peers::{ListenerIdentity, PeerOptions};
@@ -22,6 +23,7 @@ use super::pipeline::PipelineHandle;
 use super::shard::{Shard, Stage};
 use crate::cache::Catalog;
 use crate::telemetry::KubeMetrics;
+use crate::util::waiting::until;
 
 /// Without polling, all pods expose their gained objects this long after the change of the StatefulSet.
 const STEP_DELAY: Duration = Duration::from_secs(5);
@@ -107,16 +109,9 @@ impl ShardTransition {
     /// Starts with the detected assignment and nothing exposed.
     fn new(detected: DetectedShard, now: Instant) -> Self {
         let shard = detected.shard.replacing(Shard::NONE);
-        let (is_first, is_starting) = (true, true);
-        Self {
-            detected,
-            shard,
-            is_first,
-            is_starting,
-            detected_at: now,
-            synced_at: None,
-            shown_at: None,
-        }
+        let (is_first, is_starting, detected_at) = (true, true, now);
+        let (synced_at, shown_at) = (None, None);
+        Self { detected, shard, is_first, is_starting, detected_at, synced_at, shown_at }
     }
 
     /// Takes a newly detected assignment. Returns true if the objects to follow have changed.
@@ -227,9 +222,9 @@ impl ShardTransition {
 
 /// Coordinates the shard assignment of this pod with the StatefulSet and the other pods. Stops when dropped.
 pub struct ShardCoordinator {
-    source: ShardDetector,
-    client: Arc<ArcSwap<Client>>,
-    pod: PodName,
+    watcher: Arc<StatefulSetWatcher>,
+    /// Runs the watcher.
+    task: JoinSet<()>,
     peer_options: PeerOptions,
     detected: watch::Receiver<DetectedShard>,
     transition: ShardTransition,
@@ -247,11 +242,13 @@ impl ShardCoordinator {
         pod: PodName,
         peer_options: PeerOptions,
     ) -> Result<Self, ClientError> {
-        let source = ShardDetector::start(Arc::clone(client), pod.clone()).await?;
-        let mut detected = source.detected();
+        let watcher = Arc::new(StatefulSetWatcher::new(Arc::clone(client), pod).await?);
+        let mut detected = watcher.detected.subscribe();
         let transition = ShardTransition::new(*detected.borrow_and_update(), Instant::now());
-        let client = Arc::clone(client);
-        Ok(Self { source, client, pod, peer_options, detected, transition, peers: None })
+        let (task, peers) = (JoinSet::new(), None);
+        let mut coordinator = Self { watcher, task, peer_options, detected, transition, peers };
+        coordinator.client_changed();
+        Ok(coordinator)
     }
 
     /// Like [`ShardCoordinator::start`], but retries until it succeeds.
@@ -278,7 +275,8 @@ impl ShardCoordinator {
 
     /// Watches the StatefulSet with the client that is now current.
     pub fn client_changed(&mut self) {
-        self.source.watch();
+        self.task = JoinSet::new();
+        self.task.spawn(Arc::clone(&self.watcher).run());
     }
 
     /// Changes how other pods are polled.
@@ -312,7 +310,8 @@ impl ShardCoordinator {
             if !self.transition.is_in_progress() {
                 self.peers = None;
             } else if self.peers.as_ref().is_none_or(|peers| peers.total() != total) {
-                let (client, namespace) = (Arc::clone(&self.client), self.pod.namespace.clone());
+                let StatefulSetWatcher { client, pod, .. } = &*self.watcher;
+                let (client, namespace) = (Arc::clone(client), pod.namespace.clone());
                 self.peers = self
                     .peer_names()
                     .map(|names| Peers::poll(client, namespace, names, &self.peer_options, total));
@@ -346,7 +345,7 @@ impl ShardCoordinator {
                 }
                 () = peers_changed(&mut self.peers) => {}
                 () = handle_changes.changed() => {}
-                () = sleep_until_some(wake) => {}
+                () = until(wake) => {}
             }
         }
     }
@@ -355,7 +354,7 @@ impl ShardCoordinator {
     fn peer_names(&self) -> Option<Vec<String>> {
         let shard = self.shard();
         let numbers = (0..shard.total).filter(|&number| number != i64::from(shard.index));
-        let name = |number| format!("{}-{number}", self.source.set);
+        let name = |number| format!("{}-{number}", self.watcher.set);
         (shard.total <= MAX_POLLED_PODS).then(|| numbers.map(name).collect())
     }
 }
@@ -364,14 +363,6 @@ impl ShardCoordinator {
 async fn peers_changed(peers: &mut Option<Peers>) {
     match peers {
         Some(peers) => peers.changed().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Completes at a point in time; never without one.
-async fn sleep_until_some(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
     }
 }

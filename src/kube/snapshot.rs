@@ -90,17 +90,16 @@ impl PipelineSnapshot {
     }
 
     /// Returns the own metrics of all exposed list/watches.
-    pub(super) fn families(&self) -> impl Iterator<Item = Family> + use<> {
-        let mut metrics: BTreeMap<(String, String), ListWatchMetrics> = BTreeMap::new();
+    pub(super) fn families(&self) -> impl Iterator<Item = Family> {
+        // A namespace that is configured twice has two list/watches.
+        let mut lists: BTreeMap<(&str, String), Vec<&ListWatch>> = BTreeMap::new();
         for list in self.lists.iter().filter(|list| list.shown) {
-            let single = ListWatchMetrics::new(list);
-            let namespace = list.status.namespace.clone().unwrap_or_default();
-            let entry = metrics.entry((namespace, list.api.unique_label()));
-            entry.and_modify(|all| *all = all.merge(single)).or_insert(single);
+            let namespace = list.status.namespace.as_deref().unwrap_or_default();
+            lists.entry((namespace, list.api.unique_label())).or_default().push(list);
         }
         GAUGES.iter().map(move |&FamilyRow { name, help, kind, value }| {
-            let series = metrics.iter().map(|((namespace, resource), metrics)| {
-                Series::new(&[("namespace", namespace), ("resource", resource)], value(metrics))
+            let series = lists.iter().map(|((namespace, resource), lists)| {
+                Series::new(&[("namespace", namespace), ("resource", resource)], value(lists))
             });
             Family { name, help, kind, series: series.collect() }.sorted()
         })
@@ -150,26 +149,40 @@ pub(super) fn object_totals(all: &[Totals]) -> Family {
 }
 
 /// A family with the function that returns its value.
-type Row = FamilyRow<fn(&ListWatchMetrics) -> f64>;
+type Row = FamilyRow<fn(&[&ListWatch]) -> f64>;
 
 /// Metrics with the labels `namespace` (a configured namespace, or empty for all) and `resource`.
 const GAUGES: &[Row] = family_rows! {
-    Gauge "kstatd_kubernetes_objects", "Exposed objects.": |metrics| metrics.objects as f64;
+    Gauge "kstatd_kubernetes_objects", "Exposed objects.":
+        |lists| total(lists, |list| list.status.objects as u64);
     Gauge "kstatd_kubernetes_left_out_objects",
         "Objects without series because of a budget (--limit.series-per-kind).":
-        |metrics| metrics.rejected as f64;
-    Gauge "kstatd_kubernetes_series", "Series of the exposed objects.": |metrics| metrics.series as f64;
+        |lists| total(lists, |list| list.rejected);
+    Gauge "kstatd_kubernetes_series", "Series of the exposed objects.":
+        |lists| total(lists, |list| list.size.series);
     Gauge "kstatd_kubernetes_bytes", "Uncompressed size of these series in a scrape.":
-        |metrics| metrics.bytes as f64;
+        |lists| total(lists, |list| list.size.bytes);
     Gauge "kstatd_kubernetes_synced",
         "1 while a complete state is exposed, of any age; 0 before the first list and after the objects were dropped.":
-        |metrics| f64::from(metrics.synced);
+        |lists| f64::from(lists.iter().all(|list| list.status.is_complete()));
     Gauge "kstatd_kubernetes_last_list_success_timestamp_seconds",
-        "Unix time of the last complete list, 0 for never.": |metrics| metrics.listed;
+        "Unix time of the last complete list, 0 for never.":
+        |lists| earliest(lists, |list| list.status.listed);
     Gauge "kstatd_kubernetes_last_heard_timestamp_seconds",
         "Unix time of the last response of the API server, including errors; 0 for never.":
-        |metrics| metrics.heard;
+        |lists| earliest(lists, |list| list.status.heard);
 };
+
+fn total(lists: &[&ListWatch], of: fn(&ListWatch) -> u64) -> f64 {
+    lists.iter().map(|list| of(list)).sum::<u64>() as f64
+}
+
+/// Returns the earliest of the times, in seconds of Unix time; 0 if there is none for a list/watch.
+fn earliest(lists: &[&ListWatch], of: fn(&ListWatch) -> Option<SystemTime>) -> f64 {
+    let times = lists.iter().map(|list| of(list).unwrap_or(UNIX_EPOCH));
+    let since = times.min().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    since.unwrap_or_default().as_secs_f64()
+}
 
 impl KindSnapshot<'_> {
     /// Returns the most severe problem of its list/watches.
@@ -240,49 +253,6 @@ impl fmt::Display for KindProblem {
         match (self.affected, self.total) {
             (_, 1) => Ok(()),
             (affected, total) => write!(f, ", in {affected} of {total} namespaces"),
-        }
-    }
-}
-
-/// The metrics of one kind in one namespace.
-#[derive(Clone, Copy, Debug)]
-struct ListWatchMetrics {
-    objects: usize,
-    rejected: u64,
-    series: u64,
-    bytes: u64,
-    synced: bool,
-    listed: f64,
-    heard: f64,
-}
-
-impl ListWatchMetrics {
-    fn new(list: &ListWatch) -> Self {
-        let seconds = |time: Option<SystemTime>| {
-            let since = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-            since.unwrap_or_default().as_secs_f64()
-        };
-        Self {
-            objects: list.status.objects,
-            rejected: list.rejected,
-            series: list.size.series,
-            bytes: list.size.bytes,
-            synced: list.status.is_complete(),
-            listed: seconds(list.status.listed),
-            heard: seconds(list.status.heard),
-        }
-    }
-
-    /// Sums up the list/watches of a namespace that is configured twice.
-    fn merge(self, other: Self) -> Self {
-        Self {
-            objects: self.objects + other.objects,
-            rejected: self.rejected + other.rejected,
-            series: self.series + other.series,
-            bytes: self.bytes + other.bytes,
-            synced: self.synced && other.synced,
-            listed: self.listed.min(other.listed),
-            heard: self.heard.min(other.heard),
         }
     }
 }

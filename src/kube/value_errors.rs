@@ -3,13 +3,13 @@
 //! The same error recurs with every update of an object. Each combination of family and reason is therefore logged at
 //! most once a minute, with the first object as an example and the number of values since the previous line.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 
 use crate::resources::custom::{Reason, ValueError, ValueErrors};
 use crate::telemetry::KubeMetrics;
+use crate::util::lock::Lock;
 
 /// The minimum time between two log lines for the same family and reason.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ pub struct ValueErrorLog {
     metrics: KubeMetrics,
     /// The log verbosity (`-v`).
     verbosity: i64,
-    logged: Mutex<HashMap<(String, String, Reason), LastLine>>,
+    logged: Lock<HashMap<(String, String, Reason), LastLine>>,
 }
 
 #[derive(Debug)]
@@ -36,12 +36,12 @@ impl ValueErrorLog {
     /// Counts errors in `metrics` and logs those that `verbosity` includes.
     #[must_use]
     pub fn new(metrics: KubeMetrics, verbosity: i64) -> Self {
-        Self { metrics, verbosity, logged: Mutex::default() }
+        Self { metrics, verbosity, logged: Lock::default() }
     }
 
     /// Returns the number of values to report in a log line, or `None` if a line was logged less than a minute ago.
     fn due(&self, error: &ValueError<'_>, now: Instant) -> Option<u64> {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock();
         if logged.len() >= MAX_TRACKED {
             logged.retain(|_, logged| now.duration_since(logged.at) < LOG_INTERVAL);
         }

@@ -1,10 +1,10 @@
 //! Containers of processes, and of inodes that name them, by their cgroups.
 
+use crate::util::lock::Lock;
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The places of the node's cgroups: mounted for this purpose, or its own.
@@ -60,7 +60,7 @@ impl Cgroup {
 #[derive(Debug)]
 pub struct CgroupInodes {
     roots: Vec<PathBuf>,
-    scan: Mutex<Scan>,
+    scan: Lock<Scan>,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ struct Scan {
 
 impl Default for CgroupInodes {
     fn default() -> Self {
-        Self { roots: ROOTS.map(PathBuf::from).into(), scan: Mutex::default() }
+        Self { roots: ROOTS.map(PathBuf::from).into(), scan: Lock::default() }
     }
 }
 
@@ -80,12 +80,12 @@ impl CgroupInodes {
     /// Searches this mount of the cgroups only.
     #[cfg(test)]
     pub(crate) fn below(root: PathBuf) -> Self {
-        Self { roots: vec![root], scan: Mutex::default() }
+        Self { roots: vec![root], scan: Lock::default() }
     }
 
     /// Returns the cgroup with this inode. An unknown one causes a scan, at most every ten seconds.
     pub fn get(&self, inode: u64, now: Duration) -> Option<Cgroup> {
-        let mut scan = self.scan.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scan = self.scan.lock();
         if let Some(known) = scan.found.get(&inode) {
             return Some(known.clone());
         }

@@ -7,12 +7,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::cgroup::{Cgroup, CgroupInodes};
 use super::pod::Pod;
 use super::selection::{PodLabel, Selection};
+use crate::util::lock::Lock;
 use crate::util::shrink::Shrink as _;
 
 /// The time after its end for which a pod is still found.
@@ -104,7 +105,7 @@ struct State {
 /// The index of pods.
 pub struct PodIndex {
     selection: Selection,
-    state: Mutex<State>,
+    state: Lock<State>,
     generation: AtomicU64,
     next_writer: AtomicU64,
     clock: Box<dyn Fn() -> Duration + Send + Sync>,
@@ -136,7 +137,7 @@ impl PodIndex {
     ) -> Self {
         Self {
             selection,
-            state: Mutex::default(),
+            state: Lock::default(),
             generation: AtomicU64::new(0),
             next_writer: AtomicU64::new(0),
             clock,
@@ -177,7 +178,7 @@ impl PodIndex {
     /// Adds or changes a pod. Its workload stays known while its owners are not, as during a change of the configuration.
     pub fn put(&self, writer: u64, mut pod: Pod) {
         let now = self.now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let old = state.pods.remove(&pod.uid);
         let mut ended = None;
         if let Some(old) = old {
@@ -202,7 +203,7 @@ impl PodIndex {
     /// Removes a pod, if it still belongs to the writer.
     pub fn remove(&self, writer: u64, uid: &str) {
         let now = self.now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(entry) = state.pods.get_mut(uid).filter(|entry| entry.writer == writer) else {
             return;
         };
@@ -216,7 +217,7 @@ impl PodIndex {
 
     /// Notes a served list/watch of pods, and whether its list is complete; `None` if it is not served any more.
     pub fn set_list(&self, list: u64, is_complete: Option<bool>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match is_complete {
             Some(is_complete) => state.lists.insert(list, is_complete),
             None => state.lists.remove(&list),
@@ -228,7 +229,7 @@ impl PodIndex {
     /// necessary.
     pub fn advance(&self) -> (Vec<u64>, Option<Duration>) {
         let now = self.now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut has_changed = false;
         while let Some((ended, uid)) = state.ending.pop_front_if(|(at, _)| *at + LAST_LINES < now) {
             state.ended.push_back((ended, uid));
@@ -260,7 +261,7 @@ impl PodIndex {
     /// # Errors
     /// Returns the reason why there is none.
     pub fn by_address(&self, address: IpAddr) -> Lookup {
-        let state = self.lock();
+        let state = self.state.lock();
         let pods = state.by_address.get(&address).into_iter().flatten();
         let pods = pods.filter_map(|uid| state.pods.get(uid));
         let last = pods.max_by_key(|entry| (entry.ended.is_none(), entry.ended, entry.pod.started));
@@ -275,7 +276,7 @@ impl PodIndex {
     /// # Errors
     /// Returns the reason why there is none.
     pub fn by_container(&self, id: &str) -> Lookup {
-        let state = self.lock();
+        let state = self.state.lock();
         let uid = state.by_container.get(id);
         self.found(&state, uid.and_then(|uid| state.pods.get(uid)))
     }
@@ -303,7 +304,7 @@ impl PodIndex {
     /// # Errors
     /// Returns the reason why there is none.
     pub fn by_uid(&self, uid: &str) -> Lookup {
-        let state = self.lock();
+        let state = self.state.lock();
         self.found(&state, state.pods.get(uid))
     }
 
@@ -324,14 +325,10 @@ impl PodIndex {
     /// Returns the largest capacity of a table.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
-        let State { pods, by_address, by_container, nodes, labels, .. } = &*self.lock();
+        let State { pods, by_address, by_container, nodes, labels, .. } = &*self.state.lock();
         let addresses = [by_address.capacity(), nodes.capacity()];
         let others = [pods.capacity(), by_container.capacity(), labels.capacity()];
         addresses.into_iter().chain(others).max().unwrap_or_default()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Publishes a change.

@@ -402,11 +402,6 @@ impl dyn Resource {
     pub fn name(&self) -> &'static str {
         self.api().name
     }
-
-    /// Returns the type's name in kube-state-metrics' own metrics, such as `*v1.Pod`.
-    pub fn go_type(&self) -> String {
-        format!("*{}.{}", self.api().version, self.api().kind)
-    }
 }
 
 /// A family with user-defined label values, which are subject to cardinality budgets.

@@ -7,10 +7,12 @@
 //! - [`name_lookup`] resolves a name with at most one thread.
 //! - [`redaction`] removes secrets from text and structured data.
 //! - [`per_minute`] counts events by minute over the last hour.
+//! - [`lock`] is a mutex that stays usable after a panic.
 //! - [`words`] declares enums with one text for each variant.
 //! - [`shrink`] returns the memory of tables that have lost most of their entries.
 //! - [`short_search`] searches and compares short texts.
 //! - [`percent`] encodes and decodes parts of URLs.
+//! - [`waiting`] waits for what may never come.
 //! - [`wall_clock`] reads the time, which tests can simulate.
 //! - [`work_counter`] counts the work that input causes, in tests and fuzz targets.
 //! - [`jump_hash`] assigns hashes to buckets.
@@ -20,6 +22,7 @@ pub(crate) mod allocator;
 pub(crate) mod descriptors;
 pub(crate) mod hyper_log_log;
 pub(crate) mod jump_hash;
+pub(crate) mod lock;
 pub(crate) mod misra_gries;
 pub(crate) mod name_lookup;
 pub(crate) mod per_minute;
@@ -30,6 +33,7 @@ pub(crate) mod redaction;
 pub(crate) mod serial_blocking;
 pub(crate) mod short_search;
 pub(crate) mod shrink;
+pub(crate) mod waiting;
 pub(crate) mod wall_clock;
 pub(crate) mod words;
 pub(crate) mod work_counter;

@@ -15,7 +15,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -31,6 +31,7 @@ use tokio::time::Instant;
 use super::error::{TransportError, causes};
 use super::identity::Built;
 use super::proxy::{Kind, Proxy};
+use crate::util::lock::Lock;
 use crate::util::name_lookup::NameLookup;
 use dial::Dialer;
 #[cfg(any(test, fuzzing))]
@@ -156,7 +157,7 @@ struct Inner {
     /// `Proxy-Authorization` header, if the proxy has credentials.
     forward: Option<Option<HeaderValue>>,
     idle: http1::Idle,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Default)]
@@ -209,7 +210,7 @@ impl Connections {
             #[cfg(any(test, fuzzing))]
             network: None,
         };
-        let (idle, state) = (Arc::default(), Mutex::default());
+        let (idle, state) = (Arc::default(), Lock::default());
         Self(Arc::new(Inner { dialer, https, forward, idle, state }))
     }
 
@@ -272,18 +273,18 @@ impl Connections {
     /// Returns the number of HTTP/2 connections opened from this event loop. HTTP/1.1 connections are not counted,
     /// because each watch has its own.
     pub(crate) fn opened(&self) -> u64 {
-        self.0.state().opened.get(&Handle::current().id()).copied().unwrap_or_default()
+        self.0.state.lock().opened.get(&Handle::current().id()).copied().unwrap_or_default()
     }
 
     /// Returns whether watches are expected to share connections: over TLS, unless the last connection negotiated
     /// HTTP/1.1, where each watch has its own.
     pub(crate) fn are_shared(&self) -> bool {
-        self.0.https && !self.0.state().http1
+        self.0.https && !self.0.state.lock().http1
     }
 
     /// Returns the HTTP/2 connection with this number, unless it has ended.
     pub(crate) fn link(&self, number: u64) -> Option<http2::Link> {
-        let state = self.0.state();
+        let state = self.0.state.lock();
         let link = state.links.iter().find(|link| link.number == number)?;
         (!link.is_ended()).then(|| link.clone())
     }
@@ -302,7 +303,7 @@ impl Connections {
                 return Ok((Way::Http1(Box::new(link)), false));
             }
             let turn = {
-                let mut state = self.0.state();
+                let mut state = self.0.state.lock();
                 if let Some(place) = state.place(here, generation, after) {
                     return Ok((Way::Http2(place), false));
                 }
@@ -318,7 +319,7 @@ impl Connections {
                 Turn::Open(announce) => {
                     let way = self.open(tls, generation, opened).await;
                     if let Some(announce) = announce {
-                        self.0.state().opening.remove(&here);
+                        self.0.state.lock().opening.remove(&here);
                         let result = way.as_ref().map(|_| ()).map_err(Clone::clone);
                         let _ = announce.send(result);
                     }
@@ -336,7 +337,7 @@ impl Connections {
     ) -> Result<Way, TransportError> {
         let dialed = self.0.dialer.dial(tls.map(|built| &built.config)).await?;
         {
-            let mut state = self.0.state();
+            let mut state = self.0.state.lock();
             state.http1 = !dialed.http2;
             if dialed.http2 {
                 *state.opened.entry(Handle::current().id()).or_default() += 1;
@@ -351,16 +352,12 @@ impl Connections {
         let link = http2::Link::open(dialed, generation).await?;
         let place = link.place().ok_or("the server closed the connection at once")?;
         opened(link.number);
-        self.0.state().links.push(link);
+        self.0.state.lock().links.push(link);
         Ok(Way::Http2(place))
     }
 }
 
 impl Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Prepares a request for HTTP/1.1: adds `Host`, and reduces the URL to its path and query, except for a
     /// forwarding proxy.
     fn written(&self, mut request: Request<Bytes>) -> Result<Request<Bytes>, TransportError> {

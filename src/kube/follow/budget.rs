@@ -8,16 +8,17 @@
 //! has more objects (or series, for custom resources) than the smallest label budget.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::handover::{Handover, PendingTransfer};
+use super::handover::{CollectedObjects, ServedObjects};
 use super::labels::{Exceeded, RejectedSeries, Rules, Table};
 use super::rejected_set::RejectedSet;
-use crate::cache::{ObjectView, Rendered, Replacement, Store};
+use crate::cache::{ObjectView, Rendered};
 use crate::exposition::budget::{self, Action, Budget, BudgetMode, Limit};
 use crate::resources::Renderer;
 use crate::telemetry::KubeMetrics;
+use crate::util::lock::Lock;
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ pub(crate) struct KindBudget {
     /// The resource name in our own metrics.
     resource: String,
     metrics: KubeMetrics,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 struct State {
@@ -54,7 +55,7 @@ struct State {
 #[derive(Default)]
 struct Member {
     /// The objects of the list/watch, once it has started.
-    kept: Option<(Arc<Store>, Arc<Handover>)>,
+    served: Option<Arc<ServedObjects>>,
     /// The number of objects served or collected by a list in progress, whichever is larger.
     objects: u64,
     series: u64,
@@ -93,86 +94,32 @@ struct Collecting {
 impl Collecting {
     /// Notes an object before it is added to the new state.
     fn note(&mut self, uid: &[u8], current: &CurrentObjects<'_>) {
-        if self.old > 0 && !current.is_collected(uid) {
-            self.known += current.served_series(uid);
+        let is_collected = |collected: &&mut CollectedObjects| collected.contains(uid);
+        if self.old > 0 && !current.collected.as_ref().is_some_and(is_collected) {
+            self.known += current.served.look(uid, |object| object.series()).unwrap_or_default();
         }
     }
 }
 
 /// The objects of a list/watch at one moment: the state being collected, if any, and the served one.
 pub(crate) struct CurrentObjects<'p> {
-    pub(crate) collected: Option<&'p mut Replacement>,
-    pub(crate) pending: &'p mut PendingTransfer,
-    pub(crate) store: &'p Store,
-    pub(crate) handover: &'p Handover,
+    pub(crate) collected: Option<&'p mut CollectedObjects>,
+    pub(crate) served: &'p ServedObjects,
 }
 
 impl CurrentObjects<'_> {
     /// Calls `see` with the object with this UID, if it exists in the current state.
-    fn look(&mut self, uid: &[u8], see: &mut dyn FnMut(ObjectView<'_>)) {
+    fn look(&mut self, uid: &[u8], see: impl FnMut(ObjectView<'_>)) {
         match &mut self.collected {
-            Some(collected) => {
-                if collected.look(uid, &mut *see).is_none() {
-                    self.pending.look(uid, see);
-                }
-            }
-            None => {
-                if self.store.look(uid, &mut *see).is_none() {
-                    self.handover.look(uid, see);
-                }
-            }
-        }
+            Some(collected) => collected.look(uid, see),
+            None => self.served.look(uid, see),
+        };
     }
 
-    /// Calls `see` with all objects of the state being collected (if `collected`) or of the served one.
-    fn each(&mut self, collected: bool, mut see: impl FnMut(ObjectView<'_>)) {
-        match (&mut self.collected, collected) {
-            (Some(collected), true) => {
-                collected.each(&mut see);
-                self.pending.each(see);
-            }
-            (None, true) => {}
-            (_, false) => {
-                self.store.each(&mut see);
-                self.handover.each(see);
-            }
-        }
-    }
-
-    /// Returns whether the state being collected contains the object.
-    fn is_collected(&self, uid: &[u8]) -> bool {
-        let collected = self.collected.as_ref();
-        collected.is_some_and(|collected| collected.contains(uid)) || self.pending.hides(uid)
-    }
-
-    /// Returns whether the served state contains the object.
-    fn is_known(&self, uid: &[u8]) -> bool {
-        self.store.contains(uid) || self.handover.hides(uid)
-    }
-
+    /// Returns the number of series of the current state.
     fn series(&self) -> u64 {
-        match &self.collected {
-            Some(collected) => collected.series() + self.pending.series(),
-            None => self.old_series(),
-        }
-    }
-
-    /// Returns the number of series that an object has in the served state.
-    fn served_series(&self, uid: &[u8]) -> u64 {
-        let series = self.store.look(uid, |object| object.series());
-        series.unwrap_or_else(|| {
-            let mut hidden = 0;
-            self.handover.look(uid, |object| hidden = object.series());
-            hidden
-        })
-    }
-
-    fn old_objects(&self) -> u64 {
-        (self.store.len() + self.handover.hidden()) as u64
-    }
-
-    fn old_series(&self) -> u64 {
-        self.store.series() + self.handover.hidden_series()
+        let collected = self.collected.as_ref().map(|collected| collected.series());
+        collected.unwrap_or_else(|| self.served.series())
     }
 }
 
@@ -190,7 +137,7 @@ impl KindBudget {
         let rules = Rules::new(budget, &renderer.schema(), renderer.user_labels());
         let members = std::iter::repeat_with(Member::default).take(members).collect();
         let (objects, series, table, stale, logged_at) = (0, 0, None, false, None);
-        let state = Mutex::new(State { members, objects, series, table, stale, logged_at });
+        let state = Lock::new(State { members, objects, series, table, stale, logged_at });
         let (mode, max_series, metrics) = (budget.mode, budget.series_per_kind, metrics.clone());
         Some(Arc::new(Self { mode, max_series, rules, resource, metrics, state }))
     }
@@ -199,30 +146,25 @@ impl KindBudget {
     pub(crate) fn allowance(
         self: &Arc<Self>,
         number: usize,
-        (store, handover): (&Arc<Store>, &Arc<Handover>),
+        served: &Arc<ServedObjects>,
         rejected: &Arc<RejectedSet>,
     ) -> Allowance {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(member) = state.members.get_mut(number) {
-            member.kept = Some((Arc::clone(store), Arc::clone(handover)));
+            member.served = Some(Arc::clone(served));
             member.collecting = None;
         }
         drop(state);
         let kind = Arc::clone(self);
         let allowance = Allowance { kind, number, rejected: Arc::clone(rejected) };
-        let (objects, series) = (store.len(), store.series());
-        allowance.set_size(objects as u64, series);
+        allowance.set_size(served.store.len() as u64, served.store.series());
         allowance
     }
 
     /// Drops the label value counts after objects have changed otherwise than through [`Allowance`]. They are rebuilt
     /// when needed.
     pub(crate) fn drop_counts(&self) {
-        self.lock().drop_table();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().drop_table();
     }
 
     fn enforces(&self) -> bool {
@@ -251,7 +193,7 @@ pub(crate) struct Allowance {
 impl Allowance {
     /// Sets the counts of the list/watch: served or being collected, whichever is larger.
     pub(crate) fn set_size(&self, objects: u64, series: u64) {
-        let mut state = self.kind.lock();
+        let mut state = self.kind.state.lock();
         let Some(member) = state.members.get_mut(self.number) else { return };
         let before = (
             std::mem::replace(&mut member.objects, objects),
@@ -271,7 +213,7 @@ impl Allowance {
     /// Starts a new list, which receives all objects again.
     pub(crate) fn begin_list(&self, current: &mut CurrentObjects<'_>) {
         self.rejected.collect();
-        let mut state = self.kind.lock();
+        let mut state = self.kind.state.lock();
         // With several list/watches, each sees what the others collect only in the table.
         if let Some(rules) = self.kind.rules.as_ref().filter(|_| state.members.len() > 1)
             && state.table.is_none()
@@ -279,7 +221,7 @@ impl Allowance {
             state.table = Some(self.count_labels(&state, rules, current));
         }
         let Some(member) = state.members.get_mut(self.number) else { return };
-        let old = current.old_series();
+        let old = current.served.series();
         member.collecting = Some(Collecting { old, known: 0, overlap: Vec::new() });
         (member.rejected, member.smallest_rejected) = (RejectedSeries::default(), None);
     }
@@ -287,16 +229,21 @@ impl Allowance {
     /// Ends a list, before the collected objects become the served state (`commits`) or are dropped.
     pub(crate) fn end_list(&self, current: &mut CurrentObjects<'_>, commits: bool) {
         self.rejected.settle(commits);
-        let mut state = self.kind.lock();
+        let mut state = self.kind.state.lock();
         let Some(member) = state.members.get_mut(self.number) else { return };
         let Some(collecting) = member.collecting.take() else { return };
         if let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) {
             rules.end_overlap(&collecting.overlap, table);
             let remove = |object: ObjectView<'_>| rules.remove(object, table);
-            current.each(!commits, remove);
+            match &mut current.collected {
+                _ if commits => current.served.each(remove),
+                Some(collected) => collected.each(remove),
+                None => {}
+            }
         }
         // Objects that move between shards may be hidden or dropped on commit.
-        if state.stale || !current.pending.is_empty() {
+        if state.stale || current.collected.as_ref().is_some_and(|collected| collected.hidden() > 0)
+        {
             state.drop_table();
         }
     }
@@ -309,7 +256,7 @@ impl Allowance {
 
     /// Returns whether there is room for a rejected object.
     pub(crate) fn has_room_for_rejected(&self) -> bool {
-        let state = self.kind.lock();
+        let state = self.kind.state.lock();
         let Some(member) = state.members.get(self.number) else { return false };
         let fits = |series: u64| state.series + series <= self.kind.max_series;
         let rules = self.kind.rules.as_ref();
@@ -319,36 +266,36 @@ impl Allowance {
 
     /// Removes an object from the counts.
     pub(crate) fn remove(&self, uid: &[u8], current: &mut CurrentObjects<'_>) {
-        self.rejected.remove(current.store.key(uid));
-        let state = &mut *self.kind.lock();
+        self.rejected.remove(current.served.store.key(uid));
+        let state = &mut *self.kind.state.lock();
         let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) else { return };
         let mut now = None;
-        current.look(uid, &mut |object| {
+        current.look(uid, |object| {
             now = Some(rules.counts(object));
             rules.remove(object, table);
         });
         let member = state.members.get_mut(self.number);
         if let (Some(member), Some(now)) = (member, now) {
-            let before = current.store.look(uid, |object| rules.counts(object));
+            let before = current.served.store.look(uid, |object| rules.counts(object));
             member.update_overlap((&before.unwrap_or_default(), &now), false, rules, table);
         }
     }
 
     /// Applies the budgets to an object; false if it is rejected.
     pub(crate) fn admit(&self, object: &mut Rendered, current: &mut CurrentObjects<'_>) -> bool {
-        let mut state = self.kind.lock();
+        let mut state = self.kind.state.lock();
         if self.is_within_budgets(&state, object, current) {
             let member = state.members.get_mut(self.number);
             if let Some(collecting) = member.and_then(|member| member.collecting.as_mut()) {
                 collecting.note(&object.uid, current);
             }
             drop(state);
-            self.rejected.remove(current.store.key(&object.uid));
+            self.rejected.remove(current.served.store.key(&object.uid));
             return true;
         }
         let mut exceeded = Vec::new();
         let has_series = self.apply_budgets(&mut state, object, current, &mut exceeded);
-        let key = current.store.key(&object.uid);
+        let key = current.served.store.key(&object.uid);
         if has_series {
             self.rejected.remove(key);
         } else {
@@ -392,7 +339,7 @@ impl Allowance {
         current: &CurrentObjects<'_>,
     ) -> u64 {
         let (objects, series) = match current.collected {
-            Some(_) => (current.old_objects(), current.old_series()),
+            Some(_) => (current.served.len() as u64, current.served.series()),
             None => (0, 0),
         };
         let added = u64::from(object.series);
@@ -418,18 +365,18 @@ impl Allowance {
         let Some(member) = members.get_mut(self.number) else { return true };
         let mut labels = rules.zip(table.as_mut());
         let (mut old, mut counts) = (0, Vec::new());
-        current.look(&uid, &mut |kept| {
+        current.look(&uid, |kept| {
             old = kept.series();
             if let Some((rules, table)) = &mut labels {
                 counts = rules.counts(kept);
                 rules.remove(kept, table);
             }
         });
-        let known = member.collecting.is_some() && current.is_known(&uid);
+        let known = member.collecting.is_some() && current.served.contains(&uid);
         let mut before = Vec::new();
         if let Some((rules, table)) = &mut labels {
             let look = |kept: ObjectView<'_>| rules.counts(kept);
-            before = current.store.look(&uid, look).filter(|_| known).unwrap_or_default();
+            before = current.served.store.look(&uid, look).filter(|_| known).unwrap_or_default();
             member.update_overlap((&before, &counts), false, rules, table);
             counts = rules.counts(ObjectView::from(&*object));
             member.update_overlap((&before, &counts), true, rules, table);
@@ -478,11 +425,12 @@ impl Allowance {
     ) -> Table {
         let mut table = rules.table();
         let mut see = |object: ObjectView<'_>| rules.add(object, &mut table);
-        for (store, handover) in state.members.iter().filter_map(|member| member.kept.as_ref()) {
-            store.each(&mut see);
-            handover.each(&mut see);
+        for served in state.members.iter().filter_map(|member| member.served.as_ref()) {
+            served.each(&mut see);
         }
-        current.each(true, see);
+        if let Some(collected) = &mut current.collected {
+            collected.each(see);
+        }
         table
     }
 

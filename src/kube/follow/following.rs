@@ -14,13 +14,12 @@ use tokio::time::Instant;
 
 use super::backoff::BackoffConfig;
 use super::budget::KindBudget;
-use super::handover::{Handover, ScopeSeries};
+use super::handover::ServedObjects;
 use super::machine::ListOptions;
 use super::object_sink::{ObjectSink, Observers};
 use super::progress::Progress;
 use super::quota::Quota;
 use super::reflector::{Health, Reflector};
-use super::rejected_set::RejectedSet;
 use super::shared::Shared;
 use super::timing::Timing;
 use super::worker::WakeupBatcher;
@@ -44,9 +43,10 @@ const FAULT_RESET: Duration = Duration::from_secs(600);
 pub(crate) struct Plan {
     client: Arc<Client>,
     watched: WatchedResource,
-    schema: Arc<Schema>,
+    /// The metric families of the resource.
+    pub(super) schema: Arc<Schema>,
     scopes: Vec<Arc<Scope>>,
-    shard: Shard,
+    pub(super) shard: Shard,
     object_limit: u64,
     budget: Arc<Budget>,
     options: ListOptions,
@@ -77,16 +77,6 @@ impl Plan {
     /// Returns the resource's name in the catalog.
     pub(crate) fn name(&self) -> &str {
         &self.schema.resource
-    }
-
-    /// Returns the metric families of the resource.
-    pub(crate) fn schema(&self) -> &Arc<Schema> {
-        &self.schema
-    }
-
-    /// Returns the shard of the objects.
-    pub(crate) fn shard(&self) -> Shard {
-        self.shard
     }
 
     /// Returns whether `other` requests the same objects from the same server and renders them in the same way. The
@@ -159,35 +149,14 @@ pub(crate) struct WatchContext {
     pub(crate) changes: watch::Sender<usize>,
     /// The tasks of the list/watches.
     pub(crate) join_set: JoinSet<()>,
-    /// The list/watch of each task.
-    pub(crate) task_ids: HashMap<Id, ScopeTaskId>,
-    /// The number of the next [`Following`].
-    pub(crate) next: u64,
-}
-
-/// Identifies a list/watch by its [`Following`] and its number there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ScopeTaskId {
-    pub(crate) following: u64,
-    scope: usize,
-}
-
-/// The objects of one list/watch.
-struct ScopeStores {
-    store: Arc<Store>,
-    handover: Arc<Handover>,
-    /// The objects that have no series because of a budget.
-    rejected: Arc<RejectedSet>,
-    observers: Option<Observers>,
 }
 
 /// One running list/watch. Dropping it aborts its task.
 struct ScopeTask {
     /// The index of its scope in the plan.
     number: usize,
-    scope: Arc<Scope>,
     progress: Arc<Progress>,
-    stores: ScopeStores,
+    observers: Observers,
     handle: AbortHandle,
     faults: Faults,
     /// The time of the next restart, if the task has ended.
@@ -215,6 +184,14 @@ impl Faults {
 }
 
 impl ScopeTask {
+    fn namespace(&self) -> Option<&str> {
+        self.progress.scope().namespace.as_deref()
+    }
+
+    fn store(&self) -> &Arc<Store> {
+        &self.progress.served.store
+    }
+
     /// Returns whether it is in backoff after a failure, or waits for a restart.
     fn is_waiting(&self) -> bool {
         self.restart.is_some() || self.progress.is_waiting()
@@ -223,22 +200,18 @@ impl ScopeTask {
     /// Tells the observers that it is served.
     fn show(&self) {
         self.progress.show();
-        if let Some(observers) = &self.stores.observers {
-            observers.each(|observer| observer.show());
-        }
+        self.observers.each(|observer| observer.show());
     }
 
     /// Tells the observers that it is no longer served.
     fn close(&self) {
-        if let Some(observers) = &self.stores.observers {
-            observers.each(|observer| observer.close());
-        }
+        self.observers.each(|observer| observer.close());
     }
 
     /// Returns whether it shows an older state of the same server than `old`. This is known only if it gets every event that
     /// `old` gets; the reconciler is then notified when it is newer.
     fn is_behind(&self, old: &Self) -> bool {
-        let (own, other) = (&self.scope, &old.scope);
+        let (own, other) = (self.progress.scope(), old.progress.scope());
         let gets_all = (own.namespace.is_none() || own.namespace == other.namespace)
             && (own.selector.is_empty() || own.selector == other.selector)
             && (own.labels.is_empty() || own.labels == other.labels);
@@ -254,7 +227,7 @@ impl<'t> ByNamespace<'t> {
     fn new(tasks: impl Iterator<Item = &'t ScopeTask>) -> Self {
         let mut all = Self::default();
         tasks.for_each(|task| {
-            all.0.entry(task.scope.namespace.as_deref()).or_default().push(task);
+            all.0.entry(task.namespace()).or_default().push(task);
         });
         all
     }
@@ -262,7 +235,7 @@ impl<'t> ByNamespace<'t> {
     /// Returns whether any of those that may have objects in common with another list/watch matches.
     fn any_overlapping(&self, other: &ScopeTask, matches: impl Fn(&ScopeTask) -> bool) -> bool {
         let any_of = |namespace| self.0.get(&namespace).into_iter().flatten().any(|of| matches(of));
-        match other.scope.namespace.as_deref() {
+        match other.namespace() {
             None => self.0.values().flatten().any(|of| matches(of)),
             namespace => any_of(namespace) || any_of(None),
         }
@@ -278,9 +251,6 @@ impl Drop for ScopeTask {
 /// A running plan.
 pub(crate) struct Following {
     pub(crate) plan: Plan,
-    pub(crate) id: u64,
-    /// The `--object-limit`, if set.
-    quota: Option<Arc<Quota>>,
     /// The `--limit.…` budgets, if set.
     budget: Option<Arc<KindBudget>>,
     tasks: Vec<ScopeTask>,
@@ -300,7 +270,6 @@ pub(crate) struct Following {
 impl Following {
     /// Starts the list/watches of a plan, with new stores.
     pub(crate) fn start(plan: Plan, context: &mut WatchContext) -> Self {
-        context.next += 1;
         let limit = (plan.object_limit > 0).then_some(plan.object_limit);
         let quota = limit.map(|limit| Quota::new(limit, plan.scopes.len()));
         let resource = plan.watched.api.unique_label();
@@ -309,8 +278,6 @@ impl Following {
             KindBudget::new(&plan.budget, &*plan.watched.renderer, about, plan.scopes.len());
         let mut following = Self {
             plan,
-            id: context.next,
-            quota,
             budget,
             tasks: Vec::new(),
             settled: Cell::default(),
@@ -320,35 +287,30 @@ impl Following {
             retired: Vec::new(),
         };
         for (number, scope) in following.plan.scopes.iter().enumerate() {
-            let store = Arc::new(Store::new(Arc::clone(&following.plan.schema)));
-            let rejected = Arc::new(RejectedSet::default());
-            let rejected_by_budget = following.budget.is_some().then(|| Arc::clone(&rejected));
-            let handover = Arc::new(Handover::new(following.plan.shard));
-            let progress = Progress::new(
-                scope,
-                (Arc::clone(&store), Arc::clone(&handover)),
-                (rejected_by_budget, following.quota.clone()),
+            let plan = &following.plan;
+            let store = Arc::new(Store::new(Arc::clone(&plan.schema)));
+            let served = ServedObjects::new(scope.namespace.as_deref(), store, plan.shard);
+            let progress = Arc::new(Progress::new(
+                Arc::clone(scope),
+                served,
+                (following.budget.is_some().then(Arc::default), quota.clone()),
                 context.changes.clone(),
-            );
-            let progress = Arc::new(progress);
-            let task_id = ScopeTaskId { following: following.id, scope: number };
-            let (quota, budget) = (following.quota.as_ref(), following.budget.as_ref());
-            let observers = following.plan.watched.observers.iter();
+            ));
+            let observers = plan.watched.observers.iter();
             let observers = observers.map(|observer| Arc::clone(observer).observe()).collect();
             let observers = Observers::new(observers, &context.updates);
-            if let Some(observers) = &observers {
-                let namespace = scope.namespace.clone().unwrap_or_default();
-                let (store, handover) = (Arc::clone(&store), Arc::clone(&handover));
-                let series = Arc::new(ScopeSeries { namespace, store, handover });
-                observers.each(|observer| observer.attach(series.clone()));
-            }
-            let stores = ScopeStores { store, handover, rejected, observers };
-            let handle =
-                following.plan.spawn(task_id, &stores, &progress, (quota, budget), context);
+            observers.each(|observer| observer.attach(progress.served.clone()));
+            let budget = following.budget.as_ref();
+            let handle = plan.spawn(number, &progress, &observers, budget, context);
             let (faults, restart) = (Faults::default(), None);
-            let scope = Arc::clone(scope);
-            let task = ScopeTask { number, scope, progress, stores, handle, faults, restart };
-            following.tasks.push(task);
+            following.tasks.push(ScopeTask {
+                number,
+                progress,
+                observers,
+                handle,
+                faults,
+                restart,
+            });
         }
         following.collect_progress();
         following
@@ -362,11 +324,9 @@ impl Following {
     /// Switches to another shard or to another stage of a shard change. Objects of the new shard that were not
     /// listed before appear when they change.
     pub(crate) fn show(&mut self, shard: Shard) {
-        let is_shown = |task: &ScopeTask| task.stores.handover.shard() == shard;
+        let is_shown = |task: &ScopeTask| task.progress.served.shard() == shard;
         if !self.tasks.iter().all(is_shown) {
-            for ScopeTask { stores, .. } in &self.tasks {
-                stores.handover.show(shard, &stores.store);
-            }
+            self.tasks.iter().for_each(|task| task.progress.served.show(shard));
             if let Some(budget) = &self.budget {
                 budget.drop_counts();
             }
@@ -408,9 +368,9 @@ impl Following {
             let waits = tasks.any_overlapping(old, |new| !new.progress.is_given_up());
             if !waits && tasks.any_overlapping(old, |_| true) {
                 tracing::warn!(
-                    resource = %old.scope.api.plural,
-                    namespace = old.scope.namespace,
-                    objects = old.stores.store.len(),
+                    resource = %old.progress.scope().api.plural,
+                    namespace = old.namespace(),
+                    objects = old.store().len(),
                     "Refused for long, the objects are shown no more"
                 );
             }
@@ -452,7 +412,7 @@ impl Following {
     /// Returns the stores to serve, in the order of the namespaces, older ones last, and marks their list/watches as served.
     pub(crate) fn show_stores(&self) -> Vec<Arc<Store>> {
         let shown = self.shown().inspect(|task| task.show());
-        shown.map(|task| Arc::clone(&task.stores.store)).collect()
+        shown.map(|task| Arc::clone(task.store())).collect()
     }
 
     /// Returns the progress of each list/watch.
@@ -463,12 +423,12 @@ impl Following {
     /// Returns the namespaces without a complete state; an empty name stands for the whole cluster.
     pub(crate) fn unlisted(&self) -> Vec<&str> {
         let unlisted = self.tasks.iter().filter(|task| !task.progress.is_listed());
-        unlisted.map(|task| task.scope.namespace.as_deref().unwrap_or_default()).collect()
+        unlisted.map(|task| task.namespace().unwrap_or_default()).collect()
     }
 
     /// Returns the number of served objects.
     pub(crate) fn objects(&self) -> usize {
-        self.shown().map(|task| task.stores.store.len()).sum()
+        self.shown().map(|task| task.store().len()).sum()
     }
 
     /// Returns whether nothing has been listed yet.
@@ -499,7 +459,7 @@ impl Following {
     /// Returns whether it can replace `old`: all scopes are listed or refused. Scopes that are in backoff or `overdue` do
     /// not block the others, if at least one scope is listed and `old` serves no cluster-wide scope.
     pub(crate) fn can_supersede(&self, old: Option<&Self>, overdue: bool) -> bool {
-        let is_apart = |old: &Self| old.shown().all(|task| task.scope.namespace.is_some());
+        let is_apart = |old: &Self| old.shown().all(|task| task.namespace().is_some());
         let is_done = |task: &ScopeTask| task.progress.is_settled() || overdue || task.is_waiting();
         self.is_settled()
             || self.tasks.iter().skip(self.settled.get()).all(is_done)
@@ -507,18 +467,13 @@ impl Following {
                 && old.is_none_or(is_apart)
     }
 
-    /// Finds the following with this number: itself or an older one.
-    pub(crate) fn find(&mut self, id: u64) -> Option<&mut Self> {
-        if self.id == id { Some(self) } else { self.older.iter_mut().find(|older| older.id == id) }
-    }
-
     /// Schedules the restart of a list/watch whose task has ended, which only a bug in this program can cause. Its
     /// store keeps its objects until the restarted one has listed.
-    pub(crate) fn ended(&mut self, task_id: ScopeTaskId, reason: &str, metrics: &KubeMetrics) {
+    pub(crate) fn ended(&mut self, id: Id, reason: &str, metrics: &KubeMetrics) {
+        self.older.iter_mut().for_each(|older| older.ended(id, reason, metrics));
         let backoff = &self.plan.timing.backoff;
-        let number = task_id.scope;
-        let Some(task) = self.tasks.iter_mut().find(|task| task.number == number) else { return };
-        let scope = Arc::clone(&task.scope);
+        let Some(task) = self.tasks.iter_mut().find(|task| task.handle.id() == id) else { return };
+        let scope = Arc::clone(&task.progress.scope);
         let now = Instant::now();
         let wait = task.faults.add(now, backoff);
         self.ended += usize::from(task.restart.replace(now + wait).is_none());
@@ -549,10 +504,9 @@ impl Following {
                 task.restart = None;
                 self.ended -= 1;
                 task.progress.stopped(false);
-                let task_id = ScopeTaskId { following: self.id, scope: task.number };
-                let bounds = (self.quota.as_ref(), self.budget.as_ref());
-                let ScopeTask { stores, progress, .. } = &*task;
-                task.handle = self.plan.spawn(task_id, stores, progress, bounds, context);
+                let ScopeTask { number, progress, observers, .. } = &*task;
+                let budget = self.budget.as_ref();
+                task.handle = self.plan.spawn(*number, progress, observers, budget, context);
             }
         }
         self.older.iter_mut().for_each(|older| older.restart(now, context));
@@ -563,23 +517,24 @@ impl Plan {
     /// Spawns the task of one list/watch.
     fn spawn(
         &self,
-        task_id: ScopeTaskId,
-        ScopeStores { store, handover, rejected, observers }: &ScopeStores,
+        number: usize,
         progress: &Arc<Progress>,
-        (quota, budget): (Option<&Arc<Quota>>, Option<&Arc<KindBudget>>),
+        observers: &Observers,
+        budget: Option<&Arc<KindBudget>>,
         context: &mut WatchContext,
     ) -> AbortHandle {
-        let scope = Arc::clone(&self.scopes[task_id.scope]);
+        let Progress { scope, served, rejected, quota, .. } = &**progress;
         let counters = context.metrics.reflector(&scope.api.unique_label());
-        let member = context.shared.register(&scope);
-        let counter = counters.left_out.clone();
-        let share = quota.map(|quota| quota.share(task_id.scope, store.len(), counter));
-        let allowance =
-            budget.map(|budget| budget.allowance(task_id.scope, (store, handover), rejected));
+        let member = context.shared.journal.register(scope.name());
+        let left_out = counters.left_out.clone();
+        let quota = quota.as_ref();
+        let share = quota.map(|quota| quota.share(number, served.store.len(), left_out));
+        let budget = budget.zip(rejected.as_ref());
+        let allowance = budget.map(|(budget, rejected)| budget.allowance(number, served, rejected));
         let sink = ObjectSink::new(
-            Arc::clone(&scope),
+            Arc::clone(scope),
             Arc::clone(&self.watched.renderer),
-            (Arc::clone(store), Arc::clone(handover)),
+            Arc::clone(served),
             observers.clone(),
             (share, allowance),
             counters.clone(),
@@ -591,7 +546,7 @@ impl Plan {
             timing: self.timing.clone(),
             batcher: Arc::clone(&context.batcher),
             sink,
-            scope,
+            scope: Arc::clone(scope),
             progress: Arc::clone(progress),
             calls: context.metrics.clone(),
             metrics: counters,
@@ -601,9 +556,7 @@ impl Plan {
             health: Health::default(),
             list_permit: None,
         };
-        let handle = context.join_set.spawn(reflector.run());
-        context.task_ids.insert(handle.id(), task_id);
-        handle
+        context.join_set.spawn(reflector.run())
     }
 }
 
@@ -633,7 +586,7 @@ mod tests {
                 selector: case["field_selector"].as_str().expect("a selector").to_owned(),
                 ..PipelineConfig::default()
             };
-            let api = |name: &str| ApiResource::built_in(find(name).expect("a kind"));
+            let api = |name: &str| ApiResource::built_in(find(name).expect("a kind").api());
             let watched: Vec<_> = scopes(&config, &api("pods"))
                 .into_iter()
                 .map(|scope| {

@@ -5,104 +5,235 @@
 //! of their UIDs, so that all of them disappear at once. [`resharding`](crate::kube::resharding) chooses both moments.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::cache::{ObjectView, Rendered, Replacement, Store};
 use crate::exposition::escape;
 use crate::kube::observer::ObjectSeries;
 use crate::kube::shard::{Ownership, Shard};
+use crate::util::lock::Lock;
 
 #[cfg(test)]
 mod tests;
 
 /// The hidden objects of one state: gained by the new shard, but not visible yet.
 #[derive(Debug, Default)]
-pub(crate) struct PendingTransfer {
-    gained: HashMap<Vec<u8>, Rendered>,
-    /// The number of series of the hidden objects.
+struct HiddenObjects {
+    objects: HashMap<Vec<u8>, Rendered>,
+    /// The number of their series.
     series: u64,
 }
 
-impl PendingTransfer {
-    /// Adds an object to the state being collected, hidden if it is gained.
-    pub(crate) fn collect(
-        &mut self,
-        ownership: Ownership,
-        object: &Rendered,
-        state: &mut Replacement,
-    ) {
-        match ownership {
-            Ownership::Gained => self.gain(object),
-            Ownership::Kept | Ownership::Lost | Ownership::Foreign => state.push(object),
-        }
-    }
-
-    fn gain(&mut self, object: &Rendered) {
-        let old = self.gained.insert(object.uid.clone(), object.clone());
+impl HiddenObjects {
+    fn insert(&mut self, object: &Rendered) {
+        let old = self.objects.insert(object.uid.clone(), object.clone());
         self.series += u64::from(object.series);
         self.series -= old.map_or(0, |old| u64::from(old.series));
     }
 
-    /// Removes all hidden objects and returns those that belong to the shard.
+    fn remove(&mut self, uid: &[u8]) {
+        self.series -= self.objects.remove(uid).map_or(0, |old| u64::from(old.series));
+    }
+
+    /// Removes all and returns those that belong to the shard.
     fn take(&mut self, shard: Shard) -> impl Iterator<Item = Rendered> {
-        self.series = 0;
-        let gained = std::mem::take(&mut self.gained).into_iter();
-        gained.filter(move |(uid, _)| shard.keeps(uid)).map(|(_, object)| object)
+        let objects = std::mem::take(self).objects.into_iter();
+        objects.filter(move |(uid, _)| shard.keeps(uid)).map(|(_, object)| object)
     }
 
-    /// Removes an object, if it is hidden.
-    pub(crate) fn forget(&mut self, uid: &[u8]) {
-        self.series -= self.gained.remove(uid).map_or(0, |old| u64::from(old.series));
+    fn look<T>(&self, uid: &[u8], see: impl FnOnce(ObjectView<'_>) -> T) -> Option<T> {
+        self.objects.get(uid).map(|object| see(ObjectView::from(object)))
     }
 
-    /// Returns whether there are no hidden objects.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.gained.is_empty()
+    fn each(&self, mut see: impl FnMut(ObjectView<'_>)) {
+        self.objects.values().for_each(|object| see(ObjectView::from(object)));
     }
+}
 
-    /// Returns the number of series of the hidden objects.
-    pub(crate) fn series(&self) -> u64 {
-        self.series
-    }
+/// The objects that a list collects, which replace the served ones when it is complete.
+pub(crate) struct CollectedObjects {
+    visible: Replacement,
+    hidden: HiddenObjects,
+}
 
-    /// Calls `see` with the object with this UID, if it is hidden.
-    pub(crate) fn look(&self, uid: &[u8], see: impl FnOnce(ObjectView<'_>)) {
-        if let Some(object) = self.gained.get(uid) {
-            see(ObjectView::from(object));
+impl CollectedObjects {
+    /// Adds an object, hidden if it is gained.
+    pub(crate) fn put(&mut self, ownership: Ownership, object: &Rendered) {
+        match ownership {
+            Ownership::Gained => self.hidden.insert(object),
+            Ownership::Kept | Ownership::Lost | Ownership::Foreign => self.visible.push(object),
         }
     }
 
-    /// Calls `see` with each hidden object.
-    pub(crate) fn each(&self, mut see: impl FnMut(ObjectView<'_>)) {
-        self.gained.values().for_each(|object| see(ObjectView::from(object)));
+    pub(crate) fn remove(&mut self, uid: &[u8]) {
+        self.hidden.remove(uid);
+        self.visible.delete(uid);
     }
 
-    /// Returns whether the object is hidden.
-    pub(crate) fn hides(&self, uid: &[u8]) -> bool {
-        self.gained.contains_key(uid)
+    pub(crate) fn contains(&self, uid: &[u8]) -> bool {
+        self.visible.contains(uid) || self.hidden.objects.contains_key(uid)
+    }
+
+    /// Returns the number of objects that are not hidden.
+    pub(crate) fn visible(&self) -> usize {
+        self.visible.len()
     }
 
     /// Returns the number of hidden objects.
     pub(crate) fn hidden(&self) -> usize {
-        self.gained.len()
+        self.hidden.objects.len()
+    }
+
+    /// Returns the number of objects.
+    pub(crate) fn len(&self) -> usize {
+        self.visible() + self.hidden()
+    }
+
+    /// Returns the number of series.
+    pub(crate) fn series(&self) -> u64 {
+        self.visible.series() + self.hidden.series
+    }
+
+    /// Calls `see` with the object with this UID, if there is one.
+    pub(crate) fn look<T>(
+        &mut self,
+        uid: &[u8],
+        mut see: impl FnMut(ObjectView<'_>) -> T,
+    ) -> Option<T> {
+        self.visible.look(uid, &mut see).or_else(|| self.hidden.look(uid, see))
+    }
+
+    /// Calls `see` with each object.
+    pub(crate) fn each(&mut self, mut see: impl FnMut(ObjectView<'_>)) {
+        self.visible.each(&mut see);
+        self.hidden.each(see);
     }
 }
 
-/// The series of the objects of a list/watch, visible and hidden.
-pub(crate) struct ScopeSeries {
+/// The served objects of a list/watch, visible and hidden, and their shard.
+#[derive(Debug)]
+pub(crate) struct ServedObjects {
     /// The namespace; empty for all namespaces.
-    pub(crate) namespace: String,
+    namespace: String,
+    /// The visible objects.
     pub(crate) store: Arc<Store>,
-    pub(crate) handover: Arc<Handover>,
+    state: Lock<State>,
 }
 
-impl ObjectSeries for ScopeSeries {
+#[derive(Debug)]
+struct State {
+    shard: Shard,
+    hidden: HiddenObjects,
+}
+
+impl ServedObjects {
+    pub(crate) fn new(namespace: Option<&str>, store: Arc<Store>, shard: Shard) -> Self {
+        let state = Lock::new(State { shard, hidden: HiddenObjects::default() });
+        Self { namespace: namespace.unwrap_or_default().to_owned(), store, state }
+    }
+
+    /// Returns the current shard.
+    pub(crate) fn shard(&self) -> Shard {
+        self.state.lock().shard
+    }
+
+    /// Adds or updates an object, hidden if it is gained.
+    pub(crate) fn put(&self, ownership: Ownership, object: &Rendered) {
+        let mut state = self.state.lock();
+        match ownership {
+            Ownership::Gained => state.hidden.insert(object),
+            Ownership::Kept | Ownership::Lost | Ownership::Foreign => self.store.apply(object),
+        }
+    }
+
+    pub(crate) fn remove(&self, uid: &[u8]) {
+        self.state.lock().hidden.remove(uid);
+        self.store.delete(uid);
+    }
+
+    /// Removes all objects and returns how many were visible.
+    pub(crate) fn clear(&self) -> usize {
+        let visible = self.store.len();
+        self.store.replace().commit();
+        self.state.lock().hidden = HiddenObjects::default();
+        visible
+    }
+
+    /// Starts to collect the objects of a list.
+    pub(crate) fn collect(&self) -> CollectedObjects {
+        CollectedObjects { visible: self.store.replace(), hidden: HiddenObjects::default() }
+    }
+
+    /// Replaces the objects with the collected ones. Gained objects become visible if the shard's stage says so.
+    pub(crate) fn commit(&self, collected: CollectedObjects) {
+        let CollectedObjects { mut visible, mut hidden } = collected;
+        let mut state = self.state.lock();
+        let shard = state.shard;
+        if shard.shows_gained() {
+            hidden.take(shard).for_each(|object| visible.push(&object));
+        }
+        if shard != Shard::ALL {
+            visible.retain(|hash| shard.ownership_of_hash(hash) != Ownership::Foreign);
+        }
+        state.hidden = hidden;
+        visible.commit();
+    }
+
+    pub(crate) fn contains(&self, uid: &[u8]) -> bool {
+        self.store.contains(uid) || self.state.lock().hidden.objects.contains_key(uid)
+    }
+
+    /// Returns the number of hidden objects.
+    pub(crate) fn hidden(&self) -> usize {
+        self.state.lock().hidden.objects.len()
+    }
+
+    /// Returns the number of objects.
+    pub(crate) fn len(&self) -> usize {
+        self.store.len() + self.hidden()
+    }
+
+    /// Returns the number of series.
+    pub(crate) fn series(&self) -> u64 {
+        self.store.series() + self.state.lock().hidden.series
+    }
+
+    /// Calls `see` with the object with this UID, if there is one.
+    pub(crate) fn look<T>(
+        &self,
+        uid: &[u8],
+        mut see: impl FnMut(ObjectView<'_>) -> T,
+    ) -> Option<T> {
+        self.store.look(uid, &mut see).or_else(|| self.state.lock().hidden.look(uid, see))
+    }
+
+    /// Calls `see` with each object.
+    pub(crate) fn each(&self, mut see: impl FnMut(ObjectView<'_>)) {
+        self.store.each(&mut see);
+        self.state.lock().hidden.each(see);
+    }
+
+    /// Switches to another shard or stage: gained objects become visible if the stage says so, and objects of other
+    /// shards are removed.
+    pub(crate) fn show(&self, shard: Shard) {
+        let mut state = self.state.lock();
+        state.shard = shard;
+        if shard.shows_gained() {
+            state.hidden.take(shard).for_each(|object| self.store.apply(&object));
+        }
+        if shard != Shard::ALL {
+            self.store.retain(|hash| shard.ownership_of_hash(hash) != Ownership::Foreign);
+        }
+    }
+}
+
+impl ObjectSeries for ServedObjects {
     fn namespace(&self) -> &str {
         &self.namespace
     }
 
     fn relabel(&self, uid: &[u8], namespace: &str, labels: &[u8]) {
-        if let Some(hidden) = self.handover.lock().pending.gained.get_mut(uid) {
+        if let Some(hidden) = self.state.lock().hidden.objects.get_mut(uid) {
             if let Some(identity) = relabelled(&hidden.identity, uid, labels) {
                 hidden.identity = identity;
             }
@@ -135,100 +266,4 @@ fn relabelled(identity: &[u8], uid: &[u8], labels: &[u8]) -> Option<Vec<u8>> {
     let start = identity.windows(end.len()).position(|part| part == end)?;
     let (own, old) = identity.split_at(start + end.len());
     (old != labels).then(|| [own, labels].concat())
-}
-
-/// The shard of a list/watch, and the hidden objects of the served state.
-#[derive(Debug)]
-pub(crate) struct Handover(Mutex<State>);
-
-#[derive(Debug)]
-struct State {
-    shard: Shard,
-    pending: PendingTransfer,
-}
-
-impl Handover {
-    pub(crate) fn new(shard: Shard) -> Self {
-        Self(Mutex::new(State { shard, pending: PendingTransfer::default() }))
-    }
-
-    /// Returns the current shard.
-    pub(crate) fn shard(&self) -> Shard {
-        self.lock().shard
-    }
-
-    /// Adds or updates an object, hidden if it is gained, else in the store.
-    pub(crate) fn put(&self, ownership: Ownership, object: &Rendered, store: &Store) {
-        let mut state = self.lock();
-        match ownership {
-            Ownership::Gained => state.pending.gain(object),
-            Ownership::Kept | Ownership::Lost | Ownership::Foreign => store.apply(object),
-        }
-    }
-
-    /// Replaces the served state with the collected one. Gained objects become visible if the shard's stage says so.
-    pub(crate) fn commit(&self, mut pending: PendingTransfer, mut collected: Replacement) {
-        let mut state = self.lock();
-        let shard = state.shard;
-        if shard.shows_gained() {
-            pending.take(shard).for_each(|object| collected.push(&object));
-        }
-        if shard != Shard::ALL {
-            collected.retain(|hash| shard.ownership_of_hash(hash) != Ownership::Foreign);
-        }
-        state.pending = pending;
-        collected.commit();
-    }
-
-    /// Removes an object, if it is hidden.
-    pub(crate) fn forget(&self, uid: &[u8]) {
-        self.lock().pending.forget(uid);
-    }
-
-    /// Removes all hidden objects.
-    pub(crate) fn clear(&self) {
-        self.lock().pending = PendingTransfer::default();
-    }
-
-    /// Returns whether the object is hidden.
-    pub(crate) fn hides(&self, uid: &[u8]) -> bool {
-        self.lock().pending.hides(uid)
-    }
-
-    /// Returns the number of hidden objects.
-    pub(crate) fn hidden(&self) -> usize {
-        self.lock().pending.hidden()
-    }
-
-    /// Returns the number of series of the hidden objects.
-    pub(crate) fn hidden_series(&self) -> u64 {
-        self.lock().pending.series()
-    }
-
-    /// Calls `see` with the object with this UID, if it is hidden.
-    pub(crate) fn look(&self, uid: &[u8], see: impl FnOnce(ObjectView<'_>)) {
-        self.lock().pending.look(uid, see);
-    }
-
-    /// Calls `see` with each hidden object.
-    pub(crate) fn each(&self, see: impl FnMut(ObjectView<'_>)) {
-        self.lock().pending.each(see);
-    }
-
-    /// Switches to another shard or stage: gained objects become visible if the stage says so, and objects of other
-    /// shards are removed from the store.
-    pub(crate) fn show(&self, shard: Shard, store: &Store) {
-        let mut state = self.lock();
-        state.shard = shard;
-        if shard.shows_gained() {
-            state.pending.take(shard).for_each(|object| store.apply(&object));
-        }
-        if shard != Shard::ALL {
-            store.retain(|hash| shard.ownership_of_hash(hash) != Ownership::Foreign);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }

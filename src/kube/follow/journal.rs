@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::status::words::some_names;
 use crate::telemetry::kube::Reason;
+use crate::util::lock::Lock;
 
 /// The time for which failures are collected before a line is logged.
 const COLLECT_TIME: Duration = Duration::from_secs(2);
@@ -211,7 +212,7 @@ pub(crate) struct Journal {
     total: AtomicUsize,
     /// The number of the next list/watch.
     next: AtomicUsize,
-    state: Mutex<JournalState>,
+    state: Lock<JournalState>,
 }
 
 /// A list/watch registered in a [`Journal`]. Dropping it removes it without a log line.
@@ -230,14 +231,14 @@ impl Member {
 
     /// Records a failure.
     pub(crate) fn failed(&self, reason: Reason, error: &str) {
-        let mut state = self.journal.lock();
+        let mut state = self.journal.state.lock();
         state.failed(self.id, &self.name, reason, error, Instant::now());
         self.journal.flush_soon(state);
     }
 
     /// Records that it works.
     pub(crate) fn works(&self) {
-        let mut state = self.journal.lock();
+        let mut state = self.journal.state.lock();
         state.works(self.id, Instant::now());
         if !state.works.is_empty() {
             self.journal.flush_soon(state);
@@ -248,7 +249,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         self.journal.total.fetch_sub(1, Ordering::Relaxed);
-        self.journal.lock().failing.remove(&self.id);
+        self.journal.state.lock().failing.remove(&self.id);
     }
 }
 
@@ -262,7 +263,7 @@ impl Journal {
 
     /// Returns whether every list/watch fails, which means that the server or a proxy before it fails.
     pub(crate) fn is_all_failing(&self) -> bool {
-        self.lock().failing.len() >= self.members()
+        self.state.lock().failing.len() >= self.members()
     }
 
     /// Returns the number of list/watches.
@@ -278,7 +279,7 @@ impl Journal {
             Reason::NotFound => absent,
             reason => matches!(reason, Reason::Forbidden | Reason::Refused),
         };
-        self.lock().failing.values().filter(is_refused).count()
+        self.state.lock().failing.values().filter(is_refused).count()
     }
 
     /// Schedules a flush and releases the lock.
@@ -290,7 +291,7 @@ impl Journal {
         let journal = Arc::clone(self);
         tokio::spawn(async move {
             tokio::time::sleep(COLLECT_TIME).await;
-            let mut state = journal.lock();
+            let mut state = journal.state.lock();
             state.due = false;
             let total = journal.total.load(Ordering::Relaxed);
             let lines = state.flush(total, Instant::now());
@@ -300,10 +301,6 @@ impl Journal {
             }
         });
     }
-
-    fn lock(&self) -> MutexGuard<'_, JournalState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Line {
@@ -312,36 +309,21 @@ impl Line {
             Self::Fails { reason, error, count, names, since, is_server } => {
                 let reason = reason.as_str();
                 let seconds = since.map(|since| since.as_secs());
-                if *is_server {
-                    tracing::warn!(
-                        reason,
-                        error,
-                        count,
-                        seconds,
-                        "The API server fails: nothing can be listed or watched"
-                    );
+                let (resources, message) = if *is_server {
+                    (None, "The API server fails: nothing can be listed or watched")
                 } else {
-                    tracing::warn!(
-                        reason,
-                        error,
-                        count,
-                        resources = names,
-                        seconds,
-                        "Failed to list or watch"
-                    );
-                }
+                    (Some(names), "Failed to list or watch")
+                };
+                tracing::warn!(reason, error, count, resources, seconds, "{message}");
             }
             Self::Works { count, names, after, is_server } => {
                 let seconds = after.as_secs();
-                if *is_server {
-                    tracing::info!(
-                        count,
-                        seconds,
-                        "The API server works again: everything is listed and watched"
-                    );
+                let (resources, message) = if *is_server {
+                    (None, "The API server works again: everything is listed and watched")
                 } else {
-                    tracing::info!(count, resources = names, seconds, "Listed and watched again");
-                }
+                    (Some(names), "Listed and watched again")
+                };
+                tracing::info!(count, resources, seconds, "{message}");
             }
         }
     }

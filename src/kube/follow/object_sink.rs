@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::budget::{Allowance, CurrentObjects};
 use super::completed_pods::CompletedPods;
-use super::handover::{Handover, PendingTransfer};
+use super::handover::{CollectedObjects, ServedObjects};
 use super::machine::Collected;
 use super::quota::Share;
-use crate::cache::{Rendered, Replacement, Store, UpdateLock};
+use crate::cache::{Rendered, UpdateLock};
 use crate::kube::api_resource::Scope;
 use crate::kube::frame::IdentifiedObject;
 use crate::kube::observed::ObservedObject;
@@ -29,9 +29,8 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
-    /// Returns `None` if there are no observers.
-    pub(crate) fn new(all: Arc<[Arc<dyn ObjectObserver>]>, updates: &UpdateLock) -> Option<Self> {
-        (!all.is_empty()).then(|| Self { all, updates: updates.clone() })
+    pub(crate) fn new(all: Arc<[Arc<dyn ObjectObserver>]>, updates: &UpdateLock) -> Self {
+        Self { all, updates: updates.clone() }
     }
 
     /// Calls `notify` with each observer.
@@ -44,12 +43,8 @@ impl Observers {
 pub(crate) struct ObjectSink {
     scope: Arc<Scope>,
     renderer: Arc<dyn Renderer>,
-    store: Arc<Store>,
-    /// The shard, which decides which objects are kept and which of them are hidden.
-    handover: Arc<Handover>,
-    observers: Option<Observers>,
-    /// The hidden objects of the state being collected.
-    pending: PendingTransfer,
+    served: Arc<ServedObjects>,
+    observers: Observers,
     /// Its share of the object limit, if set.
     share: Option<Share>,
     /// Its share of the series and label budgets, if set.
@@ -59,8 +54,8 @@ pub(crate) struct ObjectSink {
     metrics: ReflectorMetrics,
     /// The object being rendered; reused to save allocations.
     scratch: Rendered,
-    /// The state being collected by a list, which replaces the store's state when it is complete.
-    collected: Option<Replacement>,
+    /// The objects being collected by a list.
+    collected: Option<CollectedObjects>,
     /// The resourceVersion of the last object or bookmark.
     version: String,
 }
@@ -69,24 +64,20 @@ impl ObjectSink {
     pub(crate) fn new(
         scope: Arc<Scope>,
         renderer: Arc<dyn Renderer>,
-        (store, handover): (Arc<Store>, Arc<Handover>),
-        observers: Option<Observers>,
+        served: Arc<ServedObjects>,
+        observers: Observers,
         (share, allowance): (Option<Share>, Option<Allowance>),
         metrics: ReflectorMetrics,
     ) -> Self {
         let (scratch, version) = (Rendered::default(), String::new());
         let completed = scope.drop_completed_after.map(CompletedPods::new);
-        if let Some(observers) = &observers {
-            // A list of an earlier task, which ended by a fault, is not continued.
-            observers.each(|observer| observer.end_list(false));
-        }
+        // A list of an earlier task, which ended by a fault, is not continued.
+        observers.each(|observer| observer.end_list(false));
         Self {
             scope,
             renderer,
-            store,
-            handover,
+            served,
             observers,
-            pending: PendingTransfer::default(),
             share,
             allowance,
             completed,
@@ -104,12 +95,10 @@ impl ObjectSink {
                 share.begin_list();
             }
             self.with_allowance(|allowance, current, _| allowance.begin_list(current));
-            self.collected = Some(self.store.replace());
+            self.collected = Some(self.served.collect());
             self.completed.iter_mut().for_each(CompletedPods::begin_list);
         }
-        if let Some(observers) = &self.observers {
-            observers.each(|observer| observer.begin_list());
-        }
+        self.observers.each(|observer| observer.begin_list());
     }
 
     /// Calls `ask` with the allowance, if any, and the current objects.
@@ -117,15 +106,14 @@ impl ObjectSink {
         &mut self,
         ask: impl FnOnce(&Allowance, &mut CurrentObjects<'_>, &mut Rendered) -> T,
     ) -> Option<T> {
-        let Self { allowance, collected, pending, store, handover, scratch, .. } = self;
-        let collected = collected.as_mut();
-        let mut current = CurrentObjects { collected, pending, store, handover };
+        let Self { allowance, collected, served, scratch, .. } = self;
+        let mut current = CurrentObjects { collected: collected.as_mut(), served };
         allowance.as_ref().map(|allowance| ask(allowance, &mut current, scratch))
     }
 
     /// Returns the number of objects collected so far, 0 if no list is in progress.
     pub(crate) fn collecting(&self) -> usize {
-        self.collected.as_ref().map_or(0, Replacement::len)
+        self.collected.as_ref().map_or(0, CollectedObjects::visible)
     }
 
     /// Commits, discards or keeps the collected objects.
@@ -136,7 +124,7 @@ impl ObjectSink {
                 sink.with_allowance(|allowance, current, _| allowance.end_list(current, true));
                 sink.completed.iter_mut().for_each(|completed| completed.end_list(true));
                 if let Some(collected) = sink.collected.take() {
-                    sink.handover.commit(std::mem::take(&mut sink.pending), collected);
+                    sink.served.commit(collected);
                     observers.iter().for_each(|observer| observer.end_list(true));
                 }
             }
@@ -144,7 +132,6 @@ impl ObjectSink {
                 sink.with_allowance(|allowance, current, _| allowance.end_list(current, false));
                 sink.completed.iter_mut().for_each(|completed| completed.end_list(false));
                 sink.collected = None;
-                sink.pending = PendingTransfer::default();
                 observers.iter().for_each(|observer| observer.end_list(false));
             }
         });
@@ -154,12 +141,12 @@ impl ObjectSink {
 
     /// Makes a change under the lock that a scrape takes for its snapshot, if the objects have observers.
     fn update<T>(&mut self, change: impl FnOnce(&mut Self, &[Arc<dyn ObjectObserver>]) -> T) -> T {
-        let Some(observers) = self.observers.take() else { return change(self, &[]) };
-        let update = observers.updates.hold();
-        let result = change(self, &observers.all);
-        drop(update);
-        self.observers = Some(observers);
-        result
+        if self.observers.all.is_empty() {
+            return change(self, &[]);
+        }
+        let Observers { all, updates } = self.observers.clone();
+        let _update = updates.hold();
+        change(self, &all)
     }
 
     /// Returns whether the current state is at the object limit.
@@ -174,13 +161,13 @@ impl ObjectSink {
 
     /// Returns true if observers need all objects, also those over a limit.
     pub(crate) fn is_observed(&self) -> bool {
-        self.observers.is_some()
+        !self.observers.all.is_empty()
     }
 
     /// Returns whether there is room now for objects that were rejected. While objects are hidden for a shard change, their room
     /// is not free, and that of lost ones is not free yet.
     pub(crate) fn has_room_for_rejected(&self) -> bool {
-        if self.handover.hidden() > 0 {
+        if self.served.hidden() > 0 {
             return false;
         }
         // Those that the shard has lost are gone without an event.
@@ -206,27 +193,20 @@ impl ObjectSink {
 
     /// Returns the number of objects of the current state.
     fn len(&self) -> usize {
-        match &self.collected {
-            Some(collected) => collected.len() + self.pending.hidden(),
-            None => self.store.len() + self.handover.hidden(),
-        }
+        let collected = self.collected.as_ref().map(CollectedObjects::len);
+        collected.unwrap_or_else(|| self.served.len())
     }
 
     /// Reports the number of objects and series to the object limit and the budgets.
     fn report_size(&self) {
         if let Some(allowance) = &self.allowance {
-            let shown = (
-                self.store.len() + self.handover.hidden(),
-                self.store.series() + self.handover.hidden_series(),
-            );
-            let collected = self.collected.as_ref().map_or((0, 0), |collected| {
-                let objects = collected.len() + self.pending.hidden();
-                (objects, collected.series() + self.pending.series())
-            });
-            allowance.set_size(shown.0.max(collected.0) as u64, shown.1.max(collected.1));
+            let collected = self.collected.as_ref();
+            let objects = collected.map_or(0, CollectedObjects::len).max(self.served.len());
+            let series = collected.map_or(0, CollectedObjects::series).max(self.served.series());
+            allowance.set_size(objects as u64, series);
         }
         if let Some(share) = &self.share {
-            share.set_size((self.store.len() + self.handover.hidden()).max(self.len()));
+            share.set_size(self.served.len().max(self.len()));
         }
     }
 
@@ -240,8 +220,8 @@ impl ObjectSink {
         };
         let uid = view.metadata.uid.as_bytes();
         let is_known = match &self.collected {
-            Some(collected) => collected.contains(uid) || self.pending.hides(uid),
-            None => self.store.contains(uid) || self.handover.hides(uid),
+            Some(collected) => collected.contains(uid),
+            None => self.served.contains(uid),
         };
         if !is_known {
             (*view.metadata.resource_version).clone_into(&mut self.version);
@@ -342,8 +322,8 @@ impl ObjectSink {
                     return Ok(());
                 }
                 match &mut self.collected {
-                    Some(collected) => self.pending.collect(ownership, &self.scratch, collected),
-                    None => self.handover.put(ownership, &self.scratch, &self.store),
+                    Some(collected) => collected.put(ownership, &self.scratch),
+                    None => self.served.put(ownership, &self.scratch),
                 }
                 self.report_size();
                 Ok(())
@@ -355,7 +335,7 @@ impl ObjectSink {
 
     /// Returns the ownership of the object in this shard, by its UID. An object without metadata is left to rendering.
     fn ownership(&mut self, object: ObjectBytes<'_>) -> Ownership {
-        let shard = self.handover.shard();
+        let shard = self.served.shard();
         if shard == Shard::ALL {
             return Ownership::Kept;
         }
@@ -388,15 +368,9 @@ impl ObjectSink {
     /// Removes an object from the state being collected, or else from the store.
     fn remove_from_state(&mut self, uid: &[u8]) {
         match &mut self.collected {
-            Some(collected) => {
-                self.pending.forget(uid);
-                collected.delete(uid)
-            }
-            None => {
-                self.handover.forget(uid);
-                self.store.delete(uid)
-            }
-        };
+            Some(collected) => collected.remove(uid),
+            None => self.served.remove(uid),
+        }
         self.report_size();
     }
 
@@ -415,9 +389,7 @@ impl ObjectSink {
     /// Removes all served objects and returns their number.
     pub(crate) fn purge(&mut self) -> usize {
         self.update(|sink, observers| {
-            let objects = sink.store.len();
-            sink.store.replace().commit();
-            sink.handover.clear();
+            let objects = sink.served.clear();
             if let Some(allowance) = &sink.allowance {
                 allowance.clear();
             }

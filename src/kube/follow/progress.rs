@@ -5,19 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use super::handover::Handover;
+use super::handover::ServedObjects;
 use super::quota::Quota;
 use super::rejected_set::{Namespaces, RejectedSet};
-use crate::cache::{ObjectView, Schema, Size, Store};
+use crate::cache::{ObjectView, Schema, Size};
 use crate::kube::api_resource::{ApiResource, Scope};
 use crate::kube::frame::Encoding;
 use crate::kube::shard::Shard;
 use crate::telemetry::kube::Reason;
+use crate::util::lock::Lock;
 
 #[cfg(test)]
 mod tests;
@@ -61,7 +62,7 @@ pub struct Errors {
 }
 
 /// A snapshot of the status of one list/watch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Status {
     /// The plural name of the resource.
     pub resource: String,
@@ -169,12 +170,8 @@ pub(crate) struct Placement {
 /// The part of a [`Progress`] that is guarded by its lock.
 #[derive(Debug, Default)]
 struct ProgressState {
-    phase: Phase,
-    listed: Option<SystemTime>,
-    encoding: Option<Encoding>,
-    failure: Option<Failure>,
-    given_up: bool,
-    stopped: bool,
+    /// The status, but for what is counted elsewhere; see [`Progress::status`].
+    status: Status,
     errors: Vec<Errors>,
     /// The version of its state; `None` before the first list, and if versions are not numbers.
     version: Option<u64>,
@@ -187,14 +184,13 @@ struct ProgressState {
 /// The progress of a list/watch, shared between the list/watch and readers.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    scope: Scope,
-    store: Arc<Store>,
-    handover: Arc<Handover>,
+    pub(super) scope: Arc<Scope>,
+    pub(super) served: Arc<ServedObjects>,
     /// The objects rejected by budgets; `None` without budgets.
-    rejected: Option<Arc<RejectedSet>>,
+    pub(super) rejected: Option<Arc<RejectedSet>>,
     /// The object limit, if there is one.
-    quota: Option<Arc<Quota>>,
-    state: Mutex<ProgressState>,
+    pub(super) quota: Option<Arc<Quota>>,
+    state: Lock<ProgressState>,
     settled: AtomicBool,
     shown: AtomicBool,
     coming: AtomicUsize,
@@ -211,19 +207,20 @@ pub(crate) struct Progress {
 impl Progress {
     /// Creates the progress of a list/watch, which has to settle before the pipeline is ready.
     pub(crate) fn new(
-        scope: &Scope,
-        (store, handover): (Arc<Store>, Arc<Handover>),
+        scope: Arc<Scope>,
+        served: ServedObjects,
         (rejected, quota): (Option<Arc<RejectedSet>>, Option<Arc<Quota>>),
         pending: watch::Sender<usize>,
     ) -> Self {
         pending.send_modify(|pending| *pending += 1);
+        let (resource, namespace) = (scope.api.plural.clone(), scope.namespace.clone());
+        let status = Status { resource, namespace, ..Status::default() };
         Self {
-            scope: scope.clone(),
-            store,
-            handover,
+            scope,
+            served: Arc::new(served),
             rejected,
             quota,
-            state: Mutex::default(),
+            state: Lock::new(ProgressState { status, ..ProgressState::default() }),
             settled: AtomicBool::new(false),
             shown: AtomicBool::new(false),
             coming: AtomicUsize::new(0),
@@ -237,7 +234,7 @@ impl Progress {
 
     /// Sets the current activity.
     pub(crate) fn phase(&self, phase: Phase) {
-        self.lock().phase = phase;
+        self.lock().status.phase = phase;
         // The reconciler has to know about list/watches in backoff.
         self.pending.send_modify(|_| ());
     }
@@ -257,27 +254,26 @@ impl Progress {
 
     /// Returns whether a list was complete.
     pub(crate) fn is_listed(&self) -> bool {
-        self.lock().listed.is_some()
+        self.lock().status.listed.is_some()
     }
 
     /// Returns whether there is a complete state, however old.
     pub(crate) fn is_complete(&self) -> bool {
-        let state = self.lock();
-        state.listed.is_some() && !state.given_up
+        self.lock().status.is_complete()
     }
 
     /// Returns whether its objects were dropped because the server refused to list them for longer than the staleness limit.
     pub(crate) fn is_given_up(&self) -> bool {
-        self.lock().given_up
+        self.lock().status.given_up
     }
 
     /// Returns whether it is in backoff.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.lock().phase == Phase::Waiting
+        self.lock().status.phase == Phase::Waiting
     }
 
     pub(crate) fn encoding(&self, encoding: Encoding) {
-        self.lock().encoding = Some(encoding);
+        self.lock().status.encoding = Some(encoding);
     }
 
     /// Records that data was received from the API server.
@@ -304,10 +300,10 @@ impl Progress {
     /// Records a complete list.
     pub(crate) fn listed(&self) {
         let mut state = self.lock();
-        state.phase = Phase::Watching;
-        state.listed = Some(SystemTime::now());
-        state.failure = None;
-        state.given_up = false;
+        state.status.phase = Phase::Watching;
+        state.status.listed = Some(SystemTime::now());
+        state.status.failure = None;
+        state.status.given_up = false;
         drop(state);
         self.settle();
         // It may have been settled by a refusal.
@@ -332,7 +328,7 @@ impl Progress {
     pub(crate) fn has_reached(&self, old: &Self) -> bool {
         let changed = old.lock().changed;
         let mut state = self.lock();
-        let is_behind = state.listed.is_some()
+        let is_behind = state.status.listed.is_some()
             && changed.zip(state.version).is_some_and(|(changed, version)| version < changed);
         state.awaited |= is_behind;
         !is_behind
@@ -341,8 +337,8 @@ impl Progress {
     /// Records a working watch.
     pub(crate) fn resumed(&self) {
         let mut state = self.lock();
-        state.phase = Phase::Watching;
-        state.failure = None;
+        state.status.phase = Phase::Watching;
+        state.status.failure = None;
     }
 
     /// Counts a failure by reason, also one that is handled without backoff.
@@ -366,18 +362,18 @@ impl Progress {
     pub(crate) fn failed(&self, reason: Option<Reason>, message: &str) {
         let (at, message) = (SystemTime::now(), message.to_owned());
         let mut state = self.lock();
-        let since = state.failure.as_ref().map_or(at, |failure| failure.since);
-        state.failure = Some(Failure { since, at, reason, message });
+        let since = state.status.failure.as_ref().map_or(at, |failure| failure.since);
+        state.status.failure = Some(Failure { since, at, reason, message });
     }
 
     /// Records that its objects were dropped because the server refused to list them for too long.
     pub(crate) fn given_up(&self) {
-        self.lock().given_up = true;
+        self.lock().status.given_up = true;
     }
 
     /// Sets whether it has ended because of a bug in this program.
     pub(crate) fn stopped(&self, stopped: bool) {
-        self.lock().stopped = stopped;
+        self.lock().status.stopped = stopped;
     }
 
     /// Marks it as settled: a list is complete, or the server has refused to list.
@@ -399,22 +395,23 @@ impl Progress {
 
     /// Returns the families of its objects.
     pub(crate) fn schema(&self) -> &Schema {
-        self.store.schema()
+        self.served.store.schema()
     }
 
     /// Returns where the object with this uid is.
     pub(crate) fn place(&self, uid: &[u8]) -> Placement {
-        let families = self.store.schema().families.len();
+        let store = &self.served.store;
+        let families = store.schema().families.len();
         let series = |object: ObjectView<'_>| {
             let lines = (0..families).map(|family| object.family(family));
             lines.map(|lines| memchr::memchr_iter(b'\n', lines).count() as u64).collect()
         };
-        let key = self.store.key(uid);
+        let key = store.key(uid);
         Placement {
-            shard: self.handover.shard(),
+            shard: self.served.shard(),
             rejected: self.rejected.as_ref().is_some_and(|rejected| rejected.contains(key)),
             quota: self.quota.as_ref().map(|quota| (quota.total(), quota.limit())),
-            families: self.store.look(uid, series),
+            families: store.look(uid, series),
         }
     }
 
@@ -430,10 +427,10 @@ impl Progress {
 
     /// Returns the frequently changing figures. It is cheap.
     pub(crate) fn pulse(&self) -> Pulse {
-        let since = self.lock().failure.as_ref().map(|failure| failure.since);
+        let since = self.lock().status.failure.as_ref().map(|failure| failure.since);
         Pulse {
             kind: self.scope.api.name(),
-            objects: self.store.len(),
+            objects: self.served.store.len(),
             events: self.events.load(Ordering::Relaxed),
             current: current(self.last_heard(), since),
             shown: self.shown.load(Ordering::Relaxed),
@@ -449,7 +446,7 @@ impl Progress {
             status,
             api: self.scope.api.clone(),
             selectors: self.scope.selectors(),
-            size: self.store.size(),
+            size: self.served.store.size(),
             events: self.events.load(Ordering::Relaxed),
             errors,
             shown: self.shown.load(Ordering::Relaxed),
@@ -462,7 +459,7 @@ impl Progress {
     pub(crate) fn totals(&self) -> Option<Totals> {
         let (resource, rejected) = self.rejected()?;
         let mut shown = BTreeMap::new();
-        self.store.namespaces(&mut shown);
+        self.served.store.namespaces(&mut shown);
         Some(Totals { resource, shown, rejected })
     }
 
@@ -475,23 +472,16 @@ impl Progress {
 
     fn status_of(&self, state: &ProgressState) -> Status {
         Status {
-            resource: self.scope.api.plural.clone(),
-            namespace: self.scope.namespace.clone(),
-            phase: state.phase,
-            listed: state.listed,
             heard: self.last_heard(),
-            encoding: state.encoding,
-            objects: self.store.len(),
+            objects: self.served.store.len(),
             coming: self.coming.load(Ordering::Relaxed),
-            failure: state.failure.clone(),
-            given_up: state.given_up,
-            stopped: state.stopped,
+            ..state.status.clone()
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, ProgressState> {
         #[cfg(test)]
         self.visits.fetch_add(1, Ordering::Relaxed);
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

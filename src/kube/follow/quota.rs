@@ -3,10 +3,11 @@
 //! A list/watch counts with its served objects or those collected by a list in progress, whichever are more, so that the
 //! limit holds before and after the new state replaces the old one. Only numbers are known here, not objects.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::telemetry::metric::Counter;
+use crate::util::lock::Lock;
 
 /// The minimum interval of log lines about rejected objects of a kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -15,7 +16,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Quota {
     limit: usize,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Debug)]
@@ -41,7 +42,7 @@ impl Quota {
     pub(crate) fn new(limit: u64, members: usize) -> Arc<Self> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let members = vec![Member::default(); members];
-        Arc::new(Self { limit, state: Mutex::new(State { members, total: 0, logged_at: None }) })
+        Arc::new(Self { limit, state: Lock::new(State { members, total: 0, logged_at: None }) })
     }
 
     /// Returns the share of one list/watch, which has `kept` objects now. Rejected objects are counted in `rejected`.
@@ -58,11 +59,7 @@ impl Quota {
 
     /// Returns the number of objects of all list/watches of the kind.
     pub(crate) fn total(&self) -> usize {
-        self.lock().total
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().total
     }
 }
 
@@ -77,26 +74,26 @@ pub(crate) struct Share {
 impl Share {
     /// Returns whether an object may be added to a state of `len` objects.
     pub(crate) fn has_room(&self, len: usize) -> bool {
-        let state = self.quota.lock();
+        let state = self.quota.state.lock();
         len < state.members[self.number].kept || state.total < self.quota.limit
     }
 
     /// Sets the number of objects: served or being collected, whichever is larger.
     pub(crate) fn set_size(&self, kept: usize) {
-        let mut state = self.quota.lock();
+        let mut state = self.quota.state.lock();
         let before = std::mem::replace(&mut state.members[self.number].kept, kept);
         state.total = (state.total + kept).saturating_sub(before);
     }
 
     /// Starts a new list, which receives all objects again.
     pub(crate) fn begin_list(&self) {
-        self.quota.lock().members[self.number].has_rejected = false;
+        self.quota.state.lock().members[self.number].has_rejected = false;
     }
 
     /// Counts rejected objects; returns whether to log them.
     pub(crate) fn reject(&self, objects: u64) -> bool {
         self.rejected.inc_by(objects);
-        let mut state = self.quota.lock();
+        let mut state = self.quota.state.lock();
         state.members[self.number].has_rejected = true;
         let due = state.logged_at.is_none_or(|logged_at| logged_at.elapsed() >= LOG_INTERVAL);
         if due {
@@ -107,7 +104,7 @@ impl Share {
 
     /// Returns whether there is room for a rejected object.
     pub(crate) fn has_room_for_rejected(&self) -> bool {
-        let state = self.quota.lock();
+        let state = self.quota.state.lock();
         state.members[self.number].has_rejected && state.total < self.quota.limit
     }
 

@@ -18,13 +18,13 @@
 //!
 //! The list/watches themselves run in [`following`](super::following); this module sends no requests.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::following::{Following, Plan, WatchContext};
 use super::progress::Progress;
@@ -32,6 +32,8 @@ use super::shared::Shared;
 use super::worker::WakeupBatcher;
 use crate::cache::Catalog;
 use crate::telemetry::KubeMetrics;
+use crate::util::lock::Lock;
+use crate::util::waiting::{publish, until};
 
 /// The time after which a kind whose list neither fails nor ends yields to others. It doubles each time.
 const LISTING_TIME: Duration = Duration::from_secs(20);
@@ -119,7 +121,7 @@ pub(crate) struct Reconciler {
     context: WatchContext,
     wanted: watch::Receiver<Wanted>,
     status: watch::Sender<ReconcileStatus>,
-    parts: Arc<Mutex<ProgressByKind>>,
+    parts: Arc<Lock<ProgressByKind>>,
     number: u64,
     /// The names of the wanted kinds, in the order of the configuration.
     order: Vec<String>,
@@ -144,7 +146,7 @@ impl Reconciler {
         shared: Arc<Shared>,
         mut wanted: watch::Receiver<Wanted>,
         status: watch::Sender<ReconcileStatus>,
-        parts: Arc<Mutex<ProgressByKind>>,
+        parts: Arc<Lock<ProgressByKind>>,
     ) -> Self {
         wanted.mark_changed();
         let context = WatchContext {
@@ -154,8 +156,6 @@ impl Reconciler {
             shared,
             changes: watch::Sender::new(0),
             join_set: JoinSet::new(),
-            task_ids: HashMap::new(),
-            next: 0,
         };
         Self {
             catalog,
@@ -215,10 +215,10 @@ impl Reconciler {
             let name = plan.name();
             let same = |following: &Following| following.plan.is_same(plan);
             if let Some(served) = self.served.get_mut(name)
-                && plan.shard().stage().is_some()
+                && plan.shard.stage().is_some()
             {
                 // All pods switch shards together, even if the plan has other changes that cannot be listed yet.
-                served.show(plan.shard());
+                served.show(plan.shard);
             }
             let served = self.served.get(name);
             let is_listing =
@@ -423,17 +423,13 @@ impl Reconciler {
             false => pending.into_iter().map(str::to_owned).collect(),
         };
         let status = ReconcileStatus { number: self.number, pending, refused, ready: self.ready };
-        self.status.send_if_modified(|published| {
-            let differs = *published != status;
-            *published = status;
-            differs
-        });
+        publish(&self.status, status);
         let named = |name: &String| {
             let candidate = listing.filter(|following| following.plan.name() == name);
             self.served.get(name).into_iter().chain(candidate)
         };
         let parts = self.order.iter().flat_map(named).map(Following::progress).cloned().collect();
-        *self.parts.lock().unwrap_or_else(PoisonError::into_inner) = parts;
+        *self.parts.lock() = parts;
     }
 
     /// Returns when to advance again if nothing changes before.
@@ -454,32 +450,22 @@ impl Reconciler {
     fn ended(&mut self, ended: Result<(Id, ()), JoinError>) {
         let (id, reason) = match ended {
             Ok((id, ())) => (id, "it came to an end".to_owned()),
+            // Its list/watch is no longer needed.
+            Err(error) if error.is_cancelled() => return,
             Err(error) => (error.id(), error.to_string()),
         };
-        let Some(task_id) = self.context.task_ids.remove(&id) else { return };
         let listing = self.listing.as_mut().map(|listing| &mut listing.following);
-        let mut followings = self.served.values_mut().chain(listing);
-        // Followings that no longer exist were aborted.
-        if let Some(following) = followings.find_map(|following| following.find(task_id.following))
-        {
-            following.ended(task_id, &reason, &self.context.metrics);
+        for following in self.served.values_mut().chain(listing) {
+            following.ended(id, &reason, &self.context.metrics);
         }
     }
 }
 
 /// Puts the stores of a kind into the catalog, in place of its old ones and of the kinds that are `gone`.
 fn show(catalog: &Catalog, following: &mut Following, gone: &[String]) {
-    let new = (Arc::clone(following.plan.schema()), following.show_stores());
+    let new = (Arc::clone(&following.plan.schema), following.show_stores());
     catalog.exchange(Some(new), gone);
     following.end_retired();
-}
-
-/// Completes at `instant`; never if it is `None`.
-async fn until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant).await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

@@ -2,11 +2,10 @@
 //!
 //! Only the key of each object is kept, so that the counts are exact and memory stays small.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use hashbrown::HashMap;
 
 use crate::cache::Key;
+use crate::util::lock::Lock;
 use crate::util::shrink::Shrink as _;
 
 /// Namespaces with their number of rejected objects.
@@ -14,7 +13,7 @@ pub(crate) type Namespaces = Vec<(Vec<u8>, u64)>;
 
 /// The rejected objects of one list/watch.
 #[derive(Debug, Default)]
-pub(crate) struct RejectedSet(Mutex<State>);
+pub(crate) struct RejectedSet(Lock<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -75,22 +74,22 @@ impl State {
 impl RejectedSet {
     /// Adds a rejected object.
     pub(super) fn insert(&self, key: Key, namespace: &[u8]) {
-        self.lock().current().insert(key, namespace);
+        self.0.lock().current().insert(key, namespace);
     }
 
     /// Removes an object that has series now or was deleted.
     pub(super) fn remove(&self, key: Key) {
-        self.lock().current().remove(key);
+        self.0.lock().current().remove(key);
     }
 
     /// Begins to collect a new state.
     pub(super) fn collect(&self) {
-        self.lock().collected = Some(Objects::default());
+        self.0.lock().collected = Some(Objects::default());
     }
 
     /// Commits or discards the rejected objects of the collected state.
     pub(super) fn settle(&self, commits: bool) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if let Some(collected) = state.collected.take().filter(|_| commits) {
             state.served = collected;
         }
@@ -98,27 +97,23 @@ impl RejectedSet {
 
     /// Removes all objects.
     pub(super) fn clear(&self) {
-        *self.lock() = State::default();
+        *self.0.lock() = State::default();
     }
 
     /// Returns whether the object was rejected.
     pub(super) fn contains(&self, key: Key) -> bool {
-        self.lock().served.keys.contains_key(&key)
+        self.0.lock().served.keys.contains_key(&key)
     }
 
     /// Returns the number of rejected objects.
     pub(crate) fn len(&self) -> u64 {
-        self.lock().served.keys.len() as u64
+        self.0.lock().served.keys.len() as u64
     }
 
     /// Returns the number of rejected objects by namespace.
     pub(crate) fn namespaces(&self) -> Namespaces {
-        let state = self.lock();
+        let state = self.0.lock();
         state.served.namespaces.iter().filter(|(_, count)| *count > 0).cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -172,7 +167,7 @@ mod tests {
         let set = RejectedSet::default();
         (0..2_000).for_each(|key| set.insert(key, b"n"));
         (1..2_000).for_each(|key| set.remove(key));
-        let capacity = set.lock().served.keys.capacity();
+        let capacity = set.0.lock().served.keys.capacity();
         assert!(set.len() == 1 && capacity <= SMALL, "{capacity}");
     }
 }

@@ -8,7 +8,7 @@
 //! the server has answered without a failure for a moment, they may therefore take as many tokens in advance as the
 //! bucket holds.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Mutex as Queue, Notify};
@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::backoff::BackoffConfig;
 use super::journal::Journal;
+use crate::util::lock::Lock;
 
 /// The upper limit of a server's `Retry-After`.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
@@ -59,11 +60,11 @@ pub(crate) struct Retries {
     spread: Duration,
     journal: Arc<Journal>,
     /// The time of the last useful response.
-    answered: Mutex<Instant>,
+    answered: Lock<Instant>,
     /// The time of the first useful response after the last failure.
-    works_since: Mutex<Option<Instant>>,
+    works_since: Lock<Option<Instant>>,
     /// The time from which tokens are available again. If it is in the past, tokens have accumulated since.
-    paid: Mutex<Instant>,
+    paid: Lock<Instant>,
     /// The queue for tokens, in order of arrival.
     queue: Queue<()>,
     /// Notified when an outage is over.
@@ -79,9 +80,9 @@ impl Retries {
             spacing: config.spacing,
             spread: config.spread,
             journal: Arc::clone(journal),
-            answered: Mutex::new(Instant::now()),
-            works_since: Mutex::new(None),
-            paid: Mutex::new(Instant::now()),
+            answered: Lock::new(Instant::now()),
+            works_since: Lock::new(None),
+            paid: Lock::new(Instant::now()),
             queue: Queue::new(()),
             recovery: Notify::new(),
             change: Notify::new(),
@@ -91,13 +92,13 @@ impl Retries {
     /// Records a useful response: there is no outage.
     pub(crate) fn answered(&self) {
         let now = Instant::now();
-        *lock(&self.answered) = now;
-        lock(&self.works_since).get_or_insert(now);
+        *self.answered.lock() = now;
+        self.works_since.lock().get_or_insert(now);
     }
 
     /// Records a failure that may be over soon.
     pub(crate) fn failed(&self) {
-        *lock(&self.works_since) = None;
+        *self.works_since.lock() = None;
     }
 
     /// Records a watch that works again. If every list/watch has failed until now, this signals the end of the outage to
@@ -109,7 +110,7 @@ impl Retries {
     }
 
     fn is_outage(&self) -> bool {
-        lock(&self.answered).elapsed() >= OUTAGE && self.journal.is_all_failing()
+        self.answered.lock().elapsed() >= OUTAGE && self.journal.is_all_failing()
     }
 
     /// Signals that the server may have other kinds.
@@ -147,7 +148,7 @@ impl Retries {
     }
 
     fn is_calm(&self) -> bool {
-        lock(&self.works_since).is_some_and(|since| since.elapsed() >= CALM)
+        self.works_since.lock().is_some_and(|since| since.elapsed() >= CALM)
     }
 
     /// Returns the debt, as the time to refill it, up to which a token is given: if the server has recovered, each list/watch
@@ -164,7 +165,7 @@ impl Retries {
     pub(crate) async fn take(&self) {
         let _first = self.queue.lock().await;
         loop {
-            let paid = *lock(&self.paid);
+            let paid = *self.paid.lock();
             let missing = paid.saturating_duration_since(Instant::now() + self.credit());
             if missing.is_zero() {
                 break;
@@ -197,14 +198,10 @@ impl Retries {
     fn pay(&self, tokens: u32) {
         let (interval, now) = (self.interval(), Instant::now());
         let lowest = now + (self.credit() + interval).max(interval * DEBT);
-        let mut paid = lock(&self.paid);
+        let mut paid = self.paid.lock();
         let full = now.checked_sub(self.capacity()).unwrap_or(now);
         *paid = ((*paid).max(full) + interval * tokens).min(lowest.max(*paid));
     }
-}
-
-fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

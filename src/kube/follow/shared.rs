@@ -1,17 +1,17 @@
 //! The state that all list/watches share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-use super::journal::{Journal, Member};
+use super::journal::Journal;
 use super::list_permits::ListPermits;
 use super::retries::Retries;
 use super::timing::Timing;
 use super::versions::Versions;
-use crate::kube::api_resource::Scope;
 use crate::kube::client::Client;
+use crate::util::lock::Lock;
 
 /// The state shared by all list/watches. A reload may lead to another server.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     /// The number of signs that the server may have other kinds.
     pub(super) signs: AtomicU64,
     /// The resource versions of the latest client's server, with the number of the client.
-    versions: Mutex<(u64, Arc<Versions>)>,
+    versions: Lock<(u64, Arc<Versions>)>,
 }
 
 impl Shared {
@@ -40,7 +40,7 @@ impl Shared {
             origin: Instant::now(),
             reached: AtomicU64::new(0),
             signs: AtomicU64::new(0),
-            versions: Mutex::default(),
+            versions: Lock::default(),
         }
     }
 
@@ -62,7 +62,7 @@ impl Shared {
 
     /// Returns the resource versions of a client's server. Those of different servers cannot be compared.
     pub(super) fn versions(&self, client: &Client) -> Arc<Versions> {
-        let mut latest = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = self.versions.lock();
         match client.number().cmp(&latest.0) {
             std::cmp::Ordering::Less => Arc::default(),
             std::cmp::Ordering::Equal => Arc::clone(&latest.1),
@@ -71,10 +71,5 @@ impl Shared {
                 Arc::clone(&latest.1)
             }
         }
-    }
-
-    /// Registers a list/watch for the log of failures.
-    pub(crate) fn register(&self, scope: &Scope) -> Member {
-        self.journal.register(scope.name())
     }
 }

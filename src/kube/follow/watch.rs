@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::chunks::{Bounds, Chunks, ReadError};
 use super::machine::{Machine, Outcome, State};
@@ -21,6 +21,7 @@ use super::request_result::{DEAD, RequestResult};
 use super::timing::{Timing, longest_silence, span};
 use crate::kube::frame::{Bookmark, Encoding, Event, EventKind, Status, WatchReader};
 use crate::telemetry::kube::Reason;
+use crate::util::waiting::until;
 use crate::wire::view::decode;
 
 #[cfg(test)]
@@ -34,14 +35,6 @@ const STABLE: Duration = DEAD;
 const LASTING: Duration = Duration::from_secs(30);
 /// The time before the end of a watch in which the server sends a bookmark anyway.
 const LAST_BOOKMARK: Duration = Duration::from_secs(10);
-
-/// Completes at `instant`; never if it is `None`.
-async fn until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant).await,
-        None => std::future::pending().await,
-    }
-}
 
 /// The parameters of one watch request.
 #[derive(Debug)]

@@ -8,10 +8,11 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::util::lock::Lock;
 use tokio::runtime::Builder;
 use tokio::sync::{Notify, oneshot};
 
@@ -36,7 +37,7 @@ pub(crate) struct WakeupBatcher {
     /// The number of list/watches that must not be delayed.
     unbatched: AtomicUsize,
     /// The reason to end the current or next sleep.
-    wakeup: Mutex<Wakeup>,
+    wakeup: Lock<Wakeup>,
     woken: Condvar,
     /// Tells the runtime to end.
     end: Notify,
@@ -63,7 +64,7 @@ impl WakeupBatcher {
             received: AtomicUsize::default(),
             has_changes: AtomicBool::default(),
             unbatched: AtomicUsize::default(),
-            wakeup: Mutex::default(),
+            wakeup: Lock::default(),
             woken: Condvar::new(),
             end: Notify::new(),
         }
@@ -89,7 +90,7 @@ impl WakeupBatcher {
     fn sleep_to_batch(&self) {
         let duration = self.duration();
         if !duration.is_zero() {
-            let wakeup = self.wakeup.lock().unwrap_or_else(PoisonError::into_inner);
+            let wakeup = self.wakeup.lock();
             let rested =
                 self.woken.wait_timeout_while(wakeup, duration, |wakeup| *wakeup == Wakeup::None);
             let (mut wakeup, _) = rested.unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +102,7 @@ impl WakeupBatcher {
 
     /// Ends the current sleep or prevents the next one, because another thread has woken a task.
     pub(crate) fn rouse(&self) {
-        let mut wakeup = self.wakeup.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakeup = self.wakeup.lock();
         if *wakeup == Wakeup::None {
             *wakeup = Wakeup::TaskWoken;
             self.woken.notify_all();
@@ -110,7 +111,7 @@ impl WakeupBatcher {
 
     /// Ends the current sleep and the thread.
     fn finish(&self) {
-        *self.wakeup.lock().unwrap_or_else(PoisonError::into_inner) = Wakeup::End;
+        *self.wakeup.lock() = Wakeup::End;
         self.woken.notify_all();
         self.end.notify_one();
     }

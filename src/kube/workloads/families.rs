@@ -137,7 +137,17 @@ pub(super) struct Row<'a> {
     pub(super) desired: Option<i64>,
 }
 
-impl Row<'_> {
+impl<'a> Row<'a> {
+    /// Creates a row without labels after the given ones and without a wanted number of pods.
+    pub(super) fn new(
+        subject: Subject,
+        namespace: &'a str,
+        labels: &'a [Label<'a>],
+        pods: &'a Tally,
+    ) -> Self {
+        Self { subject, namespace, labels, more: &[], pods, desired: None }
+    }
+
     /// Renders the row's series of these families into `out`, under the key `uid`.
     pub(super) fn render(
         &self,

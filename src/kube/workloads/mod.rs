@@ -19,7 +19,7 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, Once, OnceLock};
 
 pub use families::{FAMILIES, RESOURCE, Subject, WorkloadFamily};
 use ledger::{KUBE_EVENTS, LedgerFactory, LedgerKind, SharedLedger, WorkloadLookup};
@@ -29,15 +29,15 @@ pub use pod_labels::{PodLabels, PodLabelsError};
 use state::State;
 use tally::Contribution;
 
-use super::api_resource::ApiResource;
 use super::config::WatchedResource;
 use super::observed::ObservedObject;
 use super::observer::{NoFamilies, ObjectObserver, ObjectSeries, ObserverFactory};
 use super::shard::Shard;
 use crate::cache::{Catalog, Schema};
 use crate::pods::PodIndex;
-use crate::resources::Representation;
+use crate::resources::{Api, Representation};
 use crate::telemetry::KubeMetrics;
+use crate::util::lock::Lock;
 use crate::util::shrink::Shrink as _;
 
 /// The workloads of a cluster.
@@ -64,12 +64,12 @@ struct Hub {
     /// The index of the senders of StatsD lines, if it is wanted.
     senders: Option<Arc<PodIndex>>,
     /// The distinct parts of pods that totals are computed from.
-    contributions: Mutex<HashSet<Arc<Contribution>>>,
+    contributions: Lock<HashSet<Arc<Contribution>>>,
 }
 
 /// The state of all configurations.
 struct SharedState {
-    state: Mutex<State>,
+    state: Lock<State>,
     /// True if the options in force select labels for the series of pods. It changes under the update lock of the catalog.
     labels_pods: AtomicBool,
 }
@@ -90,7 +90,7 @@ impl Workloads {
         let schema = schema(options);
         let state = State::new(options, &schema, metrics, ledger, senders, shard);
         let labels_pods = AtomicBool::new(false);
-        let state = Arc::new(SharedState { state: Mutex::new(state), labels_pods });
+        let state = Arc::new(SharedState { state: Lock::new(state), labels_pods });
         let hub = Hub::new(catalog, options, schema, state, senders.cloned());
         Self::observing(Arc::new(hub), ledger)
     }
@@ -165,7 +165,7 @@ impl Workloads {
         self.attach_ledger(resources);
         let watched: Vec<&str> = resources.iter().map(|watched| &*watched.api.plural).collect();
         let links = self.options().links(&watched);
-        resources.extend(links.into_iter().map(WatchedResource::observed));
+        resources.extend(links.iter().map(|link| WatchedResource::observed(link.api())));
         if !resources.iter().any(|watched| watched.api.plural == "pods") {
             return;
         }
@@ -208,18 +208,14 @@ fn schema(options: &WorkloadOptions) -> Arc<Schema> {
 /// Returns the resource of Kubernetes Events. That of the core group exists in every cluster, and shows the events of
 /// `events.k8s.io` with their counts and series, too.
 pub(super) fn kube_events() -> WatchedResource {
-    let api = ApiResource {
-        group: String::new(),
-        version: "v1".to_owned(),
-        plural: "events".to_owned(),
-        kind: "Event".to_owned(),
-        list_kind: String::new(),
+    WatchedResource::observed(&Api {
+        name: "events",
+        group: "",
+        version: "v1",
+        kind: "Event",
         namespaced: true,
-        protobuf: true,
-        label: "*v1.Event".to_owned(),
-    };
-    let renderer = Arc::new(NoFamilies::new("events"));
-    WatchedResource { api, renderer, observers: Vec::new() }
+        default_enabled: false,
+    })
 }
 
 impl WorkloadLookup for Hub {
@@ -248,12 +244,12 @@ impl Hub {
             state,
             registered: Once::new(),
             senders,
-            contributions: Mutex::default(),
+            contributions: Lock::default(),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.state.lock()
     }
 
     /// Returns the labels of a pod that are shown on its series, unless it is malformed.
@@ -264,7 +260,7 @@ impl Hub {
 
     /// Returns the shared copy of a contribution.
     fn shared(&self, contribution: Arc<Contribution>) -> Arc<Contribution> {
-        let mut all = self.contributions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.contributions.lock();
         if let Some(shared) = all.get(&contribution) {
             return Arc::clone(shared);
         }
@@ -415,7 +411,7 @@ impl<F: Facts> ObserverFactory for Factory<F> {
 
     fn observe(self: Arc<Self>) -> Arc<dyn ObjectObserver> {
         let (hub, kind) = (Arc::clone(&self.hub), self.kind);
-        let list = Mutex::new(ObservedList::<F> {
+        let list = Lock::new(ObservedList::<F> {
             number: hub.senders.as_ref().map_or(0, |senders| senders.writer()),
             is_shown: false,
             is_complete: false,
@@ -430,7 +426,7 @@ impl<F: Facts> ObserverFactory for Factory<F> {
 struct Observer<F> {
     hub: Arc<Hub>,
     kind: &'static str,
-    list: Mutex<ObservedList<F>>,
+    list: Lock<ObservedList<F>>,
     /// The series of the objects.
     series: OnceLock<Arc<dyn ObjectSeries>>,
 }
@@ -445,19 +441,15 @@ struct ObservedList<F> {
     collected: Option<HashMap<Uid, Arc<F>>>,
 }
 
-impl<F: Facts> Observer<F> {
-    fn list(&self) -> MutexGuard<'_, ObservedList<F>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl<F: Facts> Observer<F> {}
 
 impl<F: Facts> ObjectObserver for Observer<F> {
     fn begin_list(&self) {
-        self.list().collected.get_or_insert_default();
+        self.list.lock().collected.get_or_insert_default();
     }
 
     fn end_list(&self, commit: bool) {
-        let mut list = self.list();
+        let mut list = self.list.lock();
         let Some(collected) = list.collected.take().filter(|_| commit) else { return };
         let old = std::mem::replace(&mut list.current, collected);
         list.is_complete = true;
@@ -478,7 +470,7 @@ impl<F: Facts> ObjectObserver for Observer<F> {
 
     fn put(&self, object: &ObservedObject<'_>, fresh: bool) {
         let Some((uid, facts)) = F::decode(self.kind, object, &self.hub) else { return };
-        let mut list = self.list();
+        let mut list = self.list.lock();
         let old = list.current.get(&uid);
         let is_new = old.is_none();
         let unchanged = old.filter(|old| ***old == facts).cloned();
@@ -506,7 +498,7 @@ impl<F: Facts> ObjectObserver for Observer<F> {
     }
 
     fn delete(&self, uid: &[u8], fresh: bool) {
-        let mut list = self.list();
+        let mut list = self.list.lock();
         if let Some(collected) = list.collected.as_mut().filter(|_| fresh) {
             collected.remove(uid);
             return;
@@ -533,7 +525,7 @@ impl<F: Facts> ObjectObserver for Observer<F> {
     }
 
     fn hide(&self, uid: &[u8]) {
-        let mut list = self.list();
+        let mut list = self.list.lock();
         let known = list.current.get_key_value(uid);
         let Some((uid, facts)) =
             known.and_then(|(uid, old)| Some((Arc::clone(uid), old.hidden()?)))
@@ -550,7 +542,7 @@ impl<F: Facts> ObjectObserver for Observer<F> {
     }
 
     fn show(&self) {
-        let mut list = self.list();
+        let mut list = self.list.lock();
         F::register(&self.hub);
         if std::mem::replace(&mut list.is_shown, true) {
             return;
@@ -568,7 +560,7 @@ impl<F: Facts> ObjectObserver for Observer<F> {
     fn purge(&self) {
         self.begin_list();
         self.end_list(true);
-        let mut list = self.list();
+        let mut list = self.list.lock();
         list.is_complete = false;
         if list.is_shown {
             F::set_list(&self.hub, list.number, Some(false));
@@ -576,7 +568,7 @@ impl<F: Facts> ObjectObserver for Observer<F> {
     }
 
     fn close(&self) {
-        let mut list = self.list();
+        let mut list = self.list.lock();
         if !std::mem::replace(&mut list.is_shown, false) {
             return;
         }

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use crate::kube::observed::{ContainerStatus, ObservedObject, Pod};
+use crate::kube::observed::{ObservedObject, Pod};
 use crate::pods::PodWorkload;
 use crate::resources::ObjectBytes;
+use crate::resources::kinds::pods::ContainerStatus;
 use crate::resources::scalars::Time;
 use crate::wire::view::{Map, decode, view};
 

@@ -63,15 +63,6 @@ impl WorkloadEntry {
 /// The maximum number of refused rows that are rendered again at a time although there is no room for them.
 const MAX_TOO_LARGE: u32 = 8;
 
-/// The rows to render again.
-#[derive(Debug, Default)]
-struct Dirty {
-    pods: HashSet<Uid>,
-    workloads: HashSet<Arc<WorkloadId>>,
-    namespaces: HashSet<Arc<str>>,
-    nodes: HashSet<Arc<str>>,
-}
-
 /// The subject of a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum RowKey {
@@ -79,17 +70,6 @@ enum RowKey {
     Workload(Arc<WorkloadId>),
     Namespace(Arc<str>),
     Node(Arc<str>),
-}
-
-impl Dirty {
-    fn insert(&mut self, row: RowKey) {
-        match row {
-            RowKey::Pod(uid) => self.pods.insert(uid),
-            RowKey::Workload(id) => self.workloads.insert(id),
-            RowKey::Namespace(name) => self.namespaces.insert(name),
-            RowKey::Node(name) => self.nodes.insert(name),
-        };
-    }
 }
 
 /// The state behind the rows of all subjects.
@@ -106,7 +86,8 @@ pub(super) struct State {
     workloads: HashMap<Arc<WorkloadId>, WorkloadEntry>,
     namespaces: HashMap<Arc<str>, Tally>,
     nodes: HashMap<Arc<str>, Tally>,
-    dirty: Dirty,
+    /// The rows to render again.
+    dirty: HashSet<RowKey>,
     /// The rows that are left out because of the budget of series.
     refused: HashSet<RowKey>,
     /// The refused rows that are to be rendered again when there is room.
@@ -140,7 +121,7 @@ impl State {
             workloads: HashMap::new(),
             namespaces: HashMap::new(),
             nodes: HashMap::new(),
-            dirty: Dirty::default(),
+            dirty: HashSet::new(),
             refused: HashSet::new(),
             retries: Vec::new(),
             series: HashMap::new(),
@@ -200,7 +181,7 @@ impl State {
         let mut labels =
             old.as_mut().map(|old| std::mem::take(&mut old.labels)).unwrap_or_default();
         if self.label_values.replace(&mut labels, &facts.labels) {
-            self.dirty.pods.insert(Arc::clone(uid));
+            self.dirty.insert(RowKey::Pod(Arc::clone(uid)));
         }
         match old {
             Some(mut old) if old.held.facts == facts => {
@@ -210,12 +191,12 @@ impl State {
             }
             old => self.withdraw(uid, old),
         }
-        self.dirty.pods.insert(Arc::clone(uid));
+        self.dirty.insert(RowKey::Pod(Arc::clone(uid)));
         self.namespaces.entry(Arc::clone(&facts.namespace)).or_default().add(&facts.contribution);
-        self.dirty.namespaces.insert(Arc::clone(&facts.namespace));
+        self.dirty.insert(RowKey::Namespace(Arc::clone(&facts.namespace)));
         if !facts.node.is_empty() {
             self.nodes.entry(Arc::clone(&facts.node)).or_default().add(&facts.contribution);
-            self.dirty.nodes.insert(Arc::clone(&facts.node));
+            self.dirty.insert(RowKey::Node(Arc::clone(&facts.node)));
         }
         if let PodOwner::Controller(owner) = &facts.owner {
             self.owners.entry(Arc::clone(owner)).or_default().pods.insert(Arc::clone(uid));
@@ -267,12 +248,12 @@ impl State {
     fn withdraw(&mut self, uid: &Uid, old: Option<PodEntry>) {
         let Some(PodEntry { held: Held { facts, .. }, workload, mut labels }) = old else { return };
         self.label_values.replace(&mut labels, b"");
-        self.dirty.pods.insert(Arc::clone(uid));
+        self.dirty.insert(RowKey::Pod(Arc::clone(uid)));
         remove_from(&mut self.namespaces, &facts.namespace, &facts.contribution);
-        self.dirty.namespaces.insert(Arc::clone(&facts.namespace));
+        self.dirty.insert(RowKey::Namespace(Arc::clone(&facts.namespace)));
         if !facts.node.is_empty() {
             remove_from(&mut self.nodes, &facts.node, &facts.contribution);
-            self.dirty.nodes.insert(Arc::clone(&facts.node));
+            self.dirty.insert(RowKey::Node(Arc::clone(&facts.node)));
         }
         self.unassign(uid, workload.as_ref(), &facts.contribution);
         if let PodOwner::Controller(owner) = &facts.owner
@@ -307,7 +288,7 @@ impl State {
         let entry = self.workloads.entry(Arc::clone(id)).or_default();
         entry.pods.add(pod);
         *entry.uids.entry(Arc::clone(uid)).or_default() += 1;
-        self.dirty.workloads.insert(Arc::clone(id));
+        self.dirty.insert(RowKey::Workload(Arc::clone(id)));
     }
 
     /// Notes the workload of a pod for the ledger, and for the labels on the pod's series.
@@ -338,7 +319,7 @@ impl State {
                 entry.uids.remove(uid);
             }
         }
-        self.dirty.workloads.insert(Arc::clone(id));
+        self.dirty.insert(RowKey::Workload(Arc::clone(id)));
     }
 
     /// Adds or changes an owner. `is_new` states whether the list/watch did not have it before.
@@ -358,7 +339,7 @@ impl State {
             let id = &facts.workload.id;
             let workload = self.workloads.entry(Arc::clone(id)).or_default();
             workload.objects.insert(Arc::clone(uid), facts.desired);
-            self.dirty.workloads.insert(Arc::clone(id));
+            self.dirty.insert(RowKey::Workload(Arc::clone(id)));
         }
         self.ledger.assign_owner(uid, &facts.workload);
         self.resolve_pods_of(uid);
@@ -389,7 +370,7 @@ impl State {
         if let Some(workload) = self.workloads.get_mut(id) {
             workload.objects.remove(uid);
         }
-        self.dirty.workloads.insert(Arc::clone(id));
+        self.dirty.insert(RowKey::Workload(Arc::clone(id)));
     }
 
     /// Returns the workload of a pod, of an object that owns pods, or of one between them.
@@ -416,7 +397,7 @@ impl State {
             if let Some(pod) = self.pods.get_mut(&uid) {
                 pod.workload = new;
             }
-            self.dirty.pods.insert(uid);
+            self.dirty.insert(RowKey::Pod(uid));
         }
     }
 
@@ -424,7 +405,8 @@ impl State {
     fn set_labels(&mut self, owner: &Uid, labels: &[u8]) {
         let Some(entry) = self.owners.get_mut(owner) else { return };
         if self.label_values.replace(&mut entry.labels, labels) {
-            self.dirty.pods.extend(self.members.get(owner).into_iter().flatten().cloned());
+            self.dirty
+                .extend(self.members.get(owner).into_iter().flatten().cloned().map(RowKey::Pod));
         }
     }
 
@@ -452,7 +434,7 @@ impl State {
     /// Compares the labels on a pod's series with those of its workload again.
     pub(super) fn touch_pod(&mut self, uid: &Uid) {
         if !self.pod_labels().is_empty() {
-            self.dirty.pods.insert(Arc::clone(uid));
+            self.dirty.insert(RowKey::Pod(Arc::clone(uid)));
         }
     }
 
@@ -494,10 +476,10 @@ impl State {
     }
 
     fn render_all(&mut self) {
-        self.dirty.pods.extend(self.pods.keys().cloned());
-        self.dirty.workloads.extend(self.workloads.keys().cloned());
-        self.dirty.namespaces.extend(self.namespaces.keys().cloned());
-        self.dirty.nodes.extend(self.nodes.keys().cloned());
+        self.dirty.extend(self.pods.keys().cloned().map(RowKey::Pod));
+        self.dirty.extend(self.workloads.keys().cloned().map(RowKey::Workload));
+        self.dirty.extend(self.namespaces.keys().cloned().map(RowKey::Namespace));
+        self.dirty.extend(self.nodes.keys().cloned().map(RowKey::Node));
         self.flush();
     }
 
@@ -524,105 +506,89 @@ impl State {
     }
 
     fn render_dirty(&mut self) {
-        let Dirty { pods, workloads, namespaces, nodes } = std::mem::take(&mut self.dirty);
+        let mut dirty = Vec::from_iter(std::mem::take(&mut self.dirty));
+        if self.options.max_series > 0 {
+            // So that two replicas leave out the same rows.
+            dirty.sort_unstable();
+        }
         if !self.pod_labels().is_empty() {
-            pods.iter().for_each(|uid| self.relabel(uid));
+            for row_key in &dirty {
+                if let RowKey::Pod(uid) = row_key {
+                    self.relabel(uid);
+                }
+            }
         }
         let Self { options, metrics, shard, stores, refused, scratch, .. } = self;
         let stores = &*stores;
         let mut rows = Rows { options, metrics, shard: *shard, stores, refused, scratch };
         let [pod_store, workload_store, namespace_store, node_store] = stores;
         let none = Tally::default();
-        let is_limited = options.max_series > 0;
-        for uid in in_order(pods, is_limited) {
-            let pod = self.pods.get(&uid);
-            // A configuration without rows of pods has not kept the name.
-            let is_row =
-                |pod: &&PodEntry| !pod.held.facts.is_hidden && !pod.held.facts.name.is_empty();
-            let row = pod.filter(is_row).and_then(|pod| Some((pod, pod.workload.as_ref()?)));
-            let mut more = Vec::new();
-            let labels = row.map(|(entry, workload)| {
-                let (pod, owner) = (&*entry.held.facts, self.owners.get(&workload.uid));
-                let of_owner = owner.map_or(&[][..], |owner| &*owner.labels);
-                pod_labels::push(&mut more, &entry.labels);
-                pod_labels::push(&mut more, of_owner);
-                [
-                    ("namespace", &*pod.namespace),
-                    ("pod", &*pod.name),
-                    ("uid", std::str::from_utf8(&uid).unwrap_or_default()),
-                    ("node", &*pod.node),
-                    ("workload", &*workload.id.name),
-                    ("workload_type", &*workload.id.kind),
-                ]
-            });
-            let row = labels.as_ref().map(|labels| Row {
-                subject: Subject::Pod,
-                namespace: labels[0].1,
-                labels,
-                more: &more,
-                pods: &none,
-                desired: None,
-            });
-            rows.set(pod_store, &uid, &uid, row, RowKey::Pod(Arc::clone(&uid)));
-        }
-        for id in in_order(workloads, is_limited) {
-            let key = format!("{}/{}/{}", id.namespace, id.kind, id.name);
-            let entry = self.workloads.get(&id);
-            let entry = entry.and_then(|entry| Some((entry, entry.uid()?)));
-            let labels = [
-                ("namespace", &*id.namespace),
-                ("workload", &*id.name),
-                ("workload_type", &*id.kind),
-            ];
-            let row = entry.map(|(entry, _)| Row {
-                subject: Subject::Workload,
-                namespace: &id.namespace,
-                labels: &labels,
-                more: &[],
-                pods: &entry.pods,
-                desired: entry.objects.values().next_back().copied().flatten(),
-            });
-            let uid = entry.map_or_else(|| Arc::from([]), |(_, uid)| Arc::clone(uid));
-            let workload = Workload { id: Arc::clone(&id), uid };
-            self.ledger.set_exists(&workload, entry.is_some());
-            let owner = &*workload.uid;
-            let row_key = RowKey::Workload(Arc::clone(&id));
-            rows.set(workload_store, key.as_bytes(), owner, row, row_key);
-            if entry.is_none() {
-                self.workloads.remove(&id);
-                self.workloads.shrink();
-            }
-        }
-        for (names, tallies, store, subject) in [
-            (namespaces, &mut self.namespaces, namespace_store, Subject::Namespace),
-            (nodes, &mut self.nodes, node_store, Subject::Node),
-        ] {
-            for name in in_order(names, is_limited) {
-                let of_namespace = subject == Subject::Namespace;
-                let labels = [(if of_namespace { "namespace" } else { "node" }, &*name)];
-                let row = tallies.get(&name).map(|pods| Row {
-                    subject,
-                    namespace: if of_namespace { &name } else { "" },
-                    labels: &labels,
-                    more: &[],
-                    pods,
-                    desired: None,
-                });
-                let row_key =
-                    if of_namespace { RowKey::Namespace } else { RowKey::Node }(Arc::clone(&name));
-                rows.set(store, name.as_bytes(), name.as_bytes(), row, row_key);
+        for row_key in &dirty {
+            match row_key {
+                RowKey::Pod(uid) => {
+                    let pod = self.pods.get(uid);
+                    // A configuration without rows of pods has not kept the name.
+                    let is_row = |pod: &&PodEntry| {
+                        !pod.held.facts.is_hidden && !pod.held.facts.name.is_empty()
+                    };
+                    let row = pod.filter(is_row);
+                    let row = row.and_then(|pod| Some((pod, pod.workload.as_ref()?)));
+                    let mut more = Vec::new();
+                    let labels = row.map(|(entry, workload)| {
+                        let (pod, owner) = (&*entry.held.facts, self.owners.get(&workload.uid));
+                        let of_owner = owner.map_or(&[][..], |owner| &*owner.labels);
+                        pod_labels::push(&mut more, &entry.labels);
+                        pod_labels::push(&mut more, of_owner);
+                        [
+                            ("namespace", &*pod.namespace),
+                            ("pod", &*pod.name),
+                            ("uid", std::str::from_utf8(uid).unwrap_or_default()),
+                            ("node", &*pod.node),
+                            ("workload", &*workload.id.name),
+                            ("workload_type", &*workload.id.kind),
+                        ]
+                    });
+                    let row = labels.as_ref().map(|labels| {
+                        let row = Row::new(Subject::Pod, labels[0].1, labels, &none);
+                        Row { more: &more, ..row }
+                    });
+                    rows.set(pod_store, uid, uid, row, row_key);
+                }
+                RowKey::Workload(id) => {
+                    let key = format!("{}/{}/{}", id.namespace, id.kind, id.name);
+                    let entry = self.workloads.get(id);
+                    let entry = entry.and_then(|entry| Some((entry, entry.uid()?)));
+                    let labels = [
+                        ("namespace", &*id.namespace),
+                        ("workload", &*id.name),
+                        ("workload_type", &*id.kind),
+                    ];
+                    let row = entry.map(|(entry, _)| Row {
+                        desired: entry.objects.values().next_back().copied().flatten(),
+                        ..Row::new(Subject::Workload, &id.namespace, &labels, &entry.pods)
+                    });
+                    let uid = entry.map_or_else(|| Arc::from([]), |(_, uid)| Arc::clone(uid));
+                    let workload = Workload { id: Arc::clone(id), uid };
+                    self.ledger.set_exists(&workload, entry.is_some());
+                    rows.set(workload_store, key.as_bytes(), &workload.uid, row, row_key);
+                    if entry.is_none() {
+                        self.workloads.remove(id);
+                        self.workloads.shrink();
+                    }
+                }
+                RowKey::Namespace(name) => {
+                    let (pods, labels) = (self.namespaces.get(name), [("namespace", &**name)]);
+                    let row = pods.map(|pods| Row::new(Subject::Namespace, name, &labels, pods));
+                    rows.set(namespace_store, name.as_bytes(), name.as_bytes(), row, row_key);
+                }
+                RowKey::Node(name) => {
+                    let (pods, labels) = (self.nodes.get(name), [("node", &**name)]);
+                    let row = pods.map(|pods| Row::new(Subject::Node, "", &labels, pods));
+                    rows.set(node_store, name.as_bytes(), name.as_bytes(), row, row_key);
+                }
             }
         }
     }
-}
-
-/// Returns the keys of rows, sorted if these are limited, so that two replicas leave out the same ones.
-fn in_order<K: Ord>(keys: HashSet<K>, is_limited: bool) -> Vec<K> {
-    let mut keys = Vec::from_iter(keys);
-    if is_limited {
-        keys.sort_unstable();
-    }
-    keys
 }
 
 fn stores(schema: &Arc<Schema>) -> [Arc<Store>; 4] {
@@ -663,9 +629,9 @@ impl Rows<'_> {
         key: &[u8],
         owner: &[u8],
         row: Option<Row<'_>>,
-        row_key: RowKey,
+        row_key: &RowKey,
     ) {
-        let was_refused = !self.refused.is_empty() && self.refused.remove(&row_key);
+        let was_refused = !self.refused.is_empty() && self.refused.remove(row_key);
         self.refused.shrink();
         let WorkloadOptions { families, max_series, .. } = self.options;
         let is_on = |row: &Row<'_>| families.iter().any(|family| family.subject == row.subject);
@@ -681,7 +647,7 @@ impl Rows<'_> {
             if !was_refused {
                 self.metrics.over_budget(labels, RESOURCE, 1);
             }
-            self.refused.insert(row_key);
+            self.refused.insert(row_key.clone());
             return;
         }
         store.apply(self.scratch);

@@ -12,7 +12,7 @@ use super::{FAMILIES, PodLabels, WorkloadOptions, Workloads};
 use crate::cache::{Catalog, Rendered, Store};
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::{Format, ScrapeQuery, Source};
-use crate::kube::follow::handover::{Handover, ScopeSeries};
+use crate::kube::follow::handover::ServedObjects;
 use crate::kube::observed::ObservedObject;
 use crate::kube::observer::ObjectObserver;
 use crate::kube::shard::Shard;
@@ -139,9 +139,8 @@ impl World {
 }
 
 /// Returns the series of a list/watch over all namespaces.
-fn series_of(store: &Arc<Store>) -> Arc<ScopeSeries> {
-    let handover = Arc::new(Handover::new(Shard::ALL));
-    Arc::new(ScopeSeries { namespace: String::new(), store: Arc::clone(store), handover })
+fn series_of(store: &Arc<Store>) -> Arc<ServedObjects> {
+    Arc::new(ServedObjects::new(None, Arc::clone(store), Shard::ALL))
 }
 
 /// Returns the sums of series by some of their labels, under another name.

@@ -139,6 +139,7 @@ object! {
         reason: Str<'a> = 3 "reason",
         started_at: Time = 5 "startedAt",
         finished_at: Time = 6 "finishedAt",
+        container_id: Str<'a> = 7 "containerID",
     }
 
     /// `status.podIPs[]`.

@@ -5,7 +5,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 
 use super::dial::{Dialed, Stream};
+use crate::util::lock::Lock;
 
 /// The maximum size of a connection's read buffer, in bytes. A larger one does not save CPU.
 const READ_BUFFER: usize = 256 * 1024;
@@ -25,7 +26,7 @@ const READ_BUFFER: usize = 256 * 1024;
 const MAX_IDLE: usize = 4;
 
 /// The idle connections to one server.
-pub(crate) type Idle = Arc<Mutex<Vec<Link>>>;
+pub(crate) type Idle = Arc<Lock<Vec<Link>>>;
 
 /// A connection with the sender of its requests.
 pub(crate) struct Link {
@@ -66,7 +67,7 @@ impl Link {
 /// configuration, and was opened after `after` if given.
 pub(crate) fn take(idle: &Idle, here: Id, generation: u64, after: Option<Instant>) -> Option<Link> {
     loop {
-        let mut links = idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = idle.lock();
         links.retain(|link| link.generation >= generation);
         let at = links
             .iter()
@@ -144,7 +145,7 @@ impl Drop for Driven {
             && let Some(mut link) = self.link.take()
             && link.is_open()
         {
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut idle = self.idle.lock();
             if idle.len() < MAX_IDLE {
                 idle.push(link);
             }

@@ -6,7 +6,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::dial::{Dialed, Stream};
 use super::socket::Activity;
 use crate::kube::client::error::TransportError;
+use crate::util::lock::Lock;
 
 /// The flow-control window of a stream, in bytes.
 const STREAM_WINDOW: u32 = 4 * 1024 * 1024;
@@ -69,7 +70,7 @@ pub(crate) struct Link {
 /// The state that the senders of requests share with the task that drives the connection.
 struct Shared {
     opened: Instant,
-    usage: Mutex<Usage>,
+    usage: Lock<Usage>,
     /// Notified when the peer's SETTINGS have arrived or the connection has ended.
     settled: Notify,
     /// Set when the connection has ended.
@@ -134,7 +135,7 @@ impl Link {
         let usage = Usage { requests: 0, unused: opened, active: opened, closed: false };
         let shared = Arc::new(Shared {
             opened,
-            usage: Mutex::new(usage),
+            usage: Lock::new(usage),
             settled: Notify::new(),
             end: OnceLock::new(),
             driver: OnceLock::new(),
@@ -172,7 +173,7 @@ impl Link {
 
     /// Returns whether the connection accepts no new requests.
     pub(crate) fn is_closed(&mut self) -> bool {
-        self.is_broken() || self.is_ended() || self.shared.usage().closed
+        self.is_broken() || self.is_ended() || self.shared.usage.lock().closed
     }
 
     /// Returns whether h2 no longer accepts requests, as after a GOAWAY.
@@ -184,7 +185,7 @@ impl Link {
 
     /// Returns whether the connection accepts new requests or still has open ones.
     pub(crate) fn is_in_use(&mut self) -> bool {
-        !self.is_ended() && (!self.is_closed() || self.shared.usage().requests > 0)
+        !self.is_ended() && (!self.is_closed() || self.shared.usage.lock().requests > 0)
     }
 
     /// Returns whether the connection has ended, with all its requests.
@@ -196,14 +197,14 @@ impl Link {
     /// unless the limit is very low.
     pub(crate) fn place(&self) -> Option<Place> {
         let most = self.sender.current_max_send_streams();
-        if self.shared.usage().closed {
+        if self.shared.usage.lock().closed {
             return None;
         }
         self.place_below(most - usize::from(most > FEW_PLACES))
     }
 
     fn place_below(&self, most: usize) -> Option<Place> {
-        let mut usage = self.shared.usage();
+        let mut usage = self.shared.usage.lock();
         if usage.requests >= most {
             return None;
         }
@@ -219,7 +220,7 @@ impl Link {
     pub(crate) fn probe(&mut self, silence: Duration) -> Probe {
         let now = Instant::now();
         let due = {
-            let usage = self.shared.usage();
+            let usage = self.shared.usage.lock();
             if usage.requests == 0 { now + silence } else { usage.active + silence }
         };
         if due > now {
@@ -234,7 +235,7 @@ impl Link {
 
     /// Closes the connection if no response data has arrived since `sent`. Its requests fail with `reason`.
     pub(crate) fn close_if_silent_since(&self, sent: Instant, reason: String) {
-        if self.shared.usage().active > sent {
+        if self.shared.usage.lock().active > sent {
             return;
         }
         self.shared.ended(End { reason, is_silent: true });
@@ -245,17 +246,13 @@ impl Link {
 
     /// Rejects new requests; open requests continue.
     pub(crate) fn retire(&self) {
-        self.shared.usage().closed = true;
+        self.shared.usage.lock().closed = true;
     }
 }
 
 impl Shared {
-    fn usage(&self) -> MutexGuard<'_, Usage> {
-        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn ended(&self, end: End) {
-        self.usage().closed = true;
+        self.usage.lock().closed = true;
         // Keeps the first reason.
         let _ = self.end.set(end);
         self.settled.notify_one();
@@ -272,7 +269,7 @@ impl Shared {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut usage = self.link.shared.usage();
+        let mut usage = self.link.shared.usage.lock();
         usage.requests = usage.requests.saturating_sub(1);
         usage.unused = Instant::now();
     }
@@ -307,7 +304,7 @@ impl Place {
         };
         match answer {
             Ok(response) => {
-                self.link.shared.usage().active = Instant::now();
+                self.link.shared.usage.lock().active = Instant::now();
                 Ok(response.map(|stream| Streamed { stream, place: self }))
             }
             Err(error) => Err(Failed {
@@ -359,7 +356,7 @@ impl Streamed {
             Poll::Ready(None) => return Poll::Ready(None),
             Poll::Pending => return Poll::Pending,
         };
-        self.place.link.shared.usage().active = Instant::now();
+        self.place.link.shared.usage.lock().active = Instant::now();
         let data = data.and_then(|data| {
             self.stream.flow_control().release_capacity(data.len())?;
             Ok(data)
@@ -434,7 +431,7 @@ impl Driver {
                 self.asked = None;
             }
         }
-        let mut usage = self.shared.usage();
+        let mut usage = self.shared.usage.lock();
         if usage.requests == 0 && now >= usage.unused + UNUSED {
             usage.closed = true;
             drop(usage);

@@ -1,6 +1,7 @@
 //! Tests of the counts that a budget keeps.
 
 use super::*;
+use crate::cache::Store;
 use crate::kube::WatchedResource;
 use crate::kube::shard::Shard;
 use crate::resources::select::selection::Selection;
@@ -16,12 +17,12 @@ fn a_kind_that_has_shrunk_is_counted_no_more() {
     let about = (String::new(), &KubeMetrics::default());
     let kind = KindBudget::new(&budget, &*watched.renderer, about, 1).expect("a budget");
     let store = Arc::new(Store::new(watched.renderer.schema()));
-    let handover = Arc::new(Handover::new(Shard::ALL));
-    let allowance = kind.allowance(0, (&store, &handover), &Arc::default());
+    let served = Arc::new(ServedObjects::new(None, store, Shard::ALL));
+    let allowance = kind.allowance(0, &served, &Arc::default());
     allowance.set_size(20, 20);
-    kind.lock().table = kind.rules.as_ref().map(Rules::table);
+    kind.state.lock().table = kind.rules.as_ref().map(Rules::table);
     for (objects, is_counted) in [(11, true), (5, true), (4, false)] {
         allowance.set_size(objects, objects);
-        assert_eq!(kind.lock().table.is_some(), is_counted, "{objects} objects");
+        assert_eq!(kind.state.lock().table.is_some(), is_counted, "{objects} objects");
     }
 }

@@ -7,56 +7,58 @@ fn object(uid: &str, series: u32) -> Rendered {
     Rendered { uid: uid.as_bytes().to_vec(), series, ..Rendered::default() }
 }
 
-fn store() -> Arc<Store> {
-    Arc::new(Store::new(Arc::new(Schema { resource: "pods".to_owned(), families: Vec::new() })))
+/// Returns the objects of a shard that gains all, at a stage that does not show them yet.
+fn gaining() -> ServedObjects {
+    let schema = Schema { resource: "pods".to_owned(), families: Vec::new() };
+    let shard = Shard::ALL.replacing(Shard::new(1, 2));
+    ServedObjects::new(None, Arc::new(Store::new(Arc::new(schema))), shard)
 }
 
-/// Returns a shard that gains all objects, at a stage that does not show them yet.
-fn gaining() -> Shard {
-    Shard::ALL.replacing(Shard::new(1, 2))
+/// Returns the numbers of hidden objects, their series, and visible objects.
+fn counts(served: &ServedObjects) -> (usize, u64, usize) {
+    (served.hidden(), served.series() - served.store.series(), served.store.len())
 }
 
 #[test]
 fn hidden_objects_and_their_series_are_counted_once() {
-    let (handover, store) = (Handover::new(gaining()), store());
-    let counts = || (handover.hidden(), handover.hidden_series(), store.len());
+    let served = gaining();
     for (uid, series, wanted) in [("a", 3, (1, 3, 0)), ("b", 4, (2, 7, 0)), ("a", 5, (2, 9, 0))] {
-        handover.put(Ownership::Gained, &object(uid, series), &store);
-        assert_eq!(counts(), wanted);
+        served.put(Ownership::Gained, &object(uid, series));
+        assert_eq!(counts(&served), wanted);
     }
-    assert!(handover.hides(b"a") && handover.hides(b"b") && !handover.hides(b"c"));
+    assert!(served.contains(b"a") && served.contains(b"b") && !served.contains(b"c"));
     let mut seen = Vec::new();
-    handover.look(b"a", |view| seen.push(view.series()));
-    handover.look(b"c", |view| seen.push(view.series()));
-    handover.each(|view| seen.push(view.series()));
+    served.look(b"a", |view| seen.push(view.series()));
+    served.look(b"c", |view| seen.push(view.series()));
+    served.each(|view| seen.push(view.series()));
     seen.sort_unstable();
     assert_eq!(seen, [4, 5, 5]);
-    handover.forget(b"a");
-    handover.forget(b"c");
-    assert_eq!(counts(), (1, 4, 0));
+    served.remove(b"a");
+    served.remove(b"c");
+    assert_eq!(counts(&served), (1, 4, 0));
     for ownership in [Ownership::Kept, Ownership::Lost] {
-        handover.put(ownership, &object("c", 1), &store);
-        assert_eq!(counts(), (1, 4, 1));
+        served.put(ownership, &object("c", 1));
+        assert_eq!((counts(&served), served.len()), ((1, 4, 1), 2));
     }
-    handover.clear();
-    assert_eq!(counts(), (0, 0, 1));
+    assert_eq!(served.clear(), 1);
+    assert_eq!((counts(&served), served.len()), ((0, 0, 0), 0));
 }
 
 #[test]
 fn hidden_objects_of_a_list_replace_those_before() {
-    let (handover, store) = (Handover::new(gaining()), store());
-    handover.put(Ownership::Gained, &object("old", 9), &store);
-    let (mut pending, mut collected) = (PendingTransfer::default(), store.replace());
-    assert!(pending.is_empty());
-    pending.collect(Ownership::Gained, &object("new", 2), &mut collected);
-    pending.collect(Ownership::Kept, &object("own", 3), &mut collected);
-    assert_eq!((pending.is_empty(), pending.hidden(), pending.series()), (false, 1, 2));
-    assert!(handover.hides(b"old") && !handover.hides(b"new"));
-    handover.commit(pending, collected);
-    assert_eq!((handover.hidden(), handover.hidden_series(), store.len()), (1, 2, 1));
-    assert!(handover.hides(b"new") && !handover.hides(b"old"));
+    let served = gaining();
+    served.put(Ownership::Gained, &object("old", 9));
+    let mut collected = served.collect();
+    assert_eq!((collected.hidden(), collected.len()), (0, 0));
+    collected.put(Ownership::Gained, &object("new", 2));
+    collected.put(Ownership::Kept, &object("own", 3));
+    assert_eq!((collected.hidden(), collected.visible(), collected.series()), (1, 1, 5));
+    assert!(served.contains(b"old") && !served.contains(b"new"));
+    served.commit(collected);
+    assert_eq!(counts(&served), (1, 2, 1));
+    assert!(served.contains(b"new") && !served.contains(b"old"));
     // The switch shows all of them.
-    handover.show(Shard::ALL, &store);
-    assert_eq!((handover.hidden(), handover.hidden_series(), store.len()), (0, 0, 2));
-    assert_eq!(handover.shard(), Shard::ALL);
+    served.show(Shard::ALL);
+    assert_eq!(counts(&served), (0, 0, 2));
+    assert_eq!(served.shard(), Shard::ALL);
 }

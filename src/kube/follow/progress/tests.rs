@@ -1,7 +1,7 @@
 //! Tests of the figures that readers of a [`Progress`] get.
 
 use super::*;
-use crate::cache::Rendered;
+use crate::cache::{Rendered, Store};
 use crate::resources::find;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -13,21 +13,17 @@ fn schema() -> Arc<Schema> {
 /// Returns a list/watch of pods with its store, and the number of list/watches that have not settled.
 fn progress() -> (Progress, Arc<Store>, watch::Receiver<usize>) {
     let scope = Scope {
-        api: ApiResource::built_in(find("pods").expect("a kind")),
+        api: ApiResource::built_in(find("pods").expect("a kind").api()),
         namespace: Some("space".to_owned()),
         selector: String::new(),
         labels: String::new(),
         drop_completed_after: None,
     };
     let store = Arc::new(Store::new(schema()));
-    let handover = Arc::new(Handover::new(Shard::ALL));
+    let served = ServedObjects::new(Some("space"), Arc::clone(&store), Shard::ALL);
     let (pending, changes) = watch::channel(0);
     let rejected = Some(Arc::new(RejectedSet::default()));
-    (
-        Progress::new(&scope, (Arc::clone(&store), handover), (rejected, None), pending),
-        store,
-        changes,
-    )
+    (Progress::new(Arc::new(scope), served, (rejected, None), pending), store, changes)
 }
 
 /// Returns whether the reconciler was notified since the last call.

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::cache::Store;
+use crate::cache::{Store, UpdateLock};
 use crate::kube::api_resource::Scope;
 use crate::kube::follow::budget::KindBudget;
-use crate::kube::follow::handover::Handover;
+use crate::kube::follow::handover::ServedObjects;
 use crate::kube::follow::machine::Collected;
-use crate::kube::follow::object_sink::ObjectSink;
+use crate::kube::follow::object_sink::{ObjectSink, Observers};
 use crate::kube::follow::quota::Quota;
 use crate::kube::follow::rejected_set::RejectedSet;
 use crate::telemetry::metric::Counter;
@@ -91,16 +91,15 @@ impl ListWatchModel {
                 drop_completed_after: None,
             };
             let store = Arc::new(Store::new(watched.renderer.schema()));
-            let handover = Arc::new(Handover::new(shard));
+            let served = Arc::new(ServedObjects::new(None, Arc::clone(&store), shard));
             let rejected = Arc::new(RejectedSet::default());
-            let allowance =
-                kind.as_ref().map(|kind| kind.allowance(number, (&store, &handover), &rejected));
+            let allowance = kind.as_ref().map(|kind| kind.allowance(number, &served, &rejected));
             let share = quota.map(|quota| quota.share(number, 0, Counter::default()));
             let sink = ObjectSink::new(
                 Arc::new(scope),
                 Arc::clone(&watched.renderer),
-                (Arc::clone(&store), handover),
-                None,
+                served,
+                Observers::new(Arc::default(), &UpdateLock::default()),
                 (share, allowance),
                 metrics.reflector(""),
             );

@@ -5,7 +5,7 @@
 //! between two states without being described are counted as unseen.
 
 use crate::cache::fnv1a64;
-use crate::kube::observed::{ContainerStatus, Terminated};
+use crate::resources::kinds::pods::{ContainerStatus, Terminated};
 
 /// The part of a container's past that has been counted.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The ledger as an observer of list/watches, its stores in the catalog, and its timer.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::counters::LedgerOptions;
 use super::families::RESOURCES;
@@ -18,11 +18,13 @@ use crate::kube::shard::Shard;
 use crate::kube::workloads::objects::{self, Workload};
 use crate::resources::Representation;
 use crate::telemetry::KubeMetrics;
+use crate::util::lock::Lock;
+use crate::util::waiting::until;
 use crate::wire::view::decode;
 
 /// A ledger that survives changes of the configuration.
 pub struct SharedLedger {
-    ledger: Mutex<Ledger>,
+    ledger: Lock<Ledger>,
     catalog: Catalog,
     /// Notifies of an earlier deadline.
     earlier: Notify,
@@ -32,7 +34,7 @@ impl SharedLedger {
     /// Returns a ledger that is served by the catalog.
     #[must_use]
     pub fn new(options: &LedgerOptions, catalog: &Catalog, metrics: &KubeMetrics) -> Arc<Self> {
-        let ledger = Mutex::new(Ledger::new(options, metrics));
+        let ledger = Lock::new(Ledger::new(options, metrics));
         let shared = Arc::new(Self { ledger, catalog: catalog.clone(), earlier: Notify::new() });
         shared.register();
         shared
@@ -83,15 +85,9 @@ impl SharedLedger {
     pub async fn expire_in_time(&self) {
         loop {
             let deadline = self.lock().deadline();
-            let due = async {
-                match deadline {
-                    Some(deadline) => sleep_until(deadline).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
-                () = due => self.lock().expire(Instant::now()),
+                () = until(deadline) => self.lock().expire(Instant::now()),
                 () = self.earlier.notified() => {}
             }
         }
@@ -110,7 +106,7 @@ impl SharedLedger {
     }
 
     fn lock(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock()
     }
 }
 

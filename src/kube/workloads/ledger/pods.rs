@@ -9,8 +9,9 @@ use super::containers::ContainerRecord;
 use super::counters::{Counters, Owner};
 use super::families::{FINISHED, POD_TERMINATIONS, TERMINATIONS};
 use super::totals::{Totals, WorkloadOwner};
-use crate::kube::observed::{ContainerStatus, Pod, Terminated};
+use crate::kube::observed::Pod;
 use crate::kube::workloads::objects::Workload;
+use crate::resources::kinds::pods::{ContainerStatus, Terminated};
 
 /// The reasons of terminations whose counters exist from the first pod of a workload.
 const USUAL_TERMINATIONS: [&str; 3] = ["Completed", "Error", "OOMKilled"];
