@@ -3,6 +3,8 @@
 //! One grammar covers text 0.0.4 and OpenMetrics, which differ in what may follow the value of a line. The caller
 //! interprets types and suffixes. A line borrows from the buffer; nothing of it is kept.
 
+use std::io::{self, Write};
+
 use memchr::{memchr, memchr2};
 
 use super::names;
@@ -126,6 +128,34 @@ impl Reader {
             self.ended = line == Line::End;
             sink(line);
         }
+        Ok(())
+    }
+}
+
+/// Parses what is written to it, and passes the lines on.
+pub(crate) struct LineWriter<F> {
+    reader: Reader,
+    sink: F,
+}
+
+impl<F: FnMut(Line<'_>)> LineWriter<F> {
+    pub(crate) fn new(sink: F) -> Self {
+        Self { reader: Reader::default(), sink }
+    }
+
+    /// As [`Reader::finish`].
+    pub(crate) fn finish(self) -> Result<bool, ReadError> {
+        self.reader.finish()
+    }
+}
+
+impl<F: FnMut(Line<'_>)> Write for LineWriter<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.reader.feed(bytes, &mut self.sink).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ mod reading;
 mod scan;
 mod usage;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -56,6 +56,8 @@ struct State {
     scan: ScanState,
     /// The figures that are missing, with an explanation of each.
     gaps: BTreeMap<Gap, String>,
+    /// The gaps that were logged and still exist.
+    logged: BTreeSet<Gap>,
 }
 
 /// The results of earlier scans.
@@ -90,6 +92,7 @@ impl Host {
             scans: CpuBudget::default(),
             scan: ScanState::default(),
             gaps: BTreeMap::new(),
+            logged: BTreeSet::new(),
         };
         state.set_names(names);
         Self { state: Mutex::new(state), metrics: HostMetrics::default() }
@@ -302,16 +305,14 @@ impl State {
         }
         metrics.note(&self.names);
         for (gap, text) in &gaps {
-            if metrics.logged(*gap, true) {
+            if self.logged.insert(*gap) {
                 match gap {
                     Gap::Container => tracing::info!("{text}"),
                     _ => tracing::warn!("{text}"),
                 }
             }
         }
-        Gap::ALL.iter().filter(|gap| !gaps.contains_key(gap)).for_each(|gap| {
-            metrics.logged(*gap, false);
-        });
+        self.logged.retain(|gap| gaps.contains_key(gap));
         self.gaps = gaps;
     }
 }

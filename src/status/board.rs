@@ -8,7 +8,7 @@ use tokio::task::JoinError;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::explanation::{Explanation, LineQuestion};
-use super::facts::{Facts, Kind, LARGEST, Program, State};
+use super::facts::{Facts, Kind, LARGEST, Program};
 use super::history::{History, STEP, Sample};
 use super::object_explanation::{ObjectExplanation, ObjectName};
 use super::{judge, text};
@@ -121,10 +121,6 @@ impl Board {
             (past.history.past(DRAWN), past.history.recent("cpu", ""))
         };
         let mut facts = Facts {
-            state: State::Ok,
-            reasons: Vec::new(),
-            warnings: Vec::new(),
-            notes: Vec::new(),
             at: unix(SystemTime::now()),
             program: Program {
                 name: self.name,
@@ -134,16 +130,10 @@ impl Board {
                 memory_limit_bytes: process::memory_limit(),
                 cpu_percent: cpu.map(|cores| 100.0 * cores),
             },
-            kubernetes: None,
-            statsd: None,
-            node: None,
-            standby: None,
-            files: Vec::new(),
             scrapes: self.scrapes.latest(),
             incomplete_scrapes: self.scrapes.incomplete(),
-            cardinality: None,
-            explanation: None,
             history,
+            ..Facts::default()
         };
         self.reporters.iter().for_each(|reporter| reporter.report(&mut facts));
         if let Some(kubernetes) = &mut facts.kubernetes {

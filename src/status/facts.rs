@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::explanation::Explanation;
 use super::history::Past;
@@ -16,10 +16,11 @@ use crate::util::words::words;
 
 words! {
     /// The overall state of the process.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "lowercase")]
     pub(crate) enum State {
         /// The data is complete and up to date.
+        #[default]
         Ok = "OK",
         /// The same, but something needs attention before it becomes a failure.
         Warn = "WARN",
@@ -32,7 +33,7 @@ words! {
 const RUNBOOK: &str = "https://github.com/kstatd/kstatd/blob/main/docs/runbook/";
 
 /// A problem and the page that helps.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Problem {
     /// The problem in one sentence.
     pub(crate) text: String,
@@ -54,7 +55,7 @@ impl Problem {
 }
 
 /// The complete status.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Facts {
     pub(crate) state: State,
     /// The reasons for being degraded.
@@ -86,7 +87,7 @@ pub(crate) struct Facts {
 }
 
 /// The process itself.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
@@ -427,7 +428,7 @@ pub(crate) struct Listener {
 }
 
 /// A mapping rule.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Rule {
     /// The pattern of the rule.
     pub(crate) pattern: String,
@@ -436,7 +437,7 @@ pub(crate) struct Rule {
 }
 
 /// A name matched by no rule.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Unmapped {
     pub(crate) name: String,
     /// The estimated number of events.

@@ -60,7 +60,7 @@ pub(crate) struct History {
 }
 
 /// The part of the history that is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Past {
     /// Seconds between values.
     pub(crate) step: u64,

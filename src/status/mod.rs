@@ -24,8 +24,8 @@ pub(crate) use board::{Board, ObjectFuture, Reporter};
 pub(crate) use explanation::{Explanation, LineQuestion};
 pub(crate) use facts::{
     COUNTED, ConfigFile, DatagramSender, EmptyMetric, Facts, Failure, Fullest, Health, Kind,
-    Kubernetes, LARGEST, Largest, Listener, Node, ObjectsOverBudget, OverBudget, Refused, Rule,
-    SHOWN, StandbyPeer, StandbyStatus, Statsd, Unmapped,
+    Kubernetes, LARGEST, Largest, Listener, Node, ObjectsOverBudget, OverBudget, Problem, Refused,
+    Rule, SHOWN, StandbyPeer, StandbyStatus, Statsd, Unmapped,
 };
 pub(crate) use history::{Sample, Track};
 pub(crate) use html::{PageContext, document, drawing, page, policy, table};

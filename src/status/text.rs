@@ -98,14 +98,11 @@ fn numbers(facts: &Facts) -> String {
 
 fn kinds(out: &mut Writer, kubernetes: &Kubernetes, now: f64) {
     out.heading(&format!("KUBERNETES  {}", kubernetes.server));
-    let words = [
-        "KIND", "STATE", "PHASE", "OBJECTS", "SERIES", "SIZE", "LISTED", "HEARD", "EVENTS",
-        "ERRORS",
+    let heads = [
+        "KIND", "STATE", "PHASE", ">OBJECTS", ">SERIES", ">SIZE", ">LISTED", ">HEARD", ">EVENTS",
+        ">ERRORS",
     ];
-    let right = [false, false, false, true, true, true, true, true, true, true];
-    let mut rows = vec![words.map(str::to_owned).to_vec()];
-    rows.extend(kubernetes.kinds.iter().map(|kind| kind_row(kind, now)));
-    out.table(1, &right, &rows);
+    out.table(1, &heads, kubernetes.kinds.iter().map(|kind| kind_row(kind, now)));
     for kind in &kubernetes.kinds {
         if let Some(selectors) = &kind.selectors {
             out.line(1, &format!("{} as selected by {selectors}", kind.name()));
@@ -123,17 +120,16 @@ fn node(out: &mut Writer, node: &Node, now: f64) {
     out.heading("NODE");
     let said = node.summary.map_or_else(|| "never".to_owned(), |at| duration(now - at) + " ago");
     out.line(1, &format!("last complete kubelet summary: {said}"));
-    let mut rows = vec![["POD", "USED", "OF LIMIT", "FULL IN"].map(str::to_owned).to_vec()];
     let dash = || "-".to_owned();
-    rows.extend(node.fullest.iter().map(|of| {
+    let rows = node.fullest.iter().map(|of| {
         vec![
             of.pod.clone(),
             bytes(of.used_bytes),
             of.limit_ratio.map_or_else(dash, |ratio| format!("{:.0}%", 100.0 * ratio)),
             of.until_full.map_or_else(dash, duration),
         ]
-    }));
-    out.table(1, &[false, true, true, true], &rows);
+    });
+    out.table(1, &["POD", ">USED", ">OF LIMIT", ">FULL IN"], rows);
 }
 
 fn kind_row(kind: &Kind, now: f64) -> Vec<String> {

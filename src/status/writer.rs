@@ -26,19 +26,26 @@ impl Writer {
         self.line(0, text);
     }
 
-    /// Appends a table, indented by `depth` levels, with columns as wide as needed; `right` selects the right-aligned
-    /// ones.
-    pub(crate) fn table(&mut self, depth: usize, right: &[bool], rows: &[Vec<String>]) {
+    /// Appends a table, indented by `depth` levels, with columns as wide as needed. Those whose head begins with `>` are
+    /// right-aligned.
+    pub(crate) fn table(
+        &mut self,
+        depth: usize,
+        heads: &[&str],
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) {
+        let right: Vec<bool> = heads.iter().map(|head| head.starts_with('>')).collect();
+        let heads = heads.iter().map(|head| head.trim_start_matches('>').to_owned()).collect();
         let cells =
-            |row: &Vec<String>| row.iter().map(|cell| printable(cell).into_owned()).collect();
-        let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
+            |row: Vec<String>| row.iter().map(|cell| printable(cell).into_owned()).collect();
+        let rows: Vec<Vec<String>> = std::iter::once(heads).chain(rows).map(cells).collect();
         let width = |column: usize| {
             rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
         };
         let widths: Vec<usize> = (0..right.len()).map(|at| width(at).unwrap_or(0)).collect();
         for row in &rows {
             let mut line = String::new();
-            for ((cell, &width), &right) in row.iter().zip(&widths).zip(right) {
+            for ((cell, &width), &right) in row.iter().zip(&widths).zip(&right) {
                 // Writing to a String cannot fail.
                 let _ = match right {
                     true => write!(line, "{cell:>width$}  "),

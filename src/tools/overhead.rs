@@ -146,14 +146,12 @@ pub(crate) fn table(samples: &Samples, baseline: Option<&Samples>) -> String {
     let count = |of: &Samples| of.rows.first().map_or(0, |(_, values)| values.len());
     let taken = |of: &Samples| format!("{} samples, one every {} s", count(of), of.every);
     out.line(0, &taken(samples));
-    let mut head = ["", "MIN", "MEDIAN", "MAX"].map(str::to_owned).to_vec();
-    let mut right = vec![false, true, true, true];
+    let mut heads = vec!["", ">MIN", ">MEDIAN", ">MAX"];
     if let Some(baseline) = baseline {
         out.line(0, &format!("compared with {}", taken(baseline)));
-        head.extend(["BASELINE", "DIFFERENCE", "P-VALUE", ""].map(str::to_owned));
-        right.extend([true, true, true, false]);
+        heads.extend([">BASELINE", ">DIFFERENCE", ">P-VALUE", ""]);
     }
-    let mut rows = vec![head];
+    let mut rows = Vec::new();
     for (name, digits) in ROWS {
         let values = samples.row(name);
         let Some(of) = spread(values) else { continue };
@@ -170,7 +168,7 @@ pub(crate) fn table(samples: &Samples, baseline: Option<&Samples>) -> String {
         }
         rows.push(row);
     }
-    out.table(1, &right, &rows);
+    out.table(1, &heads, rows);
     out.text()
 }
 

@@ -12,8 +12,8 @@ use super::status::ProcessState;
 use crate::cli::asking::TopSort;
 use crate::exposition::budget;
 use crate::server::cardinality::CARDINALITY_PATH;
-use crate::status::Writer;
 use crate::status::words::{bytes, clock, count, json_line, rate};
+use crate::status::{Problem, Rule, Unmapped, Writer};
 use crate::telemetry::cardinality::{Label, Metric, Report};
 use crate::tools::CommandError;
 use crate::util::percent::{self, UNRESERVED};
@@ -64,12 +64,6 @@ struct Status {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Problem {
-    text: String,
-    runbook: String,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Program {
     name: String,
     version: String,
@@ -81,18 +75,6 @@ struct Statsd {
     lines: u64,
     rules: Vec<Rule>,
     unmapped_names: Vec<Unmapped>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Rule {
-    pattern: String,
-    hits: u64,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Unmapped {
-    name: String,
-    events: u64,
 }
 
 /// Fetches the data of one screen within one request timeout.
@@ -227,9 +209,7 @@ impl Screen {
             })
             .collect();
         all.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.2.cmp(&b.2)));
-        let head = ["BY", "PATTERN OR NAME", "EVENTS", "RATE"];
-        let mut table = vec![head.map(str::to_owned).to_vec()];
-        table.extend(all.into_iter().take(rows).map(|(each_second, events, (what, name))| {
+        let rows = all.into_iter().take(rows).map(|(each_second, events, (what, name))| {
             // Events of unmapped names are estimates.
             let about = if what == RULE { "" } else { "~" };
             let (events, each_second) = (count(events), rate(each_second));
@@ -239,8 +219,8 @@ impl Screen {
                 format!("{about}{events}"),
                 format!("{about}{each_second}"),
             ]
-        }));
-        out.table(1, &[false, false, true, true], &table);
+        });
+        out.table(1, &["BY", "PATTERN OR NAME", ">EVENTS", ">RATE"], rows);
     }
 }
 
@@ -267,9 +247,8 @@ fn known(number: Option<u64>) -> String {
 }
 
 fn metrics(out: &mut Writer, metrics: &[Metric]) {
-    let head = ["METRIC", "TYPE", "SERIES", "NEW 5 MIN", "NEW 1 H", "MEMORY", "MOST VALUES"];
-    let mut table = vec![head.map(str::to_owned).to_vec()];
-    table.extend(metrics.iter().map(|metric| {
+    let heads = ["METRIC", "TYPE", ">SERIES", ">NEW 5 MIN", ">NEW 1 H", ">MEMORY", "MOST VALUES"];
+    let rows = metrics.iter().map(|metric| {
         let label = metric.labels.first();
         vec![
             short_text(&metric.name),
@@ -280,8 +259,8 @@ fn metrics(out: &mut Writer, metrics: &[Metric]) {
             bytes(metric.bytes as f64),
             label.map_or_else(String::new, |of| format!("{} {}", short_text(&of.name), values(of))),
         ]
-    }));
-    out.table(1, &[false, false, true, true, true, true, false], &table);
+    });
+    out.table(1, &heads, rows);
 }
 
 fn metric(out: &mut Writer, metric: &Metric) {
@@ -303,11 +282,9 @@ fn metric(out: &mut Writer, metric: &Metric) {
         let minutes = minutes.collect::<Vec<_>>().join(" ");
         out.line(0, &format!("new per minute, current minute first: {minutes}"));
     }
-    let head = ["LABEL", "VALUES", "BYTES", "EXAMPLES"];
-    let mut table = vec![head.map(str::to_owned).to_vec()];
-    table.extend(metric.labels.iter().map(|label| {
+    let rows = metric.labels.iter().map(|label| {
         let examples: Vec<_> = label.examples.iter().map(|value| short_text(value)).collect();
         vec![short_text(&label.name), values(label), bytes(label.bytes as f64), examples.join("  ")]
-    }));
-    out.table(1, &[false, true, true, false], &table);
+    });
+    out.table(1, &["LABEL", ">VALUES", ">BYTES", "EXAMPLES"], rows);
 }

@@ -1,7 +1,6 @@
 //! kstatd's own metrics of the readings.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
 
 use super::usage::{Gap, NameUsage};
 use crate::telemetry::metric::{Counter, Gauge, Labelled, own_metrics};
@@ -23,19 +22,9 @@ own_metrics! {
         gauge unreadable: Labelled<Gauge, 1> ["file"] = "kstatd_node_proc_unreadable_processes",
             "Processes of which a file in /proc cannot be read.";
     }
-    state {
-        /// The gaps that were logged and still exist.
-        logged: Arc<Mutex<BTreeSet<Gap>>>,
-    }
 }
 
 impl HostMetrics {
-    /// Sets whether a gap exists; returns whether that has changed.
-    pub(super) fn logged(&self, gap: Gap, exists: bool) -> bool {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if exists { logged.insert(gap) } else { logged.remove(&gap) }
-    }
-
     /// Updates the numbers of processes without figures.
     pub(super) fn note(&self, names: &BTreeMap<String, NameUsage>) {
         for (file, gap) in [("io", Gap::Io), ("stat", Gap::Stat), ("status", Gap::Threads)] {

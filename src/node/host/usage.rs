@@ -4,7 +4,7 @@
 //! ended processes stay in the sum. A process that started since the previous scan counts from its
 //! start; one that is older, but new to kstatd, from its first reading.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::names;
 use super::procfs::ThreadStatus;
@@ -31,18 +31,6 @@ pub(super) enum Gap {
     Stat,
     /// Pressure.
     Pressure,
-}
-
-impl Gap {
-    pub(super) const ALL: [Self; 7] = [
-        Self::Proc,
-        Self::Container,
-        Self::Skipped,
-        Self::Io,
-        Self::Threads,
-        Self::Stat,
-        Self::Pressure,
-    ];
 }
 
 /// Sums over all processes of a name, ended ones included.
@@ -95,9 +83,7 @@ struct Process {
     thread_count: u64,
     memory: u64,
     /// The figures missing from the last reading.
-    lacks_stat: bool,
-    lacks_io: bool,
-    lacks_threads: bool,
+    lacks: BTreeSet<Gap>,
 }
 
 /// The processes with one name.
@@ -145,7 +131,7 @@ impl NameUsage {
     /// Marks a process whose files are unreadable; it keeps its previous figures.
     pub(super) fn skip(&mut self, pid: u32) {
         if let Some(process) = self.live.get_mut(&pid) {
-            process.lacks_stat = true;
+            process.lacks.insert(Gap::Stat);
         }
     }
 
@@ -179,9 +165,8 @@ impl NameUsage {
             totals.written = Some(totals.written.unwrap_or(0).saturating_add(written));
         }
         (process.thread_count, process.memory) = (reading.stat.threads, reading.memory);
-        process.lacks_stat = false;
-        (process.lacks_io, process.lacks_threads) =
-            (reading.io.is_none(), reading.threads.is_none());
+        let lacks = [(Gap::Io, reading.io.is_none()), (Gap::Threads, reading.threads.is_none())];
+        process.lacks = lacks.into_iter().filter_map(|(gap, is)| is.then_some(gap)).collect();
         if let Some(threads) = reading.threads {
             process.enter_threads(threads, totals);
         }
@@ -208,13 +193,10 @@ impl NameUsage {
 
     /// Returns the number of processes that lack figures.
     pub(super) fn lacking(&self, gap: Gap) -> usize {
-        let lacks = |process: &&Process| match gap {
-            Gap::Io => process.lacks_io,
-            Gap::Threads => process.lacks_threads,
-            Gap::Stat => process.lacks_stat,
-            Gap::Proc | Gap::Container | Gap::Skipped | Gap::Pressure => false,
-        };
-        self.live.values().filter(lacks).count()
+        match gap {
+            Gap::Skipped => self.skipped,
+            _ => self.live.values().filter(|process| process.lacks.contains(&gap)).count(),
+        }
     }
 }
 
@@ -242,35 +224,25 @@ impl Process {
 
 /// Returns an explanation for each kind of figures that processes lack.
 pub(super) fn gaps(names: &BTreeMap<String, NameUsage>) -> BTreeMap<Gap, String> {
-    let lacking = |of: &dyn Fn(&NameUsage) -> bool| {
-        let names = names.iter().filter(|(_, usage)| of(usage));
-        names.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
-    };
+    let texts = [
+        (
+            Gap::Io,
+            "no disk bytes of processes, because /proc/PID/io needs CAP_SYS_PTRACE or the same user",
+        ),
+        (
+            Gap::Threads,
+            "no context switches of processes with unreadable or more than 1,024 threads",
+        ),
+        (Gap::Stat, "old figures of processes whose files in /proc cannot be read"),
+        (Gap::Skipped, "only the 64 oldest processes of a name count, and there are more"),
+    ];
     let mut gaps = BTreeMap::new();
-    let mut note = |gap, names: String, text: &str| {
-        if !names.is_empty() {
-            gaps.insert(gap, format!("{text}: {names}"));
+    for (gap, text) in texts {
+        let lacking = names.iter().filter(|(_, usage)| usage.lacking(gap) > 0);
+        let lacking: Vec<&str> = lacking.map(|(name, _)| name.as_str()).collect();
+        if !lacking.is_empty() {
+            gaps.insert(gap, format!("{text}: {}", lacking.join(", ")));
         }
-    };
-    note(
-        Gap::Io,
-        lacking(&|usage| usage.lacking(Gap::Io) > 0),
-        "no disk bytes of processes, because /proc/PID/io needs CAP_SYS_PTRACE or the same user",
-    );
-    note(
-        Gap::Threads,
-        lacking(&|usage| usage.lacking(Gap::Threads) > 0),
-        "no context switches of processes with unreadable or more than 1,024 threads",
-    );
-    note(
-        Gap::Stat,
-        lacking(&|usage| usage.lacking(Gap::Stat) > 0),
-        "old figures of processes whose files in /proc cannot be read",
-    );
-    note(
-        Gap::Skipped,
-        lacking(&|usage| usage.skipped > 0),
-        "only the 64 oldest processes of a name count, and there are more",
-    );
+    }
     gaps
 }

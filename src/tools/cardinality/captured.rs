@@ -17,7 +17,7 @@ use http_body_util::{BodyExt, Limited};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::exposition::labels;
-use crate::exposition::reader::{Line, Reader, Sample};
+use crate::exposition::reader::{Line, LineWriter, Sample};
 use crate::kube::TransportError;
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::mapper::MetricType;
@@ -172,19 +172,12 @@ impl Captured {
         &mut self,
         each: &mut dyn FnMut(&CapturedSample<'_>),
     ) -> Result<u64, CommandError> {
-        let mut reader = Reader::default();
         let mut families = Families { each, name: String::new(), kind: String::new(), samples: 0 };
-        let mut buffer = vec![0; PIECE];
-        loop {
-            let read = self.file.read(&mut buffer).map_err(|error| error.to_string())?;
-            let bytes = buffer.get(..read).unwrap_or_default();
-            if bytes.is_empty() {
-                reader.finish().map_err(|error| error.to_string())?;
-                return Ok(families.samples);
-            }
-            let fed = reader.feed(bytes, &mut |line| families.line(&line));
-            fed.map_err(|error| error.to_string())?;
-        }
+        let mut writer = LineWriter::new(|line: Line<'_>| families.line(&line));
+        let mut input = BufReader::with_capacity(PIECE, &mut self.file);
+        io::copy(&mut input, &mut writer).map_err(|error| error.to_string())?;
+        writer.finish().map_err(|error| error.to_string())?;
+        Ok(families.samples)
     }
 }
 

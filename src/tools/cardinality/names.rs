@@ -38,7 +38,7 @@ pub(super) fn rules(
                 Some((glob, name)) => (glob, false, name),
                 None => (template.regex(), true, metric(&template)),
             },
-            Form::Exposition => (as_shown(&template), true, metric(&template)),
+            Form::Exposition => (template.pattern(any_separator), true, metric(&template)),
         };
         // The names of other metrics are not available.
         let own = [name.clone(), format!("{name}_all"), format!("{name}_{}", kind.as_str())];
@@ -51,16 +51,8 @@ pub(super) fn rules(
 
 /// Returns the metric name for matches of a template.
 fn metric(template: &Template) -> String {
-    let mut groups = 0;
-    let pieces = template.parts().iter().map(|part| match part {
-        TemplatePart::Literal(text) => text.clone(),
-        TemplatePart::Many(_) => "_".to_owned(),
-        TemplatePart::Few(_) => {
-            groups += 1;
-            format!("${{{groups}}}")
-        }
-    });
-    joined(&pieces.collect::<String>())
+    let name = template.written(String::push_str, |group, _| format!("${{{group}}}"), |_| "_");
+    joined(&name)
 }
 
 /// Collapses everything between the words of a template to one `_`.
@@ -82,20 +74,6 @@ fn joined(text: &str) -> String {
     let name = out.trim_matches('_');
     let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '$');
     if is_name { name.to_owned() } else { format!("_{name}") }
-}
-
-/// Returns the pattern for exposed names, in which each `_` may have been another character.
-fn as_shown(template: &Template) -> String {
-    let mut out = "^".to_owned();
-    for part in template.parts() {
-        match part {
-            TemplatePart::Literal(text) => any_separator(&mut out, text),
-            TemplatePart::Few(class) => out.extend(["(", class.regex(), ")"]),
-            TemplatePart::Many(class) => out.push_str(class.regex()),
-        }
-    }
-    out.push('$');
-    out
 }
 
 /// Appends an exposed name, or a part of one, with the separator pattern in place of `_`.
@@ -135,10 +113,7 @@ fn glob(template: &Template, names: &BTreeSet<String>) -> Option<(String, String
     for (at, Segment { text, few, many }) in segments.iter().enumerate() {
         match (few, many) {
             (0, 0) => {
-                let first =
-                    |c: char| c.is_ascii_alphabetic() || c == '_' || at > 0 && c.is_ascii_digit();
-                let rest = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-                if !text.starts_with(first) || !text.chars().all(rest) {
+                if !yaml::is_plain_segment(text, at == 0) {
                     return None;
                 }
                 pattern.push(text.as_str());
@@ -172,19 +147,14 @@ pub(super) fn of_metric(
     kind: MetricType,
     normalise: Vec<(String, Vec<String>)>,
 ) -> Rule {
-    let (pattern, is_regex) = match from {
-        Some(name) if yaml::is_plain_glob(name) => (name.to_owned(), false),
-        Some(name) => {
-            let mut pattern = "^".to_owned();
-            template::quote(&mut pattern, name);
-            (pattern + "$", true)
-        }
-        None => {
-            let mut pattern = "^".to_owned();
-            any_separator(&mut pattern, metric);
-            (pattern + "$", true)
-        }
-    };
+    let mut pattern = String::new();
+    let is_regex = !from.is_some_and(yaml::is_plain_glob);
+    match from {
+        Some(name) if !is_regex => pattern.push_str(name),
+        Some(name) => template::quote(&mut pattern, name),
+        None => any_separator(&mut pattern, metric),
+    }
+    let pattern = if is_regex { format!("^{pattern}$") } else { pattern };
     Rule {
         pattern,
         is_regex,

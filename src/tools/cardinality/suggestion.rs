@@ -81,20 +81,18 @@ struct Finding<'s> {
 impl Finding<'_> {
     fn run(mut self, mut mapping: Mapping) -> Result<String, CommandError> {
         let mut names = self.names(&mut mapping)?;
+        let mut named = mapping;
         if !names.is_empty() {
             let mut with = self.session.after(&fragment(&names, &[], &self.before).text())?;
             let (ledger, _) = self.session.count(&mut with)?;
             let helps = ledger.names().value * 10 <= self.before.names().value * 9
                 && ledger.refused <= self.before.refused;
-            if !helps {
+            if helps {
+                named = with;
+            } else {
                 names.clear();
             }
         }
-        let mut named = if names.is_empty() {
-            mapping
-        } else {
-            self.session.after(&fragment(&names, &[], &self.before).text())?
-        };
         let (middle, _) = self.session.count(&mut named)?;
         let exploding = exploding(&middle, self.least);
         let mut labels = self.labels(&mut named, &exploding)?;
@@ -272,15 +270,9 @@ impl Finding<'_> {
         if !labels.is_empty() {
             head.push(format!("Percentages are based on at most {SAMPLE} values per label."));
         }
-        for (at, rule) in names.iter().enumerate() {
-            let lines = vec![format!(
-                "names like {}: {}",
-                shown(&rule.shown),
-                self.saved(names, at, after)
-            )];
-            if let Some((_, said)) = fragment.rules.get_mut(at) {
-                said.splice(0..0, lines);
-            }
+        for (at, (rule, (_, said))) in names.iter().zip(&mut fragment.rules).enumerate() {
+            let saved = self.saved(names, at, after);
+            said.insert(0, format!("names like {}: {saved}", shown(&rule.shown)));
         }
         let mut out = String::new();
         for line in &head {

@@ -80,36 +80,35 @@ pub(super) struct Template {
 impl Template {
     /// Returns a regular expression that matches entire strings and captures the kept words.
     pub(super) fn regex(&self) -> String {
-        let mut out = "^".to_owned();
-        for part in &self.parts {
-            match part {
-                TemplatePart::Literal(text) => quote(&mut out, text),
-                TemplatePart::Few(class) => out.extend(["(", class.regex(), ")"]),
-                TemplatePart::Many(class) => out.push_str(class.regex()),
-            }
-        }
-        out.push('$');
-        out
+        self.pattern(quote)
+    }
+
+    /// Returns such a regular expression with the constants as `literal` appends them.
+    pub(super) fn pattern(&self, literal: impl Fn(&mut String, &str)) -> String {
+        let inner = self.written(literal, |_, class| format!("({})", class.regex()), Class::regex);
+        format!("^{inner}$")
     }
 
     /// Returns the replacement for [`Template::regex`].
     pub(super) fn replacement(&self) -> String {
-        self.written(|text| text.replace('$', "$$"), |group| format!("${{{group}}}"), Class::word)
+        let literal = |out: &mut String, text: &str| out.push_str(&text.replace('$', "$$"));
+        self.written(literal, |group, _| format!("${{{group}}}"), Class::word)
     }
 
-    fn written(
+    /// Appends the parts, each as one of the functions has it. Kept words are numbered from 1.
+    pub(super) fn written(
         &self,
-        literal: impl Fn(&str) -> String,
-        few: impl Fn(usize) -> String,
+        literal: impl Fn(&mut String, &str),
+        few: impl Fn(usize, Class) -> String,
         many: impl Fn(Class) -> &'static str,
     ) -> String {
         let (mut out, mut group) = (String::new(), 0);
         for part in &self.parts {
             match part {
-                TemplatePart::Literal(text) => out.push_str(&literal(text)),
-                TemplatePart::Few(_) => {
+                TemplatePart::Literal(text) => literal(&mut out, text),
+                TemplatePart::Few(class) => {
                     group += 1;
-                    out.push_str(&few(group));
+                    out.push_str(&few(group, *class));
                 }
                 TemplatePart::Many(class) => out.push_str(many(*class)),
             }
@@ -119,7 +118,7 @@ impl Template {
 
     /// Formats the template for people: `user/<id>/login`.
     pub(super) fn shown(&self) -> String {
-        self.written(str::to_owned, |_| "<word>".to_owned(), Class::word)
+        self.written(String::push_str, |_, _| "<word>".to_owned(), Class::word)
     }
 
     /// Returns the parts in order.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::iter;
 
 use super::count::{METRICS, Metric, Number, SeriesCounts};
 use super::session::Session;
@@ -37,14 +38,13 @@ fn table(before: &SeriesCounts, after: &SeriesCounts) -> String {
     let (changed, same) = (rows.len(), all - rows.len());
     rows.sort_by_key(|(_, before, after)| std::cmp::Reverse(before.value.abs_diff(after.value)));
     rows.truncate(SHOWN);
-    let mut cells = vec![["METRIC", "BEFORE", "AFTER"].map(str::to_owned).to_vec()];
     let row = |name: &str, before: Number, after: Number| {
         vec![name.to_owned(), before.to_string(), after.to_string()]
     };
-    cells.push(row("all series", before.series(), after.series()));
-    cells.extend(rows.iter().map(|(name, before, after)| row(name, *before, *after)));
+    let all_series = row("all series", before.series(), after.series());
+    let cells = rows.iter().map(|(name, before, after)| row(name, *before, *after));
     let mut table = Writer::default();
-    table.table(0, &[false, true, true], &cells);
+    table.table(0, &["METRIC", ">BEFORE", ">AFTER"], iter::once(all_series).chain(cells));
     let mut out = table.text();
     if changed > rows.len() {
         let _ = writeln!(out, "and {} more metrics that change", changed - rows.len());

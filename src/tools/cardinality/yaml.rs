@@ -122,11 +122,14 @@ pub(super) fn replace(regex: &str, replacement: &str) -> String {
 
 /// Returns whether a name can be used unchanged as the `match` of a glob.
 pub(super) fn is_plain_glob(name: &str) -> bool {
-    name.split('.').enumerate().all(|(at, segment)| {
-        let first = |c: char| c.is_ascii_alphabetic() || c == '_' || at > 0 && c.is_ascii_digit();
-        let rest = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        segment.starts_with(first) && segment.chars().all(rest)
-    })
+    name.split('.').enumerate().all(|(at, segment)| is_plain_segment(segment, at == 0))
+}
+
+/// Returns whether a segment of a name can be used unchanged in such a `match`.
+pub(super) fn is_plain_segment(segment: &str, is_first: bool) -> bool {
+    let first = |c: char| c.is_ascii_alphabetic() || c == '_' || !is_first && c.is_ascii_digit();
+    let rest = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    segment.starts_with(first) && segment.chars().all(rest)
 }
 
 #[cfg(test)]

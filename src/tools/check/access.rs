@@ -198,9 +198,7 @@ fn needed(
     inventory: &Inventory,
 ) -> Option<BTreeSet<Right>> {
     let kube = settings.kube.as_ref()?;
-    let crds: Vec<Manifest> =
-        inventory.of("apiextensions.k8s.io", "CustomResourceDefinition").cloned().collect();
-    let mut definitions = render_kube::definitions(&crds).unwrap_or_default();
+    let mut definitions = render_kube::definitions(&inventory.definitions()).unwrap_or_default();
     if !kube.duplicate_series {
         definitions = with_built_in(definitions);
     }
@@ -237,19 +235,16 @@ fn needed(
     Some(rights)
 }
 
-/// Returns the names of the groups of a service account.
-fn groups(namespace: &str) -> [String; 3] {
-    [
+/// Returns the service account as the API server knows it.
+fn account(workload: &Workload<'_>) -> Account {
+    let namespace = workload.namespace().unwrap_or("default");
+    let groups = vec![
         "system:serviceaccounts".to_owned(),
         format!("system:serviceaccounts:{namespace}"),
         "system:authenticated".to_owned(),
-    ]
-}
-
-fn user(workload: &Workload<'_>) -> (String, String) {
-    let namespace = workload.namespace().unwrap_or("default");
-    let name = workload.service_account();
-    (format!("system:serviceaccount:{namespace}:{name}"), namespace.to_owned())
+    ];
+    let name = format!("system:serviceaccount:{namespace}:{}", workload.service_account());
+    Account { name, groups, ..Account::default() }
 }
 
 /// Asks the API server whether the account has a right.
@@ -261,8 +256,6 @@ async fn is_granted(
     workload: &Workload<'_>,
     right: &Right,
 ) -> Result<bool, CommandError> {
-    let (user, place) = user(workload);
-    let account = Account { name: user, groups: groups(&place).to_vec(), ..Account::default() };
     let Right { namespace, group, resource, name, verb } = right.clone();
     let review = ResourceAttributes {
         namespace,
@@ -272,7 +265,7 @@ async fn is_granted(
         name,
         ..ResourceAttributes::default()
     };
-    Ok(client.review_resource(&account, review).await?.allowed)
+    Ok(client.review_resource(&account(workload), review).await?.allowed)
 }
 
 /// Returns the rights that the account lacks, or `None` if this would take more than `most` questions beyond one for each
@@ -337,10 +330,9 @@ impl<'i> Granted<'i> {
         let all = bindings.of(RBAC, "ClusterRoleBinding").chain(bindings.of(RBAC, "RoleBinding"));
         for binding in all.filter(|binding| is_bound(workload, binding)) {
             let namespace = binding.name().0;
-            let (kind, name) =
-                (&binding.object["roleRef"]["kind"], &binding.object["roleRef"]["name"]);
-            let (kind, name) =
-                (kind.as_str().unwrap_or_default(), name.as_str().unwrap_or_default());
+            let reference = &binding.object["roleRef"];
+            let [kind, name] =
+                ["kind", "name"].map(|field| reference[field].as_str().unwrap_or_default());
             let place = if kind == "Role" { namespace } else { None };
             let mut roles = bindings.of(RBAC, kind);
             let role =
@@ -380,7 +372,7 @@ impl<'i> Granted<'i> {
 
 /// Returns true if a binding names the service account or one of its groups.
 fn is_bound(workload: &Workload<'_>, binding: &Manifest) -> bool {
-    let (user, namespace) = user(workload);
+    let account = account(workload);
     let mut subjects = binding.object["subjects"].as_array().into_iter().flatten();
     subjects.any(|subject| {
         let name = subject["name"].as_str().unwrap_or_default();
@@ -389,8 +381,8 @@ fn is_bound(workload: &Workload<'_>, binding: &Manifest) -> bool {
                 let place = subject["namespace"].as_str().or(binding.name().0);
                 name == workload.service_account() && is_same(workload.namespace(), place)
             }
-            Some("Group") => groups(&namespace).iter().any(|group| group == name),
-            Some("User") => name == user,
+            Some("Group") => account.groups.iter().any(|group| group == name),
+            Some("User") => name == account.name,
             _ => false,
         }
     })

@@ -3,7 +3,7 @@
 use clap::Parser;
 use serde_json::Value;
 
-use super::compatibility::{KUBE_FLAGS, OPTIONS_KEYS, Rows, STATSD_FLAGS, Table};
+use super::compatibility::{KUBE_FLAGS, OPTIONS_KEYS, Row, Rows, STATSD_FLAGS, Table};
 use super::inventory::Inventory;
 use super::report::{Outcome, Section};
 use super::workload::{FileError, Workload};
@@ -18,7 +18,6 @@ use crate::mapper::Mapper;
 use crate::resources::{self, custom};
 use crate::tools::CommandError;
 use crate::tools::check_config;
-use crate::tools::manifests::Manifest;
 
 /// The configuration that results from flags and files.
 pub(crate) struct Settings {
@@ -215,29 +214,19 @@ fn judge<A>(
 
 /// Adds the row of a flag or key.
 fn difference(section: &mut Section, table: &Rows, text: &str, name: &str, is_default: bool) {
-    match table.of(name) {
-        None => section.add(
-            Outcome::Warning,
-            format!("{text}: only kstatd has it"),
-            "the original does not start with it; remove it before a rollback",
-            "docs/migration.md#roll-back",
-        ),
-        Some(row) => match row.verdict {
-            "absent" | "differs" if !is_default => {
-                let hint = "see whether you rely on it";
-                section.add(
-                    Outcome::Warning,
-                    format!("{text}: differs: {}", row.why),
-                    hint,
-                    &table.page,
-                );
-            }
-            "better" => {
-                section.add(Outcome::Ok, format!("{text}: better: {}", row.why), "", &table.page)
-            }
-            _ => section.ok(format!("{text}: same")),
-        },
-    }
+    let Some(Row { verdict, why, .. }) = table.of(name) else {
+        let text = format!("{text}: only kstatd has it");
+        let hint = "the original does not start with it; remove it before a rollback";
+        return section.add(Outcome::Warning, text, hint, "docs/migration.md#roll-back");
+    };
+    let (outcome, text, hint) = match verdict {
+        "absent" | "differs" if !is_default => {
+            (Outcome::Warning, format!("{text}: differs: {why}"), "see whether you rely on it")
+        }
+        "better" => (Outcome::Ok, format!("{text}: better: {why}"), ""),
+        _ => return section.ok(format!("{text}: same")),
+    };
+    section.add(outcome, text, hint, &table.page);
 }
 
 /// Returns the text of a file of the container, and reports why it is not known.
@@ -249,32 +238,22 @@ fn read(
     inventory: &Inventory,
     section: &mut Section,
 ) -> Option<String> {
-    match workload.file(inventory, path) {
-        Ok(text) => Some(text),
+    let (outcome, reason, hint) = match workload.file(inventory, path) {
+        Ok(text) => return Some(text),
         Err(FileError::Missing(_)) if may_be_missing => {
             section.ok(format!("{path} ({flag}): missing, which the flags allow"));
-            None
+            return None;
         }
         Err(FileError::Missing(reason)) => {
-            let text = format!("{path} ({flag}): {reason}");
-            section.add(
-                Outcome::Failed,
-                text,
-                "correct the volume or the flag",
-                "docs/migration.md#before",
-            );
-            None
+            (Outcome::Failed, reason, "correct the volume or the flag")
         }
         Err(FileError::Unknown(reason)) => {
-            section.add(
-                Outcome::Warning,
-                format!("{path} ({flag}): not checked: {reason}"),
-                "check the file with `kstatd check-config`",
-                "docs/migration.md#before",
-            );
-            None
+            let reason = format!("not checked: {reason}");
+            (Outcome::Warning, reason, "check the file with `kstatd check-config`")
         }
-    }
+    };
+    section.add(outcome, format!("{path} ({flag}): {reason}"), hint, "docs/migration.md#before");
+    None
 }
 
 /// Adds the problems of a file, or a summary of its content.
@@ -343,9 +322,7 @@ fn kube_files(
         (inline, _) => ("--custom-resource-state-config", Some(inline.to_owned())),
     };
     let Some(text) = text else { return (merged, None) };
-    let definitions: Vec<Manifest> =
-        inventory.of("apiextensions.k8s.io", "CustomResourceDefinition").cloned().collect();
-    match check_config::custom_problems(&text, &definitions) {
+    match check_config::custom_problems(&text, &inventory.definitions()) {
         Ok((config, found, contents)) => {
             problems(section, name, found, &contents);
             (merged, Some(config))

@@ -59,14 +59,14 @@ impl Inventory {
         self.objects.iter().filter(move |one| one.kind == kind && group(one) == wanted)
     }
 
-    /// Returns the object of a core kind with this name in a namespace.
-    pub(crate) fn core(
-        &self,
-        kind: &'static str,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Option<&Manifest> {
-        let mut all = self.objects.iter().filter(|one| one.kind == kind && group(one).is_empty());
+    /// Returns the config map with this name in a namespace.
+    pub(crate) fn config_map(&self, namespace: Option<&str>, name: &str) -> Option<&Manifest> {
+        let mut all = self.of("", "ConfigMap");
         all.find(|one| one.name().1 == Some(name) && is_same(namespace, one.name().0))
+    }
+
+    /// Returns the custom resource definitions.
+    pub(crate) fn definitions(&self) -> Vec<Manifest> {
+        self.of("apiextensions.k8s.io", "CustomResourceDefinition").cloned().collect()
     }
 }

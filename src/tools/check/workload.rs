@@ -302,7 +302,7 @@ impl<'o> Workload<'o> {
     /// Returns the value of a config map that a volume shows as this file.
     fn key(&self, inventory: &Inventory, source: &Value, file: &str) -> Result<String, FileError> {
         let map = source["name"].as_str().unwrap_or_default();
-        let Some(found) = inventory.core("ConfigMap", self.namespace(), map) else {
+        let Some(found) = inventory.config_map(self.namespace(), map) else {
             return Err(FileError::Unknown(format!("the config map {map} is not in the input")));
         };
         let missing = || FileError::Missing(format!("the config map {map} has no such file"));

@@ -5,21 +5,34 @@
 //! server. All displayed figures come from real scrapes over HTTP, as Prometheus would make them;
 //! nothing here accesses the pipelines directly.
 
-mod client;
 mod sender;
 mod summary;
 
 use std::io::{self, IsTerminal, Write as _};
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use http::StatusCode;
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kstatd_double::{Double, Options};
 use tokio::time::sleep;
 
 use crate::cli::native::DemoArgs;
+use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::resources::registry;
-pub use summary::Addresses;
+use crate::telemetry::VERSION;
 use summary::Summary;
+
+/// The addresses of the exporter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// `/metrics` of both sides.
+    pub metrics: SocketAddr,
+    /// Own metrics.
+    pub telemetry: SocketAddr,
+    /// StatsD over UDP.
+    pub statsd: SocketAddr,
+}
 
 /// A running simulated cluster.
 pub struct Demo {
@@ -67,30 +80,37 @@ impl Demo {
     pub async fn show(&self, addresses: Addresses) -> io::Result<()> {
         let screen = Screen::new();
         screen.say(&format!("status page  http://{}/status\n", addresses.metrics));
-        self.load(addresses, &screen).await;
+        let endpoint = |address| {
+            let agent = format!("kstatd/{VERSION}");
+            Endpoint::new(&format!("http://{address}"), Access::default(), &agent)
+        };
+        let metrics = endpoint(addresses.metrics).map_err(io::Error::other)?;
+        let telemetry = endpoint(addresses.telemetry).map_err(io::Error::other)?;
+        self.load(&metrics, &screen).await;
         screen.say(&self.introduction(addresses));
+        let summary = Summary::new(metrics, telemetry);
         let sender = sender::run(addresses.statsd, self.size.statsd_rate);
         tokio::select! {
             ended = sender => ended,
-            () = self.watch(addresses, &screen) => Ok(()),
+            () = self.watch(addresses, summary, &screen) => Ok(()),
         }
     }
 
     /// Waits until the exporter is ready, displaying its progress.
-    async fn load(&self, addresses: Addresses, screen: &Screen) {
+    async fn load(&self, metrics: &Endpoint, screen: &Screen) {
         let watched = registry().iter().filter(|resource| resource.api().default_enabled);
         let objects =
             watched.map(|resource| self.double.objects_of(resource.name())).sum::<usize>();
         screen.begin_loading(objects as u64);
-        while client::status(addresses.metrics, "/readyz").await.ok() != Some(200) {
+        let ready = || metrics.get_at("/readyz", "*/*", "identity");
+        while !ready().await.is_ok_and(|answer| answer.status() == StatusCode::OK) {
             screen.loaded(self.double.delivered().min(objects as u64));
             sleep(LOADING_INTERVAL).await;
         }
         screen.end_loading();
     }
 
-    async fn watch(&self, addresses: Addresses, screen: &Screen) {
-        let mut summary = Summary::new(addresses);
+    async fn watch(&self, addresses: Addresses, mut summary: Summary, screen: &Screen) {
         if let Err(error) = summary.begin().await {
             screen.show(&format!("no answer from {}: {error}", addresses.telemetry));
         }

@@ -1,37 +1,30 @@
 //! Summarises the exporter's state in one line, from scrapes of its listeners.
 
-use std::io;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use indicatif::{DecimalBytes, HumanCount};
 use tokio::time::Instant;
 
-use std::net::SocketAddr;
+use crate::kube::client::endpoint::Endpoint;
+use crate::tools::CommandError;
+use crate::tools::diff::{TEXT, fetch};
 
-use super::client;
-
-/// The addresses of the exporter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
-    /// `/metrics` of both sides.
-    pub metrics: SocketAddr,
-    /// Own metrics.
-    pub telemetry: SocketAddr,
-    /// StatsD over UDP.
-    pub statsd: SocketAddr,
-}
+/// The time within which a scrape must be complete.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The state of the last scrapes.
 pub struct Summary {
-    addresses: Addresses,
+    metrics: Endpoint,
+    telemetry: Endpoint,
     last_scrape: Duration,
     lines: Option<(Instant, f64)>,
 }
 
 impl Summary {
     /// Creates a summary before the first scrape.
-    pub fn new(addresses: Addresses) -> Self {
-        Self { addresses, last_scrape: Duration::ZERO, lines: None }
+    pub fn new(metrics: Endpoint, telemetry: Endpoint) -> Self {
+        Self { metrics, telemetry, last_scrape: Duration::ZERO, lines: None }
     }
 
     /// Returns the duration of the last scrape.
@@ -43,16 +36,15 @@ impl Summary {
     ///
     /// # Errors
     /// When the listener does not respond.
-    pub async fn begin(&mut self) -> io::Result<()> {
+    pub async fn begin(&mut self) -> Result<(), CommandError> {
         let own = self.own_metrics().await?;
         self.line_rate(&own);
         Ok(())
     }
 
-    async fn own_metrics(&self) -> io::Result<String> {
+    async fn own_metrics(&self) -> Result<String, CommandError> {
         let mut own = Vec::new();
-        client::get(self.addresses.telemetry, "/metrics", |part| own.extend_from_slice(part))
-            .await?;
+        fetch(&self.telemetry, TEXT, "identity", TIMEOUT, &mut own).await?;
         Ok(String::from_utf8_lossy(&own).into_owned())
     }
 
@@ -60,22 +52,19 @@ impl Summary {
     ///
     /// # Errors
     /// When a listener does not respond.
-    pub async fn take(&mut self, objects: usize) -> io::Result<String> {
+    pub async fn take(&mut self, objects: usize) -> Result<String, CommandError> {
         let mut counter = SeriesCounter::default();
         let start = Instant::now();
-        let status =
-            client::get(self.addresses.metrics, "/metrics", |part| counter.add(part)).await?;
+        let fetched = fetch(&self.metrics, TEXT, "identity", TIMEOUT, &mut counter).await;
         self.last_scrape = start.elapsed();
-        if status != 200 {
-            return Err(io::Error::other(format!("/metrics answers {status}")));
-        }
+        let transferred = fetched?.transferred;
         let own = self.own_metrics().await?;
         let rate = self.line_rate(&own);
         Ok(format!(
             "{} objects, {} series, scrape {} in {:.1} ms, {} StatsD lines/s",
             HumanCount(objects as u64),
             HumanCount(counter.series),
-            DecimalBytes(counter.bytes),
+            DecimalBytes(transferred),
             self.last_scrape.as_secs_f64() * 1e3,
             rate.map_or_else(|| "…".to_owned(), |rate| format!("{rate:.0}")),
         ))
@@ -95,46 +84,51 @@ impl Summary {
 /// Counts the series of a body that arrives in chunks.
 #[derive(Default)]
 struct SeriesCounter {
-    bytes: u64,
     series: u64,
     inside: bool,
 }
 
-impl SeriesCounter {
-    fn add(&mut self, mut part: &[u8]) {
-        self.bytes += part.len() as u64;
+impl Write for SeriesCounter {
+    fn write(&mut self, mut part: &[u8]) -> io::Result<usize> {
+        let length = part.len();
         while let Some(first) = part.first() {
             if !self.inside {
                 self.series += u64::from(*first != b'#');
             }
             let Some(end) = memchr::memchr(b'\n', part) else {
                 self.inside = true;
-                return;
+                break;
             };
             self.inside = false;
             part = part.get(end + 1..).unwrap_or_default();
         }
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::client::endpoint::Access;
 
     #[test]
     fn series_are_counted_across_chunks() {
         let body = b"# HELP a\n# TYPE a gauge\na 1\na{b=\"#\"} 2\nc 3\n";
         for size in 1..body.len() {
             let mut counter = SeriesCounter::default();
-            body.chunks(size).for_each(|part| counter.add(part));
-            assert_eq!((counter.series, counter.bytes), (3, body.len() as u64), "{size}");
+            body.chunks(size).for_each(|part| counter.write_all(part).unwrap());
+            assert_eq!(counter.series, 3, "{size}");
         }
     }
 
     #[tokio::test]
     async fn rates_need_two_samples() {
-        let any = "127.0.0.1:1".parse().unwrap();
-        let mut summary = Summary::new(Addresses { metrics: any, telemetry: any, statsd: any });
+        let any = Endpoint::new("http://127.0.0.1:1", Access::default(), "test").unwrap();
+        let mut summary = Summary::new(any.clone(), any);
         assert_eq!(summary.line_rate("x 1\n"), None);
         assert_eq!(summary.line_rate("statsd_exporter_lines_total 5\n"), None);
         assert!(summary.line_rate("statsd_exporter_lines_total 9\n").unwrap() > 0.0);

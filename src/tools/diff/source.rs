@@ -11,8 +11,8 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use super::difference_kind::Side;
-use super::table::{Reading, Table};
-use crate::exposition::reader::Reader;
+use super::table::Table;
+use crate::exposition::reader::{Line, LineWriter};
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::tools::CommandError;
 use crate::tools::process_client::MAX_EXPOSITION;
@@ -83,60 +83,34 @@ impl Source {
         open_metrics: bool,
         limit: Duration,
     ) -> Result<Form, CommandError> {
-        let reading = table.read(side);
-        let mut intake = ParsingWriter { reader: Reader::default(), reading };
+        let in_words = |error: io::Error| error.to_string();
+        let mut reading = table.read(side);
+        let mut intake = LineWriter::new(|line: Line<'_>| reading.line(line));
+        let mut must_end = false;
         match self {
             Self::Server(server) => {
                 let accept = if open_metrics { OPEN_METRICS } else { TEXT };
                 let fetched = fetch(server, accept, "gzip", limit, &mut intake).await?;
-                let form = intake.end(Ok(()))?;
-                if fetched.is_open_metrics && form == Form::Text {
-                    return Err("the response is truncated: # EOF is missing".into());
-                }
-                Ok(form)
+                must_end = fetched.is_open_metrics;
             }
             Self::File(path) => {
-                let read = std::fs::File::open(path).map(|file| of_file(file, &mut intake));
-                intake.end(read.flatten())
+                let file = std::fs::File::open(path).map_err(in_words)?;
+                of_file(file, &mut intake).map_err(in_words)?;
             }
-            Self::Stdin => {
-                let read = of_file(io::stdin().lock(), &mut intake);
-                intake.end(read)
-            }
+            Self::Stdin => of_file(io::stdin().lock(), &mut intake).map_err(in_words)?,
+        }
+        let has_ended = intake.finish().map_err(|error| error.to_string())?;
+        reading.finish();
+        match has_ended {
+            true => Ok(Form::OpenMetrics),
+            false if must_end => Err("the response is truncated: # EOF is missing".into()),
+            false => Ok(Form::Text),
         }
     }
 }
 
-/// Feeds bytes into the table.
-struct ParsingWriter<'t> {
-    reader: Reader,
-    reading: Reading<'t>,
-}
-
-impl Write for ParsingWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Self { reader, reading } = self;
-        reader.feed(bytes, &mut |line| reading.line(line)).map_err(io::Error::other)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl ParsingWriter<'_> {
-    /// Finishes after the last byte or a read error.
-    fn end(self, read: io::Result<()>) -> Result<Form, CommandError> {
-        read.map_err(|error| error.to_string())?;
-        let ended = self.reader.finish().map_err(|error| error.to_string())?;
-        self.reading.finish();
-        Ok(if ended { Form::OpenMetrics } else { Form::Text })
-    }
-}
-
 /// Reads a file, which may be compressed.
-fn of_file(mut file: impl Read, intake: &mut ParsingWriter<'_>) -> io::Result<()> {
+fn of_file(mut file: impl Read, intake: &mut impl Write) -> io::Result<()> {
     let mut buffer = vec![0; PIECE];
     let mut read = 0;
     while read < GZIP.len() {

@@ -495,18 +495,17 @@ impl Reading<'_> {
         if let Some(family) = self.family.take()
             && family.number.is_none()
         {
-            let name = family.name.clone();
-            self.enter(family, &name);
+            self.enter(&family, &family.name);
         }
     }
 
     /// Stores the metadata of a family under the name of its series.
-    fn enter(&mut self, family: Current, name: &str) -> u32 {
+    fn enter(&mut self, family: &Current, name: &str) -> u32 {
         let number = self.table.family(name);
         let about = &mut self.table.families[number as usize].about[self.side.index()];
-        about.announced.get_or_insert(family.name);
-        about.kind = about.kind.take().or(family.kind);
-        about.help = about.help.take().or(family.help);
+        about.announced.get_or_insert_with(|| family.name.clone());
+        about.kind = about.kind.take().or_else(|| family.kind.clone());
+        about.help = about.help.take().or_else(|| family.help.clone());
         number
     }
 
@@ -537,14 +536,7 @@ impl Reading<'_> {
                     ("counter", "_created") => format!("{}_total", family.name),
                     _ => family.name.clone(),
                 };
-                let said = Current {
-                    name: family.name.clone(),
-                    kind: family.kind.take(),
-                    help: family.help.take(),
-                    number: None,
-                };
-                let number = self.enter(said, &shown);
-                family.kind = Some(kind.clone());
+                let number = self.enter(&family, &shown);
                 family.number = Some(number);
                 number
             }

@@ -1,12 +1,12 @@
 //! The costs of both processes: what they report about themselves, and scrapes of their metrics.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::exposition::reader::{Line, Reader};
+use crate::exposition::reader::{Line, LineWriter};
 use crate::kube::client::endpoint::Endpoint;
 use crate::status::Track;
 use crate::status::words::{bytes, count, duration};
@@ -39,9 +39,18 @@ impl OwnMetrics {
     /// # Errors
     /// There is no complete exposition.
     pub(super) async fn fetch(server: &Endpoint, limit: Duration) -> Result<Self, CommandError> {
-        let mut sink = OwnMetricsWriter::default();
+        let mut own = Self::default();
+        let mut sink = LineWriter::new(|line: Line<'_>| own.add(&line));
         fetch(server, TEXT, "gzip", limit, &mut sink).await?;
-        Ok(sink.read)
+        Ok(own)
+    }
+
+    fn add(&mut self, line: &Line<'_>) {
+        if let Line::Sample(sample) = line
+            && let Some(name) = METRICS.iter().find(|name| **name == sample.name)
+        {
+            *self.0.entry(name).or_default() += sample.value;
+        }
     }
 
     fn get(&self, name: &str) -> Option<f64> {
@@ -67,31 +76,6 @@ impl OwnMetrics {
 
     fn received(&self) -> Option<f64> {
         self.get(CLIENT_BYTES).or_else(|| self.get(RECEIVED))
-    }
-}
-
-#[derive(Default)]
-struct OwnMetricsWriter {
-    reader: Reader,
-    read: OwnMetrics,
-}
-
-impl Write for OwnMetricsWriter {
-    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        let Self { reader, read } = self;
-        let mut add = |line: Line<'_>| {
-            if let Line::Sample(sample) = line
-                && let Some(name) = METRICS.iter().find(|name| **name == sample.name)
-            {
-                *read.0.entry(name).or_default() += sample.value;
-            }
-        };
-        reader.feed(piece, &mut add).map_err(io::Error::other)?;
-        Ok(piece.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -390,12 +374,15 @@ mod tests {
 
     #[test]
     fn own_metrics_are_summed() {
-        let mut writer = OwnMetricsWriter::default();
+        use std::io::Write as _;
+
+        let mut own = OwnMetrics::default();
+        let mut writer = LineWriter::new(|line: Line<'_>| own.add(&line));
         let text = "kube_state_metrics_list_total{resource=\"a\"} 2\nother 5\n\
                     kube_state_metrics_list_total{resource=\"b\"} 3\nkstatd_ready 1\n";
         writer.write_all(text.as_bytes()).expect("an exposition");
-        assert_eq!(writer.read.requests(), Some(5.0));
-        assert!(writer.read.is_ready() && writer.read.get(MEMORY).is_none());
         assert!(writer.write_all(b"<html>\n").is_err());
+        assert_eq!(own.requests(), Some(5.0));
+        assert!(own.is_ready() && own.get(MEMORY).is_none());
     }
 }

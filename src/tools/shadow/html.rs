@@ -55,7 +55,7 @@ impl ShadowReport {
         match self.verdict {
             Verdict::Equal => "EQUAL",
             Verdict::Different => "DIFFERENT",
-            Verdict::NotCompared(_) => "NOT COMPARED",
+            Verdict::NotCompared => "NOT COMPARED",
         }
     }
 

@@ -11,12 +11,14 @@ mod report;
 mod target;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, sleep_until};
 
 use crate::kube::client::endpoint::{Access, Endpoint};
+use crate::telemetry::VERSION;
 use crate::tools::CommandError;
 use crate::tools::diff::{Comparison, Rules, Source};
 use candidate::Candidate;
@@ -56,12 +58,21 @@ pub(crate) async fn run(
     say: impl Fn(&str),
 ) -> Result<ShadowReport, CommandError> {
     let Options { line, target, user_agent, total, every, rules } = options;
-    let mut signals = Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
+    let handled = |kind| signal(kind).map_err(|error| format!("cannot handle signals: {error}"));
+    let mut interrupt = handled(SignalKind::interrupt())?;
+    let mut terminate = handled(SignalKind::terminate())?;
+    // It ends a run early; the report is still printed.
+    let mut stopped = pin!(async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    });
     let timeout = rules.timeout;
     let mut candidate = Candidate::start(&line)?;
     let endpoints = tokio::select! {
         endpoints = prepare(&mut candidate, &line, &user_agent, timeout, &say) => endpoints?,
-        () = signals.recv() => return Err("stopped before the first comparison".into()),
+        () = &mut stopped => return Err("stopped before the first comparison".into()),
     };
     let commands = target.commands(&line).await;
     let [ours, telemetry] = endpoints;
@@ -82,24 +93,25 @@ pub(crate) async fn run(
     (run.say)(&format!("comparing every {} s for {} s", every.as_secs_f64(), total.as_secs_f64()));
     let failure = tokio::select! {
         () = run.rounds(total, every) => None,
-        () = signals.recv() => None,
+        () = &mut stopped => None,
         failure = candidate.ended() => Some(failure),
     };
     candidate.stop().await;
     let Run { comparison, meter, started, events, errors, .. } = run;
     let report = comparison.report();
     let too_few = format!("{} comparisons are too few", comparison.compared());
-    let verdict = match failure {
-        Some(failure) => Verdict::NotCompared(failure),
-        None if !comparison.is_conclusive() => {
-            Verdict::NotCompared(errors.get(COMPARISON).cloned().unwrap_or(too_few))
-        }
+    let inconclusive = || errors.get(COMPARISON).cloned().unwrap_or(too_few);
+    let reason = failure.or_else(|| (!comparison.is_conclusive()).then(inconclusive));
+    let verdict = match reason {
+        Some(_) => Verdict::NotCompared,
         None if comparison.differs() => Verdict::Different,
         None => Verdict::Equal,
     };
     Ok(ShadowReport {
-        program: line.program(),
         verdict,
+        reason,
+        version: VERSION,
+        program: line.program(),
         comparisons: comparison.compared(),
         seconds: started.elapsed().as_secs_f64(),
         differences: report,
@@ -210,26 +222,5 @@ impl<S: Fn(&str)> Run<S> {
     fn event(&mut self, text: String) {
         (self.say)(&text);
         self.events.push(Event { seconds: self.started.elapsed().as_secs(), text });
-    }
-}
-
-/// The signals that end a run early; the report is still printed.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        let (interrupt, terminate) =
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        Ok(Self { interrupt, terminate })
-    }
-
-    async fn recv(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
     }
 }

@@ -1,22 +1,20 @@
 //! The result of a run, as text and as JSON.
 
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::costs::{Cost, Plot};
 use super::target::Commands;
 use crate::status::words::{duration, printable};
-use crate::telemetry::VERSION;
 use crate::tools::diff::{Explained, Report};
 
 /// The verdict of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
     /// No unexplained difference.
     Equal,
     Different,
-    /// The reason why there is no result.
-    NotCompared(String),
+    NotCompared,
 }
 
 /// Something that happened during the run.
@@ -28,38 +26,21 @@ pub(super) struct Event {
 }
 
 /// The result of a run.
+#[derive(Serialize)]
 pub(crate) struct ShadowReport {
-    pub(super) program: &'static str,
     pub(super) verdict: Verdict,
+    /// The reason why there is no result.
+    pub(super) reason: Option<String>,
+    pub(super) version: &'static str,
+    pub(super) program: &'static str,
     pub(super) comparisons: u32,
     pub(super) seconds: f64,
     pub(super) differences: Report,
     pub(super) events: Vec<Event>,
     pub(super) costs: Vec<Cost>,
+    #[serde(skip)]
     pub(super) plots: Vec<Plot>,
     pub(super) commands: Commands,
-}
-
-impl Serialize for ShadowReport {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (verdict, reason) = match &self.verdict {
-            Verdict::Equal => ("equal", None),
-            Verdict::Different => ("different", None),
-            Verdict::NotCompared(reason) => ("not_compared", Some(reason)),
-        };
-        let mut out = serializer.serialize_struct("ShadowReport", 10)?;
-        out.serialize_field("verdict", verdict)?;
-        out.serialize_field("reason", &reason)?;
-        out.serialize_field("version", VERSION)?;
-        out.serialize_field("program", self.program)?;
-        out.serialize_field("comparisons", &self.comparisons)?;
-        out.serialize_field("seconds", &self.seconds)?;
-        out.serialize_field("differences", &self.differences)?;
-        out.serialize_field("events", &self.events)?;
-        out.serialize_field("costs", &self.costs)?;
-        out.serialize_field("commands", &self.commands)?;
-        out.end()
-    }
 }
 
 impl ShadowReport {
@@ -68,18 +49,21 @@ impl ShadowReport {
         match self.verdict {
             Verdict::Equal => Some(true),
             Verdict::Different => Some(false),
-            Verdict::NotCompared(_) => None,
+            Verdict::NotCompared => None,
         }
     }
 
     /// Returns the verdict as a sentence.
     pub(super) fn sentence(&self) -> String {
         let compared = format!("{} comparisons in {}", self.comparisons, duration(self.seconds));
-        match (&self.verdict, self.differences.differing_families) {
+        match (self.verdict, self.differences.differing_families) {
             (Verdict::Equal, _) => format!("equal: no undocumented difference in {compared}"),
             (Verdict::Different, 1) => format!("1 family differs in {compared}"),
             (Verdict::Different, some) => format!("{some} families differ in {compared}"),
-            (Verdict::NotCompared(reason), _) => format!("could not compare: {reason}"),
+            (Verdict::NotCompared, _) => {
+                let reason = self.reason.as_deref().unwrap_or_default();
+                format!("could not compare: {reason}")
+            }
         }
     }
 
