@@ -437,7 +437,7 @@ impl Progress {
         }
     }
 
-    /// Returns a complete snapshot. See [`Store::size`] for its cost.
+    /// Returns a complete snapshot. See [`Store::size`](crate::cache::Store::size) for its cost.
     pub(crate) fn facts(&self) -> ListWatch {
         let state = self.lock();
         let (status, errors) = (self.status_of(&state), state.errors.clone());
