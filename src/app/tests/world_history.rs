@@ -98,7 +98,7 @@ impl Both {
         let index = Arc::new(PodIndex::with_clock(selection, Box::new(move || start.elapsed())));
         let pods = Rc::new(Pods::new(&index));
         let transport = TRANSPORTS[usize::from(scenario.http2)];
-        let kubernetes = World::with_senders(scenario, Some(index));
+        let kubernetes = World::with_senders(scenario.with_all_kinds(), Some(index));
         // Other numbers than those of the scenario, so that choices of both sides do not depend on each other.
         let of_lines = seed ^ 0x2545_f491_4f6c_dd1d;
         let statsd = History::with_senders(of_lines, Some(Rc::clone(&pods) as _));

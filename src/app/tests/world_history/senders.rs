@@ -44,7 +44,8 @@ enum Key {
 struct Pod {
     uid: String,
     started: u64,
-    keys: [Key; 3],
+    /// Its address, its UID, its node, and its second address, if it has one.
+    keys: Vec<Key>,
 }
 
 /// The pods that a key has belonged to: each with the time from which on, `None` if it belonged to none.
@@ -151,7 +152,8 @@ impl Model {
             true => node.clone(),
             false => Key::Address(object.address().into()),
         };
-        let keys = [address, Key::Uid(object.uid.clone()), node];
+        let mut keys = vec![address, Key::Uid(object.uid.clone()), node];
+        keys.extend(object.second_address().map(|address| Key::Address(address.into())));
         let (uid, started) = (object.uid.clone(), object.started());
         if matches!(object.phase(), "Succeeded" | "Failed") {
             if is_new {
@@ -164,7 +166,7 @@ impl Model {
 
     /// Notes that the keys belonged for a moment to a pod, which had already finished when it was seen first, and that its
     /// labels were in use.
-    fn note_moment(&mut self, uid: &str, keys: [Key; 3]) {
+    fn note_moment(&mut self, uid: &str, keys: Vec<Key>) {
         let used = self.uses.entry(self.labels[uid].clone()).or_default();
         if used.since.is_none() {
             used.may_end.get_or_insert(self.now);
@@ -317,9 +319,13 @@ impl Senders for Pods {
             2 => Some(Ipv4Addr::from([10, 1, rng.u8(0..2), rng.u8(0..13)]).into()),
             _ => {
                 let live = model.live.get(rng.usize(..model.live.len().max(1)));
-                live.and_then(|pod| match pod.keys[0] {
-                    Key::Address(address) | Key::Node(address) => Some(address),
-                    Key::Uid(_) => None,
+                // Without another choice, so that those that follow stay the same.
+                let is_second = model.now.as_millis().is_multiple_of(2);
+                live.and_then(|pod| {
+                    match pod.keys.get(3).filter(|_| is_second).or(pod.keys.first())? {
+                        Key::Address(address) | Key::Node(address) => Some(*address),
+                        Key::Uid(_) => None,
+                    }
                 })
             }
         };

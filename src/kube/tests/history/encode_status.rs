@@ -61,7 +61,7 @@ pub(super) fn pod(object: &Object) -> Vec<u8> {
     let names = object.containers().iter().zip([2, 20]);
     let [first, second] = two(names.map(|(name, tag)| field(tag, &field(1, name.as_bytes()))));
     let spec = [first, field(10, object.node().as_bytes()), host_network, second].concat();
-    let address = object.address().to_string();
+    let (address, other) = (object.address().to_string(), object.second_address());
     let reason = object.status.end.map(|end| end.reason).filter(|reason| !reason.is_empty());
     let names = object.containers().iter().zip(&object.status.containers).zip([8, 10]);
     let [first, second] = two(names
@@ -81,6 +81,7 @@ pub(super) fn pod(object: &Object) -> Vec<u8> {
         first,
         second,
         field(12, &field(1, address.as_bytes())),
+        other.map(|other| field(12, &field(1, other.to_string().as_bytes()))).unwrap_or_default(),
     ];
     [field(2, &spec), field(3, &status.concat())].concat()
 }
@@ -166,13 +167,15 @@ pub(super) fn pod_json(object: &Object) -> String {
         format!(r#","{list}":[{}]"#, container_json(object, name, container))
     });
     let statuses: String = statuses.collect();
+    let other =
+        object.second_address().map(|other| format!(r#",{{"ip":"{other}"}}"#)).unwrap_or_default();
     let reason = object.status.end.map_or("", |end| end.reason);
     let disruption = object.status.disruption.map(|reason| {
         format!(r#"{{"type":"DisruptionTarget","status":"True","reason":"{reason}"}}"#)
     });
     let conditions = disruption.unwrap_or_default();
     format!(
-        r#","spec":{{"nodeName":"{node}","hostNetwork":{host_network}{spec}}},"status":{{"phase":"{phase}","reason":"{reason}","conditions":[{conditions}],"hostIP":"{host}","podIP":"{address}","startTime":"{started}","podIPs":[{{"ip":"{address}"}}]{statuses}}}"#
+        r#","spec":{{"nodeName":"{node}","hostNetwork":{host_network}{spec}}},"status":{{"phase":"{phase}","reason":"{reason}","conditions":[{conditions}],"hostIP":"{host}","podIP":"{address}","startTime":"{started}","podIPs":[{{"ip":"{address}"}}{other}]{statuses}}}"#
     )
 }
 

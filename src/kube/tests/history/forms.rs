@@ -1,5 +1,7 @@
 //! The other forms of a scrape, which must have the same samples: compressed, as messages, and in parts.
 
+use std::collections::BTreeSet;
+
 use fastrand::Rng;
 
 use super::cluster::NAMESPACES;
@@ -9,6 +11,7 @@ use crate::exposition::message::{self, Delimited, ProtoText};
 use crate::exposition::prototext::Layout;
 use crate::exposition::tests::samples::{self, Samples};
 use crate::exposition::{Format, ScrapeQuery, Source, VirtualShard};
+use crate::tests::hash;
 
 /// Returns a body as text.
 pub fn text(source: &impl Source, format: Format, query: &ScrapeQuery) -> Vec<u8> {
@@ -42,6 +45,9 @@ pub fn compare(
     rng: &mut Rng,
 ) -> Result<(), String> {
     let all = ScrapeQuery::default();
+    if format == Format::Text {
+        families(catalog, body, &mut Rng::with_seed(hash(body)))?;
+    }
     match rng.u32(0..4) {
         0 => {
             let other = inflated(catalog.deflated(format, &all));
@@ -88,4 +94,19 @@ pub fn compare(
             difference("namespace", &part, &expected)
         }
     }
+}
+
+/// Compares a scrape of some families, compressed or not, with the body of all.
+fn families(catalog: &Catalog, body: &[u8], rng: &mut Rng) -> Result<(), String> {
+    let text = String::from_utf8_lossy(body);
+    let all = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let names: BTreeSet<String> = all.filter(|_| rng.bool()).map(str::to_owned).collect();
+    let query = ScrapeQuery { names: Some(names.clone()), ..ScrapeQuery::default() };
+    let part = match rng.bool() {
+        true => inflated(catalog.deflated(Format::Text, &query)),
+        false => self::text(catalog, Format::Text, &query),
+    };
+    let mut expected = samples::of_text(body)?;
+    expected.retain(|(name, _), _| names.contains(name));
+    difference("families", &samples::of_text(&part)?, &expected)
 }

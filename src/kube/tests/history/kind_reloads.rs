@@ -71,7 +71,9 @@ impl KindReloads {
                 *self.options.entry(*kind).or_default() += 1;
             }
         }
-        let next = (rng.u32(0..3) == 0).then(|| Duration::from_millis(rng.u64(0..1_500)));
+        // Another one often comes while the lists of this one are on their way.
+        let longest = [30, 1_500][rng.usize(0..2)];
+        let next = rng.bool().then(|| Duration::from_millis(rng.u64(0..longest)));
         (format!("without {:?}, options {:?}", self.removed, self.options), next)
     }
 

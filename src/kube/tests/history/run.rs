@@ -169,8 +169,8 @@ pub struct World {
     refusals: Refusals,
     /// The number of lists when watches began to be refused, while no other fault goes on.
     unwatched: Option<u64>,
-    /// The time and the number of requests from which on watches share a connection again.
-    shared: Option<(Instant, u64)>,
+    /// The time and the number of requests since which nothing has caused requests but the ends of watches.
+    calm: Option<(Instant, u64)>,
     /// The time of the last scrape.
     last_check: Instant,
     outcome: Outcome,
@@ -247,8 +247,7 @@ impl World {
         for at in scenario.limits.iter().flatten() {
             queue.add(start + *at, Action::ReloadLimits);
         }
-        let reloads = scenario.kind_reloads.as_ref().filter(|_| senders.is_none());
-        let kind_reloads = reloads.map(|times| {
+        let kind_reloads = scenario.kind_reloads.as_ref().map(|times| {
             times.iter().for_each(|at| queue.add(start + *at, Action::ReloadKinds));
             KindReloads::new(scenario.seed, kinds)
         });
@@ -322,7 +321,7 @@ impl World {
             lasting: Vec::new(),
             refusals: Refusals::default(),
             unwatched: None,
-            shared: None,
+            calm: None,
             last_check: start,
             outcome: Outcome::default(),
         }
@@ -617,7 +616,7 @@ impl World {
         });
         drop(cluster);
         let checked = checked.and_then(|old| self.check_applied().map(|()| old));
-        let checked = checked.and_then(|old| self.check_sharing().map(|()| old));
+        let checked = checked.and_then(|old| self.check_watches().map(|()| old));
         let checked = checked.and_then(|old| match self.needless_request() {
             Some(why) => Err(Violation(why)),
             None => Ok(old),

@@ -82,8 +82,6 @@ pub struct Scenario {
     pub has_uncached_events: bool,
     /// The times of reloads that change which kinds are watched, if there are any.
     pub kind_reloads: Option<Vec<Duration>>,
-    /// The time from which on the number of requests is that of watches that share a connection, after others did not.
-    pub shared_again: Option<Duration>,
     /// The times of reloads that lead to another API server.
     pub server_changes: Vec<Duration>,
     /// The series of pods have labels of the pods and of their workloads.
@@ -163,7 +161,6 @@ impl Scenario {
             counts_rest: false,
             has_uncached_events: false,
             kind_reloads: None,
-            shared_again: None,
             server_changes: Vec::new(),
             has_pod_labels: false,
             drop_completed_after: None,
@@ -376,15 +373,10 @@ impl Scenario {
     /// Lets the last connections of some histories be those of HTTP/1.1, until they are cut. Then there are no more faults.
     #[cfg(test)]
     fn with_old_protocol(mut self, seed: u64) -> Self {
-        /// The time in which the client notices that it can share a connection again: all short watches end.
-        const SHARED_AGAIN: Duration = Duration::from_secs(90);
+        /// The time after the last fault, in which requests are counted.
+        const CALM: Duration = Duration::from_secs(330);
         let mut rng = Rng::with_seed(seed ^ 0x3956_c25b_f348_b538);
-        let is_plain = !self.has_checked_features()
-            && self.object_limit.is_none()
-            && self.kind_reloads.is_none()
-            && self.server_changes.is_empty()
-            && !self.has_uncached_events;
-        if !self.http2 || !is_plain || rng.bool() {
+        if !self.http2 || !self.has_plain_watches() || rng.bool() {
             return self;
         }
         let begin = Duration::from_millis(rng.u64(20_000..100_000));
@@ -399,9 +391,7 @@ impl Scenario {
         ] {
             self.events.push(ScheduledFault { fault, begin, duration, is_secondary });
         }
-        let shared_again = begin + duration + SHARED_AGAIN;
-        self.shared_again = Some(shared_again);
-        self.length = shared_again + Duration::from_secs(200);
+        self.length = begin + duration + CALM;
         self
     }
 
@@ -425,7 +415,7 @@ impl Scenario {
                 self.counts_rest = others.bool();
             }
             2 | 3 if is_plain => self.has_pod_labels = true,
-            4 | 5 if is_plain => {
+            4..7 if is_plain => {
                 let mut others = Rng::with_seed(seed ^ 0x7137_4491_23ef_65cd);
                 self.kind_reloads = Some(self.reloads(&mut others, 40_000));
                 self.is_lagging |= others.bool();
@@ -479,6 +469,25 @@ impl Scenario {
             self.server_changes.truncate(1);
         }
         self
+    }
+
+    /// Watches all kinds all the time, as histories of senders need it.
+    #[cfg(test)]
+    pub fn with_all_kinds(mut self) -> Self {
+        if self.kind_reloads.take().is_some() {
+            self.kinds = ALL_KINDS.to_vec();
+        }
+        self
+    }
+
+    /// Returns true if nothing but ends of watches causes requests while there are no faults.
+    pub fn has_plain_watches(&self) -> bool {
+        !self.has_checked_features()
+            && self.object_limit.is_none()
+            && self.kind_reloads.is_none()
+            && self.server_changes.is_empty()
+            && self.lacks.is_empty()
+            && !self.has_uncached_events
     }
 
     /// Returns true if there is a feature with a checker of its own.

@@ -1,6 +1,6 @@
 //! Objects of the simulated cluster, and the series that a scrape has of each.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::super::status::{Phase, Status};
@@ -73,6 +73,13 @@ impl Object {
         }
         let namespace = NAMESPACES.iter().position(|name| *name == self.scope.namespace);
         [10, 1, namespace.unwrap_or_default() as u8, self.number() % 12].into()
+    }
+
+    /// Returns the second address of a pod, if it has two.
+    pub fn second_address(&self) -> Option<Ipv6Addr> {
+        let [.., namespace, number] = self.address().octets();
+        let has_two = !self.is_in_host_network() && self.number().is_multiple_of(3);
+        has_two.then(|| [0xfd00, 0, 0, 0, 0, 0, namespace.into(), number.into()].into())
     }
 
     /// Returns kind and name of the controller of a pod or job, if it has one.

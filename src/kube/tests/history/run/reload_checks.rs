@@ -1,4 +1,4 @@
-//! Reloads that change the kinds, the time within which any reload takes effect, and the cost of watches that share a connection.
+//! Reloads that change the kinds, the time within which any reload takes effect, and the cost of watches.
 
 use std::time::Duration;
 
@@ -8,6 +8,11 @@ use super::super::checker::Violation;
 use super::super::journal::Topic;
 use super::super::queue::Action;
 use super::{RELOAD, World};
+
+/// The shortest watch over a shared connection.
+const SHARED_WATCH: Duration = Duration::from_secs(300);
+/// The interval of the common times at which all watches with a connection of their own end.
+const OWN_WATCH: Duration = Duration::from_secs(36);
 
 impl World {
     /// Makes the next change of the kinds.
@@ -39,24 +44,31 @@ impl World {
         Err(Violation(format!("a reload has not been applied: {pending:?}")))
     }
 
-    /// Checks that watches share a connection again, on which each lasts for minutes, once that is possible.
-    pub(super) fn check_sharing(&mut self) -> Result<(), Violation> {
-        /// The time over which requests are counted.
-        const SPAN: Duration = Duration::from_secs(180);
-        let Some(since) = self.scenario.shared_again.map(|since| self.start + since) else {
-            return Ok(());
-        };
+    /// Limits the requests of watches in times without faults and reloads: one at the end of each, which lasts for minutes on a
+    /// shared connection, and up to 36 s on a connection of its own. That includes those of a client that has to notice that
+    /// connections can be shared again.
+    pub(super) fn check_watches(&mut self) -> Result<(), Violation> {
+        /// The time until short watches and those of the last fault are over, and each list/watch is in its usual state.
+        const SETTLED: Duration = Duration::from_secs(90);
         let now = Instant::now();
-        if now < since {
+        let is_calm = self.may_be_stale_until.max(self.disturbed) + SETTLED <= now
+            && self.lasting.is_empty()
+            && self.scenario.has_plain_watches();
+        if !is_calm {
+            self.calm = None;
             return Ok(());
         }
-        let (begun, before) = *self.shared.get_or_insert((now, self.server.requests()));
-        let (made, watches) = (self.server.requests() - before, self.request_limit.watches);
-        // A watch lasts five to ten minutes, and each request may have to be repeated.
-        if now - begun < SPAN && made > 2 * watches {
+        // A shared connection is probed in addition.
+        let requests = self.server.requests() - self.server.probes();
+        let (since, before) = *self.calm.get_or_insert((now, requests));
+        let (made, watches) = (requests - before, self.request_limit.watches);
+        let shortest = if self.scenario.http2 { SHARED_WATCH } else { OWN_WATCH };
+        let lasted = (now - since).as_secs_f64() / shortest.as_secs_f64();
+        // Each may be at its end when the time begins.
+        if made as f64 > watches as f64 * (1.0 + 1.1 * lasted) {
             return Err(Violation(format!(
-                "{made} requests of {watches} watches in {:?}",
-                now - begun
+                "{made} requests of {watches} watches in {:?} without faults",
+                now - since
             )));
         }
         Ok(())
