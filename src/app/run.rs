@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 
 use super::config_reloader::{ConfigReloader, InitialConfig};
 use super::listeners::{self, Listeners};
@@ -51,7 +52,7 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
         stop_all(sides).await;
         return Err(error);
     }
-    let mut latches = hold_latches(&readiness, &mut sides);
+    let latches = hold_latches(&readiness, &mut sides);
     let lines = sides.iter().find_map(|running| running.features.lines.clone());
     let standby = Standby::start(config, &readiness, own_identity(config), lines);
     let board = board(&personality, &sides, &telemetry, standby.as_ref());
@@ -76,7 +77,7 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
         }
     };
     tokio::spawn(async move {
-        while latches.join_next().await.is_some() {}
+        latches.await;
         // The initial lists leave much memory unused.
         allocator::schedule_purge();
     });
@@ -181,17 +182,20 @@ fn board(
     Arc::new(Board::new(personality.program, telemetry.http.log().clone(), reporters))
 }
 
-/// Holds the process unready until each side's condition is met.
-fn hold_latches(readiness: &Readiness, sides: &mut [RunningSide]) -> JoinSet<()> {
-    let mut pending = JoinSet::new();
-    for condition in sides.iter_mut().filter_map(|running| running.features.ready.take()) {
+/// Holds the process unready until the future that is returned has waited for each side's condition.
+fn hold_latches(
+    readiness: &Readiness,
+    sides: &mut [RunningSide],
+) -> impl Future<Output = ()> + use<> {
+    let conditions = sides.iter_mut().filter_map(|running| running.features.ready.take());
+    let pending = conditions.map(|condition| {
         let latch = readiness.latch(condition.description);
-        pending.spawn(async move {
+        async move {
             condition.met.await;
             drop(latch);
-        });
-    }
-    pending
+        }
+    });
+    join_all(pending.collect::<Vec<_>>()).map(drop)
 }
 
 #[cfg(test)]

@@ -315,7 +315,7 @@ pub(crate) struct Registry {
     /// The bucket of the timer wheel that is being processed.
     due: Mutex<DueBucket>,
     /// Called when something is due earlier than [`Registry::next_wakeup`] returned.
-    on_earlier_deadline: Box<dyn Fn() + Send + Sync>,
+    pub(in crate::statsd) on_earlier_deadline: Box<dyn Fn() + Send + Sync>,
     reserved: ArcSwap<Reserved>,
     pub(crate) budget: Budget,
     /// True if labels with empty values are kept, as in statsd_exporter. Prometheus treats them as absent.

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use expiry_timer::{ExpiryTimer, Wakeups};
 use features::{Feature, are_exclusive, is_of_lines};
 use many_series::ManySeries;
 use many_values::ManyValues;
@@ -56,6 +57,7 @@ use crate::tests::{env_number, hash};
 
 mod changing_type;
 mod checker;
+mod expiry_timer;
 mod features;
 mod many_series;
 mod many_values;
@@ -135,6 +137,8 @@ pub(crate) struct History {
     mapping: Mapping,
     generation: u64,
     ttl: bool,
+    /// The threads that remove expired series, here and in the replica.
+    timers: [ExpiryTimer; 2],
     /// A scrape follows each step.
     scrapes_each: bool,
     transport: Transport,
@@ -203,8 +207,11 @@ impl History {
         let yaml = yaml(&mapping, &sets, &taken_names, &options, (&many_values, &many_series));
         let mapper = Mapper::from_yaml(&yaml).expect("a mapping");
         let exposes_start_times = start_times.are_counted;
-        let change =
-            |shared: &mut Shared| shared.registry.exposes_start_times = exposes_start_times;
+        let wakeups = Wakeups::default();
+        let change = |shared: &mut Shared| {
+            shared.registry.exposes_start_times = exposes_start_times;
+            wakeups.attach(shared);
+        };
         let (relay, relay_end) = match pods {
             None => RelayTarget::start(seed).unzip(),
             Some(_) => (None, None),
@@ -252,6 +259,7 @@ impl History {
             mapping,
             generation,
             ttl,
+            timers: [(); 2].map(|()| ExpiryTimer::new(&wakeups)),
             scrapes_each,
             transport,
             senders,
@@ -365,13 +373,15 @@ impl History {
     }
 
     /// Removes series that have expired, and those that end with their sender.
-    fn expire(&self) {
-        let Some((pods, copies)) = &self.pods else { return self.offline.expire() };
+    fn expire(&mut self) {
+        let [timer, of_replica] = &mut self.timers;
+        timer.run(&self.offline.shared().registry);
+        let Some((pods, copies)) = &self.pods else { return };
+        of_replica.run(&copies.replica().shared().registry);
         // The index, which the replica shares, returns labels out of use once.
         let (unused, _) = pods.index().advance();
-        for registry in [&self.offline, copies.replica()].map(|of| &of.shared().registry) {
-            registry.expire();
-            registry.end_senders(&unused);
+        for offline in [&self.offline, copies.replica()] {
+            offline.shared().registry.end_senders(&unused);
         }
     }
 
