@@ -34,7 +34,7 @@ use crate::util::reasons::reason;
 /// The maximum wait for a review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The cache size for grants of tokens and of actions, and for the denials of each.
+/// The cache size for grants of tokens and of actions, for the denials of each, and for wrong passwords.
 pub(super) const MAX_CACHED: usize = 1024;
 
 /// The maximum number of concurrent reviews; how many of them are for callers never granted; and

@@ -156,7 +156,7 @@ fn items(value: &str) -> impl Iterator<Item = String> {
 ///
 /// # Errors
 ///
-/// A message for the client when a namespace is invalid: ignoring the filter would return other
+/// A message for the client when a namespace or a virtual shard is invalid: ignoring the filter would return other
 /// data than requested.
 pub fn scrape_query(query: &str, filters: Filters) -> Result<ScrapeQuery, QueryError> {
     let mut scrape = ScrapeQuery::default();

@@ -195,7 +195,7 @@ pub(crate) struct Features {
     pub(crate) abort: Option<Task<'static, ()>>,
 }
 
-/// A running side. The default methods are for sides without that feature.
+/// A running side. The default methods are for sides that no configuration changes.
 pub(crate) trait Side: Send {
     /// Returns what this side offers. Asked once.
     fn features(&self) -> Features;

@@ -146,6 +146,7 @@ impl Side for StatsdSide {
         }
     }
 
+    /// Loads a mapping file that did not answer during a reload.
     fn next_event(&mut self) -> Task<'_, ()> {
         Box::pin(async move {
             while self.late_answers.changed().await.is_ok() {

@@ -272,13 +272,20 @@ impl<'a> Tables<'a> {
             let missing = ReadError::Missing { table: "location", id: *id };
             let location = self.locations.get(id).ok_or(missing)?;
             // A line without a function names nothing.
-            let lines = location.lines.iter().rev().filter(|line| line.function != 0);
-            for Line { function: id, .. } in lines {
-                let name = self.functions.get(id);
-                let name = name.ok_or(ReadError::Missing { table: "function", id: *id })?;
+            let mut functions = location
+                .lines
+                .iter()
+                .rev()
+                .map(|line| line.function)
+                .filter(|id| *id != 0)
+                .peekable();
+            let has_none = functions.peek().is_none();
+            for id in functions {
+                let name = self.functions.get(&id);
+                let name = name.ok_or(ReadError::Missing { table: "function", id })?;
                 frames.push(Cow::Owned(frame(&self.text(*name)?)));
             }
-            if location.lines.is_empty() {
+            if has_none {
                 frames.push(self.file(location.mapping)?);
             }
             if frames.len() >= MAX_DEPTH {
@@ -330,6 +337,17 @@ mod tests {
             let stack = "worker;[unknown];kstatd::server::pprof::symbols::Symbols::of";
             assert_eq!(saved.stacks, Folded::from([(stack.to_owned(), 30)]));
         }
+    }
+
+    #[test]
+    fn a_location_whose_lines_name_no_function_has_the_frame_of_its_file() {
+        // A sample of a location that has a line number only.
+        let message = b"\x0a\x04\x08\x01\x10\x02\
+            \x12\x04\x08\x01\x10\x05\
+            \x22\x06\x08\x01\x22\x02\x10\x07\
+            \x32\x00\x32\x07samples\x32\x05count";
+        let saved = SavedProfile::read(message).expect("profile");
+        assert_eq!(saved.stacks, Folded::from([("[unknown]".to_owned(), 5)]));
     }
 
     #[test]
