@@ -28,6 +28,7 @@ mod idle;
 pub(crate) mod journal;
 mod kind_reloads;
 mod kube_events;
+mod late_faults;
 mod ledger;
 mod limits;
 mod lives;

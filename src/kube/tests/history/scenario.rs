@@ -13,7 +13,7 @@ use super::server::Server;
 use crate::kube::shard::{Shard, Stage};
 
 /// No fault starts this close to the end, so each has time to recover.
-const MIN_TAIL: Duration = Duration::from_secs(75);
+pub(super) const MIN_TAIL: Duration = Duration::from_secs(75);
 
 /// The shortest time between two silences of all watches: the longest silence that is awaited, and the interval of bookmarks.
 const SILENCE_INTERVAL: Duration = Duration::from_secs(220);
@@ -82,6 +82,8 @@ pub struct Scenario {
     pub has_uncached_events: bool,
     /// The times of reloads that change which kinds are watched, if there are any.
     pub kind_reloads: Option<Vec<Duration>>,
+    /// Nothing but changes of objects happens for minutes at the end.
+    pub ends_calmly: bool,
     /// The times of reloads that lead to another API server.
     pub server_changes: Vec<Duration>,
     /// The series of pods have labels of the pods and of their workloads.
@@ -161,6 +163,7 @@ impl Scenario {
             counts_rest: false,
             has_uncached_events: false,
             kind_reloads: None,
+            ends_calmly: false,
             server_changes: Vec::new(),
             has_pod_labels: false,
             drop_completed_after: None,
@@ -192,7 +195,6 @@ impl Scenario {
             .with_server_changes(seed)
             .with_rotated_tokens(seed)
             .with_long_rejections(seed)
-            .with_old_protocol(seed)
     }
 
     /// One kind of fault again and again, if it is named, with budgets that are reloaded often, a defined custom kind, or
@@ -326,75 +328,6 @@ impl Scenario {
         self
     }
 
-    /// Lets rejected tokens of some histories be rejected for longer than objects may be stale.
-    fn with_long_rejections(mut self, seed: u64) -> Self {
-        let mut rng = Rng::with_seed(seed ^ 0xcbbb_9d5d_c105_9ed8);
-        if rng.u32(0..4) > 0 {
-            return self;
-        }
-        let mut until = Duration::ZERO;
-        for event in &mut self.events {
-            let is_rejection =
-                matches!(event.fault, Fault::TokenReplaced | Fault::Status { code: 401, .. });
-            if is_rejection && event.begin >= until {
-                if let Fault::Status { share, .. } = &mut event.fault {
-                    *share = 1.0;
-                }
-                event.duration = Duration::from_millis(rng.u64(70_000..110_000));
-                until = event.begin + event.duration + MIN_TAIL;
-                self.length = self.length.max(until);
-            }
-        }
-        self
-    }
-
-    /// Lets the token of some histories be replaced while many requests are on their way.
-    #[cfg(test)]
-    fn with_rotated_tokens(mut self, seed: u64) -> Self {
-        let mut rng = Rng::with_seed(seed ^ 0x9159_015a_3070_dd17);
-        if rng.u32(0..4) > 0 {
-            return self;
-        }
-        let mut at = Duration::from_millis(rng.u64(20_000..60_000));
-        while at < self.length.saturating_sub(MIN_TAIL) {
-            let late = Duration::from_millis(rng.u64(2_000..6_000));
-            for (fault, begin, duration, is_secondary) in [
-                (Fault::Delayed(late), at, late * 2, false),
-                (Fault::Reset, at + Duration::from_millis(10), Duration::ZERO, true),
-                (Fault::TokenRotated, at + late.mul_f64(rng.f64()), Duration::ZERO, true),
-            ] {
-                self.events.push(ScheduledFault { fault, begin, duration, is_secondary });
-            }
-            at += Duration::from_millis(rng.u64(30_000..120_000));
-        }
-        self
-    }
-
-    /// Lets the last connections of some histories be those of HTTP/1.1, until they are cut. Then there are no more faults.
-    #[cfg(test)]
-    fn with_old_protocol(mut self, seed: u64) -> Self {
-        /// The time after the last fault, in which requests are counted.
-        const CALM: Duration = Duration::from_secs(330);
-        let mut rng = Rng::with_seed(seed ^ 0x3956_c25b_f348_b538);
-        if !self.http2 || !self.has_plain_watches() || rng.bool() {
-            return self;
-        }
-        let begin = Duration::from_millis(rng.u64(20_000..100_000));
-        let duration = Duration::from_millis(rng.u64(1_000..60_000));
-        self.events.retain(|event| event.begin < begin);
-        let last = self.events.iter().map(|event| event.begin + event.fault.grace(event.duration));
-        let begin = last.max().unwrap_or_default().max(begin);
-        for (fault, begin, duration, is_secondary) in [
-            (Fault::OldProtocol, begin, duration, false),
-            (Fault::Reset, begin + duration.mul_f64(rng.f64()), Duration::ZERO, true),
-            (Fault::Reset, begin + duration + Duration::from_secs(1), Duration::ZERO, false),
-        ] {
-            self.events.push(ScheduledFault { fault, begin, duration, is_secondary });
-        }
-        self.length = begin + duration + CALM;
-        self
-    }
-
     /// Adds a feature that no other one of the checker goes with.
     fn with_exclusive_features(mut self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x9b05_688c_2b3e_6c1f);
@@ -424,9 +357,10 @@ impl Scenario {
                     self.kinds = kind_reloads::KINDS.to_vec();
                 }
             }
+            7 if is_plain => self.end_calmly(seed),
             _ => {}
         }
-        self.has_uncached_events = rng.u32(0..4) == 0;
+        self.has_uncached_events = rng.u32(0..4) == 0 && !self.ends_calmly;
         if self.has_uncached_events {
             // Without bookmarks, a silence of one watch after another is noticed later each time.
             self.events.retain(|event| event.fault != Fault::WatchesSilent);
@@ -439,7 +373,7 @@ impl Scenario {
     fn with_server_changes(mut self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x1f83_d9ab_5be0_cd19);
         let has_others = self.has_checked_features() || self.object_limit.is_some();
-        if has_others || !self.shards.is_empty() || self.has_pod_labels {
+        if has_others || !self.shards.is_empty() || self.has_pod_labels || self.ends_calmly {
             return self;
         }
         let first = Duration::from_millis(rng.u64(20_000..80_000));
@@ -486,7 +420,6 @@ impl Scenario {
             && self.object_limit.is_none()
             && self.kind_reloads.is_none()
             && self.server_changes.is_empty()
-            && self.lacks.is_empty()
             && !self.has_uncached_events
     }
 

@@ -49,7 +49,7 @@ impl World {
     /// connections can be shared again.
     pub(super) fn check_watches(&mut self) -> Result<(), Violation> {
         /// The time until short watches and those of the last fault are over, and each list/watch is in its usual state.
-        const SETTLED: Duration = Duration::from_secs(90);
+        const SETTLED: Duration = Duration::from_secs(60);
         let now = Instant::now();
         let is_calm = self.may_be_stale_until.max(self.disturbed) + SETTLED <= now
             && self.lasting.is_empty()

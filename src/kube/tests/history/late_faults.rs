@@ -1,0 +1,77 @@
+//! Changes of the faults that a [mix](super::fault_mix) has chosen for a history, in some histories.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::faults::Fault;
+use super::scenario::{MIN_TAIL, Scenario, ScheduledFault};
+
+impl Scenario {
+    /// Lets rejected tokens of some histories be rejected for longer than objects may be stale.
+    pub(super) fn with_long_rejections(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0xcbbb_9d5d_c105_9ed8);
+        if rng.u32(0..4) > 0 {
+            return self;
+        }
+        let mut until = Duration::ZERO;
+        for event in &mut self.events {
+            let is_rejection =
+                matches!(event.fault, Fault::TokenReplaced | Fault::Status { code: 401, .. });
+            if is_rejection && event.begin >= until {
+                if let Fault::Status { share, .. } = &mut event.fault {
+                    *share = 1.0;
+                }
+                event.duration = Duration::from_millis(rng.u64(70_000..110_000));
+                until = event.begin + event.duration + MIN_TAIL;
+                self.length = self.length.max(until);
+            }
+        }
+        self
+    }
+
+    /// Lets the token of some histories be replaced while many requests are on their way.
+    #[cfg(test)]
+    pub(super) fn with_rotated_tokens(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x9159_015a_3070_dd17);
+        if rng.u32(0..4) > 0 || self.ends_calmly {
+            return self;
+        }
+        let mut at = Duration::from_millis(rng.u64(20_000..60_000));
+        while at < self.length.saturating_sub(MIN_TAIL) {
+            let late = Duration::from_millis(rng.u64(2_000..6_000));
+            for (fault, begin, duration, is_secondary) in [
+                (Fault::Delayed(late), at, late * 2, false),
+                (Fault::Reset, at + Duration::from_millis(10), Duration::ZERO, true),
+                (Fault::TokenRotated, at + late.mul_f64(rng.f64()), Duration::ZERO, true),
+            ] {
+                self.events.push(ScheduledFault { fault, begin, duration, is_secondary });
+            }
+            at += Duration::from_millis(rng.u64(30_000..120_000));
+        }
+        self
+    }
+
+    /// Lets nothing but changes of objects happen for minutes at the end. Over HTTP/2, the last connections before were those of
+    /// HTTP/1.1, until they are cut.
+    pub(super) fn end_calmly(&mut self, seed: u64) {
+        /// The time after the last fault, in which requests are counted.
+        const CALM: Duration = Duration::from_secs(330);
+        let mut rng = Rng::with_seed(seed ^ 0x3956_c25b_f348_b538);
+        let begin = Duration::from_millis(rng.u64(20_000..100_000));
+        let duration = Duration::from_millis(rng.u64(1_000..60_000));
+        self.events.retain(|event| event.begin < begin);
+        let last = self.events.iter().map(|event| event.begin + event.fault.grace(event.duration));
+        let begin = last.max().unwrap_or_default().max(begin);
+        if self.http2 {
+            for (fault, begin, duration, is_secondary) in [
+                (Fault::OldProtocol, begin, duration, false),
+                (Fault::Reset, begin + duration.mul_f64(rng.f64()), Duration::ZERO, true),
+                (Fault::Reset, begin + duration + Duration::from_secs(1), Duration::ZERO, false),
+            ] {
+                self.events.push(ScheduledFault { fault, begin, duration, is_secondary });
+            }
+        }
+        (self.ends_calmly, self.length) = (true, begin + duration + CALM);
+    }
+}
