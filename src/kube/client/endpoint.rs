@@ -3,6 +3,8 @@
 //! An [`Endpoint`] is created from a URL and an [`Access`], and can be requested repeatedly. Names and rules are
 //! those of a kubeconfig.
 
+#[cfg(feature = "demo")]
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ::kube::config::{AuthInfo, Cluster};
@@ -100,6 +102,15 @@ impl Endpoint {
             ClientOptions { user_agent: user_agent.to_owned(), ..ClientOptions::default() };
         let client = Client::of(options.with(cluster, user).map_err(in_words)?);
         Ok(Self { client, target })
+    }
+
+    /// Creates an endpoint for `/metrics` of another kstatd process, which no proxy is in front of.
+    ///
+    /// # Errors
+    /// The address cannot be used.
+    #[cfg(feature = "demo")]
+    pub(crate) fn of_peer(address: SocketAddr) -> Result<Self, ClientError> {
+        Ok(Self { client: Client::of_peer(address, None)?, target: PATH.to_owned() })
     }
 
     /// Creates an endpoint for a path of the API server, such as its proxy to a pod. Does not contact the server.

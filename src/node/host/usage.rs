@@ -191,7 +191,7 @@ impl NameUsage {
         (!self.live.is_empty()).then_some(sum)
     }
 
-    /// Returns the number of processes that lack figures.
+    /// Returns the number of processes that lack figures, or that are not counted at all.
     pub(super) fn lacking(&self, gap: Gap) -> usize {
         match gap {
             Gap::Skipped => self.skipped,

@@ -18,9 +18,8 @@ use kstatd_double::{Double, Options};
 use tokio::time::sleep;
 
 use crate::cli::native::DemoArgs;
-use crate::kube::client::endpoint::{Access, Endpoint};
+use crate::kube::client::endpoint::Endpoint;
 use crate::resources::registry;
-use crate::telemetry::VERSION;
 use summary::Summary;
 
 /// The addresses of the exporter.
@@ -80,12 +79,8 @@ impl Demo {
     pub async fn show(&self, addresses: Addresses) -> io::Result<()> {
         let screen = Screen::new();
         screen.say(&format!("status page  http://{}/status\n", addresses.metrics));
-        let endpoint = |address| {
-            let agent = format!("kstatd/{VERSION}");
-            Endpoint::new(&format!("http://{address}"), Access::default(), &agent)
-        };
-        let metrics = endpoint(addresses.metrics).map_err(io::Error::other)?;
-        let telemetry = endpoint(addresses.telemetry).map_err(io::Error::other)?;
+        let metrics = Endpoint::of_peer(addresses.metrics).map_err(io::Error::other)?;
+        let telemetry = Endpoint::of_peer(addresses.telemetry).map_err(io::Error::other)?;
         self.load(&metrics, &screen).await;
         screen.say(&self.introduction(addresses));
         let summary = Summary::new(metrics, telemetry);
