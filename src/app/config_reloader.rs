@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::task::{JoinError, JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::listeners::Listeners;
 use super::personality::{NamedFiles, Personality, Resolve, RunningSide};
@@ -28,6 +28,7 @@ use crate::status;
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::ConfigFile;
 use crate::tools::CommandError;
+use crate::util::waiting;
 
 /// Initial backoff after a configuration could not be applied; doubles with each failure.
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
@@ -265,7 +266,7 @@ impl ConfigReloader {
             result = step_result(&mut self.step) => Event::StepDone(result),
             () = self.listeners.next_event() => Event::Progress,
             () = any_side_event(&mut self.sides) => Event::Progress,
-            () = sleep_until_some(retry) => Event::Retry,
+            () = waiting::until(retry) => Event::Retry,
         };
         match event {
             Event::Files(true) => {
@@ -546,11 +547,4 @@ async fn any_side_event(sides: &mut [RunningSide]) {
         if ready.count() > 0 { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-}
-
-async fn sleep_until_some(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant).await,
-        None => std::future::pending().await,
-    }
 }

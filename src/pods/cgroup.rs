@@ -1,11 +1,12 @@
 //! Containers of processes, and of inodes that name them, by their cgroups.
 
-use crate::util::lock::Lock;
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use crate::util::lock::Lock;
 
 /// The places of the node's cgroups: mounted for this purpose, or its own.
 const ROOTS: [&str; 2] = ["/host/sys/fs/cgroup", "/sys/fs/cgroup"];

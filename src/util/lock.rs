@@ -1,8 +1,8 @@
-//! A mutex for values that a panic leaves consistent.
+//! A mutex that a panic does not poison.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A mutex that stays usable after a panic of its holder: each change of the value is complete before anything can fail.
+/// A mutex that stays usable after a panic of its holder.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T>(Mutex<T>);
 

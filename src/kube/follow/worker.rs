@@ -12,9 +12,10 @@ use std::sync::{Arc, Condvar, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::util::lock::Lock;
 use tokio::runtime::Builder;
 use tokio::sync::{Notify, oneshot};
+
+use crate::util::lock::Lock;
 
 /// With more bytes than this since the last wake-up, the thread does not sleep.
 const MAX_BATCH_BYTES: usize = 64 * 1024;

@@ -441,8 +441,6 @@ struct ObservedList<F> {
     collected: Option<HashMap<Uid, Arc<F>>>,
 }
 
-impl<F: Facts> Observer<F> {}
-
 impl<F: Facts> ObjectObserver for Observer<F> {
     fn begin_list(&self) {
         self.list.lock().collected.get_or_insert_default();

@@ -63,7 +63,7 @@ impl WorkloadEntry {
 /// The maximum number of refused rows that are rendered again at a time although there is no room for them.
 const MAX_TOO_LARGE: u32 = 8;
 
-/// The subject of a row.
+/// The subject of a row. The order of the variants decides which rows a limit leaves out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum RowKey {
     Pod(Uid),

@@ -104,7 +104,7 @@ object! {
         reason: Str<'a> = 5 "reason",
     }
 
-    /// `status.containerStatuses[]` and `status.initContainerStatuses[]`.
+    /// `status.containerStatuses[]`, `status.initContainerStatuses[]` and, for observers, `status.ephemeralContainerStatuses[]`.
     pub struct ContainerStatus<'a> {
         name: Str<'a> = 1 "name",
         state: ContainerState<'a> = 2 "state",
