@@ -53,8 +53,8 @@ fn offline(bits: u8, key_cache_size: usize, clock: &Clock) -> Offline {
             budget: if on(5) { Budget::default() } else { budget() },
             keep_empty_labels: true,
             reserved: Arc::new(|name| name.starts_with("kube_") || is_own_name(name)),
-            pods: None,
             clock: clock.clone(),
+            ..OfflineConfig::default()
         },
     )
 }

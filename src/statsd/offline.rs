@@ -15,7 +15,7 @@ use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery};
 use crate::mapper::Mapper;
 
-/// The configuration of an [`Offline`] pipeline, which ignores listeners, files, relay and own metrics.
+/// The configuration of an [`Offline`] pipeline, which ignores listeners, files, relay, mirror, and own and additional metrics.
 pub type OfflineConfig = PipelineConfig;
 
 /// A registry of series and a worker that applies lines to it.
