@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::time::Instant;
@@ -428,25 +430,15 @@ impl Server {
         let stream = TokioIo::new(stream);
         // Connection errors are the client's concern. Responses have no date, which is that of the wall clock.
         if is_http2 {
-            let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let mut http = http2::Builder::new(TokioExecutor::new());
             http.auto_date_header(false);
-            let mut connection = std::pin::pin!(http.serve_connection(stream, service));
-            tokio::select! {
-                biased;
-                _ = connection.as_mut() => return,
-                () = goaway => connection.as_mut().graceful_shutdown(),
-            }
-            let _ = connection.await;
+            let goodbye = http2::Connection::graceful_shutdown;
+            run(http.serve_connection(stream, service), goodbye, goaway).await;
         } else {
-            let mut http = hyper::server::conn::http1::Builder::new();
+            let mut http = http1::Builder::new();
             http.auto_date_header(false);
-            let mut connection = std::pin::pin!(http.serve_connection(stream, service));
-            tokio::select! {
-                biased;
-                _ = connection.as_mut() => return,
-                () = goaway => connection.as_mut().graceful_shutdown(),
-            }
-            let _ = connection.await;
+            let goodbye = http1::Connection::graceful_shutdown;
+            run(http.serve_connection(stream, service), goodbye, goaway).await;
         }
     }
 
@@ -464,6 +456,21 @@ impl Server {
         tokio::spawn(Arc::clone(self).serve(server, number));
         client
     }
+}
+
+/// Serves a connection until its end, and announces that end after `goaway`.
+async fn run<C: Future>(
+    connection: C,
+    goodbye: impl FnOnce(Pin<&mut C>),
+    goaway: impl Future<Output = ()>,
+) {
+    let mut connection = pin!(connection);
+    tokio::select! {
+        biased;
+        _ = connection.as_mut() => return,
+        () = goaway => goodbye(connection.as_mut()),
+    }
+    let _ = connection.await;
 }
 
 /// Returns a configuration for connections that negotiate HTTP/1.1.

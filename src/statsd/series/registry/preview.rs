@@ -42,7 +42,7 @@ impl Registry {
         let mut exceeded = Vec::new();
         let placement = self.placement(&members, series, &mut exceeded);
         let usage = self.usage(&members, series);
-        // Searches all series of the metric, so the lock is released first.
+        // A folded series is searched for in the whole metric, without the lock.
         let pages = members.tree.snapshot();
         drop(members);
         let placement = placement.map(|placement| match placement {
