@@ -77,14 +77,15 @@ pub(crate) struct Histogram {
     sum: f64,
     /// The count per bucket, not cumulative. Values above the last bound are only in `count`.
     counts: Box<[u64]>,
-    native: Option<Native>,
+    /// Boxed, because few histograms have them and every summary would be as large.
+    native: Option<Box<Native>>,
 }
 
 impl Histogram {
     /// Creates an empty histogram.
     pub(crate) fn new(spec: Arc<HistogramSpec>) -> Self {
         let counts = vec![0; spec.bounds.len()].into_boxed_slice();
-        let native = spec.native.map(|(schema, limit)| Native::new(schema, limit));
+        let native = spec.native.map(|(schema, limit)| Box::new(Native::new(schema, limit)));
         Self { spec, count: 0, sum: 0.0, counts, native }
     }
 
@@ -95,7 +96,8 @@ impl Histogram {
 
     /// Returns the number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.counts) + self.native.as_ref().map_or(0, Native::heap_bytes)
+        size_of_val(&*self.counts)
+            + self.native.as_ref().map_or(0, |native| size_of::<Native>() + native.heap_bytes())
     }
 
     /// Returns the number of observations.
@@ -136,7 +138,7 @@ impl Histogram {
 
     /// Returns a copy of the native buckets, if they are enabled.
     pub(crate) fn native(&self) -> Option<NativeHistogram> {
-        self.native.as_ref().map(Native::view)
+        self.native.as_deref().map(Native::view)
     }
 }
 

@@ -7,6 +7,7 @@ mod distinct;
 mod histogram;
 mod native;
 mod quantile;
+mod raw_values;
 mod summary;
 mod thinning;
 mod weighted_sum;

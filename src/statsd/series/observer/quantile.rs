@@ -83,20 +83,9 @@ fn allowed(targets: &[Target], r: f64, n: f64) -> f64 {
 }
 
 impl Sketch {
-    /// Returns the total weight of the values.
-    pub(crate) fn count(&self) -> u64 {
-        self.count
-    }
-
     /// Returns the number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Tuple>() * self.tuples.capacity()
-    }
-
-    /// Removes all values.
-    pub(crate) fn clear(&mut self) {
-        self.tuples = Vec::new();
-        self.count = 0;
     }
 
     /// Adds weighted `values` in ascending [`order`].
@@ -217,7 +206,7 @@ mod tests {
             sketch.insert_sorted(&TARGETS, &sorted);
         }
         let n: u64 = values.iter().map(|each| each.weight).sum();
-        prop_assert_eq!(sketch.count(), n);
+        prop_assert_eq!(sketch.count, n);
         for target in TARGETS {
             let got = sketch.query(target).expect("not empty");
             let error = rank_error(values, target.quantile, got);

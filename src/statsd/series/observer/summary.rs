@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::quantile::{Sketch, Target, Weighted, order};
+use super::raw_values::RawValues;
 use super::thinning::thin;
 use super::weighted_sum::{DecreaseFlag, add_weighted};
 use crate::exposition::float;
@@ -129,11 +130,10 @@ impl SummarySpec {
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// The index of its first value.
-    start: u64,
-    /// Values before this index are in the sketch or older than the start.
+    /// Values before this index are in the sketch or older than the stream.
     folded: u64,
-    sketch: Sketch,
+    /// `None` until there are [`EXACT`] values, because most summaries never have as many.
+    sketch: Option<Box<Sketch>>,
 }
 
 /// The aggregate of one series.
@@ -142,10 +142,8 @@ pub(crate) struct Summary {
     spec: Arc<SummarySpec>,
     count: u64,
     sum: f64,
-    /// The raw values from index `base` on.
-    raw: Vec<f64>,
-    /// The weights of the raw values; empty if all are 1.
-    weights: Vec<u64>,
+    /// The values from index `base` on.
+    raw: RawValues,
     base: u64,
     /// A ring buffer of streams; `head` is the oldest one.
     streams: Box<[Stream]>,
@@ -162,8 +160,7 @@ impl Summary {
             spec,
             count: 0,
             sum: 0.0,
-            raw: Vec::new(),
-            weights: Vec::new(),
+            raw: RawValues::new(),
             base: 0,
             streams,
             head: 0,
@@ -178,11 +175,10 @@ impl Summary {
 
     /// Returns the number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let sketches = self.streams.iter().map(|stream| stream.sketch.heap_bytes());
-        size_of::<f64>() * self.raw.capacity()
-            + size_of::<u64>() * self.weights.capacity()
+        let sketches = self.streams.iter().filter_map(|stream| stream.sketch.as_deref());
+        self.raw.heap_bytes()
             + size_of_val(&*self.streams)
-            + sketches.sum::<usize>()
+            + sketches.map(|sketch| size_of::<Sketch>() + sketch.heap_bytes()).sum::<usize>()
     }
 
     /// Returns the number of observations since creation.
@@ -207,13 +203,7 @@ impl Summary {
         if self.spec.targets.is_empty() {
             return;
         }
-        if weight != 1 && self.weights.is_empty() {
-            self.weights.resize(self.raw.len(), 1);
-        }
-        if weight != 1 || !self.weights.is_empty() {
-            self.weights.push(weight);
-        }
-        self.raw.push(value);
+        self.raw.push(value, weight);
         let end = self.end();
         let mut folded = false;
         for index in 0..self.streams.len() {
@@ -235,16 +225,7 @@ impl Summary {
     /// Returns the weighted raw values from index `from` on, in ascending order.
     fn sorted(&self, from: u64) -> Vec<Weighted> {
         let skip = from.saturating_sub(self.base) as usize;
-        let mut values: Vec<Weighted> = self
-            .raw
-            .iter()
-            .enumerate()
-            .skip(skip)
-            .map(|(index, &value)| Weighted {
-                value,
-                weight: self.weights.get(index).copied().unwrap_or(1),
-            })
-            .collect();
+        let mut values: Vec<Weighted> = self.raw.from(skip).collect();
         values.sort_unstable_by(|a, b| order(a.value, b.value));
         values
     }
@@ -256,7 +237,8 @@ impl Summary {
         };
         let values = self.sorted(from);
         if let Some(stream) = self.streams.get_mut(index) {
-            stream.sketch.insert_sorted(&self.spec.targets, &values);
+            let sketch = stream.sketch.get_or_insert_default();
+            sketch.insert_sorted(&self.spec.targets, &values);
             stream.folded = end;
         }
     }
@@ -265,14 +247,8 @@ impl Summary {
     fn drop_folded(&mut self) {
         let needed = self.streams.iter().map(|stream| stream.folded).min().unwrap_or(self.base);
         let gone = (needed.saturating_sub(self.base) as usize).min(self.raw.len());
-        self.raw.drain(..gone);
-        if !self.weights.is_empty() {
-            self.weights.drain(..gone);
-        }
+        self.raw.remove_first(gone);
         self.base += gone as u64;
-        if self.raw.is_empty() {
-            self.weights = Vec::new();
-        }
     }
 
     /// Resets the streams whose time is over.
@@ -285,15 +261,13 @@ impl Summary {
         let count = self.streams.len();
         for _ in 0..turns.min(count as u64) {
             if let Some(stream) = self.streams.get_mut(self.head) {
-                stream.start = end;
-                stream.folded = end;
-                stream.sketch.clear();
+                *stream = Stream { folded: end, sketch: None };
             }
             self.head = (self.head + 1) % count.max(1);
         }
         self.drop_folded();
-        if self.raw.is_empty() {
-            self.raw = Vec::new();
+        if self.raw.len() == 0 {
+            self.raw = RawValues::new();
         }
     }
 
@@ -303,8 +277,8 @@ impl Summary {
         let Some(head) = self.streams.get(self.head) else {
             return out.extend(self.spec.targets.iter().map(|_| f64::NAN));
         };
-        if head.sketch.count() == 0 {
-            let values = self.sorted(head.start);
+        if head.sketch.is_none() {
+            let values = self.sorted(head.folded);
             let total: u64 = values.iter().map(|each| each.weight).sum();
             out.extend(
                 self.spec.targets.iter().map(|target| exact(&values, total, target.quantile)),
@@ -313,11 +287,11 @@ impl Summary {
         }
         self.fold(self.head);
         let targets = &self.spec.targets;
-        let head = self.streams.get(self.head);
+        let sketch = self.streams.get(self.head).and_then(|head| head.sketch.as_deref());
         out.extend(
             targets
                 .iter()
-                .map(|target| head.and_then(|head| head.sketch.query(*target)).unwrap_or(f64::NAN)),
+                .map(|target| sketch.and_then(|sketch| sketch.query(*target)).unwrap_or(f64::NAN)),
         );
     }
 }
