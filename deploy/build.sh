@@ -26,8 +26,8 @@ target=${CARGO_BUILD_TARGET:-$host}
 binutils=${KSTATD_BINUTILS:-}
 export RUSTFLAGS='-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs'
 RUSTFLAGS+=" --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src="
-# By default the allocator's 200 compilations produce full debug information, which takes a third of their time.
-export CFLAGS=${CFLAGS:--g0}
+# As in .cargo/config.toml, which says why.
+export CFLAGS=${CFLAGS:--g0} MAKEFLAGS=${MAKEFLAGS-C_OBJS=}
 build() {
   local command=$1 package=$2
   shift 2
