@@ -603,8 +603,10 @@ mod tests {
         };
         let mut pod = move |uid: u16| {
             let mut pod = object(uid, 0, [1, 0, 0]);
+            // What is memoized is bounded by a fraction of the text.
             pod.identity = format!(
-                "{{namespace=\"shop-{}\",pod=\"cart-{uid:05}\",uid=\"{:012x}-{:012x}-{:012x}\"",
+                "{{team=\"{}\",namespace=\"shop-{}\",pod=\"cart-{uid:05}\",uid=\"{:012x}-{:012x}-{:012x}\"",
+                "long".repeat(40),
                 uid / 100,
                 next(),
                 next(),

@@ -3,88 +3,141 @@
 use super::quantile::Weighted;
 
 /// Values in the order of their arrival, in the narrowest form that represents each of them exactly: most
-/// timers report integers. A busy summary has up to 500 of them, so their size decides what a summary costs.
+/// timers report whole milliseconds. A summary has up to 500 of them, so their size decides what it costs.
 #[derive(Debug)]
 pub(super) enum RawValues {
-    /// Every value is an `f32`, and every weight is 1.
+    Short(Vec<u16>),
     Narrow(Vec<f32>),
-    /// Every weight is 1.
     Wide(Vec<f64>),
+    /// The only form with other weights than 1.
     Weighted(Vec<Weighted>),
 }
 
-/// Appends a value. The capacity grows by a quarter, because doubling leaves a third of it unused on average.
-fn push<T>(values: &mut Vec<T>, value: T) {
+/// A form of a value.
+trait Form: Copy {
+    /// Returns `None` if the value has no such form.
+    fn of(value: Weighted) -> Option<Self>;
+
+    fn weighted(self) -> Weighted;
+}
+
+impl Form for u16 {
+    fn of(Weighted { value, weight }: Weighted) -> Option<Self> {
+        let short = value as Self;
+        // In contrast to `==`, the bits distinguish -0 from 0.
+        (weight == 1 && f64::from(short).to_bits() == value.to_bits()).then_some(short)
+    }
+
+    fn weighted(self) -> Weighted {
+        f64::from(self).weighted()
+    }
+}
+
+impl Form for f32 {
+    fn of(Weighted { value, weight }: Weighted) -> Option<Self> {
+        let narrow = value as Self;
+        (weight == 1 && f64::from(narrow) == value).then_some(narrow)
+    }
+
+    fn weighted(self) -> Weighted {
+        f64::from(self).weighted()
+    }
+}
+
+impl Form for f64 {
+    fn of(Weighted { value, weight }: Weighted) -> Option<Self> {
+        (weight == 1).then_some(value)
+    }
+
+    fn weighted(self) -> Weighted {
+        Weighted { value: self, weight: 1 }
+    }
+}
+
+impl Form for Weighted {
+    fn of(value: Weighted) -> Option<Self> {
+        Some(value)
+    }
+
+    fn weighted(self) -> Weighted {
+        self
+    }
+}
+
+/// Evaluates an expression for the vector of each form.
+macro_rules! each_form {
+    ($of:expr, $values:ident => $result:expr) => {
+        match $of {
+            RawValues::Short($values) => $result,
+            RawValues::Narrow($values) => $result,
+            RawValues::Wide($values) => $result,
+            RawValues::Weighted($values) => $result,
+        }
+    };
+}
+
+/// Appends a value if it has this form. The capacity grows by a quarter, because doubling leaves a third of it
+/// unused on average.
+fn push<T: Form>(values: &mut Vec<T>, value: Weighted) -> bool {
+    let Some(value) = T::of(value) else { return false };
     if values.len() == values.capacity() {
         values.reserve_exact((values.len() / 4).max(4));
     }
     values.push(value);
+    true
+}
+
+fn heap_bytes<T>(values: &Vec<T>) -> usize {
+    size_of::<T>() * values.capacity()
 }
 
 impl RawValues {
     /// Returns no values, without an allocation.
     pub(super) fn new() -> Self {
-        Self::Narrow(Vec::new())
+        Self::Short(Vec::new())
     }
 
     /// Returns the number of values, not of their weights.
     pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Narrow(values) => values.len(),
-            Self::Wide(values) => values.len(),
-            Self::Weighted(values) => values.len(),
-        }
+        each_form!(self, values => values.len())
     }
 
     /// Returns the number of heap bytes.
     pub(super) fn heap_bytes(&self) -> usize {
-        match self {
-            Self::Narrow(values) => size_of::<f32>() * values.capacity(),
-            Self::Wide(values) => size_of::<f64>() * values.capacity(),
-            Self::Weighted(values) => size_of::<Weighted>() * values.capacity(),
-        }
+        each_form!(self, values => heap_bytes(values))
     }
 
     /// Appends a value.
     pub(super) fn push(&mut self, value: f64, weight: u64) {
-        let narrow = value as f32;
-        match self {
-            Self::Narrow(values) if weight == 1 && f64::from(narrow) == value => {
-                return push(values, narrow);
-            }
-            Self::Wide(values) if weight == 1 => return push(values, value),
-            Self::Weighted(values) => return push(values, Weighted { value, weight }),
-            Self::Narrow(_) | Self::Wide(_) => {}
+        let value = Weighted { value, weight };
+        while !each_form!(&mut *self, values => push(values, value)) {
+            self.widen();
         }
-        *self = if weight == 1 {
-            Self::Wide(self.from(0).map(|each| each.value).collect())
-        } else {
-            Self::Weighted(self.from(0).collect())
+    }
+
+    /// Changes all values to the next wider form.
+    fn widen(&mut self) {
+        *self = match self {
+            Self::Short(values) => Self::Narrow(values.iter().map(|&value| value.into()).collect()),
+            Self::Narrow(values) => Self::Wide(values.iter().map(|&value| value.into()).collect()),
+            Self::Wide(_) | Self::Weighted(_) => Self::Weighted(self.from(0).collect()),
         };
-        self.push(value, weight);
     }
 
     /// Returns the values from index `first` on.
     pub(super) fn from(&self, first: usize) -> Box<dyn Iterator<Item = Weighted> + '_> {
-        let unweighted = |value| Weighted { value, weight: 1 };
-        match self {
-            Self::Narrow(values) => {
-                Box::new(values.iter().skip(first).map(move |&value| unweighted(value.into())))
-            }
-            Self::Wide(values) => {
-                Box::new(values.iter().skip(first).map(move |&value| unweighted(value)))
-            }
-            Self::Weighted(values) => Box::new(values.iter().skip(first).copied()),
+        fn from<T: Form>(values: &[T], first: usize) -> Box<dyn Iterator<Item = Weighted> + '_> {
+            Box::new(values.iter().skip(first).map(|value| value.weighted()))
         }
+        each_form!(self, values => from(values, first))
     }
 
-    /// Removes the first `count` values. Without any values left it is narrow again.
+    /// Removes the first `count` values. Without any values left, the form is the narrowest again.
     pub(super) fn remove_first(&mut self, count: usize) {
         match self {
-            Self::Narrow(values) => drop(values.drain(..count)),
+            Self::Short(values) => drop(values.drain(..count)),
             _ if count == self.len() => *self = Self::new(),
-            Self::Wide(values) => drop(values.drain(..count)),
-            Self::Weighted(values) => drop(values.drain(..count)),
+            _ => each_form!(self, values => drop(values.drain(..count))),
         }
     }
 }
@@ -127,11 +180,26 @@ mod tests {
             values.remove_first(1);
             assert!(matches!(values, RawValues::Wide(_)));
             values.remove_first(1);
-            assert!(matches!(values, RawValues::Narrow(_)));
+            assert!(matches!(values, RawValues::Short(_)));
         }
         let mut values = RawValues::new();
-        values.push(f64::NAN, 1);
         values.push(-0.0, 1);
-        assert!(all(&values)[0].0.is_nan() && all(&values)[1].0.is_sign_negative());
+        values.push(f64::NAN, 1);
+        assert!(all(&values)[0].0.is_sign_negative() && all(&values)[1].0.is_nan());
+    }
+
+    #[test]
+    fn whole_milliseconds_take_two_bytes() {
+        let mut values = RawValues::new();
+        for number in 0..500 {
+            values.push(f64::from(number * 131), 1);
+        }
+        assert!(values.heap_bytes() <= 625 * 2, "{}", values.heap_bytes());
+        for (value, form) in [(65_536.0, 4), (0.5, 4), (-1.0, 4), (0.1, 8)] {
+            let mut values = RawValues::new();
+            values.push(value, 1);
+            assert_eq!(values.heap_bytes(), 4 * form, "{value}");
+            assert_eq!(all(&values), [(value, 1)]);
+        }
     }
 }
