@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use super::metrics::counters::bump;
 use super::supervise;
 
-mod lookup;
+pub(super) mod lookup;
 
 use lookup::TargetLookup;
 
@@ -31,9 +31,9 @@ const QUEUE_BYTES: usize = 8 << 20;
 /// The overhead of a batch in bytes.
 const BATCH_BYTES: usize = 64;
 /// The maximum time that a datagram waits for more lines.
-const FLUSH_AFTER: Duration = Duration::from_secs(1);
+pub(super) const FLUSH_AFTER: Duration = Duration::from_secs(1);
 /// The time after which a datagram that was not refused counts as relayed.
-const CONFIRM_AFTER: Duration = Duration::from_secs(1);
+pub(super) const CONFIRM_AFTER: Duration = Duration::from_secs(1);
 /// The time without a refusal after which a failing target has recovered, well above the time between two reports of
 /// refusals.
 const RECOVERED_AFTER: Duration = Duration::from_secs(3);
@@ -158,6 +158,7 @@ impl Relay {
             flush_at: None,
             sent: None,
             counts: Arc::clone(&counts),
+            now: Instant::now(),
         };
         let relay = Self {
             target: config.address.clone(),
@@ -231,7 +232,7 @@ pub(crate) struct RelaySender {
     packet_length: usize,
     /// The most recently resolved address.
     peer: SocketAddr,
-    lookup: TargetLookup,
+    pub(super) lookup: TargetLookup,
     /// `None` before the first datagram, and after a failure that a new socket may fix.
     socket: Option<UdpSocket>,
     /// True from a lost datagram until the target has recovered.
@@ -247,33 +248,22 @@ pub(crate) struct RelaySender {
     flush_at: Option<Instant>,
     sent: Option<Sent>,
     counts: Arc<RelayCounts>,
+    /// The time of the current step.
+    now: Instant,
 }
 
 impl RelaySender {
     /// Sends until the ingest side shuts down and the queue is empty.
     pub(crate) fn run(&mut self) {
         loop {
-            self.pack();
-            if self.flush_at.is_some_and(|at| at <= Instant::now()) {
-                self.flush();
-            }
             // Blocks indefinitely if there is nothing to flush or confirm.
-            let confirm_at = self.sent.as_ref().map(|sent| sent.confirm_at);
-            let wake_at = self.flush_at.into_iter().chain(confirm_at).min();
-            let next = match wake_at {
+            let next = match self.step(Instant::now()) {
                 None => self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(at) => self.queue.recv_timeout(at.saturating_duration_since(Instant::now())),
             };
             match next {
-                Ok(batch) => {
-                    self.counts.queued.fetch_sub(batch.cost(), Ordering::Relaxed);
-                    (self.batch, self.read) = (batch, 0);
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    if confirm_at.is_some_and(|at| at <= Instant::now()) {
-                        self.confirm();
-                    }
-                }
+                Ok(batch) => self.take(batch),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     self.flush();
                     return self.confirm();
@@ -282,16 +272,30 @@ impl RelaySender {
         }
     }
 
-    /// Sends the batches in the queue now, and counts their lines.
+    /// Takes a batch from the queue.
+    fn take(&mut self, batch: RelayBatch) {
+        self.counts.queued.fetch_sub(batch.cost(), Ordering::Relaxed);
+        (self.batch, self.read) = (batch, 0);
+    }
+
+    /// Takes the next batch from the queue, without waiting. Returns false if there is none.
     #[cfg(test)]
-    pub(super) fn drain(&mut self) {
-        while let Ok(batch) = self.queue.try_recv() {
-            self.counts.queued.fetch_sub(batch.cost(), Ordering::Relaxed);
-            (self.batch, self.read) = (batch, 0);
-            self.pack();
+    pub(super) fn take_queued(&mut self) -> bool {
+        self.queue.try_recv().map(|batch| self.take(batch)).is_ok()
+    }
+
+    /// Packs the batch, and sends and confirms what is due at this time. Returns the time of the next step unless there is a
+    /// batch before.
+    pub(super) fn step(&mut self, now: Instant) -> Option<Instant> {
+        self.now = now;
+        self.pack();
+        if self.flush_at.is_some_and(|at| at <= now) {
+            self.flush();
         }
-        self.flush();
-        self.confirm();
+        if self.sent.as_ref().is_some_and(|sent| sent.confirm_at <= now) {
+            self.confirm();
+        }
+        self.flush_at.into_iter().chain(self.sent.as_ref().map(|sent| sent.confirm_at)).min()
     }
 
     /// Packs the lines of the batch into datagrams.
@@ -310,7 +314,7 @@ impl RelaySender {
             if self.packet_length == 0 {
                 self.flush();
             } else if self.flush_at.is_none() {
-                self.flush_at = Some(Instant::now() + FLUSH_AFTER);
+                self.flush_at = Some(self.now + FLUSH_AFTER);
             }
         }
         (self.batch, self.read) = (RelayBatch::default(), 0);
@@ -326,7 +330,7 @@ impl RelaySender {
         let lines = std::mem::take(&mut self.lines);
         match self.transmit() {
             Ok(()) => {
-                self.sent = Some(Sent { lines, confirm_at: Instant::now() + CONFIRM_AFTER });
+                self.sent = Some(Sent { lines, confirm_at: self.now + CONFIRM_AFTER });
                 // On the local host a refusal is available immediately.
                 if let Some(refused) = self.refusal() {
                     self.drop_sent(&refused);
@@ -377,8 +381,7 @@ impl RelaySender {
         if let Some(sent) = self.sent.take() {
             self.counts.relayed_lines.fetch_add(sent.lines, Ordering::Relaxed);
             if self.is_failing
-                && self.unrefused_since.get_or_insert_with(Instant::now).elapsed()
-                    >= RECOVERED_AFTER
+                && self.now - *self.unrefused_since.get_or_insert(self.now) >= RECOVERED_AFTER
             {
                 self.is_failing = false;
                 self.lookup.reset_pause();
@@ -413,9 +416,9 @@ impl RelaySender {
 
     /// Uses the address that a look-up has found. During a failure, starts the next one.
     fn look_up(&mut self) {
-        let started = if self.is_failing { self.lookup.start_if_due() } else { Ok(()) };
-        match started.map_or_else(|error| Some(Err(error)), |()| self.lookup.answer(Duration::ZERO))
-        {
+        let now = self.now;
+        let started = if self.is_failing { self.lookup.start_if_due(now) } else { Ok(()) };
+        match started.map_or_else(|error| Some(Err(error)), |()| self.lookup.answer(now)) {
             None => {}
             Some(Ok(peer)) if peer == self.peer => {}
             Some(Ok(peer)) => {
@@ -595,7 +598,7 @@ mod tests {
         let messages =
             |text: &str| std::fs::read_to_string(log.path()).expect("a log").matches(text).count();
         assert_eq!((messages("Relaying failed"), messages("recovered")), (1, 0));
-        relay_sender.unrefused_since = Instant::now().checked_sub(RECOVERED_AFTER);
+        relay_sender.now += RECOVERED_AFTER;
         send(&mut relay_sender, 10);
         assert_eq!((messages("Relaying failed"), messages("recovered")), (1, 1));
     }

@@ -5,22 +5,22 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-const MIN_PAUSE: Duration = Duration::from_millis(100);
-const MAX_PAUSE: Duration = Duration::from_secs(30);
+pub(in crate::statsd) const MIN_PAUSE: Duration = Duration::from_millis(100);
+pub(in crate::statsd) const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// The time after which a look-up without an answer is reported as failed.
 const LIMIT: Duration = Duration::from_secs(15);
 
-type Found = io::Result<SocketAddr>;
-type Resolver = dyn Fn(&str) -> Found + Send + Sync;
+pub(in crate::statsd) type Found = io::Result<SocketAddr>;
+/// Starts a look-up of a target, whose result it sends.
+type Resolver = dyn Fn(&str, Sender<Found>) -> io::Result<()> + Send;
 
 /// The look-ups of a target.
-pub(super) struct TargetLookup {
+pub(in crate::statsd) struct TargetLookup {
     target: String,
-    resolver: Arc<Resolver>,
+    resolver: Box<Resolver>,
     running: Option<RunningLookup>,
     /// The pause after the next look-up.
     pause: Duration,
@@ -37,11 +37,20 @@ impl TargetLookup {
     pub(super) fn new(target: &str) -> Self {
         Self {
             target: target.to_owned(),
-            resolver: Arc::new(resolve),
+            resolver: Box::new(|target, found| resolve_in_thread(target, found, resolve)),
             running: None,
             pause: MIN_PAUSE,
             not_before: Instant::now(),
         }
+    }
+
+    /// Looks a name up with this resolver from now on.
+    #[cfg(test)]
+    pub(in crate::statsd) fn resolve_with(
+        &mut self,
+        resolver: impl Fn(&str, Sender<Found>) -> io::Result<()> + Send + 'static,
+    ) {
+        (self.target, self.resolver) = ("relay.example:8125".to_owned(), Box::new(resolver));
     }
 
     /// Waits for the first address.
@@ -52,22 +61,22 @@ impl TargetLookup {
         if let Some(address) = self.address() {
             return Ok(address);
         }
-        self.start()?;
-        self.answer(LIMIT).unwrap_or_else(|| Err(no_answer()))
+        let (answer, found) = channel();
+        (self.resolver)(&self.target, answer)?;
+        found.recv_timeout(LIMIT).map_err(|_| no_answer())?
     }
 
     /// Starts a look-up unless one is running, the last one was a moment ago, or the target is an address.
     ///
     /// # Errors
     /// Fails if there is no thread for it.
-    pub(super) fn start_if_due(&mut self) -> io::Result<()> {
-        let now = Instant::now();
+    pub(super) fn start_if_due(&mut self, now: Instant) -> io::Result<()> {
         if self.running.is_some() || now < self.not_before || self.address().is_some() {
             return Ok(());
         }
         self.not_before = now + self.pause;
         self.pause = (self.pause * 2).min(MAX_PAUSE);
-        self.start()
+        self.start(now)
     }
 
     /// Returns the target if it is an address.
@@ -75,23 +84,20 @@ impl TargetLookup {
         self.target.parse().ok()
     }
 
-    fn start(&mut self) -> io::Result<()> {
+    fn start(&mut self, now: Instant) -> io::Result<()> {
         let (answer, found) = channel();
-        let (target, resolver) = (self.target.clone(), Arc::clone(&self.resolver));
-        let thread = std::thread::Builder::new().name("relay-lookup".to_owned());
-        // A failed send means that the relay has ended.
-        thread.spawn(move || drop(answer.send(resolver(&target))))?;
-        self.running = Some(RunningLookup { found, fails_at: Some(Instant::now() + LIMIT) });
+        (self.resolver)(&self.target, answer)?;
+        self.running = Some(RunningLookup { found, fails_at: Some(now + LIMIT) });
         Ok(())
     }
 
-    /// Returns the result of the look-up that is running, if it ends within `wait` or has exceeded its time limit. One
-    /// that has exceeded it may still return an address later.
-    pub(super) fn answer(&mut self, wait: Duration) -> Option<Found> {
+    /// Returns the result of the look-up that is running, if it has ended or has exceeded its time limit. One that has
+    /// exceeded it may still return an address later.
+    pub(super) fn answer(&mut self, now: Instant) -> Option<Found> {
         let running = self.running.as_mut()?;
-        match running.found.recv_timeout(wait) {
-            Err(RecvTimeoutError::Timeout) => {
-                running.fails_at.take_if(|at| *at <= Instant::now()).map(|_| Err(no_answer()))
+        match running.found.try_recv() {
+            Err(TryRecvError::Empty) => {
+                running.fails_at.take_if(|at| *at <= now).map(|_| Err(no_answer()))
             }
             ended => {
                 let is_reported = running.fails_at.is_none();
@@ -120,6 +126,18 @@ fn no_answer() -> io::Error {
     )
 }
 
+/// Resolves a target in a thread of its own.
+fn resolve_in_thread(
+    target: &str,
+    found: Sender<Found>,
+    resolve: impl FnOnce(&str) -> Found + Send + 'static,
+) -> io::Result<()> {
+    let target = target.to_owned();
+    let thread = std::thread::Builder::new().name("relay-lookup".to_owned());
+    // A failed send means that the relay has ended.
+    thread.spawn(move || drop(found.send(resolve(&target)))).map(drop)
+}
+
 /// Resolves a target.
 fn resolve(target: &str) -> Found {
     // A missing host means the local host, as in Go's resolver.
@@ -135,9 +153,8 @@ fn resolve(target: &str) -> Found {
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc::Sender;
+    use std::sync::{Arc, Mutex};
 
     use super::super::{Relay, RelayBatch, RelayConfig, RelaySender};
     use super::*;
@@ -165,12 +182,14 @@ mod tests {
             let config = RelayConfig { address: target.clone(), target, packet_length: 0 };
             let (relay, mut sender) = Relay::new(&config).expect("made");
             let (answers, next) = channel();
-            let (next, asked) = (Mutex::new(next), Arc::new(AtomicUsize::new(0)));
+            let (next, asked) = (Arc::new(Mutex::new(next)), Arc::new(AtomicUsize::new(0)));
             let count = Arc::clone(&asked);
-            sender.lookup.target = "relay.example:8125".to_owned();
-            sender.lookup.resolver = Arc::new(move |_: &str| {
-                count.fetch_add(1, Ordering::SeqCst);
-                next.lock().expect("lock").recv().map_err(io::Error::other)?
+            sender.lookup.resolve_with(move |target, found| {
+                let (next, count) = (Arc::clone(&next), Arc::clone(&count));
+                resolve_in_thread(target, found, move |_| {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    next.lock().expect("lock").recv().map_err(io::Error::other)?
+                })
             });
             Self { relay, sender, old, answers, asked }
         }
@@ -199,14 +218,14 @@ mod tests {
         fixture.sender.record_failure(&io::Error::other("refused"));
         for number in 0..100 {
             // Another look-up would be due.
-            fixture.sender.lookup.not_before = Instant::now();
+            fixture.sender.lookup.not_before = fixture.sender.now;
             fixture.send(&format!("a{number}:1|c"));
             assert_eq!(next(&fixture.old), format!("a{number}:1|c\n"));
         }
         assert_eq!(fixture.errors(), 1, "the failure");
         // The time limit of the look-up is over.
         let running = fixture.sender.lookup.running.as_mut().expect("a look-up");
-        running.fails_at = Some(Instant::now());
+        running.fails_at = Some(fixture.sender.now);
         for _ in 0..10 {
             fixture.send("b:1|c");
             assert_eq!(next(&fixture.old), "b:1|c\n");
@@ -256,7 +275,7 @@ mod tests {
     #[test]
     fn an_address_is_not_looked_up() {
         let mut lookup = TargetLookup::new("127.0.0.1:9");
-        lookup.start_if_due().expect("nothing to do");
+        lookup.start_if_due(Instant::now()).expect("nothing to do");
         assert!(lookup.running.is_none());
         assert_eq!(lookup.first().expect("an address"), SocketAddr::from(([127, 0, 0, 1], 9)));
     }

@@ -14,8 +14,8 @@
 //! - A quantile is that of the values in the window ([`many_values`]), also in a registry of many series ([`many_series`]).
 //! - A metric is hidden while another side has its name, and counts on ([`taken_name`]).
 //! - Each option of the rules and of the tags has its effect ([`options`]).
-//! - The target of the relay gets each line unchanged, unless it refuses datagrams or the line is too long, and each line counts
-//!   once as relayed, dropped or too long ([`relay_target`]).
+//! - The target of the relay gets each line in time, unchanged and once, unless it refuses datagrams or the line is too long, and
+//!   each line counts once as relayed, dropped or too long, also while the target moves ([`relay_target`]).
 //! - A scrape has no more samples than the budget of all metrics.
 //!
 //! Lines may come from [`Senders`], such as the pods of a simulated cluster. Then each line is also relayed, and passed to
@@ -305,10 +305,7 @@ impl History {
     fn run(mut self) -> Outcome {
         for _ in 0..STEPS {
             let step = match self.rng.u32(0..100) {
-                70..85 => {
-                    self.advance();
-                    Ok(())
-                }
+                70..85 => self.advance(),
                 choice => self.act(choice),
             };
             let step = step.and_then(|()| if self.scrapes_each { self.scrape() } else { Ok(()) });
@@ -339,7 +336,7 @@ impl History {
 
     /// Performs a step at this time, after a check of what has ended since the last one.
     pub(crate) fn step(&mut self, now: Duration) -> Result<(), String> {
-        self.advance_to(now);
+        self.advance_to(now)?;
         self.compare()?;
         let choice = self.rng.u32(0..100);
         self.act(choice)
@@ -356,20 +353,22 @@ impl History {
         features::names_with_cluster()
     }
 
-    fn advance(&mut self) {
+    fn advance(&mut self) -> Result<(), String> {
         let jumps = self.rng.u32(0..8) == 0;
         let millis = self.rng.u64(if jumps { 60_000..4_000_000 } else { 1..2_500 });
-        self.advance_to(self.now + Duration::from_millis(millis));
+        self.advance_to(self.now + Duration::from_millis(millis))?;
         if jumps {
             self.used(Feature::ClockJump);
         }
+        Ok(())
     }
 
     /// Lets time pass.
-    fn advance_to(&mut self, now: Duration) {
+    fn advance_to(&mut self, now: Duration) -> Result<(), String> {
         self.clock.advance(now - self.now);
         self.now = now;
         self.expire();
+        self.relay.as_mut().map_or(Ok(()), |relay| relay.advance_to(now))
     }
 
     /// Removes series that have expired, and those that end with their sender.

@@ -45,6 +45,7 @@ words! {
         UnreadTags = "tags that are not read",
         Relay = "relay",
         RelayRefused = "relay target refuses",
+        RelayMoved = "relay target moves",
         Udp = "UDP",
         Unixgram = "Unix socket",
         Tcp = "TCP",
@@ -82,8 +83,8 @@ pub(super) fn are_exclusive(one: Feature, other: Feature) -> bool {
 /// Returns the names of the features of histories with a cluster, whose lines come over UDP to one worker.
 pub(super) fn names_with_cluster() -> impl Iterator<Item = &'static str> {
     use Feature::{
-        ClockJump, ManySeries, ManyValues, Relay, RelayRefused, Tcp, TypeConflict, Udp, Unixgram,
-        UnreadTags, Workers,
+        ClockJump, ManySeries, ManyValues, Relay, RelayMoved, RelayRefused, Tcp, TypeConflict, Udp,
+        Unixgram, UnreadTags, Workers,
     };
     let others = [
         Udp,
@@ -94,6 +95,7 @@ pub(super) fn names_with_cluster() -> impl Iterator<Item = &'static str> {
         TypeConflict,
         Relay,
         RelayRefused,
+        RelayMoved,
         UnreadTags,
         ManySeries,
         ManyValues,

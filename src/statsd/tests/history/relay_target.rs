@@ -1,109 +1,342 @@
-//! The target of a relay: a real UDP socket, which refuses all datagrams at times. The relay sends on the thread of the test before
-//! each scrape.
+//! The target of a relay: a real UDP socket, which refuses all datagrams at times. The relay sends on the thread of the test, at
+//! the times of the simulated clock at which its own thread would.
+//!
+//! In some histories the target has a name and moves: its former address refuses datagrams, and the name server, which takes its time,
+//! returns another one.
 
+use std::collections::VecDeque;
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
 use super::History;
 use super::features::Feature;
-use crate::statsd::relay::{Relay, RelayConfig, RelaySender};
+use crate::statsd::relay::lookup::{Found, MAX_PAUSE, MIN_PAUSE};
+use crate::statsd::relay::{
+    CONFIRM_AFTER, FLUSH_AFTER, Relay, RelayConfig, RelayCounts, RelaySender,
+};
 
 /// The target of the relay of a history.
 pub(super) struct RelayTarget {
     rng: Rng,
     sender: RelaySender,
+    sent_counts: Arc<RelayCounts>,
     packet_length: usize,
     socket: UdpSocket,
     /// The address of the relay, once it has sent a datagram.
     relay: Option<SocketAddr>,
     refuses: bool,
-    /// The lines since the last check.
-    lines: Vec<String>,
-    /// The lines that must have been relayed, dropped, or too long so far.
+    /// The start of the simulated clock.
+    epoch: Instant,
+    now: Duration,
+    /// The time at which the relay wants to go on.
+    wake_at: Option<Duration>,
+    /// The lines that the relay holds, and since when.
+    waiting: VecDeque<(Duration, String)>,
+    /// The lines that arrived, and when, which do not count as relayed yet.
+    arrived: VecDeque<(Duration, usize)>,
+    /// The lines that have been relayed, dropped, or too long so far, and the datagrams.
     counts: [usize; 3],
+    packets: u64,
+    moves: Option<Moves>,
+}
+
+/// The addresses of a target with a name.
+struct Moves {
+    rng: Rng,
+    /// The look-ups of the relay.
+    asked: Receiver<Sender<Found>>,
+    /// The look-up that is running, and when it will be answered.
+    running: Option<(Duration, Sender<Found>)>,
+    asked_at: Option<Duration>,
+    /// The former sockets, which refuse datagrams.
+    former: Vec<UdpSocket>,
+    /// The time of the last move, until the relay must know of it.
+    moved: Option<Duration>,
+    /// The time from which the relay must know the address.
+    known_at: Option<Duration>,
+    /// The time of the last datagram that was refused, unless others arrived since, and whether a look-up had no answer then.
+    refused: Option<(Duration, bool)>,
+}
+
+/// An address that nobody has, so a socket that is connected to it refuses all datagrams.
+const NOBODY: ([u8; 4], u16) = ([127, 0, 0, 1], 9);
+
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.set_nonblocking(true).expect("an option");
+    socket
 }
 
 impl RelayTarget {
     /// Returns a target and the relay that sends to it, in one of two histories.
     pub(super) fn start(seed: u64) -> Option<(Self, Relay)> {
         let mut rng = Rng::with_seed(seed ^ 0x510e_527f_ade6_82d1);
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        socket.set_nonblocking(true).expect("an option");
+        let socket = socket();
         let address = socket.local_addr().expect("an address").to_string();
         let packet_length = [0, 15, 60, 1_400][rng.usize(0..4)];
         let config = RelayConfig { address: "target".to_owned(), target: address, packet_length };
         let is_there = rng.bool();
-        let (relay, sender) = Relay::new(&config).expect("an address");
-        let (lines, counts) = (Vec::new(), [0; 3]);
-        let target =
-            Self { rng, sender, packet_length, socket, relay: None, refuses: false, lines, counts };
+        let (relay, mut sender) = Relay::new(&config).expect("an address");
+        let moves = Moves::start(seed, &mut sender);
+        let target = Self {
+            rng,
+            sender,
+            sent_counts: Arc::clone(&relay.counts),
+            packet_length,
+            socket,
+            relay: None,
+            refuses: false,
+            epoch: Instant::now(),
+            now: Duration::ZERO,
+            wake_at: None,
+            waiting: VecDeque::new(),
+            arrived: VecDeque::new(),
+            counts: [0; 3],
+            packets: 0,
+            moves,
+        };
         is_there.then_some((target, relay))
     }
 
-    /// Notes lines that the pipeline has got.
+    /// Notes lines that the pipeline has got, and lets the relay take them from its queue.
     pub(super) fn sent(&mut self, lines: &[String]) -> Result<(), String> {
-        /// The number of datagrams that the buffer of a socket certainly holds.
-        const BUFFERED: usize = 50;
-        self.lines.extend_from_slice(lines);
-        if self.lines.len() > BUFFERED { self.receive() } else { Ok(()) }
-    }
-
-    /// Sends what the relay holds, and compares what arrives with the lines.
-    fn receive(&mut self) -> Result<(), String> {
-        self.sender.drain();
         let is_long = |line: &str| self.packet_length > 0 && line.len() >= self.packet_length;
-        let lines = std::mem::take(&mut self.lines);
-        let (long, fitting): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| is_long(line));
-        self.counts[2] += long.len();
-        self.counts[usize::from(self.refuses)] += fitting.len();
-        let expected = if self.refuses { Vec::new() } else { fitting };
-        let expected: String = expected.into_iter().map(|line| line + "\n").collect();
-        let (mut received, mut buffer) = (Vec::new(), [0; 2_000]);
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            match self.socket.recv_from(&mut buffer) {
-                Ok((length, relay)) => {
-                    self.relay = Some(relay);
-                    if length > self.packet_length && buffer[..length - 1].contains(&b'\n') {
-                        return Err(format!("a datagram of {length} bytes"));
-                    }
-                    received.extend_from_slice(&buffer[..length]);
-                }
-                Err(_) if received.len() >= expected.len() || Instant::now() > end => break,
-                // The kernel delivers to the loopback interface at once, unless the machine is busy.
-                Err(_) => std::thread::yield_now(),
+        for line in lines {
+            if is_long(line) {
+                self.counts[2] += 1;
+            } else {
+                self.waiting.push_back((self.now, format!("{line}\n")));
             }
         }
-        if received != expected.as_bytes() {
-            return Err(format!(
-                "relayed {:?}, not {expected:?}",
-                String::from_utf8_lossy(&received)
-            ));
+        while self.sender.take_queued() {
+            self.step()?;
+        }
+        self.check_waiting()
+    }
+
+    /// Lets time pass, in which the relay goes on whenever it wants to.
+    pub(super) fn advance_to(&mut self, now: Duration) -> Result<(), String> {
+        while let Some(at) = self.wake_at.filter(|at| *at <= now) {
+            if at < self.now {
+                return Err(format!("the relay wants to go on at {at:?}, before {:?}", self.now));
+            }
+            self.now = at;
+            self.step()?;
+            self.check_waiting()?;
+            if self.wake_at.is_some_and(|next| next <= at) {
+                return Err(format!("the relay does not wait at {at:?}"));
+            }
+        }
+        self.now = now;
+        self.check_waiting()
+    }
+
+    /// Performs a step of the relay, and compares what arrives and what is dropped with the lines.
+    fn step(&mut self) -> Result<(), String> {
+        let now = self.now;
+        if let Some(moves) = &mut self.moves {
+            moves.answer(now, self.socket.local_addr().expect("an address"));
+        }
+        let next = self.sender.step(self.epoch + now);
+        self.wake_at = next.map(|at| at - self.epoch);
+        let is_known = match &mut self.moves {
+            Some(moves) => {
+                moves.note_asked(now)?;
+                moves.moved.is_none() || moves.known_at.is_some_and(|at| at <= now)
+            }
+            None => true,
+        };
+        let [packets, dropped] = [&self.sent_counts.packets, &self.sent_counts.dropped_lines]
+            .map(|count| count.load(Ordering::Relaxed));
+        let (sent, dropped) = (packets - self.packets, dropped as usize - self.counts[1]);
+        self.packets = packets;
+        if dropped > 0 {
+            if !self.refuses && is_known {
+                return Err(format!("{dropped} lines are dropped although the target is there"));
+            }
+            if dropped > self.waiting.len() {
+                return Err(format!("{dropped} lines are dropped, not {}", self.waiting.len()));
+            }
+            self.waiting.drain(..dropped);
+            self.counts[1] += dropped;
+            if let Some(moves) = &mut self.moves {
+                moves.refused(now)?;
+            }
+        } else {
+            if sent > 0 && (self.refuses || !is_known) {
+                return Err(format!("{sent} datagrams are refused, but no line is dropped"));
+            }
+            (0..sent).try_for_each(|_| self.receive())?;
+            if let Some(moves) = self.moves.as_mut().filter(|_| sent > 0) {
+                moves.refused = None;
+                if is_known {
+                    moves.moved = None;
+                }
+            }
+        }
+        let mut buffer = [0; 2_000];
+        if let Ok((length, _)) = self.socket.recv_from(&mut buffer) {
+            let text = String::from_utf8_lossy(&buffer[..length]);
+            return Err(format!("relayed once more, or to a target that refuses: {text:?}"));
         }
         Ok(())
     }
 
-    /// Begins or ends to refuse datagrams: a connected socket accepts those of one peer only.
+    /// Receives a datagram, which has the lines that come next.
+    fn receive(&mut self) -> Result<(), String> {
+        let mut buffer = [0; 2_000];
+        let end = Instant::now() + Duration::from_secs(60);
+        let length = loop {
+            match self.socket.recv_from(&mut buffer) {
+                Ok((length, relay)) => {
+                    self.relay = Some(relay);
+                    break length;
+                }
+                Err(_) if Instant::now() > end => {
+                    let waiting = &self.waiting;
+                    return Err(format!("a datagram counts as sent but is not there: {waiting:?}"));
+                }
+                // The kernel delivers to the loopback interface at once, unless the machine is busy.
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        let text = String::from_utf8_lossy(&buffer[..length]);
+        let since = self.waiting.front().map(|(since, _)| *since);
+        let mut count = 0;
+        for line in text.split_inclusive('\n') {
+            count += 1;
+            match self.waiting.pop_front() {
+                Some((_, expected)) if expected == line => {}
+                expected => return Err(format!("relayed {text:?}, not {expected:?}")),
+            }
+        }
+        if length > self.packet_length && count > 1 {
+            return Err(format!("a datagram of {length} bytes"));
+        }
+        let is_due = since.is_some_and(|since| since + FLUSH_AFTER <= self.now);
+        let next = self.waiting.front().map_or(0, |(_, line)| line.len());
+        if !is_due
+            && length < self.packet_length
+            && (next == 0 || length + next <= self.packet_length)
+        {
+            return Err(format!("a datagram of {length} bytes does not wait for more lines"));
+        }
+        self.arrived.push_back((self.now, count));
+        Ok(())
+    }
+
+    /// No line waits for longer than its time.
+    fn check_waiting(&self) -> Result<(), String> {
+        let after = if self.packet_length == 0 { Duration::ZERO } else { FLUSH_AFTER };
+        match self.waiting.front() {
+            Some((since, line)) if *since + after <= self.now => {
+                Err(format!("{line:?} of {since:?} is not relayed at {:?}", self.now))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins or ends to refuse datagrams: a connected socket accepts those of one peer only. Or the target moves.
     fn change(&mut self) {
         if let Some(relay) = self.relay.filter(|_| self.rng.u32(0..6) == 0) {
             // The relay is bound to all addresses.
             let relay = SocketAddr::from(([127, 0, 0, 1], relay.port()));
-            let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
             self.refuses = !self.refuses;
-            let peer = if self.refuses { nobody } else { relay };
+            let peer = if self.refuses { NOBODY.into() } else { relay };
             self.socket.connect(peer).expect("connected");
         }
+        if let Some(moves) = &mut self.moves
+            && moves.rng.u32(0..12) == 0
+        {
+            let former = std::mem::replace(&mut self.socket, socket());
+            former.connect(SocketAddr::from(NOBODY)).expect("connected");
+            moves.former.push(former);
+            (moves.moved, moves.known_at, moves.refused) = (Some(self.now), None, None);
+            (self.relay, self.refuses) = (None, false);
+        }
+    }
+
+    /// Returns the possible numbers of lines that count as relayed: those that arrived a while ago do, later ones may.
+    fn relayed(&mut self) -> [usize; 2] {
+        while let Some((at, lines)) = self.arrived.front()
+            && *at + CONFIRM_AFTER <= self.now
+        {
+            self.counts[0] += lines;
+            self.arrived.pop_front();
+        }
+        let last: usize = self.arrived.iter().map(|(_, lines)| lines).sum();
+        [self.counts[0], self.counts[0] + last]
+    }
+}
+
+impl Moves {
+    /// Gives the target a name, in one of two histories.
+    fn start(seed: u64, sender: &mut RelaySender) -> Option<Self> {
+        let mut rng = Rng::with_seed(seed ^ 0x9b05_688c_2b3e_6c1f);
+        if rng.bool() {
+            return None;
+        }
+        let (asks, asked) = channel();
+        sender.lookup.resolve_with(move |_, answer| asks.send(answer).map_err(io::Error::other));
+        let (running, asked_at, moved, known_at, refused) = (None, None, None, None, None);
+        Some(Self { rng, asked, running, asked_at, former: Vec::new(), moved, known_at, refused })
+    }
+
+    /// Answers the look-up that is running if it is time: with the address of this moment, or an error.
+    fn answer(&mut self, now: Duration, address: SocketAddr) {
+        let Some((at, answer)) = self.running.take_if(|(at, _)| *at <= now) else { return };
+        if self.rng.u32(0..4) == 0 {
+            drop(answer.send(Err(io::Error::other("no such name"))));
+            return;
+        }
+        answer.send(Ok(address)).expect("asked");
+        self.known_at = Some(at.max(now));
+    }
+
+    /// Notes a look-up: there is one at a time, and a pause between them.
+    fn note_asked(&mut self, now: Duration) -> Result<(), String> {
+        while let Ok(answer) = self.asked.try_recv() {
+            let is_early = self.asked_at.is_some_and(|at| now < at + MIN_PAUSE);
+            if is_early || self.running.is_some() {
+                return Err(format!("look-ups at {:?} and {now:?}", self.asked_at));
+            }
+            let millis = if self.rng.bool() { 0..100 } else { 0..20_000 };
+            let delay = Duration::from_millis(self.rng.u64(millis));
+            (self.asked_at, self.running) = (Some(now), Some((now + delay, answer)));
+        }
+        Ok(())
+    }
+
+    /// Notes that a datagram was refused. If the one before was refused, too, the relay has looked the target up in between, unless
+    /// it was waiting for an answer.
+    fn refused(&mut self, now: Duration) -> Result<(), String> {
+        if let Some((before, was_running)) = self.refused
+            && !was_running
+            && self.asked_at.is_none_or(|at| at + MAX_PAUSE <= before)
+        {
+            return Err(format!(
+                "datagrams are refused since {before:?}, but the last look-up was at {:?}",
+                self.asked_at
+            ));
+        }
+        self.refused = Some((now, self.running.is_some()));
+        Ok(())
     }
 }
 
 impl History {
-    /// Compares what the relay has sent, and its counters, with the lines.
+    /// Compares the counters of the relay with the lines that have arrived.
     pub(super) fn check_relay(&mut self) -> Result<(), String> {
         let Some(target) = &mut self.relay else { return Ok(()) };
-        target.receive()?;
-        let (expected, refuses) = (target.counts, target.refuses);
+        let relayed = target.relayed();
+        let ([_, dropped, long], refuses) = (target.counts, target.refuses);
+        let moved = target.moves.as_ref().is_some_and(|moves| moves.moved.is_some());
         target.change();
         let own: Vec<u8> = self.offline.self_metrics().flatten().collect();
         let own = String::from_utf8_lossy(&own);
@@ -117,10 +350,17 @@ impl History {
             "statsd_exporter_relay_long_lines_total{",
         ];
         let counts = counts.map(count);
-        if counts != expected.map(Some) {
-            return Err(format!("lines relayed, dropped, too long: {counts:?}, not {expected:?}"));
+        let are_right =
+            matches!(counts[0], Some(count) if relayed[0] <= count && count <= relayed[1]);
+        if !are_right || counts[1..] != [Some(dropped), Some(long)] {
+            return Err(format!(
+                "lines relayed, dropped, too long: {counts:?}, not {relayed:?}, {dropped}, {long}"
+            ));
         }
         self.used(if refuses { Feature::RelayRefused } else { Feature::Relay });
+        if moved {
+            self.used(Feature::RelayMoved);
+        }
         Ok(())
     }
 }
