@@ -233,6 +233,14 @@ impl History {
             .map(|((_, labels), count)| (labels, count.0))
             .collect();
         if self.mode == BudgetMode::Enforce {
+            let may_have_ended = |(labels, known): (&Labels, &Known)| {
+                self.may_have_ended(labels, known.touched + known.rule.ttl)
+            };
+            let known = self.many_values.known.iter();
+            let ended = known.filter(|one| may_have_ended(*one)).map(|(labels, _)| labels.clone());
+            let ended: Vec<Labels> = ended.collect();
+            // A budget may reject their next line.
+            self.many_values.known.retain(|labels, _| !ended.contains(labels));
             // Label sets may be folded.
             let (count, accepted) = (shown.values().sum::<f64>(), self.many_values.accepted);
             return match self.ttl || count == accepted {
