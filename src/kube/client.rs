@@ -12,6 +12,8 @@ pub(crate) mod endpoint;
 mod error;
 mod files;
 mod identity;
+#[cfg(any(test, fuzzing))]
+pub(crate) use identity::simulated;
 mod inner;
 pub(crate) mod probe;
 mod proxy;
@@ -115,6 +117,17 @@ impl Client {
     pub(crate) fn with_network(mut self, network: Arc<dyn connection::Network>) -> Self {
         let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
         inner.connections.over(network);
+        self
+    }
+
+    /// Runs a simulated exec plugin.
+    ///
+    /// # Panics
+    /// Panics if the client is shared already.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn with_plugin(mut self, plugin: Arc<dyn simulated::Plugin>) -> Self {
+        let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
+        inner.identity.simulate(plugin);
         self
     }
 

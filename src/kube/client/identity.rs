@@ -7,6 +7,8 @@
 
 mod certificates;
 mod plugins;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod simulated;
 mod sources;
 mod state;
 #[cfg(test)]
@@ -138,6 +140,12 @@ impl Identity {
             }
         }
         state.differs(refused)
+    }
+
+    /// Runs this plugin from now on.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn simulate(&mut self, plugin: Arc<dyn simulated::Plugin>) {
+        self.state.get_mut().dynamic.simulated = Some(plugin);
     }
 
     async fn state(&self) -> MutexGuard<'_, State> {

@@ -66,8 +66,8 @@ impl State {
             let is_oidc =
                 config.auth_info.auth_provider.as_ref().is_some_and(|one| one.name == "oidc");
             let signer = self.dynamic.signer.take().filter(|_| !refused || is_oidc);
-            let (certificate, https) = (self.dynamic.certificate.is_some(), self.tls.is_some());
-            self.dynamic.running = Some(start(move || sign(config, signer, certificate, https))?);
+            let https = self.tls.is_some();
+            self.dynamic.running = Some(self.dynamic.start(config, signer, https)?);
         }
         let dynamic = &mut self.dynamic;
         let Some(running) = &mut dynamic.running else { return Ok(()) };
@@ -104,6 +104,23 @@ impl State {
     }
 }
 
+impl Dynamic {
+    /// Starts a call of the plugin or provider.
+    fn start(
+        &self,
+        config: Config,
+        signer: Option<Signer>,
+        https: bool,
+    ) -> Result<oneshot::Receiver<Run>, TransportError> {
+        #[cfg(any(test, fuzzing))]
+        if let Some(plugin) = &self.simulated {
+            return Ok(super::simulated::start(Arc::clone(plugin), signer));
+        }
+        let certificate = self.certificate.is_some();
+        start(move || sign(config, signer, certificate, https))
+    }
+}
+
 /// Returns the headers for fixed credentials.
 pub(super) fn headers_now(config: &Config) -> Result<HeaderMap, TransportError> {
     let mut signer = signer(config)?.0;
@@ -114,7 +131,7 @@ pub(super) fn headers_now(config: &Config) -> Result<HeaderMap, TransportError> 
     }
 }
 
-fn headers(signed: Response<()>) -> HeaderMap {
+pub(super) fn headers(signed: Response<()>) -> HeaderMap {
     signed.into_parts().0.headers
 }
 

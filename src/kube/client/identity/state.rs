@@ -96,6 +96,9 @@ pub(super) struct Dynamic {
     pub(super) ran: Option<(Instant, Result<(), TransportError>)>,
     /// When the signer was last called.
     pub(super) asked: Option<Instant>,
+    /// A replacement for the plugin.
+    #[cfg(any(test, fuzzing))]
+    pub(super) simulated: Option<Arc<dyn super::simulated::Plugin>>,
 }
 
 /// A TLS configuration with a plugin's certificate, and when the certificate expires.

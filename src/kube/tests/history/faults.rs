@@ -64,6 +64,8 @@ pub enum Fault {
     TokenReplaced,
     /// The token is replaced at once, so that requests on their way have the former one.
     TokenRotated,
+    /// The exec plugin fails, or with `hangs` does not end before the fault.
+    PluginFails { hangs: bool },
     /// A kind is forbidden.
     Denied(Kind),
     /// The server does not have a kind.
@@ -153,6 +155,7 @@ impl Fault {
             Self::Status { .. } => "500, 503, 504",
             Self::TokenReplaced => "token replaced late",
             Self::TokenRotated => "token replaced",
+            Self::PluginFails { .. } => "exec plugin fails",
             Self::Denied(_) => "one kind forbidden",
             Self::Absent(_) => "one kind missing",
             Self::NotAList(_) => "200 that is no list",

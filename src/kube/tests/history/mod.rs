@@ -36,6 +36,7 @@ mod network;
 mod nodes;
 mod object_limit;
 mod object_shards;
+mod plugin;
 mod pod_labels;
 mod pod_track;
 mod queue;

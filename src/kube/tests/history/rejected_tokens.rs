@@ -23,6 +23,8 @@ pub(super) struct RejectedTokens {
     times: BTreeMap<(String, String), Instant>,
     /// The time of the last rejection of requests for which there is another token by now, and that have not come again.
     unrepeated: BTreeMap<String, Instant>,
+    /// The time until which requests may arrive whose list/watch has been replaced, so that they do not come again.
+    replaced_until: Option<Instant>,
     /// A request that has come again too early.
     early: Option<String>,
 }
@@ -31,6 +33,12 @@ impl RejectedTokens {
     /// Notes that a request has arrived.
     pub(super) fn arrived(&mut self, uri: &Uri) {
         self.unrepeated.remove(&uri.to_string());
+    }
+
+    /// Notes that list/watches are replaced.
+    pub(super) fn replaced(&mut self) {
+        self.replaced_until = Some(Instant::now() + AT_ONCE);
+        self.excuse();
     }
 
     /// Notes that requests may get lost.
@@ -52,7 +60,7 @@ impl RejectedTokens {
         let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let request = (uri.to_string(), token.unwrap_or_default().to_owned());
         let now = Instant::now();
-        if has_other {
+        if has_other && self.replaced_until.is_none_or(|until| until <= now) {
             self.unrepeated.insert(uri.to_string(), now);
         }
         if let Some(before) = self.times.insert(request.clone(), now)

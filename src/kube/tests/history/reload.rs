@@ -43,7 +43,7 @@ impl Simulation {
     pub(super) async fn new(kinds: &[Kind], namespaces: &[&str], http2: bool) -> Self {
         let server = Server::new(kinds, &mut Rng::with_seed(3), http2.then(tls), false);
         let folder = tempfile::tempdir().expect("a folder");
-        let client = Arc::new(connect(&server, folder.path(), http2));
+        let client = Arc::new(connect(&server, folder.path(), (http2, None)));
         let config = pipeline_config(kinds, namespaces);
         let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
         let pipeline = Pipeline::start_on_this_thread(&client, &config, &catalog, &metrics)

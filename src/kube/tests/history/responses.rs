@@ -96,8 +96,9 @@ impl Server {
         let refusal = self.refusal(&req, request.headers());
         let code = refusal.as_ref().map(|response| response.status().as_u16());
         if code == Some(401) {
-            let has_other_token = self.is_answering();
+            let is_answering = self.is_answering();
             let mut state = self.state();
+            let has_other_token = is_answering && state.plugin.may_run();
             state.rejected_tokens.note(request.uri(), request.headers(), has_other_token);
         }
         self.note(Topic::Request, format!("{} {code:?}", request.uri()));
@@ -148,7 +149,8 @@ impl Server {
             Some(complete_response(code, req.format.content_type(false), body))
         };
         let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        if token != Some(&format!("Bearer token-{}", self.token())) {
+        let token = token.and_then(|token| token.strip_prefix("Bearer "));
+        if !token.is_some_and(|token| self.accepts(token)) {
             return status(401, "Unauthorized");
         }
         *self.state().kind_counts.entry(req.kind).or_default() += 1;

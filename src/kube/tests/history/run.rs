@@ -191,7 +191,7 @@ impl World {
         let kinds = &scenario.kinds;
         let server = Server::new(kinds, &mut rng, http2.then(tls), trace);
         let folder = tempfile::tempdir().expect("a folder");
-        let client = Arc::new(connect(&server, folder.path(), http2));
+        let client = Arc::new(connect(&server, folder.path(), (http2, scenario.plugin)));
         let namespaces = if each_namespace { &NAMESPACES[..] } else { &[] };
         let mut config = pipeline_config(kinds, namespaces);
         config.drop_completed_after = scenario.drop_completed_after;
@@ -428,6 +428,7 @@ impl World {
         self.request_limit.changed(Instant::now());
         self.disturbed = self.disturbed.max(Instant::now());
         self.pending.iter_mut().for_each(|fault| fault.lists = None);
+        self.server.state().rejected_tokens.replaced();
         self.applied = self.pipeline.reconfigure(&self.client, &config);
     }
 

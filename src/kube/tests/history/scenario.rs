@@ -88,6 +88,8 @@ pub struct Scenario {
     pub server_changes: Vec<Duration>,
     /// The series of pods have labels of the pods and of their workloads.
     pub has_pod_labels: bool,
+    /// The seed of the exec plugin, if credentials come from one.
+    pub plugin: Option<u64>,
     /// The time after which completed pods are dropped, if they are.
     pub drop_completed_after: Option<Duration>,
     /// Changes of the shard whose objects are shown, if objects of several shards are not shown.
@@ -166,6 +168,7 @@ impl Scenario {
             ends_calmly: false,
             server_changes: Vec::new(),
             has_pod_labels: false,
+            plugin: None,
             drop_completed_after: None,
             object_shards: None,
             pace: Pace::Usual,
@@ -183,6 +186,7 @@ impl Scenario {
         Self::of_mix(seed, length, |_, has_restores| FaultMix::of_all(has_restores))
             .with_features(seed)
             .with_exclusive_features(seed)
+            .with_plugin(seed)
             .with_long_rejections(seed)
     }
 
@@ -194,6 +198,7 @@ impl Scenario {
             .with_exclusive_features(seed)
             .with_server_changes(seed)
             .with_rotated_tokens(seed)
+            .with_plugin(seed)
             .with_long_rejections(seed)
     }
 

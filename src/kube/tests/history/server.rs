@@ -17,6 +17,7 @@ use tokio_rustls::rustls::ServerConfig;
 use super::cluster::{Cluster, Kind};
 use super::faults::{Fault, Flap};
 use super::journal::{Entry, Topic};
+use super::plugin::PluginRuns;
 use super::rejected_tokens::RejectedTokens;
 use super::signal::Signal;
 use super::wire::{self, ConnectionHandle, Endpoint};
@@ -87,6 +88,7 @@ pub(super) struct State {
     /// The number of connection probes.
     pub(super) probes: u64,
     pub(super) rejected_tokens: RejectedTokens,
+    pub(super) plugin: PluginRuns,
     /// Events are not in the server's cache, so that their watches have no bookmarks.
     pub(super) has_uncached_events: bool,
     /// The version of the last Event that was sent on a watch, by namespace, and its time.
@@ -110,6 +112,7 @@ impl State {
             initial_state: Duration::ZERO,
             probes: 0,
             rejected_tokens: RejectedTokens::default(),
+            plugin: PluginRuns::default(),
             has_uncached_events: false,
             sent_events: BTreeMap::new(),
             repeated_events: None,
@@ -356,9 +359,15 @@ impl Server {
     }
 
     /// Describes a request that has come again too early after the server had rejected its token, or not at once although there
-    /// was another token.
+    /// was another token, or a run of the plugin that came too early.
     pub fn wrong_retry(&self) -> Option<String> {
-        self.state().rejected_tokens.violation()
+        let state = self.state();
+        state.rejected_tokens.violation().or(state.plugin.violation())
+    }
+
+    /// Returns the milliseconds from the start to a time.
+    pub(super) fn millis(&self, at: Instant) -> u128 {
+        (at - self.start).as_millis()
     }
 
     /// Returns true if requests with a valid token get a response, though perhaps a late one.

@@ -11,6 +11,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use super::cluster::Kind;
 use super::network::SimulatedNetwork;
+use super::plugin::{PluginRuns, SimulatedPlugin};
 use super::server::Server;
 use crate::cache::{Family, MetricKind, Rendered, Schema};
 use crate::kube::frame::ObjectIdentity;
@@ -141,14 +142,23 @@ pub(super) fn write_wrong_token(server: &Server, folder: &Path) {
     std::fs::write(folder.join("token"), text).expect("written");
 }
 
-/// Returns a client of the server, with its kubeconfig and token in `folder`.
-pub(super) fn connect(server: &Arc<Server>, folder: &Path, http2: bool) -> Client {
+/// Returns a client of the server, with its kubeconfig and token in `folder`. With the seed of an exec plugin, it prints the
+/// token.
+pub(super) fn connect(
+    server: &Arc<Server>,
+    folder: &Path,
+    (http2, plugin): (bool, Option<u64>),
+) -> Client {
     write_token(server, folder);
     let kubeconfig = folder.join("config");
     let url = if http2 { "https://api.test:6443" } else { "http://api.test:8080" };
+    let user = match plugin {
+        Some(_) => "{exec: {apiVersion: client.authentication.k8s.io/v1, command: simulated}}",
+        None => "{tokenFile: token}",
+    };
     let text = format!(
         "clusters: [{{name: c, cluster: {{server: '{url}', insecure-skip-tls-verify: {http2}}}}}]\n\
-         users: [{{name: u, user: {{tokenFile: token}}}}]\n\
+         users: [{{name: u, user: {user}}}]\n\
          contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n\
          current-context: x\n",
     );
@@ -158,7 +168,12 @@ pub(super) fn connect(server: &Arc<Server>, folder: &Path, http2: bool) -> Clien
         user_agent: "kstatd/test".to_owned(),
         ..ClientOptions::default()
     };
-    Client::over(&options, Arc::new(SimulatedNetwork(Arc::clone(server)))).expect("a client")
+    let network = Arc::new(SimulatedNetwork(Arc::clone(server)));
+    let client = Client::over(&options, network).expect("a client");
+    let Some(seed) = plugin else { return client };
+    server.state().plugin = PluginRuns::new(seed);
+    let plugin = SimulatedPlugin { server: Arc::clone(server), file: folder.join("token") };
+    client.with_plugin(Arc::new(plugin))
 }
 
 /// Returns the configuration of a pipeline that watches these kinds in these namespaces. The ledger adds Events, and

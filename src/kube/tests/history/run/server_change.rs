@@ -23,7 +23,11 @@ impl World {
         self.server = self.server.successor(&self.scenario.kinds, &mut self.rng);
         self.scenario.restrict(&self.server);
         let folder = tempfile::tempdir().expect("a folder");
-        self.client = Arc::new(connect(&self.server, folder.path(), self.scenario.http2));
+        self.client = Arc::new(connect(
+            &self.server,
+            folder.path(),
+            (self.scenario.http2, self.scenario.plugin),
+        ));
         self.folders.push(folder);
         self.may_be_stale_until = now + *RELOAD;
         // Nothing tells the objects of one cluster from new ones of the other.
