@@ -295,6 +295,11 @@ impl Cluster {
         self.objects.values().filter(move |object| object.scope.kind == kind)
     }
 
+    /// Returns true if it creates many objects at once at times.
+    pub fn has_bursts(&self) -> bool {
+        self.bursts.is_some()
+    }
+
     /// Lets jobs of the cluster create some of the later pods.
     pub fn create_pods_of_jobs(&mut self) {
         self.has_pods_of_jobs = true;

@@ -4,12 +4,12 @@
 //! in this label alone, its families have other names, too. A scrape is therefore compared in two steps: its objects with the
 //! states of the cluster, like those of any other kind, and its numbers with the configurations so far:
 //!
-//! - Both families of an entry show the same objects.
+//! - Both families of an entry show the same objects, and its `Count`, if it has one, has a label set for each of them.
 //! - The series of a scope are those of one entry, never of an older one than in an earlier scrape.
 //! - A version that is configured and served is shown, with the present entry. One that is not has no series, and is not
 //!   requested. Both hold from [`FOLLOWED`] after the last change, unless a fault excuses it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -45,6 +45,8 @@ struct Entry {
     prefix: u64,
     /// True if it has a second family.
     has_info: bool,
+    /// True if it counts its objects by their states, of which each object has another.
+    has_count: bool,
 }
 
 /// A kind and a namespace.
@@ -81,6 +83,8 @@ pub struct CustomResources {
     rng: Rng,
     /// Determines the reloads that are taken back.
     reverts: Rng,
+    /// Determines the entries with a `Count`; `None` if there are more objects at times than a `Count` has label sets.
+    counts: Option<Rng>,
     last_number: u64,
     /// All entries so far, by number.
     entries: BTreeMap<u64, Entry>,
@@ -98,9 +102,28 @@ pub struct CustomLines {
     numbers: BTreeMap<KindInNamespace, u64>,
 }
 
+/// The labels of a series.
+#[derive(Clone, Copy)]
+struct Labels<'l>(&'l str);
+
+impl<'l> Labels<'l> {
+    fn get(self, wanted: &str) -> Option<&'l str> {
+        let mut pairs = self.0.split(',').filter_map(|pair| pair.split_once('='));
+        let (_, value) = pairs.find(|(name, _)| *name == wanted)?;
+        Some(value.trim_matches('"'))
+    }
+
+    /// Returns the version of the custom kind.
+    fn kind(self) -> Option<Kind> {
+        let version = format!("example.com/{}", self.get("customresource_version")?);
+        VERSIONS.into_iter().find(|kind| kind.api_version() == version)
+    }
+}
+
 impl CustomResources {
     /// Starts with an entry for each version, in simulated time. Lists may be old if the server `is_lagging`.
-    pub fn new(seed: u64, is_lagging: bool, metrics: &KubeMetrics) -> Self {
+    pub fn new(server: &Server, seed: u64, is_lagging: bool, metrics: &KubeMetrics) -> Self {
+        let counts = Rng::with_seed(seed ^ 0x27b7_0a85_4612_0b34);
         let discovery = Discovery::new(metrics);
         let (mut changes, (sender, settled)) = (discovery.changes(), watch::channel(0));
         let mut debounce = JoinSet::new();
@@ -134,6 +157,7 @@ impl CustomResources {
             options,
             rng: Rng::with_seed(seed ^ 0x2d35_8dcc_aa6c_78a5),
             reverts: Rng::with_seed(seed ^ 0x1f83_d9ab_fb41_bd6b),
+            counts: (!server.cluster().has_bursts()).then_some(counts),
             last_number: 0,
             entries: BTreeMap::new(),
             tracks: VERSIONS.into_iter().map(|kind| (kind, track())).collect(),
@@ -151,19 +175,20 @@ impl CustomResources {
 
     fn renew(&mut self, kind: Kind) {
         let (prefix, has_info) = (self.last_number + 1, self.rng.bool());
-        self.add(kind, prefix, has_info);
+        let has_count = self.counts.as_mut().is_some_and(Rng::bool);
+        self.add(kind, Entry { number: prefix, prefix, has_info, has_count });
     }
 
     /// Replaces the entry of a kind by one with another label and the same families.
     fn relabel(&mut self, kind: Kind) {
-        if let Some(Entry { prefix, has_info, .. }) = self.tracks[&kind].entry {
-            self.add(kind, prefix, has_info);
+        if let Some(entry) = self.tracks[&kind].entry {
+            self.add(kind, entry);
         }
     }
 
-    fn add(&mut self, kind: Kind, prefix: u64, has_info: bool) {
+    fn add(&mut self, kind: Kind, entry: Entry) {
         self.last_number += 1;
-        let entry = Entry { number: self.last_number, prefix, has_info };
+        let entry = Entry { number: self.last_number, ..entry };
         self.entries.insert(entry.number, entry);
         self.set(kind, Some(entry));
     }
@@ -219,7 +244,7 @@ impl CustomResources {
     fn text(&self) -> String {
         let mut text = "kind: CustomResourceStateMetrics\nspec:\n  resources:\n".to_owned();
         let entries = self.tracks.iter().filter_map(|(kind, track)| Some((kind, track.entry?)));
-        for (kind, Entry { number, prefix, has_info }) in entries {
+        for (kind, Entry { number, prefix, has_info, has_count }) in entries {
             let (group, version) = kind.api_version().split_once('/').expect("a group");
             let _ = write!(
                 text,
@@ -232,6 +257,9 @@ impl CustomResources {
             );
             if has_info {
                 text += "    - {name: about_info, help: A label., each: {type: Info, info: {labelsFromPath: {state: [spec, state]}}}}\n";
+            }
+            if has_count {
+                text += "    - {name: by_state, help: A count., each: {type: Count, count: {labelsFromPath: {state: [spec, state]}}}}\n";
             }
         }
         text + "  - groupVersionKind: {group: absent.example.com, version: v1, kind: Absent}\n    metrics:\n    - {name: absent, help: Nothing., each: {type: Gauge, gauge: {path: [spec]}}}\n"
@@ -271,7 +299,16 @@ impl CustomResources {
     pub fn lines(&self, lines: &mut Vec<&str>) -> Result<CustomLines, Violation> {
         let mut families: BTreeMap<KindInNamespace, BTreeMap<EntryFamily, Vec<String>>> =
             BTreeMap::new();
+        let mut counted = BTreeSet::new();
         for line in lines.extract_if(.., |line| line.contains("customresource_kind=")) {
+            if line.contains("_by_state{") {
+                let unknown = || Violation(format!("not a count of one object: {line}"));
+                let count = self.count(line).ok_or_else(unknown)?;
+                if !counted.insert(count) {
+                    return Err(unknown());
+                }
+                continue;
+            }
             let (scope, family, state) = self
                 .series(line)
                 .ok_or_else(|| Violation(format!("unknown custom series: {line}")))?;
@@ -293,10 +330,37 @@ impl CustomResources {
                 let why = format!("{scope:?}: families {shown:?} of entries do not fit together");
                 return Err(Violation(why));
             }
+            if self.entries[&number].has_count {
+                let values = first.iter().filter_map(|line| line.rsplit_once(' '));
+                for (_, state) in values {
+                    if !counted.remove(&(number, scope.0, state.to_owned())) {
+                        let why = format!("{scope:?} of entry {number}: {state} is not counted");
+                        return Err(Violation(why));
+                    }
+                }
+            }
             states.extend(first);
             numbers.insert(scope, number);
         }
+        if let Some(count) = counted.first() {
+            return Err(Violation(format!("{count:?} is counted, but there is no such object")));
+        }
         Ok(CustomLines { states, numbers })
+    }
+
+    /// Returns the entry, the kind and the state of a series of a `Count` that is 1.
+    fn count(&self, line: &str) -> Option<(u64, Kind, String)> {
+        let (name, rest) = line.strip_prefix('c')?.split_once('{')?;
+        let (prefix, family) = name.split_once('_')?;
+        let labels = Labels(rest.strip_suffix("} 1")?);
+        let entry = self.entry(labels)?;
+        let is_its = prefix.parse() == Ok(entry.prefix) && family == "by_state";
+        is_its.then_some((entry.number, labels.kind()?, labels.get("state")?.to_owned()))
+    }
+
+    /// Returns the entry of a series with these labels.
+    fn entry(&self, labels: Labels<'_>) -> Option<&Entry> {
+        self.entries.get(&labels.get("entry")?.strip_prefix('n')?.parse().ok()?)
     }
 
     /// Returns the scope of a series, the number of its entry, whether it is of the second family, and the series as the
@@ -305,18 +369,14 @@ impl CustomResources {
         let (name, rest) = line.strip_prefix('c')?.split_once('{')?;
         let (prefix, family) = name.split_once('_')?;
         let (labels, value) = rest.rsplit_once("} ")?;
-        let label = |wanted: &str| {
-            let mut pairs = labels.split(',').filter_map(|pair| pair.split_once('='));
-            let (_, value) = pairs.find(|(name, _)| *name == wanted)?;
-            Some(value.trim_matches('"'))
-        };
-        let entry = self.entries.get(&label("entry")?.strip_prefix('n')?.parse().ok()?)?;
+        let labels = Labels(labels);
+        let label = |wanted: &str| labels.get(wanted);
+        let entry = self.entry(labels)?;
         let number = entry.number;
         if prefix.parse() != Ok(entry.prefix) {
             return None;
         }
-        let version = format!("example.com/{}", label("customresource_version")?);
-        let kind = VERSIONS.into_iter().find(|kind| kind.api_version() == version)?;
+        let kind = labels.kind()?;
         let (is_info, state) = match family {
             "state" => (false, value),
             "about_info" if value == "1" => (true, label("state")?),

@@ -187,7 +187,7 @@ impl World {
         let mut rng = Rng::with_seed(scenario.seed ^ 0x9e37_79b9_7f4a_7c15);
         // Owners are not watched for senders.
         scenario.has_pod_labels &= senders.is_none();
-        let Scenario { http2, each_namespace, trace, .. } = scenario;
+        let Scenario { http2, each_namespace, trace, seed, is_lagging, .. } = scenario;
         let kinds = &scenario.kinds;
         let server = Server::new(kinds, &mut rng, http2.then(tls), trace);
         let folder = tempfile::tempdir().expect("a folder");
@@ -214,8 +214,7 @@ impl World {
             namespace_totals(&catalog, &metrics, senders.as_ref(), retention, pod_labels, max_rows);
         totals::attach(&workloads, &mut config.resources, kinds);
         let custom = scenario.custom.as_ref();
-        let custom =
-            custom.map(|_| CustomResources::new(scenario.seed, scenario.is_lagging, &metrics));
+        let custom = custom.map(|_| CustomResources::new(&server, seed, is_lagging, &metrics));
         config.resources.extend(custom.iter().flat_map(CustomResources::watched));
         let limits = scenario.limits.as_ref().map(|_| Limits::new(scenario.seed, &metrics));
         config.budget = limits.as_ref().map_or_else(Arc::default, Limits::current);
