@@ -4,7 +4,8 @@
 //! One seed determines both. Each side has the checker of its own histories. Beyond these:
 //!
 //! - A line has the labels of the pod that had its address (or stated UID) at some moment of the last second, or since the
-//!   beginning of a fault; without such a pod, its cause is counted ([`senders`]).
+//!   beginning of a fault; without such a pod, its cause is counted ([`senders`]). In some histories the workload of a pod is only
+//!   known once its job is, and stays known when the job is gone.
 //! - A scrape of both sides is the same in every format, compressed or not.
 //! - The work of a line is bounded, and the number of requests as in the Kubernetes histories.
 //!
@@ -96,9 +97,10 @@ impl Both {
         let selection = Selection::parse("workload").expect("a selection");
         let start = Instant::now();
         let index = Arc::new(PodIndex::with_clock(selection, Box::new(move || start.elapsed())));
-        let pods = Rc::new(Pods::new(&index));
+        let scenario = scenario.with_all_kinds().with_pods_of_jobs(seed);
+        let pods = Rc::new(Pods::new(&index, scenario.resolves_senders));
         let transport = TRANSPORTS[usize::from(scenario.http2)];
-        let kubernetes = World::with_senders(scenario.with_all_kinds(), Some(index));
+        let kubernetes = World::with_senders(scenario, Some(index));
         // Other numbers than those of the scenario, so that choices of both sides do not depend on each other.
         let of_lines = seed ^ 0x2545_f491_4f6c_dd1d;
         let statsd = History::with_senders(of_lines, Some(Rc::clone(&pods) as _));
@@ -120,7 +122,9 @@ impl Both {
         let now = self.kubernetes.start.elapsed();
         let refused = self.kubernetes.pods_refused_since().map(|since| since.elapsed());
         let cluster = self.kubernetes.server.cluster();
-        self.pods.observe(now, cluster.of_kind(Kind::Pod), self.kubernetes.is_current(), refused);
+        let jobs = cluster.of_kind(Kind::Job).map(|job| &job.uid);
+        let is_current = self.kubernetes.is_current();
+        self.pods.observe(now, (cluster.of_kind(Kind::Pod), jobs), is_current, refused);
     }
 
     /// Performs a step of the senders and of those who scrape and reload.

@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::kube::tests::history::cluster::Object;
+use crate::kube::tests::history::cluster::{Kind, Object, Scope};
 use crate::pods::PodIndex;
 use crate::statsd::tests::history::{Labels, Origin, Senders, SeriesEnd};
 
 /// The labels of a sender.
 const LABELS: [&str; 3] = ["namespace", "workload", "workload_type"];
+/// The cause of a line of a pod whose workload is not known.
+const WITHOUT: &str = "unknown_workload";
 /// The maximum age of what an index shows without faults.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 /// The time after its end for which lines are attributed to a pod.
@@ -48,6 +50,19 @@ struct Pod {
     keys: Vec<Key>,
 }
 
+/// What is known of the workload of a pod.
+#[derive(Clone, Debug)]
+struct Membership {
+    /// The labels of its lines, unless its workload is never known.
+    labels: Option<Labels>,
+    /// The UID of the job by which its workload is known, if only that tells it.
+    job: Option<String>,
+    /// The time since which it has existed without an interruption, if it does.
+    since: Option<Duration>,
+    /// The index has seen it together with its job, if it needs that.
+    is_certain: bool,
+}
+
 /// The pods that a key has belonged to: each with the time from which on, `None` if it belonged to none.
 type Timeline = Vec<(Duration, Option<String>)>;
 
@@ -68,8 +83,12 @@ struct Use {
 struct Model {
     now: Duration,
     live: Vec<Pod>,
-    /// The labels of every pod there ever was.
-    labels: BTreeMap<String, Labels>,
+    /// The index knows the workload of a pod of a job from the job, not from its name.
+    resolves: bool,
+    /// The workload of every pod there ever was.
+    members: BTreeMap<String, Membership>,
+    /// The jobs that exist, with the time since which they have.
+    jobs: BTreeMap<String, Duration>,
     timelines: BTreeMap<Key, Timeline>,
     /// The keys that belonged to a pod when the pods were noted last.
     owned: BTreeSet<Key>,
@@ -91,29 +110,35 @@ pub(super) struct Pods {
     model: RefCell<Model>,
     /// Decides whether lines come from the same origin as the last ones, and that origin.
     last: RefCell<(Rng, Origin)>,
+    /// The same for an origin that lines state again and again, while others come in between.
+    stated: RefCell<(Rng, Option<Origin>)>,
 }
 
 /// The outcomes that are right for a line.
 #[derive(Debug, Default)]
 struct Allowed {
     labels: BTreeSet<Labels>,
+    /// The pod is found, but its workload is not known.
+    is_without: bool,
     is_ended: bool,
     is_unknown: bool,
     is_not_synced: bool,
 }
 
 impl Pods {
-    pub(super) fn new(index: &Arc<PodIndex>) -> Self {
-        let model = Model { is_lenient: true, ..Model::default() };
+    /// Returns the pods of a cluster, whose jobs tell their workloads if the index `resolves` these.
+    pub(super) fn new(index: &Arc<PodIndex>, resolves: bool) -> Self {
+        let model = Model { is_lenient: true, resolves, ..Model::default() };
         let last = RefCell::new((Rng::with_seed(1), Origin::default()));
-        Self { index: Arc::clone(index), model: RefCell::new(model), last }
+        let stated = RefCell::new((Rng::with_seed(2), None));
+        Self { index: Arc::clone(index), model: RefCell::new(model), last, stated }
     }
 
-    /// Notes the pods at a time, whether an index has to show the present, and since when pods have been refused.
+    /// Notes the pods and the UIDs of jobs at a time, whether an index has to show the present, and since when pods have been refused.
     pub(super) fn observe<'a>(
         &self,
         now: Duration,
-        pods: impl Iterator<Item = &'a Object>,
+        (pods, jobs): (impl Iterator<Item = &'a Object>, impl Iterator<Item = &'a String>),
         is_current: bool,
         refused_for: Option<Duration>,
     ) {
@@ -134,6 +159,7 @@ impl Pods {
         for object in pods {
             model.note(object);
         }
+        model.note_memberships(jobs, settled);
         model.note_keys();
         model.note_uses(settled);
     }
@@ -141,11 +167,16 @@ impl Pods {
 
 impl Model {
     fn note(&mut self, object: &Object) {
-        let is_new = !self.labels.contains_key(&object.uid);
+        let is_new = !self.members.contains_key(&object.uid);
         if is_new {
-            let labels = labels_of(object);
-            self.uses.entry(labels.clone()).or_default();
-            self.labels.insert(object.uid.clone(), labels);
+            let labels = labels_of(object, self.resolves);
+            if let Some(labels) = &labels {
+                self.uses.entry(labels.clone()).or_default();
+            }
+            let job = object.subject.as_ref().filter(|_| self.resolves);
+            let job = job.map(|job| job.uid.clone());
+            let member = Membership { labels, job, since: None, is_certain: false };
+            self.members.insert(object.uid.clone(), member);
         }
         let node = Key::Node(object.node_address().into());
         let address = match object.is_in_host_network() {
@@ -167,8 +198,10 @@ impl Model {
     /// Notes that the keys belonged for a moment to a pod, which had already finished when it was seen first, and that its
     /// labels were in use.
     fn note_moment(&mut self, uid: &str, keys: Vec<Key>) {
-        let used = self.uses.entry(self.labels[uid].clone()).or_default();
-        if used.since.is_none() {
+        let labels = self.members[uid].labels.as_ref();
+        if let Some(used) = labels.and_then(|labels| self.uses.get_mut(labels))
+            && used.since.is_none()
+        {
             used.may_end.get_or_insert(self.now);
             (used.unused_since, used.has_ended) = (self.now, None);
         }
@@ -176,6 +209,32 @@ impl Model {
             let timeline = self.timelines.entry(key).or_default();
             let owner = timeline.last().and_then(|(_, owner)| owner.clone());
             timeline.extend([(self.now, Some(uid.to_owned())), (self.now, owner)]);
+        }
+    }
+
+    /// Notes which pods and jobs exist, and whose workload the index certainly knows: of those that it has shown together with their
+    /// job. It stays known without the job.
+    fn note_memberships<'a>(&mut self, jobs: impl Iterator<Item = &'a String>, settled: bool) {
+        let now = self.now;
+        let before = std::mem::take(&mut self.jobs);
+        let since = |uid: &String| before.get(uid).copied().unwrap_or(now);
+        self.jobs = jobs.map(|uid| (uid.clone(), since(uid))).collect();
+        let horizon = self.horizon(now);
+        let live: BTreeSet<&String> = self.live.iter().map(|pod| &pod.uid).collect();
+        for (uid, member) in &mut self.members {
+            let Some(job) = &member.job else {
+                member.is_certain = true;
+                continue;
+            };
+            if !live.contains(uid) {
+                member.since = None;
+                continue;
+            }
+            let is_back = member.since.is_none();
+            let since = *member.since.get_or_insert(now);
+            let has_job = self.jobs.get(job).is_some_and(|of_job| since.max(*of_job) <= horizon);
+            member.is_certain &= !is_back && !self.is_lenient;
+            member.is_certain |= settled && !self.is_lenient && has_job;
         }
     }
 
@@ -209,7 +268,11 @@ impl Model {
     /// Notes which labels are in use.
     fn note_uses(&mut self, settled: bool) {
         let (now, current_since) = (self.now, self.current_since);
-        let live: BTreeSet<&Labels> = self.live.iter().map(|pod| &self.labels[&pod.uid]).collect();
+        let live = || self.live.iter().map(|pod| &self.members[&pod.uid]);
+        let certain = live().filter(|member| member.is_certain);
+        let certain: BTreeSet<&Labels> =
+            certain.filter_map(|member| member.labels.as_ref()).collect();
+        let live: BTreeSet<&Labels> = live().filter_map(|member| member.labels.as_ref()).collect();
         for (labels, used) in &mut self.uses {
             match (live.contains(labels), used.since) {
                 (true, None) => used.since = Some(now),
@@ -219,13 +282,15 @@ impl Model {
                 }
                 _ => {}
             }
-            if self.is_lenient {
+            let is_certain = certain.contains(labels) && !self.is_lenient;
+            if !is_certain {
                 used.may_end.get_or_insert(now);
             }
             let shown_since = used.since.max(current_since);
             if used.since.is_some() {
                 used.has_ended = None;
-                if settled && shown_since.is_some_and(|since| since + MAX_DELAY < now) {
+                let is_shown = shown_since.is_some_and(|since| since + MAX_DELAY < now);
+                if settled && is_shown && is_certain {
                     used.may_end = None;
                 }
             } else if settled && used.unused_since + MAX_DELAY < now {
@@ -240,46 +305,59 @@ impl Model {
         before.map_or(Duration::ZERO, |(_, horizon)| *horizon)
     }
 
-    fn owners(&self, timeline: &Timeline, from: Duration) -> BTreeSet<Labels> {
+    /// Returns the labels of the pods that a key has belonged to, and whether the workload of one may not be known.
+    fn owners(&self, timeline: &Timeline, from: Duration) -> Allowed {
         let owners = since(timeline, from).filter_map(|(_, owner)| owner.as_ref());
-        owners.map(|uid| self.labels[uid].clone()).collect()
+        let owners: Vec<&Membership> = owners.map(|uid| &self.members[uid]).collect();
+        let is_unknown = |member: &&Membership| !member.is_certain || member.labels.is_none();
+        let is_without = self.resolves && owners.iter().any(is_unknown);
+        let labels = owners.into_iter().filter_map(|member| member.labels.clone()).collect();
+        Allowed { labels, is_without, ..Allowed::default() }
     }
 
     fn allowed(&self, key: &Key) -> Allowed {
         let none = Timeline::new();
         let timeline = self.timelines.get(key).unwrap_or(&none);
         let horizon = self.horizon(self.now);
-        let labels = self.owners(timeline, horizon);
+        let owners = self.owners(timeline, horizon);
         let is_certain = timeline.first().is_some_and(|(begin, _)| *begin <= horizon)
             && since(timeline, horizon).all(|(_, owner)| owner.is_some());
         if self.is_lenient {
-            let labels = self.owners(timeline, Duration::ZERO);
-            return Allowed { labels, is_ended: true, is_unknown: true, is_not_synced: true };
+            let owners = self.owners(timeline, Duration::ZERO);
+            return Allowed { is_ended: true, is_unknown: true, is_not_synced: true, ..owners };
         }
         if is_certain {
-            return Allowed { labels, ..Allowed::default() };
+            return owners;
         }
         let earlier = self.horizon(self.now.saturating_sub(LAST_LINES + ROUNDING));
         let found = self.found.get(key);
         let is_after = |time| found.is_none_or(|found| *found + time <= self.now + ROUNDING);
         Allowed {
-            labels: self.owners(timeline, earlier),
             is_ended: is_after(LAST_LINES) && timeline.iter().any(|(_, owner)| owner.is_some()),
             is_unknown: is_after(LINGER),
-            is_not_synced: false,
+            ..self.owners(timeline, earlier)
         }
     }
 }
 
-/// Returns the labels that lines of a pod get.
-fn labels_of(object: &Object) -> Labels {
+/// Returns the labels that lines of a pod get, unless its workload is not known because nobody has its job.
+fn labels_of(object: &Object, resolves: bool) -> Option<Labels> {
     let (workload, kind) = match object.owner() {
         None => (object.name.clone(), "barepod"),
+        Some(("Job", _)) if resolves => {
+            let name = object.subject.as_ref()?.name.clone();
+            let scope = Scope { kind: Kind::Job, ..object.scope };
+            let job = Object { scope, name, subject: None, ..object.clone() };
+            match job.owner() {
+                None => (job.name, "job"),
+                Some((_, name)) => (name, "cronjob"),
+            }
+        }
         Some(("Job", name)) => (name.rsplit_once('-').expect("a minute").0.to_owned(), "cronjob"),
         Some((kind, name)) => (name, if kind == "Rollout" { "rollout" } else { "statefulset" }),
     };
     let values = [object.scope.namespace, &workload, kind].map(str::to_owned);
-    LABELS.map(str::to_owned).into_iter().zip(values).collect()
+    Some(LABELS.map(str::to_owned).into_iter().zip(values).collect())
 }
 
 /// Returns the entries of a timeline that hold at some time since `from`.
@@ -294,6 +372,7 @@ impl Allowed {
     fn has(&self, labels: &Labels, outcome: &str, (found, unknown): (&str, &str)) -> bool {
         match outcome {
             "pod_ended" => self.is_ended,
+            WITHOUT => self.is_without && labels.is_empty(),
             "not_synced" => self.is_not_synced,
             _ if outcome == unknown => self.is_unknown,
             _ => outcome == found && self.labels.contains(labels),
@@ -312,7 +391,7 @@ impl Senders for Pods {
 
     fn next(&self, rng: &mut Rng) -> Origin {
         let model = self.model.borrow();
-        let known = |at: usize| model.labels.keys().nth(at % model.labels.len());
+        let known = |at: usize| model.members.keys().nth(at % model.members.len());
         let address = match rng.u32(0..10) {
             0 => None,
             1 => Some(Ipv4Addr::from([10, 9, 0, rng.u8(0..2)]).into()),
@@ -339,7 +418,16 @@ impl Senders for Pods {
         if choice.u32(0..3) > 0 {
             *last = Origin { address, claim };
         }
-        last.clone()
+        let (choice, stated) = &mut *self.stated.borrow_mut();
+        if choice.u32(0..3) > 0 {
+            return last.clone();
+        }
+        if choice.u32(0..10) == 0 {
+            let pod = model.live.get(choice.usize(..model.live.len().max(1)));
+            let claim = |pod: &Pod| format!("|e:it-false,cn-app,pu-{}", pod.uid);
+            *stated = pod.map(|pod| Origin { address: None, claim: claim(pod) });
+        }
+        stated.as_ref().unwrap_or(last).clone()
     }
 
     fn check(&self, origin: &Origin, labels: &Labels, outcome: &'static str) -> Result<(), String> {
@@ -349,7 +437,8 @@ impl Senders for Pods {
         let by_claim = ("external_data", "unknown_container");
         let claimed_is = |found_only: bool| {
             claimed.as_ref().is_some_and(|claimed| {
-                (!found_only || outcome == by_claim.0) && claimed.has(labels, outcome, by_claim)
+                let is_found = [by_claim.0, WITHOUT].contains(&outcome);
+                (!found_only || is_found) && claimed.has(labels, outcome, by_claim)
             })
         };
         let is_node = |address: &IpAddr| matches!(address, IpAddr::V4(v4) if v4.octets()[1] == 9);

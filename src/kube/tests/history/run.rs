@@ -185,7 +185,7 @@ impl World {
     /// Starts a history whose pods are entered into an index.
     pub fn with_senders(mut scenario: Scenario, senders: Option<Arc<PodIndex>>) -> Self {
         let mut rng = Rng::with_seed(scenario.seed ^ 0x9e37_79b9_7f4a_7c15);
-        // Owners are not watched for senders.
+        // Lines get labels of the pods.
         scenario.has_pod_labels &= senders.is_none();
         let Scenario { http2, each_namespace, trace, seed, is_lagging, .. } = scenario;
         let kinds = &scenario.kinds;
@@ -203,15 +203,16 @@ impl World {
         let completed = after.map(|after| Completed::new(&server, after));
         let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
         let retention = scenario.retention;
-        if scenario.has_pod_labels {
+        if scenario.has_pods_of_jobs() {
             server.cluster().create_pods_of_jobs();
         }
         // A reload of the options would change it.
         let has_row_limit = scenario.limits.is_some() && senders.is_none();
         let max_rows = if has_row_limit { limits::max_rows(scenario.seed) } else { 0 };
         let pod_labels = pod_labels::selected(scenario.has_pod_labels);
+        let about = (senders.as_ref(), scenario.resolves_senders);
         let (workloads, counts) =
-            namespace_totals(&catalog, &metrics, senders.as_ref(), retention, pod_labels, max_rows);
+            namespace_totals(&catalog, &metrics, about, retention, pod_labels, max_rows);
         totals::attach(&workloads, &mut config.resources, kinds);
         let custom = scenario.custom.as_ref();
         let custom = custom.map(|_| CustomResources::new(&server, seed, is_lagging, &metrics));
@@ -608,7 +609,7 @@ impl World {
             totals::compare(&lines, &cluster.accounts, differences).map_err(Violation)?;
             let Lines { counters, states, .. } = &lines;
             // It takes the states from the scrape, which may lack some.
-            let is_counted = self.limits.is_none() && !self.scenario.has_pod_labels;
+            let is_counted = self.limits.is_none() && !self.scenario.has_pods_of_jobs();
             if !may_miss_events && is_counted {
                 ledger.check(&cluster.accounts, counters, states, conditions).map_err(Violation)?;
             }

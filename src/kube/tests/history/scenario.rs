@@ -88,6 +88,8 @@ pub struct Scenario {
     pub server_changes: Vec<Duration>,
     /// The series of pods have labels of the pods and of their workloads.
     pub has_pod_labels: bool,
+    /// Senders of lines get the workloads of the jobs that the cluster has.
+    pub resolves_senders: bool,
     /// The seed of the exec plugin, if credentials come from one.
     pub plugin: Option<u64>,
     /// The time after which completed pods are dropped, if they are.
@@ -168,6 +170,7 @@ impl Scenario {
             ends_calmly: false,
             server_changes: Vec::new(),
             has_pod_labels: false,
+            resolves_senders: false,
             plugin: None,
             drop_completed_after: None,
             object_shards: None,
@@ -417,6 +420,30 @@ impl Scenario {
             self.kinds = ALL_KINDS.to_vec();
         }
         self
+    }
+
+    /// Lets jobs of the cluster create pods, whose workloads are known from the jobs alone, in some histories of senders. Jobs are
+    /// refused at times, so that pods are known before their jobs.
+    #[cfg(test)]
+    pub fn with_pods_of_jobs(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x3c6e_f372_a54f_f53a);
+        if rng.bool() {
+            return self;
+        }
+        self.resolves_senders = true;
+        let mut begin = Duration::from_millis(rng.u64(15_000..40_000));
+        while begin < self.length.saturating_sub(MIN_TAIL) {
+            let duration = Duration::from_millis(rng.u64(5_000..30_000));
+            let (fault, is_secondary) = (Fault::Denied(Kind::Job), false);
+            self.events.push(ScheduledFault { fault, begin, duration, is_secondary });
+            begin += duration + Duration::from_millis(rng.u64(40_000..120_000));
+        }
+        self
+    }
+
+    /// Returns true if jobs of the cluster create pods.
+    pub fn has_pods_of_jobs(&self) -> bool {
+        self.has_pod_labels || self.resolves_senders
     }
 
     /// Returns true if nothing but ends of watches causes requests while there are no faults.

@@ -16,12 +16,12 @@ use crate::pods::PodIndex;
 use crate::telemetry::KubeMetrics;
 
 /// Returns totals over the pods of namespaces, and counters of events, which are kept for `retention` after the end of a
-/// workload. Pods are also entered into `senders`, with the workload that the names of their owners imply. Their series get
-/// these labels. There are at most `max_series` of rows, if it is not 0.
+/// workload. Pods are also entered into the index of senders, with the workload of their owners if it `resolves`
+/// these, and otherwise the one that the names of these imply. Their series get these labels. There are at most `max_series` of rows, if it is not 0.
 pub fn namespace_totals(
     catalog: &Catalog,
     metrics: &KubeMetrics,
-    senders: Option<&Arc<PodIndex>>,
+    (senders, resolves): (Option<&Arc<PodIndex>>, bool),
     retention: Duration,
     pod_labels: PodLabels,
     max_series: u64,
@@ -32,7 +32,7 @@ pub fn namespace_totals(
     let ledger =
         LedgerOptions { families: counted.collect(), retention, ..LedgerOptions::default() };
     let families = families.collect();
-    let is_partial = senders.is_some();
+    let is_partial = senders.is_some() && !resolves;
     let options = WorkloadOptions {
         families,
         ledger,
