@@ -220,6 +220,8 @@ pub struct Cluster {
     changes: Signal,
     /// Determines the [bursts](Self::burst), which one of eight histories has: they take several times as long.
     bursts: Option<Rng>,
+    /// Determines the [upgrades](Self::upgrade_definition).
+    upgrades: Rng,
     /// The time of the last restore from a backup.
     restored: Option<Instant>,
     /// Some pods belong to jobs of the cluster.
@@ -260,6 +262,7 @@ impl Cluster {
             last_state,
             changes: Signal::default(),
             bursts: None,
+            upgrades: Rng::with_seed(rng.get_seed() ^ 0x7137_4491_23ef_65cd),
             restored: None,
             has_pods_of_jobs: false,
         };
@@ -347,6 +350,16 @@ impl Cluster {
     pub fn changes_since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
         let later = move |change: &&Change| change.version > version;
         (version >= self.compacted).then(|| self.log.iter().filter(later))
+    }
+
+    /// Sometimes changes which versions of the custom kind are served. No watch reports it if a compaction follows.
+    pub fn upgrade_definition(&mut self) {
+        let definition = key(Scope { kind: Kind::Definition, namespace: "" }, WIDGETS);
+        let mut rng = self.upgrades.fork();
+        if self.objects.contains_key(&definition) && rng.bool() {
+            self.update(&definition, &mut rng);
+            self.notify();
+        }
     }
 
     /// Compacts all versions so far: they can no longer be watched from or listed.

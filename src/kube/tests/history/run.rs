@@ -582,7 +582,7 @@ impl World {
             .is_some_and(|left_out| of_pods.iter().any(|scope| left_out.of(*scope) != Some(0)));
         checker.left_out = left_out;
         checker.selected = Selected {
-            shard: self.object_shards.as_ref().map(|shards| shards.shard),
+            shards: self.object_shards.as_ref().map(|shards| shards.exposed),
             dropped: self.completed.as_ref().map(|one| one.dropped(now, *may_be_stale_until)),
         };
         let checked = checker.check(&cluster.snapshots, &lines.states, now, expectation);

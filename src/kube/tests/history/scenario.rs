@@ -8,6 +8,7 @@ use super::cluster::{ALL_KINDS, DEFINED_KINDS, KINDS, Kind};
 use super::fault_mix::FaultMix;
 use super::faults::Fault;
 use super::kind_reloads;
+use super::object_shards::{ShardChange, random_changes, shards};
 use super::responses::PAGE;
 use super::server::Server;
 use crate::kube::shard::{Shard, Stage};
@@ -95,7 +96,7 @@ pub struct Scenario {
     /// The time after which completed pods are dropped, if they are.
     pub drop_completed_after: Option<Duration>,
     /// Changes of the shard whose objects are shown, if objects of several shards are not shown.
-    pub object_shards: Option<Vec<(Duration, Shard)>>,
+    pub object_shards: Option<Vec<(Duration, ShardChange)>>,
     /// The frequency of changes.
     pub pace: Pace,
     /// What the server never supports, as in these faults.
@@ -117,32 +118,6 @@ pub struct Scenario {
 pub struct Schedule {
     pub changes: Vec<(Duration, u64)>,
     pub scrapes: Vec<Duration>,
-}
-
-/// Returns random changes of the shard, each of them in its stages. Some begin while the objects of the previous assignment are
-/// still exposed, as `is_overtaken` decides.
-fn random_shards(
-    rng: &mut Rng,
-    length: Duration,
-    mut is_overtaken: impl FnMut() -> bool,
-) -> Vec<(Duration, Shard)> {
-    let seconds = |rng: &mut Rng, range: std::ops::Range<u64>| Duration::from_secs(rng.u64(range));
-    let (mut shards, mut shard, mut at) = (Vec::new(), Shard::ALL, seconds(rng, 20..60));
-    while at < length {
-        let total = rng.u8(1..4);
-        shard = shard.retargeted(Shard::new(rng.u8(..total).into(), total.into()));
-        shards.push((at, shard));
-        for stage in [Stage::Overlap, Stage::Done] {
-            at += seconds(rng, 1..15);
-            if stage == Stage::Done && is_overtaken() {
-                break;
-            }
-            shard = shard.at(stage);
-            shards.push((at, shard));
-        }
-        at += seconds(rng, 0..80);
-    }
-    shards
 }
 
 impl Scenario {
@@ -235,8 +210,8 @@ impl Scenario {
         let (http2, each_namespace) = (rng.bool(), rng.u32(0..4) == 0);
         let (retention, shards) = match rng.u32(0..4) {
             0 => (SHORT_RETENTION, Vec::new()),
-            1 => (RETENTION, random_shards(&mut rng, length, || false)),
-            2 => (SHORT_RETENTION, random_shards(&mut rng, length, || false)),
+            1 => (RETENTION, shards(random_changes(&mut rng, length, |_| false))),
+            2 => (SHORT_RETENTION, shards(random_changes(&mut rng, length, |_| false))),
             _ => (RETENTION, Vec::new()),
         };
         let mix = mix(&mut rng, retention != SHORT_RETENTION);
@@ -307,8 +282,12 @@ impl Scenario {
             1 => self.define_custom_kind(&mut rng),
             2 => {
                 let mut others = Rng::with_seed(seed ^ 0x5be0_cd19_137e_2179);
-                let shards = random_shards(&mut rng, self.length, || others.bool());
-                self.object_shards = Some(shards);
+                let mut prepared = Rng::with_seed(seed ^ 0x428a_2f98_d728_ae22);
+                let is_overtaken = |stage| match stage {
+                    Stage::Overlap => prepared.u32(0..4) == 0,
+                    _ => others.bool(),
+                };
+                self.object_shards = Some(random_changes(&mut rng, self.length, is_overtaken));
             }
             3 => {
                 // Where the ledger follows one of its other kinds, it follows all of them.

@@ -304,6 +304,7 @@ impl Server {
             Fault::WatchesBroken | Fault::Flapping(_) => state.broken = state.watches,
             Fault::WatchesEnded => state.ended = state.watches,
             Fault::Compacted => {
+                self.cluster().upgrade_definition();
                 self.cluster().compact();
                 state.expired = state.watches;
             }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::completed::Dropped;
 use super::limits::{FOLDED, LABELLED};
-use crate::kube::shard::{Ownership, Shard};
+use super::object_shards::ExposedShards;
 use crate::tests::hash;
 
 /// The object of a series.
@@ -22,8 +22,8 @@ pub struct Owner {
 /// The objects that a process shows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Selected {
-    /// The shard, in histories with changes of the shard.
-    pub shard: Option<Shard>,
+    /// The shards, in histories with changes of the shard.
+    pub shards: Option<ExposedShards>,
     /// The completed pods, in histories in which they are dropped.
     pub dropped: Option<Dropped>,
 }
@@ -31,9 +31,7 @@ pub struct Selected {
 impl Selected {
     /// Returns whether the series of an object are shown, or `None` if they need not be.
     fn shows(self, owner: Owner) -> Option<bool> {
-        let is_of_shard = self.shard.is_none_or(|shard| {
-            matches!(shard.ownership_of_hash(owner.uid), Ownership::Kept | Ownership::Lost)
-        });
+        let is_of_shard = self.shards.is_none_or(|shards| shards.show(owner.uid));
         match self.dropped {
             Some(dropped) if is_of_shard => dropped.shows(owner.ended),
             _ => Some(is_of_shard),
@@ -123,7 +121,7 @@ impl<'b> Shown<'b> {
 
     /// Returns true if the lines are exactly those of a state that a process shows. It shows all series of an object or none.
     pub fn is_all_of(&self, snapshot: &Snapshot, selected: Selected) -> bool {
-        if selected.shard.is_none() && selected.dropped.is_none() {
+        if selected.shards.is_none() && selected.dropped.is_none() {
             return *snapshot.hashes == *self.hashes
                 && snapshot.lines.iter().map(String::as_str).eq(self.lines.iter().copied());
         }
