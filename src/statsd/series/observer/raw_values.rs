@@ -6,7 +6,9 @@ use super::quantile::Weighted;
 /// timers report whole milliseconds. A summary has up to 500 of them, so their size decides what it costs.
 #[derive(Debug)]
 pub(super) enum RawValues {
+    /// Whole numbers below 65,536.
     Short(Vec<u16>),
+    /// Larger whole numbers, halves, quarters.
     Narrow(Vec<f32>),
     Wide(Vec<f64>),
     /// The only form with other weights than 1.
