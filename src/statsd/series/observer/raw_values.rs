@@ -123,16 +123,13 @@ impl RawValues {
         *self = match self {
             Self::Short(values) => Self::Narrow(values.iter().map(|&value| value.into()).collect()),
             Self::Narrow(values) => Self::Wide(values.iter().map(|&value| value.into()).collect()),
-            Self::Wide(_) | Self::Weighted(_) => Self::Weighted(self.from(0).collect()),
+            Self::Wide(_) | Self::Weighted(_) => Self::Weighted(self.from(0)),
         };
     }
 
     /// Returns the values from index `first` on.
-    pub(super) fn from(&self, first: usize) -> Box<dyn Iterator<Item = Weighted> + '_> {
-        fn from<T: Form>(values: &[T], first: usize) -> Box<dyn Iterator<Item = Weighted> + '_> {
-            Box::new(values.iter().skip(first).map(|value| value.weighted()))
-        }
-        each_form!(self, values => from(values, first))
+    pub(super) fn from(&self, first: usize) -> Vec<Weighted> {
+        each_form!(self, values => values.iter().skip(first).map(|value| value.weighted()).collect())
     }
 
     /// Removes the first `count` values. Without any values left, the form is the narrowest again.
@@ -150,7 +147,7 @@ mod tests {
     use super::*;
 
     fn all(values: &RawValues) -> Vec<(f64, u64)> {
-        values.from(0).map(|each| (each.value, each.weight)).collect()
+        values.from(0).iter().map(|each| (each.value, each.weight)).collect()
     }
 
     #[test]
@@ -170,7 +167,7 @@ mod tests {
         assert_eq!(values.len(), 104);
         values.remove_first(101);
         assert_eq!(all(&values), [(f64::NEG_INFINITY, 1), (7.0, 3), (8.0, 1)]);
-        assert_eq!(values.from(2).count(), 1);
+        assert_eq!(values.from(2).len(), 1);
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl Summary {
     /// Returns the weighted raw values from index `from` on, in ascending order.
     fn sorted(&self, from: u64) -> Vec<Weighted> {
         let skip = from.saturating_sub(self.base) as usize;
-        let mut values: Vec<Weighted> = self.raw.from(skip).collect();
+        let mut values = self.raw.from(skip);
         values.sort_unstable_by(|a, b| order(a.value, b.value));
         values
     }
