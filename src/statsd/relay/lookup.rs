@@ -126,7 +126,7 @@ fn no_answer() -> io::Error {
     )
 }
 
-/// Resolves a target in a thread of its own.
+/// Resolves a target in a separate thread.
 fn resolve_in_thread(
     target: &str,
     found: Sender<Found>,

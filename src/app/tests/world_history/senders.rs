@@ -340,7 +340,7 @@ impl Model {
     }
 }
 
-/// Returns the labels that lines of a pod get, unless its workload is not known because nobody has its job.
+/// Returns the labels that lines of a pod get, or `None` if its job is unknown, and with it the workload.
 fn labels_of(object: &Object, resolves: bool) -> Option<Labels> {
     let (workload, kind) = match object.owner() {
         None => (object.name.clone(), "barepod"),

@@ -22,7 +22,7 @@ pub(crate) type PrintedToken = (String, Option<Instant>);
 
 /// A simulated exec plugin.
 pub(crate) trait Plugin: Send + Sync {
-    /// Runs it.
+    /// Runs the plugin and returns what it prints.
     fn run(&self) -> Pin<Box<dyn Future<Output = Result<PrintedToken, String>> + Send>>;
 }
 

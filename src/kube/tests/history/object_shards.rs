@@ -13,9 +13,9 @@ const LISTING: Duration = Duration::from_millis(300);
 /// A step of a change of the shard.
 #[derive(Clone, Copy, Debug)]
 pub enum ShardChange {
-    /// Begins a change to this shard, whatever the stage of the one before.
+    /// Begins a change to this shard, at any stage of the previous change.
     To(Shard),
-    /// Continues it.
+    /// Moves the present change to this stage.
     At(Stage),
 }
 
