@@ -83,6 +83,11 @@ fn allowed(targets: &[Target], r: f64, n: f64) -> f64 {
 }
 
 impl Sketch {
+    /// Returns true if there are no values.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// Returns the number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Tuple>() * self.tuples.capacity()

@@ -128,44 +128,28 @@ impl SummarySpec {
     }
 }
 
-#[derive(Debug, Default)]
-struct Stream {
-    /// Values before this index are in the sketch or older than the stream.
-    folded: u64,
-    /// `None` until there are [`EXACT`] values, because most summaries never have as many.
-    sketch: Option<Box<Sketch>>,
-}
-
 /// The aggregate of one series.
 #[derive(Debug)]
 pub(crate) struct Summary {
     spec: Arc<SummarySpec>,
     count: u64,
     sum: f64,
-    /// The values from index `base` on.
+    /// The values that some stream needs: fewer than [`EXACT`].
     raw: RawValues,
-    base: u64,
-    /// A ring buffer of streams; `head` is the oldest one.
-    streams: Box<[Stream]>,
-    head: usize,
+    /// For each stream, the oldest first: the index of its first raw value that its sketch does not have.
+    starts: Box<[u16]>,
+    /// The sketches of the streams; none until a stream has [`EXACT`] values, because most summaries never have
+    /// as many. A stream whose sketch is empty has only raw values.
+    sketches: Box<[Sketch]>,
     next_rotation: u64,
 }
 
 impl Summary {
     /// Creates an empty summary whose window starts now.
     pub(crate) fn new(spec: Arc<SummarySpec>, now: Moment) -> Self {
-        let streams = (0..spec.window.parts).map(|_| Stream::default()).collect();
-        let next_rotation = spec.window.first_end(now);
-        Self {
-            spec,
-            count: 0,
-            sum: 0.0,
-            raw: RawValues::new(),
-            base: 0,
-            streams,
-            head: 0,
-            next_rotation,
-        }
+        let starts = (0..spec.window.parts).map(|_| 0).collect();
+        let (sketches, next_rotation) = (Box::default(), spec.window.first_end(now));
+        Self { spec, count: 0, sum: 0.0, raw: RawValues::new(), starts, sketches, next_rotation }
     }
 
     /// Returns the shared settings.
@@ -175,10 +159,10 @@ impl Summary {
 
     /// Returns the number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let sketches = self.streams.iter().filter_map(|stream| stream.sketch.as_deref());
         self.raw.heap_bytes()
-            + size_of_val(&*self.streams)
-            + sketches.map(|sketch| size_of::<Sketch>() + sketch.heap_bytes()).sum::<usize>()
+            + size_of_val(&*self.starts)
+            + size_of_val(&*self.sketches)
+            + self.sketches.iter().map(Sketch::heap_bytes).sum::<usize>()
     }
 
     /// Returns the number of observations since creation.
@@ -204,11 +188,10 @@ impl Summary {
             return;
         }
         self.raw.push(value, weight);
-        let end = self.end();
         let mut folded = false;
-        for index in 0..self.streams.len() {
-            if end - self.streams[index].folded >= EXACT as u64 {
-                self.fold(index);
+        for stream in 0..self.starts.len() {
+            if self.raw.len() - usize::from(self.starts[stream]) >= EXACT {
+                self.fold(stream);
                 folded = true;
             }
         }
@@ -217,53 +200,45 @@ impl Summary {
         }
     }
 
-    /// Returns the index of the next value.
-    fn end(&self) -> u64 {
-        self.base + self.raw.len() as u64
-    }
-
-    /// Returns the weighted raw values from index `from` on, in ascending order.
-    fn sorted(&self, from: u64) -> Vec<Weighted> {
-        let skip = from.saturating_sub(self.base) as usize;
-        let mut values = self.raw.from(skip);
+    /// Returns the raw values of a stream, sorted in ascending order.
+    fn sorted(&self, start: u16) -> Vec<Weighted> {
+        let mut values = self.raw.from(start.into());
         values.sort_unstable_by(|a, b| order(a.value, b.value));
         values
     }
 
-    fn fold(&mut self, index: usize) {
-        let end = self.end();
-        let Some(from) = self.streams.get(index).map(|stream| stream.folded) else {
-            return;
-        };
-        let values = self.sorted(from);
-        if let Some(stream) = self.streams.get_mut(index) {
-            let sketch = stream.sketch.get_or_insert_default();
-            sketch.insert_sorted(&self.spec.targets, &values);
-            stream.folded = end;
+    /// Adds the raw values of a stream to its sketch.
+    fn fold(&mut self, stream: usize) {
+        let values = self.sorted(self.starts[stream]);
+        if self.sketches.is_empty() {
+            self.sketches = self.starts.iter().map(|_| Sketch::default()).collect();
         }
+        self.sketches[stream].insert_sorted(&self.spec.targets, &values);
+        self.starts[stream] = self.raw.len() as u16;
     }
 
     /// Removes raw values that no stream needs any more.
     fn drop_folded(&mut self) {
-        let needed = self.streams.iter().map(|stream| stream.folded).min().unwrap_or(self.base);
-        let gone = (needed.saturating_sub(self.base) as usize).min(self.raw.len());
-        self.raw.remove_first(gone);
-        self.base += gone as u64;
+        let gone = self.starts.iter().copied().min().unwrap_or(0);
+        self.raw.remove_first(gone.into());
+        self.starts.iter_mut().for_each(|start| *start -= gone);
     }
 
-    /// Resets the streams whose time is over.
+    /// Replaces the streams whose time is over by new ones.
     fn rotate(&mut self, now: Moment) {
         let turns = self.spec.window.ended(&mut self.next_rotation, now);
         if turns == 0 {
             return;
         }
-        let end = self.end();
-        let count = self.streams.len();
-        for _ in 0..turns.min(count as u64) {
-            if let Some(stream) = self.streams.get_mut(self.head) {
-                *stream = Stream { folded: end, sketch: None };
+        let over = turns.min(self.starts.len() as u64) as usize;
+        self.starts[..over].fill(self.raw.len() as u16);
+        self.starts.rotate_left(over);
+        if !self.sketches.is_empty() {
+            self.sketches[..over].fill_with(Sketch::default);
+            self.sketches.rotate_left(over);
+            if self.sketches.iter().all(Sketch::is_empty) {
+                self.sketches = Box::default();
             }
-            self.head = (self.head + 1) % count.max(1);
         }
         self.drop_folded();
         if self.raw.len() == 0 {
@@ -274,25 +249,22 @@ impl Summary {
     /// Appends the current quantiles in the order of [`SummarySpec::quantiles`]; NaN if the window is empty.
     pub(crate) fn quantiles(&mut self, now: Moment, out: &mut Vec<f64>) {
         self.rotate(now);
-        let Some(head) = self.streams.get(self.head) else {
+        let Some(&start) = self.starts.first() else {
             return out.extend(self.spec.targets.iter().map(|_| f64::NAN));
         };
-        if head.sketch.is_none() {
-            let values = self.sorted(head.folded);
+        if self.sketches.first().is_none_or(Sketch::is_empty) {
+            let values = self.sorted(start);
             let total: u64 = values.iter().map(|each| each.weight).sum();
             out.extend(
                 self.spec.targets.iter().map(|target| exact(&values, total, target.quantile)),
             );
             return;
         }
-        self.fold(self.head);
-        let targets = &self.spec.targets;
-        let sketch = self.streams.get(self.head).and_then(|head| head.sketch.as_deref());
-        out.extend(
-            targets
-                .iter()
-                .map(|target| sketch.and_then(|sketch| sketch.query(*target)).unwrap_or(f64::NAN)),
-        );
+        self.fold(0);
+        self.drop_folded();
+        let sketch = &self.sketches[0];
+        let targets = self.spec.targets.iter();
+        out.extend(targets.map(|target| sketch.query(*target).unwrap_or(f64::NAN)));
     }
 }
 
@@ -384,6 +356,19 @@ mod tests {
         }
         assert_eq!(quantiles(&mut summary, &clock), [3.0; 3]);
         assert!(summary.raw.len() < 10);
+    }
+
+    #[test]
+    fn scrapes_leave_no_values_in_a_window_of_one_part() {
+        let clock = Clock::manual();
+        let mut summary = Summary::new(spec(Duration::from_secs(10), 1), clock.now());
+        for value in 0..5_000 {
+            summary.observe(f64::from(value), 1, clock.now());
+            if value % 100 == 0 {
+                quantiles(&mut summary, &clock);
+            }
+        }
+        assert!(summary.raw.len() < EXACT, "{} values", summary.raw.len());
     }
 
     #[test]
