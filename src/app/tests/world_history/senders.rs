@@ -422,10 +422,15 @@ impl Senders for Pods {
         if choice.u32(0..3) > 0 {
             return last.clone();
         }
-        if choice.u32(0..10) == 0 {
-            let pod = model.live.get(choice.usize(..model.live.len().max(1)));
-            let claim = |pod: &Pod| format!("|e:it-false,cn-app,pu-{}", pod.uid);
-            *stated = pod.map(|pod| Origin { address: None, claim: claim(pod) });
+        match choice.u32(0..12) {
+            0 => {
+                let pod = model.live.get(choice.usize(..model.live.len().max(1)));
+                let claim = |pod: &Pod| format!("|e:it-false,cn-app,pu-{}", pod.uid);
+                *stated = pod.map(|pod| Origin { address: None, claim: claim(pod) });
+            }
+            // The same peer without a statement.
+            1..5 => return Origin::default(),
+            _ => {}
         }
         stated.as_ref().unwrap_or(last).clone()
     }

@@ -4,7 +4,8 @@
 //! in this label alone, its families have other names, too. A scrape is therefore compared in two steps: its objects with the
 //! states of the cluster, like those of any other kind, and its numbers with the configurations so far:
 //!
-//! - Both families of an entry show the same objects, and its `Count`, if it has one, has a label set for each of them.
+//! - All families of an entry show the same objects: its `Count`, if it has one, has a label set for each of them. Some entries have
+//!   nothing else, so that an object changes only what it counts for.
 //! - The series of a scope are those of one entry, never of an older one than in an earlier scrape.
 //! - A version that is configured and served is shown, with the present entry. One that is not has no series, and is not
 //!   requested. Both hold from [`FOLLOWED`] after the last change, unless a fault excuses it.
@@ -22,6 +23,7 @@ use tokio::time::{Instant, sleep};
 use super::checker::{Expectation, Violation};
 use super::cluster::{BOOKMARK_INTERVAL, Kind, Scope, VERSIONS};
 use super::server::Server;
+use super::snapshot::Snapshot;
 use crate::kube::WatchedResource;
 use crate::kube::discovery::Discovery;
 use crate::kube::value_errors::ValueErrorLog;
@@ -43,6 +45,8 @@ struct Entry {
     number: u64,
     /// The number in the names of its families, that of the first entry with these names.
     prefix: u64,
+    /// True if it shows the states of its objects.
+    has_state: bool,
     /// True if it has a second family.
     has_info: bool,
     /// True if it counts its objects by their states, of which each object has another.
@@ -85,6 +89,8 @@ pub struct CustomResources {
     reverts: Rng,
     /// Determines the entries with a `Count`; `None` if there are more objects at times than a `Count` has label sets.
     counts: Option<Rng>,
+    /// Determines those that have only that.
+    only_counts: Rng,
     last_number: u64,
     /// All entries so far, by number.
     entries: BTreeMap<u64, Entry>,
@@ -118,6 +124,20 @@ impl<'l> Labels<'l> {
         let version = format!("example.com/{}", self.get("customresource_version")?);
         VERSIONS.into_iter().find(|kind| kind.api_version() == version)
     }
+}
+
+/// Returns the namespace and the series of the object that had a state.
+fn object_of<'s>(
+    snapshots: &'s BTreeMap<Scope, Vec<Snapshot>>,
+    kind: Kind,
+    state: &str,
+) -> Option<(&'static str, &'s str)> {
+    let scopes = snapshots.iter().filter(|(scope, _)| scope.kind == kind);
+    let mut lines = scopes.flat_map(|(scope, past)| {
+        let lines = past.iter().rev().flat_map(|snapshot| snapshot.lines.iter());
+        lines.map(|line| (scope.namespace, &**line))
+    });
+    lines.find(|(_, line)| line.rsplit_once(' ').is_some_and(|(_, value)| value == state))
 }
 
 impl CustomResources {
@@ -158,6 +178,7 @@ impl CustomResources {
             rng: Rng::with_seed(seed ^ 0x2d35_8dcc_aa6c_78a5),
             reverts: Rng::with_seed(seed ^ 0x1f83_d9ab_fb41_bd6b),
             counts: (!server.cluster().has_bursts()).then_some(counts),
+            only_counts: Rng::with_seed(seed ^ 0x766a_0abb_3c77_b2a8),
             last_number: 0,
             entries: BTreeMap::new(),
             tracks: VERSIONS.into_iter().map(|kind| (kind, track())).collect(),
@@ -176,7 +197,9 @@ impl CustomResources {
     fn renew(&mut self, kind: Kind) {
         let (prefix, has_info) = (self.last_number + 1, self.rng.bool());
         let has_count = self.counts.as_mut().is_some_and(Rng::bool);
-        self.add(kind, Entry { number: prefix, prefix, has_info, has_count });
+        let has_state = !has_count || self.only_counts.u32(0..3) > 0;
+        let has_info = has_info && has_state;
+        self.add(kind, Entry { number: prefix, prefix, has_state, has_info, has_count });
     }
 
     /// Replaces the entry of a kind by one with another label and the same families.
@@ -244,7 +267,7 @@ impl CustomResources {
     fn text(&self) -> String {
         let mut text = "kind: CustomResourceStateMetrics\nspec:\n  resources:\n".to_owned();
         let entries = self.tracks.iter().filter_map(|(kind, track)| Some((kind, track.entry?)));
-        for (kind, Entry { number, prefix, has_info, has_count }) in entries {
+        for (kind, Entry { number, prefix, has_state, has_info, has_count }) in entries {
             let (group, version) = kind.api_version().split_once('/').expect("a group");
             let _ = write!(
                 text,
@@ -252,9 +275,11 @@ impl CustomResources {
                  \x20   metricNamePrefix: c{prefix}\n\
                  \x20   commonLabels: {{entry: n{number}}}\n\
                  \x20   labelsFromPath: {{name: [metadata, name], namespace: [metadata, namespace], uid: [metadata, uid]}}\n\
-                 \x20   metrics:\n\
-                 \x20   - {{name: state, help: A number., each: {{type: Gauge, gauge: {{path: [spec, state]}}}}}}\n"
+                 \x20   metrics:\n"
             );
+            if has_state {
+                text += "    - {name: state, help: A number., each: {type: Gauge, gauge: {path: [spec, state]}}}\n";
+            }
             if has_info {
                 text += "    - {name: about_info, help: A label., each: {type: Info, info: {labelsFromPath: {state: [spec, state]}}}}\n";
             }
@@ -296,7 +321,11 @@ impl CustomResources {
     }
 
     /// Separates the custom series of a scrape from the others.
-    pub fn lines(&self, lines: &mut Vec<&str>) -> Result<CustomLines, Violation> {
+    pub fn lines(
+        &self,
+        lines: &mut Vec<&str>,
+        snapshots: &BTreeMap<Scope, Vec<Snapshot>>,
+    ) -> Result<CustomLines, Violation> {
         let mut families: BTreeMap<KindInNamespace, BTreeMap<EntryFamily, Vec<String>>> =
             BTreeMap::new();
         let mut counted = BTreeSet::new();
@@ -342,9 +371,19 @@ impl CustomResources {
             states.extend(first);
             numbers.insert(scope, number);
         }
-        if let Some(count) = counted.first() {
-            return Err(Violation(format!("{count:?} is counted, but there is no such object")));
+        for (number, kind, state) in counted {
+            let unknown = || format!("{state} of {kind:?} is counted for entry {number}");
+            // A scope whose objects are only counted has nothing else that names them.
+            let (namespace, line) = object_of(snapshots, kind, &state)
+                .filter(|_| !self.entries[&number].has_state)
+                .ok_or_else(|| Violation(format!("{}, but not shown", unknown())))?;
+            let other = numbers.insert((kind, namespace.to_owned()), number);
+            if let Some(other) = other.filter(|other| *other != number) {
+                return Err(Violation(format!("{}, and others are of entry {other}", unknown())));
+            }
+            states.push(line.to_owned());
         }
+        states.sort_unstable();
         Ok(CustomLines { states, numbers })
     }
 

@@ -535,7 +535,7 @@ impl World {
                 if are_definitions_dropped {
                     custom.note_dropped_definitions();
                 }
-                let found = custom.lines(&mut lines.states);
+                let found = custom.lines(&mut lines.states, &self.server.cluster().snapshots);
                 let until = self.may_be_stale_until;
                 found.and_then(|found| custom.check(&found, &self.server, until).map(|()| found))
             }

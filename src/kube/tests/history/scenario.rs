@@ -413,8 +413,14 @@ impl Scenario {
         let mut begin = Duration::from_millis(rng.u64(15_000..40_000));
         while begin < self.length.saturating_sub(MIN_TAIL) {
             let duration = Duration::from_millis(rng.u64(5_000..30_000));
-            let (fault, is_secondary) = (Fault::Denied(Kind::Job), false);
-            self.events.push(ScheduledFault { fault, begin, duration, is_secondary });
+            // Open watches go on until they break.
+            for (fault, after, duration, is_secondary) in [
+                (Fault::Denied(Kind::Job), Duration::ZERO, duration, false),
+                (Fault::WatchesBroken, Duration::from_millis(10), Duration::ZERO, true),
+            ] {
+                let begin = begin + after;
+                self.events.push(ScheduledFault { fault, begin, duration, is_secondary });
+            }
             begin += duration + Duration::from_millis(rng.u64(40_000..120_000));
         }
         self

@@ -13,8 +13,10 @@ use crate::exposition::tests::samples::Samples;
 /// The metric with these series.
 pub(super) const METRIC: &str = "visits_total";
 
-/// The number of label sets.
-const SERIES: u32 = 900;
+/// The number of label sets, and the largest number of lines at once.
+const USUAL: (u32, u32) = (900, 200);
+/// Those of few histories: a scrape buffers the values of so many series in several chunks.
+const LARGE: (u32, u32) = (12_000, 6_000);
 
 /// A series.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ struct Known {
 pub(super) struct ManySeries {
     rng: Rng,
     are_used: bool,
+    /// [`USUAL`] or [`LARGE`].
+    size: (u32, u32),
     ttl: Duration,
     known: BTreeMap<Labels, Known>,
 }
@@ -37,7 +41,10 @@ impl ManySeries {
     pub(super) fn new(seed: u64, mapping: &Mapping, is_limited: bool) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x629a_292a_367c_d507);
         let are_used = rng.u32(0..3) == 0 && !is_limited;
-        Self { rng, are_used, ttl: Duration::from_secs(mapping.ttl), known: BTreeMap::new() }
+        let mut sizes = Rng::with_seed(seed ^ 0x9216_d5d9_8979_fb1b);
+        let size = if sizes.u32(0..12) == 0 { LARGE } else { USUAL };
+        let ttl = Duration::from_secs(mapping.ttl);
+        Self { rng, are_used, size, ttl, known: BTreeMap::new() }
     }
 
     pub(super) fn reload(&mut self, mapping: &Mapping) {
@@ -66,10 +73,11 @@ fn parts(number: u32) -> [String; 2] {
 impl History {
     /// Sends a line for each of many series.
     pub(super) fn lines_of_many_series(&mut self) -> Result<(), String> {
-        let (now, rng) = (self.now, &mut self.many_series.rng);
-        let (first, step) = (rng.u32(0..SERIES), [1, 1, 3, 40][rng.usize(0..4)]);
-        let count = rng.u32(1..200);
-        let numbers = (0..count).map(|at| (first + at * step) % SERIES);
+        let (now, (all, most)) = (self.now, self.many_series.size);
+        let rng = &mut self.many_series.rng;
+        let (first, step) = (rng.u32(0..all), [1, 1, 3, 40][rng.usize(0..4)]);
+        let count = rng.u32(1..most);
+        let numbers = (0..count).map(|at| (first + at * step) % all);
         let numbers: Vec<(u32, u32)> = numbers.map(|number| (number, rng.u32(1..9))).collect();
         let sender = rng.usize(0..self.senders.len());
         let lines: Vec<String> = numbers
