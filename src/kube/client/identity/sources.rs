@@ -27,6 +27,8 @@ impl State {
             // Makes the plugin run again, which rebuilds TLS with the new files.
             (*end, self.broken) = (Some(Timestamp::MIN), true);
         } else if changed {
+            // New content is used later if another file cannot be read now.
+            self.broken = true;
             result = result.and_then(|()| self.renew_tls());
         }
         if let Some(file) = &mut self.token {

@@ -54,7 +54,7 @@ pub(super) struct State {
     pub(super) token: Option<Watched>,
     pub(super) headers: Arc<HeaderMap>,
     pub(super) tls: Option<Built>,
-    /// The files last read are unusable and must be tried again.
+    /// The files last read are not in use yet and must be tried again.
     pub(super) broken: bool,
     /// The log already has a warning about unusable files.
     pub(super) complained: bool,

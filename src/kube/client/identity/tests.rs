@@ -318,9 +318,18 @@ async fn certificates_and_authorities_rotate() {
     fs::copy(dir.join("crt"), &ca).expect("copied");
     assert!(identity.refused(&before).await);
     assert_eq!(generation().await, (first + 2, changed.clone()));
+    // A new certificate is used as soon as all files can be read.
+    let away = dir.join("away");
+    fs::rename(&ca, &away).expect("renamed");
+    issue(dir, "third");
+    assert_eq!(generation().await, (first + 2, changed.clone()));
+    fs::rename(&away, &ca).expect("renamed");
+    let (fourth, third) = generation().await;
+    assert_eq!(fourth, first + 3);
+    assert_ne!(third, changed);
     // A file without a certificate is ignored.
     fs::write(&ca, "").expect("written");
-    assert_eq!(generation().await, (first + 2, changed));
+    assert_eq!(generation().await, (first + 3, third));
 }
 
 #[tokio::test]
