@@ -11,7 +11,6 @@ use crate::kube::client::error::{TransportError, causes};
 
 impl State {
     pub(super) fn renew_tls(&mut self) -> Result<(), TransportError> {
-        self.broken = true;
         let mut config = self.config()?;
         // TLS does not need the credentials for headers, and kube would run the plugin for them.
         config.auth_info.exec = None;

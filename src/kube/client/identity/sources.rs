@@ -23,13 +23,14 @@ impl State {
                 Err(error) => result = Err(format!("{}: {error}", file.path().display()).into()),
             }
         }
-        if changed && let Some(end) = &mut self.dynamic.certificate {
-            // Makes the plugin run again, which rebuilds TLS with the new files.
-            (*end, self.broken) = (Some(Timestamp::MIN), true);
-        } else if changed {
-            // New content is used later if another file cannot be read now.
+        if changed {
+            // Until the new content is in use, which takes longer if another file cannot be read.
             self.broken = true;
-            result = result.and_then(|()| self.renew_tls());
+            match &mut self.dynamic.certificate {
+                // Makes the plugin run again, which rebuilds TLS with the new files.
+                Some(end) => *end = Some(Timestamp::MIN),
+                None => result = result.and_then(|()| self.renew_tls()),
+            }
         }
         if let Some(file) = &mut self.token {
             let refreshed = file

@@ -13,10 +13,18 @@ use crate::exposition::tests::samples::Samples;
 /// The metric with these series.
 pub(super) const METRIC: &str = "visits_total";
 
-/// The number of label sets, and the largest number of lines at once.
-const USUAL: (u32, u32) = (900, 200);
-/// Those of few histories: a scrape buffers the values of so many series in several chunks.
-const LARGE: (u32, u32) = (12_000, 6_000);
+/// The size of a history's metric.
+#[derive(Clone, Copy)]
+struct Size {
+    /// The number of label sets.
+    series: u32,
+    /// More than the largest number of lines at once.
+    lines: u32,
+}
+
+const USUAL: Size = Size { series: 900, lines: 200 };
+/// In a few histories. A scrape buffers the values of 12,000 series in several chunks.
+const LARGE: Size = Size { series: 12_000, lines: 6_000 };
 
 /// A series.
 #[derive(Debug)]
@@ -30,8 +38,7 @@ struct Known {
 pub(super) struct ManySeries {
     rng: Rng,
     are_used: bool,
-    /// [`USUAL`] or [`LARGE`].
-    size: (u32, u32),
+    size: Size,
     ttl: Duration,
     known: BTreeMap<Labels, Known>,
 }
@@ -73,11 +80,11 @@ fn parts(number: u32) -> [String; 2] {
 impl History {
     /// Sends a line for each of many series.
     pub(super) fn lines_of_many_series(&mut self) -> Result<(), String> {
-        let (now, (all, most)) = (self.now, self.many_series.size);
+        let (now, Size { series, lines }) = (self.now, self.many_series.size);
         let rng = &mut self.many_series.rng;
-        let (first, step) = (rng.u32(0..all), [1, 1, 3, 40][rng.usize(0..4)]);
-        let count = rng.u32(1..most);
-        let numbers = (0..count).map(|at| (first + at * step) % all);
+        let (first, step) = (rng.u32(0..series), [1, 1, 3, 40][rng.usize(0..4)]);
+        let count = rng.u32(1..lines);
+        let numbers = (0..count).map(|at| (first + at * step) % series);
         let numbers: Vec<(u32, u32)> = numbers.map(|number| (number, rng.u32(1..9))).collect();
         let sender = rng.usize(0..self.senders.len());
         let lines: Vec<String> = numbers
