@@ -303,7 +303,7 @@ impl History {
     }
 
     fn run(mut self) -> Outcome {
-        for _ in 0..STEPS {
+        for _ in 0..self.many_series.steps(STEPS) {
             let step = match self.rng.u32(0..100) {
                 70..85 => self.advance(),
                 choice => self.act(choice),

@@ -63,6 +63,11 @@ impl ManySeries {
         self.are_used && self.rng.u32(0..8) == 0
     }
 
+    /// Returns the part of the usual number of steps that the history has: a scrape takes as long as its series are many.
+    pub(super) fn steps(&self, usual: usize) -> usize {
+        if self.are_used && self.size.series > USUAL.series { usual / 4 } else { usual }
+    }
+
     pub(super) fn yaml(&self) -> String {
         let ttl = self.ttl.as_secs();
         format!(

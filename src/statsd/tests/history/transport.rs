@@ -16,6 +16,11 @@ use crate::statsd::receive::net::{bind_tcp, bind_udp, bind_unixgram};
 use crate::statsd::receive::receiver::ReceiverBuilder;
 use crate::util::descriptors;
 
+/// The largest number of lines of a datagram: many of them do not fit into one.
+const LINES: usize = 1000;
+/// The largest number of bytes written to a connection before they are read: they fit into the kernel's buffers.
+const BYTES: usize = 32_768;
+
 /// The way of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
@@ -73,7 +78,7 @@ impl Transport {
         let mut rest = lines;
         let mut packets = Vec::new();
         while !rest.is_empty() {
-            let (packet, after) = rest.split_at(rng.usize(1..=rest.len()));
+            let (packet, after) = rest.split_at(rng.usize(1..=rest.len().min(LINES)));
             packets.push(packet.join("\n"));
             rest = after;
         }
@@ -94,16 +99,18 @@ impl Transport {
                 let bytes = packets.join("\n") + "\n";
                 // The cut may be in the middle of a line.
                 let (first, second) = bytes.as_bytes().split_at(rng.usize(0..=bytes.len()));
-                for part in [first, second] {
+                for part in first.chunks(BYTES).chain(second.chunks(BYTES)) {
                     self.tcp.write_all(part).expect("sent");
                     self.receiver.apply_received();
                 }
             }
             Way::Udp => packets.iter().for_each(|packet| {
                 self.udp.send(packet.as_bytes()).expect("sent");
+                self.receiver.apply_received();
             }),
             _ => packets.iter().for_each(|packet| {
                 self.unixgram.send(packet.as_bytes()).expect("sent");
+                self.receiver.apply_received();
             }),
         }
         let end = Instant::now() + Duration::from_secs(60);
