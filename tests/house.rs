@@ -220,6 +220,16 @@ fn defects_fit_the_source() {
 }
 
 #[test]
+fn tried_mutants_are_in_functions_of_the_source() {
+    let list = std::fs::read_to_string(root().join("tests/mutation/mutants.csv")).unwrap();
+    assert_eq!(mutants::removed_functions(&list, root()), Vec::<String>::new());
+    let wrong =
+        "file,function\nsrc/main.rs,gone,x\nsrc/main.rs,\"A<B, C>::gone\",x\nsrc/main.rs,main,x\n";
+    let removed = mutants::removed_functions(wrong, root());
+    assert_eq!(removed, ["src/main.rs: A<B, C>::gone", "src/main.rs: gone"]);
+}
+
+#[test]
 fn files_have_no_import_cycles() {
     let mut graph: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for Import { from, to, path } in imports(&root().join("src")) {
