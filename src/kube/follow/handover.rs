@@ -57,11 +57,19 @@ pub(crate) struct CollectedObjects {
 }
 
 impl CollectedObjects {
-    /// Adds an object, hidden if it is gained.
+    /// Adds or updates an object, hidden if it is gained. The shard may have changed since it was added.
     pub(crate) fn put(&mut self, ownership: Ownership, object: &Rendered) {
         match ownership {
-            Ownership::Gained => self.hidden.insert(object),
-            Ownership::Kept | Ownership::Lost | Ownership::Foreign => self.visible.push(object),
+            Ownership::Gained => {
+                self.visible.delete(&object.uid);
+                self.hidden.insert(object);
+            }
+            Ownership::Kept | Ownership::Lost | Ownership::Foreign => {
+                if !self.hidden.objects.is_empty() {
+                    self.hidden.remove(&object.uid);
+                }
+                self.visible.push(object);
+            }
         }
     }
 

@@ -62,3 +62,21 @@ fn hidden_objects_of_a_list_replace_those_before() {
     assert_eq!(counts(&served), (0, 0, 2));
     assert_eq!(served.shard(), Shard::ALL);
 }
+
+/// While a list goes on, the shard can change, and then an object that it has can change.
+#[test]
+fn an_object_that_changes_after_the_switch_is_there_once() {
+    let served = gaining();
+    let mut collected = served.collect();
+    collected.put(Ownership::Gained, &object("a", 2));
+    served.show(Shard::ALL);
+    collected.put(Ownership::Kept, &object("a", 7));
+    assert_eq!((collected.hidden(), collected.visible(), collected.series()), (0, 1, 7));
+    served.commit(collected);
+    assert_eq!((counts(&served), served.store.series()), ((0, 0, 1), 7));
+
+    let mut collected = served.collect();
+    collected.put(Ownership::Kept, &object("a", 2));
+    collected.put(Ownership::Gained, &object("a", 7));
+    assert_eq!((collected.hidden(), collected.visible(), collected.series()), (1, 0, 7));
+}
