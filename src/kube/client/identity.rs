@@ -100,7 +100,7 @@ impl Identity {
             state.renew_tls()?;
         }
         if !is_dynamic {
-            state.headers = Arc::new(headers_now(&state.config()?)?);
+            state.headers = Arc::new(headers_now(&state.config_of_credentials()?)?);
         }
         Ok(Self { is_dynamic, state: Mutex::new(state) })
     }

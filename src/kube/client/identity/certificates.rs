@@ -10,6 +10,10 @@ use super::state::{Built, State};
 use crate::kube::client::error::{TransportError, causes};
 
 impl State {
+    /// Uses the files last read for TLS. If a plugin prints the certificate, its next run does.
+    ///
+    /// # Errors
+    /// The content of a file is unusable.
     pub(super) fn renew_tls(&mut self) -> Result<(), TransportError> {
         let mut config = self.config()?;
         // TLS does not need the credentials for headers, and kube would run the plugin for them.
@@ -19,8 +23,15 @@ impl State {
             ::kube::Error::InferKubeconfig(error) => causes(error),
             error => causes(error),
         })?;
-        self.broken = false;
-        self.use_tls(built);
+        self.usable_authorities =
+            self.files.authorities.as_ref().map(|file| file.content().to_vec());
+        match &mut self.dynamic.certificate {
+            Some(end) => *end = Some(Timestamp::MIN),
+            None => {
+                self.broken = false;
+                self.use_tls(built);
+            }
+        }
         Ok(())
     }
 

@@ -23,11 +23,10 @@ use crate::kube::client::error::{TransportError, causes};
 
 /// The timeout of a credential plugin.
 const LIMIT: Duration = Duration::from_secs(25);
-/// The minimum pause before a plugin runs again after it failed or the server rejected its credentials.
+/// The minimum pause before a plugin runs again after it failed or the server rejected its credentials. For this time,
+/// headers are also reused without calling kube, which runs the plugin for each request in the last minute of a token:
+/// a plugin that keeps its tokens prints the same one until it expires.
 pub(super) const AGAIN: Duration = Duration::from_secs(5);
-/// The time for which headers are reused without calling kube, which runs the plugin for each request in the last
-/// minute of a token.
-pub(super) const FRESH: Duration = Duration::from_secs(1);
 /// A plugin's certificate is replaced this long before it expires.
 const EARLY: SignedDuration = SignedDuration::from_secs(10);
 /// The maximum length of a plugin's stderr in an error, in bytes; the end is kept.
@@ -52,7 +51,7 @@ impl State {
                 let is_over = |end: Timestamp| end.duration_since(Timestamp::now()) <= EARLY;
                 let is_used = match certificate {
                     Some(end) => !end.is_some_and(is_over),
-                    None => asked.is_some_and(|at| is_recent(at, FRESH)),
+                    None => asked.is_some_and(|at| is_recent(at, AGAIN)),
                 };
                 if is_used {
                     return Ok(());
@@ -61,7 +60,7 @@ impl State {
             _ => {}
         }
         if self.dynamic.running.is_none() {
-            let config = self.config()?;
+            let config = self.config_of_credentials()?;
             // Only the signer of an OpenID provider holds the refreshed tokens, so keep it.
             let is_oidc =
                 config.auth_info.auth_provider.as_ref().is_some_and(|one| one.name == "oidc");
@@ -78,6 +77,7 @@ impl State {
             return Err(error);
         };
         dynamic.running = None;
+        let is_outdated = std::mem::take(&mut dynamic.is_outdated);
         let (signer, result) = ended.unwrap_or_else(|_| (None, Err(UNSENDABLE.into())));
         let now = Instant::now();
         (dynamic.signer, dynamic.asked) = (signer, Some(now));
@@ -92,8 +92,11 @@ impl State {
             dynamic.ran = Some((now, Ok(())));
         }
         self.headers = Arc::new(headers);
-        dynamic.certificate = certificate.as_ref().map(|(_, end)| *end);
+        // The plugin runs again at once if files have changed since this run began.
+        let end = |end| if is_outdated { Some(Timestamp::MIN) } else { end };
+        dynamic.certificate = certificate.as_ref().map(|(_, until)| end(*until));
         if let Some((config, _)) = certificate
+            && !is_outdated
             && (self.broken
                 || self.tls.as_ref().is_none_or(|built| chain(&built.config) != chain(&config)))
         {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http::HeaderValue;
-use jiff::Timestamp;
 
 use super::plugins::headers_now;
 use super::state::{Files, State};
@@ -15,22 +14,19 @@ impl State {
     /// use: a certificate may be written before its key.
     pub(super) fn reread(&mut self, all: bool) {
         let mut result = Ok(());
-        let mut changed = self.broken;
+        let mut has_new = false;
         let Files { authorities, certificate, key } = &mut self.files;
         for file in [authorities, certificate, key].into_iter().flatten() {
             match file.refresh(all) {
-                Ok(new) => changed |= new,
+                Ok(new) => has_new |= new,
                 Err(error) => result = Err(format!("{}: {error}", file.path().display()).into()),
             }
         }
-        if changed {
-            // Until the new content is in use, which takes longer if another file cannot be read.
-            self.broken = true;
-            match &mut self.dynamic.certificate {
-                // Makes the plugin run again, which rebuilds TLS with the new files.
-                Some(end) => *end = Some(Timestamp::MIN),
-                None => result = result.and_then(|()| self.renew_tls()),
-            }
+        self.dynamic.is_outdated |= has_new && self.dynamic.running.is_some();
+        // Until the new content is in use, which takes longer if another file cannot be read.
+        self.broken |= has_new;
+        if self.broken {
+            result = result.and_then(|()| self.renew_tls());
         }
         if let Some(file) = &mut self.token {
             let refreshed = file
@@ -54,7 +50,7 @@ impl State {
         if let Some(user) = self.kubeconfig.auth_infos[0].auth_info.as_mut() {
             user.token = Some(text.into());
         }
-        self.headers = Arc::new(headers_now(&self.config()?)?);
+        self.headers = Arc::new(headers_now(&self.config_of_credentials()?)?);
         Ok(())
     }
 }

@@ -54,6 +54,9 @@ pub(super) struct State {
     pub(super) token: Option<Watched>,
     pub(super) headers: Arc<HeaderMap>,
     pub(super) tls: Option<Built>,
+    /// The content of the file with CA certificates with which TLS could be built last. Credentials do not wait until a new
+    /// content is usable.
+    pub(super) usable_authorities: Option<Vec<u8>>,
     /// The files last read are not in use yet and must be tried again.
     pub(super) broken: bool,
     /// The log already has a warning about unusable files.
@@ -92,6 +95,8 @@ pub(super) struct Dynamic {
     pub(super) certificate: Option<Option<Timestamp>>,
     /// A call in progress. One that exceeds the timeout is awaited again instead of starting another.
     pub(super) running: Option<oneshot::Receiver<Run>>,
+    /// Files have changed since that call was started.
+    pub(super) is_outdated: bool,
     /// The time and the result of the last run of the plugin.
     pub(super) ran: Option<(Instant, Result<(), TransportError>)>,
     /// When the signer was last called.
@@ -113,13 +118,22 @@ impl State {
 
     /// Returns kube's configuration, with the file contents as last read.
     pub(super) fn config(&self) -> Result<Config, TransportError> {
+        self.config_with(self.files.authorities.as_ref().map(Watched::content))
+    }
+
+    /// Returns kube's configuration for credentials, with the last usable CA certificates.
+    pub(super) fn config_of_credentials(&self) -> Result<Config, TransportError> {
+        self.config_with(self.usable_authorities.as_deref())
+    }
+
+    fn config_with(&self, authorities: Option<&[u8]>) -> Result<Config, TransportError> {
         let mut kubeconfig = self.kubeconfig.clone();
         let cluster = kubeconfig.clusters[0].cluster.get_or_insert_default();
         let user = kubeconfig.auth_infos[0].auth_info.get_or_insert_default();
-        let Files { authorities, certificate, key } = &self.files;
+        let Files { certificate, key, .. } = &self.files;
         let data = |file: &Watched| BASE64_STANDARD.encode(file.content());
-        if let Some(file) = authorities {
-            cluster.certificate_authority_data = Some(data(file));
+        if let Some(content) = authorities {
+            cluster.certificate_authority_data = Some(BASE64_STANDARD.encode(content));
         }
         if let Some(file) = certificate {
             user.client_certificate_data = Some(data(file));

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::super::config::ClientOptions;
 use super::certificates::{chain, end};
-use super::plugins::{AGAIN, FRESH};
+use super::plugins::AGAIN;
 use super::*;
 
 fn text(path: &Path) -> Option<String> {
@@ -216,7 +216,9 @@ async fn plugins_run_again_when_their_time_is_over() {
     assert_eq!(sent(&over).await.1, "Bearer t2");
     // Requests in quick succession reuse the token even if it has expired.
     assert_eq!(sent(&over).await.1, "Bearer t2");
-    pass(FRESH).await;
+    pass(AGAIN / 2).await;
+    assert_eq!(sent(&over).await.1, "Bearer t2");
+    pass(AGAIN / 2).await;
     let (third, text) = sent(&over).await;
     assert_eq!(text, "Bearer t3");
     // A rejection right after a run does not run it again.
@@ -224,7 +226,7 @@ async fn plugins_run_again_when_their_time_is_over() {
     assert_eq!(lines(&runs), 3);
     let lasting = open("2100-01-01T00:00:00Z");
     assert_eq!(sent(&lasting).await.1, "Bearer t4");
-    pass(FRESH).await;
+    pass(AGAIN).await;
     let (fourth, text) = sent(&lasting).await;
     assert_eq!(text, "Bearer t4");
     // Any number of rejected requests cause one run.
@@ -327,9 +329,23 @@ async fn certificates_and_authorities_rotate() {
     let (fourth, third) = generation().await;
     assert_eq!(fourth, first + 3);
     assert_ne!(third, changed);
-    // A file without a certificate is ignored.
+    // A file without a certificate is ignored, and a new token does not wait for one with.
     fs::write(&ca, "").expect("written");
-    assert_eq!(generation().await, (first + 3, third));
+    assert_eq!(generation().await, (first + 3, third.clone()));
+    fs::write(dir.join("token"), "last").expect("written");
+    assert_eq!(sent(&identity).await.1, "Bearer last");
+    fs::copy(dir.join("crt"), &ca).expect("copied");
+    assert_eq!(generation().await, (first + 4, third));
+    assert_eq!(sent(&identity).await.1, "Bearer last");
+}
+
+/// Returns the script of a plugin that prints this certificate and its key, after some other commands.
+fn printing(dir: &Path, certificate: &str, first: &str) -> String {
+    format!(
+        r#"cd {}; {first} e() {{ awk '{{printf "%s\\n", $0}}' "$1"; }}
+        printf '%s' '{HEAD}{{"clientCertificateData":"'"$(e {certificate})"'","clientKeyData":"'"$(e key)"'"}}}}'"#,
+        dir.display()
+    )
 }
 
 #[tokio::test]
@@ -337,12 +353,7 @@ async fn plugins_print_certificates() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
     issue(dir, "one");
-    let runs = dir.join("runs");
-    let script = format!(
-        r#"cd {}; echo >> runs; e() {{ awk '{{printf "%s\\n", $0}}' "$1"; }}
-        printf '%s' '{HEAD}{{"clientCertificateData":"'"$(e crt)"'","clientKeyData":"'"$(e key)"'"}}}}'"#,
-        dir.display()
-    );
+    let (runs, script) = (dir.join("runs"), printing(dir, "crt", "echo >> runs;"));
     let cluster = Cluster { certificate_authority: text(&dir.join("crt")), ..Cluster::default() };
     let identity =
         identity("https://a", cluster, plugin(&script)).unwrap_or_else(|error| panic!("{error}"));
@@ -361,6 +372,59 @@ async fn plugins_print_certificates() {
     issue(dir, "another");
     assert!(identity.refused(&before).await);
     assert_eq!(lines(&runs), 4);
+}
+
+#[tokio::test]
+async fn plugins_run_while_the_authorities_are_unusable() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    issue(dir, "one");
+    let ca = dir.join("crt");
+    let cluster = || Cluster { certificate_authority: text(&ca), ..Cluster::default() };
+    let open = |user| identity("https://a", cluster(), user).unwrap_or_else(|e| panic!("{e}"));
+    let of_token = open(numbering(&dir.join("runs"), "2100-01-01T00:00:00Z"));
+    let certificate = fs::read(&ca).expect("readable");
+    fs::copy(&ca, dir.join("printed")).expect("copied");
+    let of_certificate = open(plugin(&printing(dir, "printed", "")));
+    assert_eq!(sent(&of_token).await.1, "Bearer t1");
+    let (before, _) = sent(&of_certificate).await;
+    fs::write(&ca, "").expect("written");
+    pass(AGAIN).await;
+    assert_eq!(sent(&of_token).await.1, "Bearer t1");
+    let (after, _) = sent(&of_certificate).await;
+    let generation = |current: &Current| current.tls.as_ref().map(|built| built.generation);
+    assert_eq!(generation(&after), generation(&before));
+    fs::write(&ca, [&certificate[..], &certificate].concat()).expect("written");
+    assert!(generation(&sent(&of_certificate).await.0) > generation(&before));
+}
+
+/// A run that was started with the former authorities does not hide the new ones.
+#[tokio::test]
+async fn plugins_run_again_if_files_change_meanwhile() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    issue(dir, "one");
+    let (ca, go) = (dir.join("ca"), dir.join("go"));
+    fs::copy(dir.join("crt"), &ca).expect("copied");
+    let mkfifo = std::process::Command::new("mkfifo").arg(&go).status().expect("mkfifo");
+    assert!(mkfifo.success());
+    let waits = "[ ! -e wait ] || read line < go;";
+    let cluster = Cluster { certificate_authority: text(&ca), ..Cluster::default() };
+    let user = plugin(&printing(dir, "crt", waits));
+    let identity = identity("https://a", cluster, user).unwrap_or_else(|error| panic!("{error}"));
+    let (before, _) = sent(&identity).await;
+    fs::write(dir.join("wait"), "").expect("written");
+    pass(AGAIN).await;
+    let refused = identity.refused(&before);
+    let given_up = tokio::time::timeout(Duration::from_millis(1), refused).await;
+    assert!(given_up.is_err());
+    fs::remove_file(dir.join("wait")).expect("removed");
+    fs::write(&ca, fs::read(dir.join("crt")).expect("readable").repeat(2)).expect("written");
+    // Waits until the plugin reads.
+    fs::write(&go, "\n").expect("written");
+    let generation = |current: &Current| current.tls.as_ref().map(|built| built.generation);
+    assert_eq!(generation(&sent(&identity).await.0), generation(&before));
+    assert!(generation(&sent(&identity).await.0) > generation(&before));
 }
 
 /// Sends a valid token of an OpenID provider, and reports one that has expired and cannot be refreshed.

@@ -16,9 +16,8 @@ use super::scenario::{MIN_TAIL, Scenario, ScheduledFault};
 use super::server::Server;
 use crate::kube::client::simulated::{Plugin, PrintedToken};
 
-/// The shortest time between two runs. While a token is about to expire, each request may need another one.
+/// The shortest time between two runs.
 const PAUSE: Duration = Duration::from_secs(5);
-const PAUSE_OF_EXPIRING: Duration = Duration::from_secs(1);
 /// The longest time that a run takes, unless the plugin hangs, in milliseconds.
 const MAX_RUN: u64 = 60;
 /// The possible lifetimes of tokens in seconds. The shortest one is over before kube deems a token fresh.
@@ -37,10 +36,10 @@ pub(super) struct PluginRuns {
     rng: Option<Rng>,
     lifetime: Option<Duration>,
     is_running: bool,
-    /// The end of the last run, and the shortest pause after it.
-    last: Option<(Instant, Duration)>,
+    /// The end of the last run, and whether it printed a token that is about to expire.
+    last: Option<(Instant, bool)>,
     /// The same of the run before. While tokens are about to expire, kube runs the plugin twice for the first call.
-    before: Option<(Instant, Duration)>,
+    before: Option<(Instant, bool)>,
     /// Describes a run that came too early.
     early: Option<String>,
 }
@@ -58,9 +57,9 @@ impl PluginRuns {
         if self.is_running {
             self.early.get_or_insert("the plugin runs twice at once".to_owned());
         }
-        let of_pair = self.last.is_some_and(|(_, pause)| pause == PAUSE_OF_EXPIRING);
-        if let Some((end, pause)) = if of_pair { self.before } else { self.last }
-            && end.elapsed() < pause
+        let may_be_second = self.last.is_some_and(|(_, is_expiring)| is_expiring);
+        if let Some((end, _)) = if may_be_second { self.before } else { self.last }
+            && end.elapsed() < PAUSE
         {
             let after = end.elapsed().as_millis();
             self.early.get_or_insert(format!("the plugin runs again after {after} ms"));
@@ -71,10 +70,10 @@ impl PluginRuns {
 
     /// Notes the end of a run.
     fn end(&mut self, has_failed: bool) {
-        let is_expiring = self.lifetime.is_some_and(|lifetime| lifetime < Duration::from_secs(60));
-        let pause = if is_expiring && !has_failed { PAUSE_OF_EXPIRING } else { PAUSE };
+        let is_short = |lifetime| lifetime < Duration::from_secs(60);
+        let is_expiring = !has_failed && self.lifetime.is_some_and(is_short);
         self.is_running = false;
-        self.before = self.last.replace((Instant::now(), pause));
+        self.before = self.last.replace((Instant::now(), is_expiring));
     }
 
     /// Returns true if a token that is rejected now makes the plugin run at once, if there is one.
