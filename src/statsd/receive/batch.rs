@@ -19,10 +19,34 @@ const DATAGRAM: usize = 65_535;
 /// The distance between buffers. It is not a power of two, so that their first bytes do not compete for the
 /// same cache lines.
 const STRIDE: usize = DATAGRAM + 1 + 1_408;
-/// The words of control data per datagram: a `cmsghdr` and a 32-bit counter, a `cmsghdr` and a `ucred`.
-const CONTROL_WORDS: usize = 7;
 /// The length of a sender's address: that of the longer IP family.
 const NAME: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+
+/// What the kernel reports about each datagram. There must not be room for anything else: a client of a Unix socket can attach
+/// open files, and the kernel opens as many of them in this process as there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ControlData {
+    None,
+    /// The number of dropped datagrams, of a UDP socket.
+    Drops,
+    /// The sending process, of a Unix socket with `SO_PASSCRED`.
+    Credentials,
+}
+
+impl ControlData {
+    /// Returns its length in words: a `cmsghdr` of two, and a 32-bit counter or a `ucred`.
+    fn words(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Drops => 3,
+            Self::Credentials => 4,
+        }
+    }
+
+    fn bytes(self) -> usize {
+        self.words() * size_of::<u64>()
+    }
+}
 
 /// A slice that the kernel writes to through pointers kept between calls. Readers use the same pointer,
 /// because a reference with another provenance would invalidate those pointers.
@@ -62,6 +86,7 @@ pub(crate) struct Batch {
     _vectors: Shared<libc::iovec>,
     /// The sender of each datagram.
     names: Shared<libc::sockaddr_in6>,
+    reported: ControlData,
     control: Shared<u64>,
     filled: usize,
     /// The index of the next datagram.
@@ -72,11 +97,11 @@ pub(crate) struct Batch {
 unsafe impl Send for Batch {}
 
 impl Batch {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(reported: ControlData) -> Self {
         // Untouched pages of these 4 MB use no memory: a short datagram touches only the first page of its
         // buffer.
         let mut buffers = Shared::new(vec![0u8; BATCH * STRIDE]);
-        let mut control = Shared::new(vec![0u64; BATCH * CONTROL_WORDS]);
+        let mut control = Shared::new(vec![0u64; BATCH * reported.words()]);
         // SAFETY: all fields of `sockaddr_in6` are integers, for which zero is a valid value.
         let mut names = Shared::new(vec![unsafe { zeroed::<libc::sockaddr_in6>() }; BATCH]);
         let vector =
@@ -89,12 +114,14 @@ impl Batch {
             header.msg_hdr.msg_iovlen = 1;
             header.msg_hdr.msg_name = names.at(at).cast();
             header.msg_hdr.msg_namelen = NAME;
-            header.msg_hdr.msg_control = control.at(at * CONTROL_WORDS).cast();
-            header.msg_hdr.msg_controllen = CONTROL_WORDS * size_of::<u64>();
+            if reported != ControlData::None {
+                header.msg_hdr.msg_control = control.at(at * reported.words()).cast();
+            }
+            header.msg_hdr.msg_controllen = reported.bytes();
             header
         };
         let headers = (0..BATCH).map(header).collect();
-        Self { buffers, headers, _vectors: vectors, names, control, filled: 0, next: 0 }
+        Self { buffers, headers, _vectors: vectors, names, reported, control, filled: 0, next: 0 }
     }
 
     /// Receives all available datagrams, up to a batch, without blocking. Discards the previous batch.
@@ -108,7 +135,7 @@ impl Batch {
         for header in self.headers.iter_mut().take(self.filled) {
             header.msg_hdr.msg_flags = 0;
             header.msg_hdr.msg_namelen = NAME;
-            header.msg_hdr.msg_controllen = CONTROL_WORDS * size_of::<u64>();
+            header.msg_hdr.msg_controllen = self.reported.bytes();
         }
         (self.filled, self.next) = (0, 0);
         loop {
@@ -187,9 +214,9 @@ impl Batch {
     /// Returns the first 32 bits of the control data of this type that belong to a datagram.
     fn control_data(&self, datagram: usize, kind: libc::c_int) -> Option<u32> {
         let header = self.headers.get(..self.filled)?.get(datagram)?;
-        let words = self.control.read().chunks_exact(CONTROL_WORDS).nth(datagram)?;
+        let start = datagram * self.reported.words();
         let written = header.msg_hdr.msg_controllen.div_ceil(size_of::<u64>());
-        find_control_data(words.get(..written)?, kind)
+        find_control_data(self.control.read().get(start..start + written)?, kind)
     }
 }
 

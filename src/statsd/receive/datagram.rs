@@ -13,7 +13,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use socket2::Socket;
 
-use super::batch::Batch;
+use super::batch::{Batch, ControlData};
 use super::net::kernel_drops;
 use super::wakeup_batcher::WakeupBatcher;
 use crate::statsd::metrics::{Listener, Metrics, SocketStats, bump};
@@ -107,7 +107,7 @@ impl DatagramSource {
     /// Registers an open socket with `token`.
     ///
     /// # Errors
-    /// Fails if the socket cannot be registered.
+    /// Fails if the socket cannot be registered or examined.
     pub(crate) fn new(
         listener: Listener,
         number: usize,
@@ -116,6 +116,11 @@ impl DatagramSource {
         registry: &Registry,
         token: Token,
     ) -> io::Result<Self> {
+        let reported = match listener {
+            Listener::Udp => ControlData::Drops,
+            _ if socket.passcred()? => ControlData::Credentials,
+            _ => ControlData::None,
+        };
         let state =
             SocketState { listener, number, socket: Mutex::new(None), drops: Mutex::default() };
         let mut source = Self {
@@ -123,7 +128,7 @@ impl DatagramSource {
             token,
             socket: None,
             open,
-            batch: Batch::new(),
+            batch: Batch::new(reported),
             batcher: None,
             has_more: false,
             is_broken: false,

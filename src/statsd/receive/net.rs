@@ -139,9 +139,13 @@ pub(crate) fn unread(stream: &impl AsRawFd) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{ErrorKind, IoSlice, Read as _};
     use std::net::UdpSocket;
+    use std::os::unix::net::UnixStream;
 
-    use super::super::batch::Batch;
+    use socket2::MsgHdr;
+
+    use super::super::batch::{Batch, ControlData};
     use super::*;
 
     fn local() -> Socket {
@@ -161,7 +165,7 @@ mod tests {
         for datagram in &sent {
             sender.send_to(datagram, address(&socket)).expect("sent");
         }
-        let mut batch = Batch::new();
+        let mut batch = Batch::new(ControlData::Drops);
         let mut received: Vec<Vec<u8>> = Vec::new();
         while received.len() < sent.len() {
             // On the loopback interface a datagram is available as soon as it is sent.
@@ -188,7 +192,7 @@ mod tests {
         }
         let dropped = kernel_drops(&socket).expect("Linux counts");
         assert!(dropped > 0, "a tiny buffer holds no 2000 datagrams");
-        let mut batch = Batch::new();
+        let mut batch = Batch::new(ControlData::Drops);
         let mut received = 0;
         while let Ok(count) = batch.receive(&socket) {
             received += count as u32;
@@ -210,7 +214,7 @@ mod tests {
             let socket = bind_unixgram(name, 0).expect("bind");
             let sender = Socket::new(Domain::UNIX, Type::DGRAM, None).expect("socket");
             sender.send_to(b"a:1|c", &socket.local_addr().expect("address")).expect("sent");
-            let mut batch = Batch::new();
+            let mut batch = Batch::new(ControlData::None);
             assert_eq!(batch.receive(&socket).expect("received"), 1);
             assert_eq!(batch.take(), Some((&b"a:1|c"[..], None)));
             assert_eq!(
@@ -219,5 +223,39 @@ mod tests {
             );
         }
         assert!(path.exists());
+    }
+
+    /// The kernel opens files that a datagram carries wherever there is room for their numbers.
+    #[test]
+    fn files_that_senders_attach_are_not_opened() {
+        for reported in [ControlData::None, ControlData::Credentials] {
+            let name = format!("@kstatd-files-{}-{reported:?}", std::process::id());
+            let socket = bind_unixgram(&name, 0).expect("bind");
+            socket.set_passcred(reported == ControlData::Credentials).expect("an option");
+            let sender = Socket::new(Domain::UNIX, Type::DGRAM, None).expect("socket");
+            let (mut kept, attached) = UnixStream::pair().expect("sockets");
+            let file = attached.as_raw_fd().to_ne_bytes();
+            let control = [
+                &20_usize.to_ne_bytes()[..],
+                &libc::SOL_SOCKET.to_ne_bytes(),
+                &libc::SCM_RIGHTS.to_ne_bytes(),
+                &file,
+                &[0; 4],
+            ];
+            let (control, bytes) = (control.concat(), [IoSlice::new(b"a:1|c")]);
+            let address = socket.local_addr().expect("address");
+            let message =
+                MsgHdr::new().with_addr(&address).with_buffers(&bytes).with_control(&control);
+            assert_eq!(sender.sendmsg(&message, 0).expect("sent"), 5);
+            drop(attached);
+            let mut batch = Batch::new(reported);
+            assert_eq!(batch.receive(&socket).expect("received"), 1);
+            let is_known = batch.process() == Some(std::process::id());
+            assert_eq!(is_known, reported == ControlData::Credentials);
+            assert_eq!(batch.take(), Some((&b"a:1|c"[..], None)));
+            kept.set_nonblocking(true).expect("an option");
+            let end = kept.read(&mut [0]).map_err(|error| error.kind());
+            assert_ne!(end, Err(ErrorKind::WouldBlock), "the other end is open");
+        }
     }
 }

@@ -92,7 +92,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::os::fd::{AsRawFd, RawFd};
 
-    use super::batch::Batch;
+    use super::batch::{Batch, ControlData};
     use super::kernel::{SENT, Sent};
 
     /// A socket that the substitute ignores.
@@ -115,7 +115,7 @@ mod tests {
     /// Repeated calls into the same memory, which is read in between, also after the batch has moved.
     #[test]
     fn received_datagrams_are_read() {
-        let mut batch = Batch::new();
+        let mut batch = Batch::new(ControlData::Drops);
         let mut number = 0;
         for count in [3, 64, 1, 5] {
             let sent: Vec<_> = (0..count).map(|at| (number + at, send(number + at))).collect();
