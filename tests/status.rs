@@ -296,6 +296,19 @@ fn client_data_cannot_run_in_a_browser() {
     assert!(!text.contains('\u{1b}'), "{text}");
 }
 
+/// A rule matches the name alone, also of lines whose key is known.
+#[test]
+fn names_without_a_rule_have_no_tags() {
+    let kstatd = Kstatd::start(&[&STATSD]);
+    let mut clients = kstatd.statsd();
+    let lines = "hits#route=/a:1|c\nhits,route=/b:1|c\nhits[route=/c]:1|c\n".repeat(200);
+    clients.write_all(lines.as_bytes()).expect("send");
+    let facts = kstatd.facts("all lines", |facts| facts["statsd"]["unmapped"] == 600);
+    let names = facts["statsd"]["unmapped_names"].as_array().expect("names");
+    let names: Vec<&Value> = names.iter().map(|name| &name["name"]).collect();
+    assert_eq!(names, ["hits"]);
+}
+
 /// Text browsers and editors show the complete page.
 #[test]
 fn client_data_is_escaped() {

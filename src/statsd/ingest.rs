@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::line::{
-    self, DogstatsdMessage, Event, SampleError, SimpleKind, SimpleLine, split_simple_with,
+    self, DogstatsdMessage, Event, SampleError, SimpleKind, SimpleLine, name_without_tags,
+    split_simple_with,
 };
 use super::line_log;
 use super::metrics::{Count, EventType, LineOutcome, Listener, SampleOutcome};
@@ -298,7 +299,9 @@ impl Worker {
             Some(rule) => tally.rule(rule, plan.weight),
             None => {
                 if let Some(events) = tally.unmapped_sampler.sample(plan.weight) {
-                    applier.shared.metrics.examples.record_unmapped(line.key, events);
+                    let key = String::from_utf8_lossy(line.key);
+                    let name = name_without_tags(&key, applier.shared.flags);
+                    applier.shared.metrics.examples.record_unmapped(name.as_bytes(), events);
                 }
             }
         }

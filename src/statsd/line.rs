@@ -17,6 +17,7 @@ mod split;
 pub use event::{
     DogstatsdMessage, Event, EventKind, Label, MAX_TAGS, MAX_WEIGHT, ParserFlags, SampleError, Sink,
 };
+pub(crate) use labels::name_without_tags;
 pub use parser::parse;
 pub use simple::{KnownOrigin, SimpleKind, SimpleLine, split_simple, split_simple_with};
 

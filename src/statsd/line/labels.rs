@@ -128,6 +128,11 @@ impl<'a> Labels<'a> {
     }
 }
 
+/// Returns the name of a metric in the text before the colon of a line, which may have tags.
+pub(crate) fn name_without_tags(text: &str, flags: ParserFlags) -> Cow<'_, str> {
+    Labels::default().take_from_name(text, flags)
+}
+
 fn join<'a>(before: &'a str, after: &'a str) -> Cow<'a, str> {
     if before.is_empty() {
         Cow::Borrowed(after)

@@ -88,13 +88,13 @@ impl Examples {
 
     /// Records events of a name without a matching rule.
     pub(crate) fn record_unmapped(&self, name: &[u8], events: u64) {
+        let name = truncated(name);
         let mut names = lock(&self.unmapped);
-        let known = names.iter_mut().find(|known| known.name.as_bytes() == name);
-        if let Some(known) = known {
+        if let Some(known) = names.iter_mut().find(|known| *known.name == *name) {
             known.events += events;
             return;
         }
-        let name = truncated(name).into_boxed_str();
+        let name = name.into_boxed_str();
         if names.len() < MAX_NAMES {
             names.push(NameCount { name, events });
             self.is_full.store(names.len() == MAX_NAMES, Ordering::Relaxed);
@@ -154,6 +154,16 @@ mod tests {
         examples.clear_names();
         assert!(examples.unmapped_names().is_empty());
         assert!(examples.has_room());
+    }
+
+    #[test]
+    fn long_names_are_one_name() {
+        let examples = Examples::default();
+        for _ in 0..3 {
+            examples.record_unmapped(&[b'x'; MAX_TEXT + 1], 2);
+        }
+        let names = examples.unmapped_names();
+        assert_eq!(names.iter().map(|known| known.events).collect::<Vec<_>>(), [6]);
     }
 
     #[test]
