@@ -292,7 +292,7 @@ fn pods() -> Arc<PodIndex> {
                 node: "node".into(),
                 workload: Some(PodWorkload { name: "web".into(), kind: "deployment".into() }),
                 addresses: Box::new([[10, 0, 0, pod].into()]),
-                node_address: None,
+                node_addresses: Box::default(),
                 containers: if pod == 0 { Box::new([container]) } else { Box::default() },
                 started: None,
                 is_finished: false,

@@ -21,7 +21,7 @@ fn pod(name: &str, last: u8) -> Pod {
         node: "node".into(),
         workload: Some(PodWorkload { name: name.into(), kind: "deployment".into() }),
         addresses: Box::new([[10, 0, 0, last].into()]),
-        node_address: Some([10, 0, 0, 9].into()),
+        node_addresses: Box::new([[10, 0, 0, 9].into()]),
         containers: Box::new([name.into()]),
         started: None,
         is_finished: false,

@@ -99,5 +99,6 @@ view! {
         init_container_statuses: Vec<ContainerStatus<'a>> = 10 "initContainerStatuses",
         pod_ips: Vec<PodIp<'a>> = 12 "podIPs",
         ephemeral_container_statuses: Vec<ContainerStatus<'a>> = 13 "ephemeralContainerStatuses",
+        host_ips: Vec<PodIp<'a>> = 16 "hostIPs",
     }
 }

@@ -21,6 +21,10 @@ pub(super) const LAST_LINES: Duration = Duration::from_secs(5);
 /// The time after which an ended pod is forgotten. Longer than most scrape intervals.
 pub(super) const LINGER: Duration = Duration::from_secs(90);
 
+/// The time for which a line may still get the labels of a pod that has other ones now: longer than a batch of lines takes,
+/// whose senders are looked up at its beginning.
+pub(super) const LAST_BATCH: Duration = Duration::from_secs(1);
+
 /// Names and values of labels, sorted by name.
 pub type LabelPairs = Box<[(PodLabel, Box<str>)]>;
 
@@ -87,14 +91,14 @@ struct State {
     pods: HashMap<Arc<str>, Entry>,
     by_address: HashMap<IpAddr, Vec<Arc<str>>>,
     by_container: HashMap<Box<str>, Arc<str>>,
-    /// The addresses of nodes, with the number of pods on each.
+    /// The addresses of nodes, with the number of pods on the node.
     nodes: HashMap<IpAddr, usize>,
     labels: HashMap<LabelPairs, UsedLabels>,
     next_labels: u64,
     /// Labels whose last pod has been unlinked, possibly to be linked again.
     released: Vec<Arc<SenderLabels>>,
-    /// Labels that no pod has any more.
-    unused_labels: Vec<u64>,
+    /// Labels that no pod has any more, and when their series end.
+    unused_labels: Vec<(Duration, u64)>,
     /// The pods that have ended, with the time of the end: those still found, and those not found any more.
     ending: VecDeque<(Duration, Arc<str>)>,
     ended: VecDeque<(Duration, Arc<str>)>,
@@ -225,8 +229,8 @@ impl PodIndex {
         self.changed(state, false);
     }
 
-    /// Forgets pods that ended long ago. Returns the labels that no pod has any more, and the time until the next call is
-    /// necessary.
+    /// Forgets pods that ended long ago. Returns the labels that lines do not get any more, and the time until the next call
+    /// is necessary.
     pub fn advance(&self) -> (Vec<u64>, Option<Duration>) {
         let now = self.now();
         let mut state = self.state.lock();
@@ -244,12 +248,14 @@ impl PodIndex {
                 has_changed = true;
             }
         }
-        state.drop_released_labels();
+        // These pods have not been found for long.
+        state.drop_released_labels(now);
         let State { ending, ended, unused_labels, .. } = &mut *state;
-        let unused = std::mem::take(unused_labels);
+        let unused = unused_labels.extract_if(.., |(at, _)| *at <= now).map(|(_, id)| id).collect();
         let ending = ending.front().map(|(at, _)| *at + LAST_LINES);
         let ended = ended.front().map(|(at, _)| *at + LINGER);
-        let next = ending.into_iter().chain(ended).min();
+        let unused_at = unused_labels.iter().map(|(at, _)| *at);
+        let next = ending.into_iter().chain(ended).chain(unused_at).min();
         if has_changed {
             self.changed(state, false);
         }
@@ -333,10 +339,9 @@ impl PodIndex {
 
     /// Publishes a change.
     fn changed(&self, mut state: MutexGuard<'_, State>, has_ended: bool) {
-        state.drop_released_labels();
+        let has_ended = has_ended | state.drop_released_labels(self.now() + LAST_BATCH);
         // Under the lock, so that a look-up with the new generation sees the change.
         self.generation.fetch_add(1, Ordering::Release);
-        let has_ended = has_ended || !state.unused_labels.is_empty();
         drop(state);
         if let Some(on_end) = self.on_end.get().filter(|_| has_ended) {
             on_end();
@@ -358,8 +363,8 @@ impl State {
         for id in &pod.containers {
             self.by_container.insert(id.clone(), Arc::clone(&pod.uid));
         }
-        if let Some(node) = pod.node_address {
-            *self.nodes.entry(node).or_default() += 1;
+        for node in &pod.node_addresses {
+            *self.nodes.entry(*node).or_default() += 1;
         }
         let pairs = selection.labels().map(|label| Some((label, Box::from(label.value(&pod)?))));
         if let Some(pairs) = pairs.collect::<Option<Box<[_]>>>() {
@@ -393,12 +398,11 @@ impl State {
                 self.by_container.shrink();
             }
         }
-        if let Some(node) = pod.node_address
-            && let Some(pods) = self.nodes.get_mut(&node)
-        {
+        for node in &pod.node_addresses {
+            let Some(pods) = self.nodes.get_mut(node) else { continue };
             *pods -= 1;
             if *pods == 0 {
-                self.nodes.remove(&node);
+                self.nodes.remove(node);
                 self.nodes.shrink();
             }
         }
@@ -412,14 +416,16 @@ impl State {
         }
     }
 
-    /// Drops the released labels, unless a pod has got them since.
-    fn drop_released_labels(&mut self) {
+    /// Drops the released labels, whose series end at a time, unless a pod has got them since. Returns true if there were any.
+    fn drop_released_labels(&mut self, end: Duration) -> bool {
+        let before = self.unused_labels.len();
         for labels in std::mem::take(&mut self.released) {
             if self.labels.get(&labels.pairs).is_some_and(|used| used.pods == 0) {
                 self.labels.remove(&labels.pairs);
                 self.labels.shrink();
-                self.unused_labels.push(labels.id);
+                self.unused_labels.push((end, labels.id));
             }
         }
+        self.unused_labels.len() > before
     }
 }

@@ -27,8 +27,8 @@ pub struct Pod {
     pub workload: Option<PodWorkload>,
     /// The addresses that only this pod has; none for a pod in the host network.
     pub addresses: Box<[IpAddr]>,
-    /// The address of the node, which all pods in its host network share.
-    pub node_address: Option<IpAddr>,
+    /// The addresses of the node, which all pods in its host network share.
+    pub node_addresses: Box<[IpAddr]>,
     /// The IDs of the containers.
     pub containers: Box<[Box<str>]>,
     /// The time of the start in Unix seconds, as the node reports it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::index::{LAST_LINES, LINGER};
+use super::index::{LAST_BATCH, LAST_LINES, LINGER};
 use super::*;
 use crate::util::shrink::SMALL;
 
@@ -58,7 +58,7 @@ fn pod(name: &str, last: u8, started: i64) -> Pod {
         node: "node-1".into(),
         workload: Some(PodWorkload { name: "web".into(), kind: "deployment".into() }),
         addresses: Box::new([[127, 0, 0, last].into()]),
-        node_address: Some([127, 0, 9, 1].into()),
+        node_addresses: Box::new([[127, 0, 9, 1].into()]),
         containers: Box::new([format!("container-{name}").into()]),
         started: Some(started),
         is_finished: false,
@@ -154,7 +154,10 @@ fn labels_are_shared_and_stay_while_any_pod_has_them() {
     assert_eq!(world.labels("uid-c"), 1, "its owners are not known for a while");
     let other = PodWorkload { name: "other".into(), kind: "deployment".into() };
     world.put(Pod { workload: Some(other), ..pod("c", 3, 30) });
-    assert_eq!((world.labels("uid-c"), world.index.advance().0), (2, vec![1]));
+    assert_eq!(world.labels("uid-c"), 2);
+    let (unused, next) = world.index.advance();
+    assert_eq!((unused, next.is_some()), (Vec::new(), true), "a batch of lines may still get them");
+    assert_eq!(world.pass(LAST_BATCH), vec![1]);
     world.put(Pod { workload: None, ..pod("d", 4, 30) });
     assert!(world.index.by_uid("uid-d").expect("known").labels.is_none());
 }
@@ -219,7 +222,7 @@ fn tables_shrink_when_pods_leave() {
         let [high, low] = number.to_be_bytes();
         let mut pod = pod(&name(number), 1, 10);
         pod.addresses = Box::new([[127, 1, high, low].into()]);
-        pod.node_address = Some([127, 2, high, low].into());
+        pod.node_addresses = Box::new([[127, 2, high, low].into()]);
         world.put(pod);
     }
     assert!(world.index.capacity() >= 2_000);

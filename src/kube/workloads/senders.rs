@@ -25,7 +25,7 @@ view! {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SenderFacts {
     pub(super) addresses: Box<[IpAddr]>,
-    pub(super) node_address: Option<IpAddr>,
+    pub(super) node_addresses: Box<[IpAddr]>,
     pub(super) containers: Box<[Box<str>]>,
     pub(super) started: Option<i64>,
     pub(super) is_finished: bool,
@@ -40,6 +40,9 @@ pub(super) fn sender_facts(object: &ObservedObject<'_>, is_partial: bool) -> Opt
     let status = &pod.status;
     let address = |text: &str| text.parse::<IpAddr>().ok().map(|address| address.to_canonical());
     let addresses = status.pod_ips.iter().filter_map(|one| address(&one.ip));
+    // API servers before Kubernetes 1.30 have only the first one.
+    let of_node = status.host_ips.iter().filter_map(|one| address(&one.ip));
+    let first = address(&status.host_ip).filter(|_| status.host_ips.is_empty());
     let containers = status.container_statuses.iter().chain(&status.init_container_statuses);
     let containers = containers.chain(&status.ephemeral_container_statuses);
     // The ID follows the name of the runtime, as in `containerd://ID`.
@@ -47,7 +50,7 @@ pub(super) fn sender_facts(object: &ObservedObject<'_>, is_partial: bool) -> Opt
     Some(SenderFacts {
         // Pods in the host network share the address of the node.
         addresses: addresses.filter(|_| !pod.spec.host_network).collect(),
-        node_address: address(&status.host_ip),
+        node_addresses: first.into_iter().chain(of_node).collect(),
         containers: containers.filter_map(id).collect(),
         started: status.start_time.and_then(Time::set).map(Time::unix),
         is_finished: status.is_finished(),
@@ -151,12 +154,15 @@ mod tests {
             "h",
             "",
             r#","hostNetwork":true"#,
-            r#""phase":"Running","podIPs":[{"ip":"10.9.0.1"}]"#,
+            r#""phase":"Running","podIPs":[{"ip":"10.9.0.1"}],"hostIPs":[{"ip":"10.9.0.1"},{"ip":"fd00::9"}]"#,
         );
         list(&*pods, &[pod("1", &of_set, "", running), host]);
         assert_eq!(by_address(1), Ok("p1".into()));
         assert_eq!(by_address(2), Err(Missing::Unknown));
-        assert_eq!(index.by_address([10, 9, 0, 1].into()).err(), Some(Missing::HostNetwork));
+        for node in ["10.9.0.1", "fd00::9"] {
+            let found = index.by_address(node.parse().expect("an address"));
+            assert_eq!(found.err(), Some(Missing::HostNetwork));
+        }
         assert!(index.by_address("fd00::1".parse().expect("an address")).is_ok());
         assert!(index.by_container("abc").is_ok());
         assert_eq!(workload(&index, "h"), Some("ph barepod".to_owned()));

@@ -222,7 +222,7 @@ impl State {
             node: Arc::clone(&pod.node),
             workload: known.or_else(|| sender.implied.clone()),
             addresses: sender.addresses.clone(),
-            node_address: sender.node_address,
+            node_addresses: sender.node_addresses.clone(),
             containers: sender.containers.clone(),
             started: sender.started,
             is_finished: sender.is_finished,

@@ -80,7 +80,7 @@ impl Sender {
             }
             (Ok((found, by)), _) => Self::of(found, by, rejected),
             (Err(SenderOutcome::HostNetwork), Some(Ok((claimed, _))))
-                if claimed.pod.node_address.map(Peer::Address) != Some(peer) =>
+                if !claimed.pod.node_addresses.iter().any(|node| Peer::Address(*node) == peer) =>
             {
                 Self::unknown(SenderOutcome::HostNetwork, Some(RejectedClaim::NodeAddress))
             }

@@ -34,7 +34,7 @@ fn lines_of_a_replica_without_senders_get_no_labels_of_another_replicas_pods() {
                 node: "n".into(),
                 workload: None,
                 addresses: Box::new([]),
-                node_address: None,
+                node_addresses: Box::default(),
                 containers: Box::new([format!("id-{name}").into()]),
                 started: None,
                 is_finished: false,

@@ -25,8 +25,9 @@ const MAX_DELAY: Duration = Duration::from_secs(1);
 const LAST_LINES: Duration = Duration::from_secs(5);
 /// The time after which an ended pod is forgotten, and the series with its labels end.
 const LINGER: Duration = Duration::from_secs(90);
-/// The time by which a series may end later: both the pause between two steps and the rounding of ticks.
-const LATE: Duration = Duration::from_millis(1_500);
+/// The time by which a series may end later: both the pause between two steps and the rounding of ticks, and the time for
+/// which lines may still get labels that no pod has.
+const LATE: Duration = Duration::from_millis(2_500);
 /// The time for which pods may be refused until an index may lose them, a little less than the staleness limit.
 const REFUSED: Duration = Duration::from_secs(55);
 /// The inaccuracy of limits.
@@ -110,8 +111,8 @@ pub(super) struct Pods {
     model: RefCell<Model>,
     /// Decides whether lines come from the same origin as the last ones, and that origin.
     last: RefCell<(Rng, Origin)>,
-    /// The same for an origin that lines state again and again, while others come in between.
-    stated: RefCell<(Rng, Option<Origin>)>,
+    /// The same for two origins that the lines of one peer state in turn, while others come in between.
+    stated: RefCell<(Rng, [Option<Origin>; 2])>,
 }
 
 /// The outcomes that are right for a line.
@@ -130,7 +131,7 @@ impl Pods {
     pub(super) fn new(index: &Arc<PodIndex>, resolves: bool) -> Self {
         let model = Model { is_lenient: true, resolves, ..Model::default() };
         let last = RefCell::new((Rng::with_seed(1), Origin::default()));
-        let stated = RefCell::new((Rng::with_seed(2), None));
+        let stated = RefCell::new((Rng::with_seed(2), [None, None]));
         Self { index: Arc::clone(index), model: RefCell::new(model), last, stated }
     }
 
@@ -422,14 +423,15 @@ impl Senders for Pods {
         if choice.u32(0..3) > 0 {
             return last.clone();
         }
+        let stated = &mut stated[choice.usize(0..2)];
         match choice.u32(0..12) {
-            0 => {
+            0..2 => {
                 let pod = model.live.get(choice.usize(..model.live.len().max(1)));
                 let claim = |pod: &Pod| format!("|e:it-false,cn-app,pu-{}", pod.uid);
                 *stated = pod.map(|pod| Origin { address: None, claim: claim(pod) });
             }
             // The same peer without a statement.
-            1..5 => return Origin::default(),
+            2..5 => return Origin::default(),
             _ => {}
         }
         stated.as_ref().unwrap_or(last).clone()

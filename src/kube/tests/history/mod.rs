@@ -44,6 +44,7 @@ mod refusals;
 mod rejected_tokens;
 mod reload;
 mod responses;
+mod retry_after;
 pub(crate) mod run;
 pub(crate) mod scenario;
 pub(crate) mod server;

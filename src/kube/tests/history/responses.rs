@@ -43,6 +43,12 @@ impl ApiRequest {
         self.get(name) == Some("true")
     }
 
+    /// Returns the kind and namespace, unless it is a version check, which another list/watch may send.
+    fn list_watch(&self) -> Option<(Kind, Option<String>)> {
+        let is_check = self.get("limit") == Some("1");
+        (!is_check).then(|| (self.kind, self.namespace.clone()))
+    }
+
     /// Returns true for a streaming list and for the first page of a list, but not for a version check.
     fn starts_list(&self) -> bool {
         let is_partial = self.get("limit") == Some("1") || self.get("continue").is_some();
@@ -80,6 +86,9 @@ impl Server {
         let Some(req) = self.parse_request(&request) else {
             return complete_response(404, "text/plain", b"?".to_vec());
         };
+        if let Some(list_watch) = req.list_watch() {
+            self.state().retry_after.arrived(&list_watch);
+        }
         if req.starts_list() {
             *self.state().lists.entry(req.kind).or_default() += 1;
         }
@@ -101,6 +110,9 @@ impl Server {
             let has_other_token = is_answering && state.plugin.may_run();
             state.rejected_tokens.note(request.uri(), request.headers(), has_other_token);
         }
+        if let Some(response) = &refusal {
+            self.note_retry_after(&req, response.headers());
+        }
         self.note(Topic::Request, format!("{} {code:?}", request.uri()));
         if refusal.is_none() && req.starts_list() {
             *self.state().answered_lists.entry(req.kind).or_default() += 1;
@@ -109,6 +121,17 @@ impl Server {
             Some(response) => response,
             None if req.is("watch") => self.watch(req),
             None => self.list(&req),
+        }
+    }
+
+    /// Notes how long a refused request has to wait, if the response reaches the client for sure.
+    fn note_retry_after(&self, req: &ApiRequest, headers: &HeaderMap) {
+        let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        if let Some(seconds) = seconds.and_then(|seconds| seconds.parse().ok())
+            && let Some(list_watch) = req.list_watch()
+            && self.delivers_refusals()
+        {
+            self.state().retry_after.refused(list_watch, Duration::from_secs(seconds));
         }
     }
 

@@ -428,7 +428,7 @@ impl World {
         self.request_limit.changed(Instant::now());
         self.disturbed = self.disturbed.max(Instant::now());
         self.pending.iter_mut().for_each(|fault| fault.lists = None);
-        self.server.state().rejected_tokens.replaced();
+        self.server.note_replacement();
         self.applied = self.pipeline.reconfigure(&self.client, &config);
     }
 
@@ -656,6 +656,7 @@ impl World {
 
     /// Describes a request that should not have been sent.
     fn needless_request(&self) -> Option<String> {
+        self.server.note_applied(self.pipeline.handle().is_applied(self.applied));
         let repeated = self.server.repeated_events();
         let repeated = repeated.filter(|(at, _)| *at > self.disturbed + *RECOVERY);
         self.server.wrong_retry().or(repeated.map(|(_, why)| why))

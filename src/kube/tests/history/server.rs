@@ -19,6 +19,7 @@ use super::faults::{Fault, Flap};
 use super::journal::{Entry, Topic};
 use super::plugin::PluginRuns;
 use super::rejected_tokens::RejectedTokens;
+use super::retry_after::RetryAfter;
 use super::signal::Signal;
 use super::wire::{self, ConnectionHandle, Endpoint};
 use crate::kube::client::connection::Stream;
@@ -88,6 +89,7 @@ pub(super) struct State {
     /// The number of connection probes.
     pub(super) probes: u64,
     pub(super) rejected_tokens: RejectedTokens,
+    pub(super) retry_after: RetryAfter,
     pub(super) plugin: PluginRuns,
     /// Events are not in the server's cache, so that their watches have no bookmarks.
     pub(super) has_uncached_events: bool,
@@ -112,6 +114,7 @@ impl State {
             initial_state: Duration::ZERO,
             probes: 0,
             rejected_tokens: RejectedTokens::default(),
+            retry_after: RetryAfter::default(),
             plugin: PluginRuns::default(),
             has_uncached_events: false,
             sent_events: BTreeMap::new(),
@@ -289,6 +292,7 @@ impl Server {
     pub fn begin_fault(&self, id: usize, fault: &Fault) {
         self.note(Topic::Begin(id), format!("{fault:?} begins"));
         let mut state = self.state();
+        state.retry_after.excuse();
         if !matches!(fault, Fault::TokenRotated) {
             state.rejected_tokens.excuse();
         }
@@ -360,10 +364,11 @@ impl Server {
     }
 
     /// Describes a request that has come again too early after the server had rejected its token, or not at once although there
-    /// was another token, or a run of the plugin that came too early.
+    /// was another token, before the time in `Retry-After`, or a run of the plugin that came too early.
     pub fn wrong_retry(&self) -> Option<String> {
         let state = self.state();
-        state.rejected_tokens.violation().or(state.plugin.violation())
+        let of_requests = state.rejected_tokens.violation().or(state.retry_after.violation());
+        of_requests.or(state.plugin.violation())
     }
 
     /// Returns the milliseconds from the start to a time.
@@ -371,19 +376,28 @@ impl Server {
         (at - self.start).as_millis()
     }
 
+    /// Notes that list/watches are replaced.
+    pub fn note_replacement(&self) {
+        let mut state = self.state();
+        state.rejected_tokens.replaced();
+        state.retry_after.replacing(true);
+    }
+
+    /// Notes whether the last replacement of list/watches is complete.
+    pub fn note_applied(&self, is_applied: bool) {
+        if is_applied {
+            self.state().retry_after.replacing(false);
+        }
+    }
+
     /// Returns true if requests with a valid token get a response, though perhaps a late one.
     pub(super) fn is_answering(&self) -> bool {
-        !self.has_fault(|fault| {
-            !matches!(
-                fault,
-                Fault::Delayed(_)
-                    | Fault::TokenRotated
-                    | Fault::OldProtocol
-                    | Fault::NoStreaming
-                    | Fault::NoProtobuf
-                    | Fault::NoRepresentations { .. }
-            )
-        })
+        !self.has_fault(|fault| !lets_answer(fault))
+    }
+
+    /// Returns true if each response that refuses a request reaches the client.
+    pub(super) fn delivers_refusals(&self) -> bool {
+        !self.has_fault(|fault| !lets_answer(fault) && !matches!(fault, Fault::Status { .. }))
     }
 
     /// Returns the number of the valid token.
@@ -488,4 +502,17 @@ fn with_old_protocol(tls: &TlsAcceptor) -> TlsAcceptor {
     let mut config = ServerConfig::clone(tls.config());
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     TlsAcceptor::from(Arc::new(config))
+}
+
+/// Returns true if requests with a valid token get a response during the fault.
+fn lets_answer(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::Delayed(_)
+            | Fault::TokenRotated
+            | Fault::OldProtocol
+            | Fault::NoStreaming
+            | Fault::NoProtobuf
+            | Fault::NoRepresentations { .. }
+    )
 }

@@ -1,6 +1,6 @@
 //! Lines of pods: their labels, cached keys, contradictions, and the end of pods.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,12 @@ use crate::mapper::Mapper;
 use crate::pods::{Pod, PodIndex, PodWorkload, Selection};
 use crate::statsd::line::ParserFlags;
 use crate::statsd::{Clock, Offline, OfflineConfig};
+
+/// The addresses of the node.
+const NODE: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(10, 9, 9, 9)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 9)),
+];
 
 /// The address of a pod.
 fn address(last: u8) -> IpAddr {
@@ -26,7 +32,7 @@ fn pod(name: &str, last: u8) -> Pod {
         node: "n".into(),
         workload: Some(PodWorkload { name: name[..1].into(), kind: "deployment".into() }),
         addresses: Box::new([address(last)]),
-        node_address: Some([10, 9, 9, 9].into()),
+        node_addresses: NODE.into(),
         containers: Box::new([format!("id-{name}").into()]),
         started: None,
         is_finished: false,
@@ -180,24 +186,27 @@ fn an_address_outranks_the_origin_in_the_line() {
     world.put(pod("w1", 1));
     world.put(pod("w2", 2));
     world.put(Pod { addresses: Box::default(), ..pod("agent", 0) });
-    world.put(Pod { node_address: Some([10, 8, 8, 8].into()), ..pod("far", 4) });
+    world.put(Pod { node_addresses: Box::new([[10, 8, 8, 8].into()]), ..pod("far", 4) });
     for _ in 0..2 {
         world.send(Some(1), "a:1|c|#k:v|c:id-w1");
         world.send(Some(1), "a:1|c|#k:v|c:id-w2");
         world.send(Some(1), "a:1|c|#k:v|c:unknown");
         // The address of a node says that a pod of the node may have sent it.
-        for origin in ["", "|c:id-agent", "|c:id-far"] {
+        for (node, origin) in NODE
+            .into_iter()
+            .flat_map(|node| ["", "|c:id-agent", "|c:id-far"].map(|origin| (node, origin)))
+        {
             let line = format!("b:1|c|#k:v{origin}");
-            world.offline.datagrams([(Some([10, 9, 9, 9].into()), line.as_bytes())]);
+            world.offline.datagrams([(Some(node), line.as_bytes())]);
         }
     }
     assert_eq!(
         world.series(),
-        ["a{k=\"v\",pod=\"w1\"} 6", "b{k=\"v\",pod=\"agent\"} 2", "b{k=\"v\"} 4"]
+        ["a{k=\"v\",pod=\"w1\"} 6", "b{k=\"v\",pod=\"agent\"} 4", "b{k=\"v\"} 8"]
     );
     assert_eq!(
         world.outcomes(),
-        ["address 6", "container_id 2", "address 2", "node_address 2", "host_network 4"]
+        ["address 6", "container_id 4", "address 2", "node_address 4", "host_network 8"]
     );
 }
 
