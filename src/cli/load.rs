@@ -34,3 +34,18 @@ pub enum Load<'a> {
     /// On a reload: an invalid file changes nothing and does not block other files.
     Again(&'a FilesInUse),
 }
+
+impl Load<'_> {
+    /// Returns the reason why the running process has rejected this content of the options file, if it has.
+    #[must_use]
+    pub fn rejection(&self, content: &[u8]) -> Option<&str> {
+        match self {
+            Self::Again(FilesInUse { rejected: Some((rejected, reason)), .. })
+                if rejected == content =>
+            {
+                Some(reason)
+            }
+            _ => None,
+        }
+    }
+}

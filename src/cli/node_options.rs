@@ -10,7 +10,7 @@ use crate::node::host::ProcessNames;
 const PROCESSES: &str = "processes";
 
 /// Merges the options file, if there is one, into `args` and checks the result. On a reload, a file
-/// that cannot be used leaves the content in use.
+/// that cannot be used, or that the process has rejected, leaves the content in use.
 ///
 /// # Errors
 ///
@@ -27,7 +27,11 @@ pub(super) fn merge(
     let path = file.display().to_string();
     let unusable = |reason| ConfigError::OptionsFile { path: path.clone(), reason };
     let text = config_file::read(&file).map_err(|error| unusable(error.to_string()));
-    match (text.and_then(|text| Ok((processes(&text, args, unusable)?, text))), load) {
+    let read = text.and_then(|text| match load.rejection(text.as_bytes()) {
+        Some(reason) => Err(unusable(reason.to_owned())),
+        None => Ok((processes(&text, args, unusable)?, text)),
+    });
+    match (read, load) {
         (Ok((processes, text)), _) => {
             args.processes = processes;
             Ok(Some(OptionsFile { path, content: Some(text.into_bytes()), error: None }))

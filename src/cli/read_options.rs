@@ -57,10 +57,9 @@ fn merge_options_file(
         Err(error) => Err(error.into()),
         Ok(None) => Ok(None),
         Ok(Some(ReadOptions { path, content, problems })) => {
-            if let Load::Again(FilesInUse { rejected: Some((rejected, reason)), .. }) = load
-                && *rejected == content
-            {
-                return Err(ConfigError::OptionsFile { path, reason: reason.clone() }.into());
+            if let Some(reason) = load.rejection(&content) {
+                let reason = reason.to_owned();
+                return Err(ConfigError::OptionsFile { path, reason }.into());
             }
             let (errors, warnings): (Vec<Problem>, Vec<Problem>) =
                 problems.into_iter().partition(|problem| problem.severity == Severity::Error);

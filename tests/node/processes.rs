@@ -287,6 +287,7 @@ fn names_are_reloaded_and_those_that_stay_keep_their_sums() {
         ("processes: [a/b]\n", "a/b"),
         ("processes: {a: b}\n", "a list"),
         ("proceses: []\n", "unknown key"),
+        ("processes: []\n", "cannot be enabled or disabled at run time"),
     ] {
         replace(file.path(), text);
         until(text, || {
