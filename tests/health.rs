@@ -1,11 +1,16 @@
 //! `/readyz?verbose` and `/livez?verbose`: the format of Kubernetes components, with a check for each kind.
 
+#[path = "common/api_server.rs"]
+mod api_server;
 mod common;
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
+use api_server::ApiServer;
 use common::cluster::Cluster;
 use common::{Gate, NO_LINKS, Passage, Program, Response, get, until};
+use serde_json::json;
 
 /// Starts a program; returns its main and telemetry listeners.
 fn start(name: &str, server: SocketAddr, flags: &[&str]) -> (Program, SocketAddr, SocketAddr) {
@@ -192,4 +197,27 @@ fn only_verbose_health_differs_from_the_original() {
     assert_eq!(status_and_checks(&get(telemetry, "/readyz")), (200, "OK".to_owned()));
     let (status, text) = status_and_checks(&get(telemetry, "/readyz?verbose"));
     assert!(status == 503 && text.contains("[-]kubernetes/pods failed: broken since 20"), "{text}");
+}
+
+#[test]
+fn strangers_share_a_request_to_the_api_server() {
+    let server = ApiServer::start();
+    server.serve("/version", json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0"}));
+    server.serve("/api/v1/pods", api_server::list(&[]));
+    server.serve("/livez", json!("ok"));
+    let kubeconfig = format!("--kubeconfig={}", server.kubeconfig().display());
+    let here = ["--port=0", "--telemetry-port=0", "--host=127.0.0.1", "--telemetry-host=127.0.0.1"];
+    let args = [&here[..], &[&kubeconfig, "--resources=pods"]].concat();
+    let program = Program::start("kube-state-metrics", args);
+    let main = program.address(&["Started metrics server"], "address");
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..50 {
+            scope.spawn(|| assert_eq!(get(main, "/livez").status, 200));
+        }
+    });
+    let asked = server.requests().iter().filter(|path| *path == "/livez").count() as u64;
+    // One, and another for each second.
+    let expected = 1..=1 + began.elapsed().as_secs();
+    assert!(expected.contains(&asked), "{asked}, not {expected:?}");
 }

@@ -4,6 +4,7 @@
 //! - [`program_pages`] unmaps the pages of the program that are not in use.
 //! - [`descriptors`] divides the limit on open files between the users of connections.
 //! - [`serial_blocking`] runs one blocking job at a time outside the async workers.
+//! - [`recent_result`] shares one asynchronous job, and its result for a while.
 //! - [`name_lookup`] resolves a name with at most one thread.
 //! - [`redaction`] removes secrets from text and structured data.
 //! - [`per_minute`] counts events by minute over the last hour.
@@ -29,6 +30,7 @@ pub(crate) mod per_minute;
 pub(crate) mod percent;
 pub(crate) mod program_pages;
 pub(crate) mod reasons;
+pub(crate) mod recent_result;
 pub(crate) mod redaction;
 pub(crate) mod serial_blocking;
 pub(crate) mod short_search;

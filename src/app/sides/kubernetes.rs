@@ -30,15 +30,20 @@ use crate::kube::workloads::ledger::{self, SharedLedger};
 use crate::kube::workloads::{self, Workloads};
 use crate::kube::{self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle};
 use crate::server::health::{Check, Checks};
+use crate::server::routes::LivenessProbe;
 use crate::telemetry::kube::DefinitionEvents;
 use crate::telemetry::{KubeMetrics, Recorder};
 use crate::tools::CommandError;
+use crate::util::recent_result::RecentResult;
 
 use connection::{ApiServerReviews, Connection, log_version};
 pub(crate) use connection::{is_configured, own_identity};
 use custom::{CustomState, definitions_changed};
 use report::KubeReporter;
 use series_snapshot::KubeSeries;
+
+/// The time for which an answer to `/livez` serves.
+const LIVENESS_LIFETIME: Duration = Duration::from_secs(1);
 
 /// Metrics of Kubernetes objects.
 pub(crate) static KUBERNETES: SideKind = SideKind {
@@ -353,11 +358,7 @@ impl Side for KubeSide {
                 description: "the first lists of Kubernetes objects",
                 met,
             }),
-            // The probe asks the API server of the current connection.
-            liveness: Some(Arc::new(move || {
-                let client = client.load_full();
-                Box::pin(async move { client.livez().await.map_err(connection::unanswered) })
-            })),
+            liveness: Some(liveness(client)),
             reporter: Arc::new(reporter),
             health: Checks {
                 ready: vec![Arc::new(move || ready_checks(&ready.snapshot()))],
@@ -456,6 +457,23 @@ impl Side for KubeSide {
     fn stop(self: Box<Self>) -> Task<'static, ()> {
         Box::pin(self.pipeline.stop())
     }
+}
+
+/// Returns a probe that asks the API server of the current connection. Everybody may ask for it, so however many do, the
+/// server gets one request at a time.
+fn liveness(client: Arc<ArcSwap<Client>>) -> LivenessProbe {
+    let recent = RecentResult::new(LIVENESS_LIFETIME);
+    Arc::new(move || {
+        let (client, recent) = (client.load_full(), recent.clone());
+        let ask = async move {
+            let lives = client.livez().await.map_err(connection::unanswered);
+            lives.inspect_err(|error| tracing::warn!(%error, "The API server's livez check failed"))
+        };
+        Box::pin(async move {
+            let lives = recent.get(ask).await;
+            lives.unwrap_or_else(|error| Err(error.to_string().into()))
+        })
+    })
 }
 
 /// Returns a check for the first lists and one per kind for complete and current data.

@@ -64,9 +64,6 @@ async fn forward_livez(call: Call, probe: Option<LivenessProbe>, checks: Checks)
         Some(probe) => probe().await,
         None => Ok(()),
     };
-    if let Err(error) = &lives {
-        tracing::warn!(%error, "The API server's livez check failed");
-    }
     if health::is_verbose(call.query()) {
         let mut checks = checks.live().await;
         let failure = lives.err().map(|_| "its livez check failed".to_owned());

@@ -25,7 +25,7 @@ use crate::telemetry::HttpMetrics;
 use crate::util::allocator::PurgeGuard;
 use crate::util::serial_blocking::SerialBlocking;
 
-/// Checks the liveness of the API server connection.
+/// Checks the liveness of the API server connection, and logs failures.
 pub type LivenessProbe =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), ReviewError>> + Send>> + Send + Sync>;
 
