@@ -46,19 +46,25 @@ struct Operation {
 struct Operations {
     started: u64,
     running: Vec<Operation>,
-    /// Results that must not be lost, at most one of each path.
+    /// Results that must not be lost, at most one of each path, and how many have been kept so far.
     kept: BTreeMap<PathBuf, Kept>,
+    kept_so_far: u64,
 }
 
 /// A result that arrived after its caller had timed out, or content that cannot be read again.
 struct Kept {
+    number: u64,
     content: io::Result<Vec<u8>>,
     /// No caller that applies it has read it.
     is_new: bool,
 }
 
-static OPERATIONS: Mutex<Operations> =
-    Mutex::new(Operations { started: 0, running: Vec::new(), kept: BTreeMap::new() });
+static OPERATIONS: Mutex<Operations> = Mutex::new(Operations {
+    started: 0,
+    running: Vec::new(),
+    kept: BTreeMap::new(),
+    kept_so_far: 0,
+});
 static LATE: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
 
 /// Accesses the process-wide flag that bounds waits.
@@ -136,6 +142,12 @@ impl Operations {
         Ok(())
     }
 
+    /// Keeps the result of a path in place of the one before.
+    fn keep(&mut self, path: PathBuf, content: io::Result<Vec<u8>>, is_new: bool) {
+        self.kept_so_far += 1;
+        self.kept.insert(path, Kept { number: self.kept_so_far, content, is_new });
+    }
+
     /// Returns a kept result that no caller has read. Content is kept until it is applied, and stays new with `leave`; an
     /// error is returned only once.
     fn take_new(&mut self, path: &Path, leave: bool) -> Option<io::Result<Vec<u8>>> {
@@ -184,8 +196,7 @@ fn read_and(path: &Path, leave: bool) -> io::Result<Vec<u8>> {
         Ok((content, Repeat::Possible)) => return Ok(content),
         Ok((content, Repeat::Impossible)) => {
             if is_limited() {
-                let kept = Kept { content: Ok(content.clone()), is_new: leave };
-                operations().kept.insert(path.to_owned(), kept);
+                operations().keep(path.to_owned(), Ok(content.clone()), leave);
                 if leave {
                     notify();
                 }
@@ -251,8 +262,7 @@ fn read_of_kind(
 ) -> io::Result<(Vec<u8>, Repeat)> {
     let (of, is_limited) = (path.to_owned(), is_limited());
     let keep = |all: &mut Operations, path, read: io::Result<(Vec<u8>, Repeat)>| {
-        let content = read.map(|(content, _)| content);
-        all.kept.insert(path, Kept { content, is_new: true });
+        all.keep(path, read.map(|(content, _)| content), true);
     };
     let read = run_bounded(path, keep, move |id| {
         let metadata = std::fs::metadata(&of)?;
@@ -341,7 +351,12 @@ pub(crate) fn is_hanging(path: &Path) -> bool {
 
 /// True if content of this path is kept that no caller which applies it has read.
 pub(crate) fn has_new(path: &Path) -> bool {
-    operations().kept.get(path).is_some_and(|kept| kept.is_new)
+    new_result(path).is_some()
+}
+
+/// Returns the number of the content of which [`has_new`] tells. Later content has another number.
+pub(crate) fn new_result(path: &Path) -> Option<u64> {
+    operations().kept.get(path).filter(|kept| kept.is_new).map(|kept| kept.number)
 }
 
 /// Returns a channel that changes whenever new content is kept.

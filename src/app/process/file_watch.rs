@@ -63,6 +63,8 @@ struct WatchedFile {
     path: PathBuf,
     content: Option<Vec<u8>>,
     stamp: Option<Stamp>,
+    /// The number of the last late result that was reported.
+    reported: Option<u64>,
 }
 
 /// The result of comparing all files.
@@ -167,7 +169,7 @@ impl WatchedFiles {
 impl State {
     fn follow(&mut self, paths: BTreeSet<PathBuf>, events: &Arc<Notify>) -> bool {
         let mut old = std::mem::take(&mut self.files);
-        let unread = |path| WatchedFile { path, content: None, stamp: None };
+        let unread = |path| WatchedFile { path, content: None, stamp: None, reported: None };
         self.files = paths.into_iter().map(unread).collect();
         self.watch_directories(events);
         let mut new = false;
@@ -188,9 +190,12 @@ impl State {
         // The event may have redirected a link or directory.
         self.watch_directories(events);
         let mut comparison_result = Comparison::Same;
-        for WatchedFile { path, content, stamp: last } in &mut self.files {
-            if reader::has_new(path) {
-                comparison_result = Comparison::Changed;
+        for WatchedFile { path, content, stamp: last, reported } in &mut self.files {
+            if let Some(number) = reader::new_result(path) {
+                // Once: nobody reads a file that only an invalid options file names.
+                if reported.replace(number) != Some(number) {
+                    comparison_result = Comparison::Changed;
+                }
                 continue;
             }
             // Taken before reading, so that writes in between count as later.
@@ -439,6 +444,35 @@ mod tests {
         fs::create_dir(&late).expect("dir");
         fs::write(&path, "b").expect("write");
         within(watch.changed(false)).await;
+    }
+
+    #[test]
+    fn a_late_result_that_nobody_reads_is_a_change_once() {
+        reader::limit_waits();
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("pipe");
+        assert!(
+            std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo").success()
+        );
+        let watch = FileWatch::new();
+        watch.files().follow([path.clone()]);
+        assert!(!watch.files().compare());
+        for content in ["first", "second"] {
+            let writer = std::thread::spawn({
+                let path = path.clone();
+                move || fs::write(path, content).expect("written")
+            });
+            // In time or late; either way the content is left for who applies it.
+            let _ = reader::peek(&path);
+            writer.join().expect("no panic");
+            while !reader::has_new(&path) {
+                std::thread::yield_now();
+            }
+            assert!(watch.files().compare(), "{content}");
+            assert!(!watch.files().compare(), "{content}");
+            assert_eq!(reader::read(&path).expect("kept"), content.as_bytes());
+            reader::forget_applied(&path);
+        }
     }
 
     #[test]
