@@ -324,6 +324,38 @@ fn the_originals_names_have_archives_too() {
     assert!(!text(&files, "metrics.txt").contains("kube_pod_info"), "own metrics only");
 }
 
+/// The options file may name another one than at the start.
+#[test]
+fn the_web_configuration_in_use_is_shown() {
+    let cluster = Cluster::new(5);
+    let folder = tempfile::tempdir().expect("folder");
+    let (options, web) = (folder.path().join("options.yaml"), folder.path().join("web.yaml"));
+    std::fs::write(&web, "http_server_config: {http2: true}\n").expect("write");
+    std::fs::write(&options, "resources: {pods: {}}\n").expect("write");
+    let (_program, at) = start(&[
+        cluster.flag(),
+        format!("--config={}", options.display()),
+        "--statsd.listen-udp=127.0.0.1:0".to_owned(),
+    ]);
+    let shown = || {
+        let (main, telemetry) =
+            (format!("--addr={}", at.main), format!("--telemetry-addr={}", at.telemetry));
+        let (_, files) = bundle(&[&main, &telemetry]);
+        let configuration = json(&files, "configuration.json");
+        let files = configuration["files"].as_array().expect("files").iter();
+        let web: Vec<Value> =
+            files.filter(|file| file["what"] == "web configuration").cloned().collect();
+        web
+    };
+    assert_eq!(shown(), [json!(null); 0]);
+    let text = format!("resources: {{pods: {{}}}}\ntls_config: {}\n", web.display());
+    common::replace(&options, &text);
+    until("it is shown", || {
+        let found = shown();
+        found.first().is_some_and(|file| file["path"] == *web.to_string_lossy()).then_some(())
+    });
+}
+
 #[test]
 fn a_pod_has_its_description_and_log() {
     let (_program, at) = start(&["--statsd.listen-udp=127.0.0.1:0".to_owned()]);

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,8 +55,8 @@ impl Role {
     }
 }
 
-/// Builds the router of a listener; the flag enables gzip.
-pub type Routers = Box<dyn Fn(Role, bool) -> Router + Send + Sync>;
+/// Builds the router of a listener; the flag enables gzip, and the path is that of the web configuration in use.
+pub type Routers = Box<dyn Fn(Role, bool, Option<&Path>) -> Router + Send + Sync>;
 
 /// Logs the address of a listener.
 pub type Announce = fn(Role, SocketAddr);
@@ -406,7 +407,8 @@ impl Listeners {
         let bound = socket.local_addr().map_err(bind_error)?;
         let (trigger, shutdown) = oneshot::channel();
         let filter = self.filters.get(&role).filter(|_| desired.authorised);
-        let router = (self.routers)(role, desired.gzip)
+        let web = desired.web.as_ref().map(|web| web.path());
+        let router = (self.routers)(role, desired.gzip, web)
             .with_authorisation(filter.cloned())
             .with_web_config(desired.web.clone());
         let router = Arc::new(router);

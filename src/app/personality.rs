@@ -3,7 +3,7 @@
 //! All personalities share the [run loop](super::run). To add a side to one, add it to [`Personality::sides`].
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -126,10 +126,10 @@ impl RouterContext<'_> {
         self.with_side_metrics(recorder)
     }
 
-    /// Returns the routes for support archives.
-    fn support(&self) -> impl Fn() -> Router + Send + Sync + 'static {
-        let (board, web_config) = (Arc::clone(self.board), self.config.web_config.clone());
-        move || support::routes(&board, web_config.clone())
+    /// Returns the routes for support archives, by the path of the web configuration in use.
+    fn support(&self) -> impl Fn(Option<&Path>) -> Router + Send + Sync + 'static {
+        let board = Arc::clone(self.board);
+        move |web_config| support::routes(&board, web_config.map(Path::to_owned))
     }
 
     fn checks(&self) -> Checks {
@@ -209,7 +209,7 @@ fn native_routers(context: &RouterContext<'_>) -> Routers {
     let (series, profiles) = (context.series(), context.config.profiles);
     let (lifecycle, standby) = (lifecycle(context), context.standby.cloned());
     let support = context.support();
-    Box::new(move |role, gzip| match role {
+    Box::new(move |role, gzip, web| match role {
         Role::Main => {
             let readiness = readiness.clone();
             let router =
@@ -221,7 +221,7 @@ fn native_routers(context: &RouterContext<'_>) -> Routers {
         }
         Role::Telemetry => {
             let router = telemetry::router(&own, "kstatd", true, &checks, &board);
-            let router = router.merge(support());
+            let router = router.merge(support(web));
             let router = with_polls(router, standby.as_ref());
             match profiles {
                 Profiles::ThisHost => router.restrict(pprof::PREFIX),
@@ -265,7 +265,7 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
             let (http, own) = (context.telemetry.http.clone(), context.own_metrics());
             let (board, series) = (Arc::clone(context.board), context.series());
             let (standby, support) = (context.standby.cloned(), context.support());
-            Box::new(move |role, gzip| match role {
+            Box::new(move |role, gzip, web| match role {
                 Role::Main => {
                     let livez = livez.clone();
                     let sources = sources.clone();
@@ -274,7 +274,7 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
                 Role::Telemetry => {
                     let router =
                         telemetry::router(&own, "kube-state-metrics", false, &checks, &board);
-                    with_polls(router.merge(support()), standby.as_ref())
+                    with_polls(router.merge(support(web)), standby.as_ref())
                 }
             })
         },
@@ -316,7 +316,7 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
             let http = context.telemetry.http.clone();
             let board = Arc::clone(context.board);
             let (series, support) = (context.series(), context.support());
-            Box::new(move |_, _| {
+            Box::new(move |_, _, web| {
                 let path = &args.web_telemetry_path;
                 original_statsd::router(
                     sources.clone(),
@@ -327,7 +327,7 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
                     &board,
                     &http,
                 )
-                .merge(support())
+                .merge(support(web))
             })
         },
         announce: |_, address| tracing::info!(addr = %address, "Accepting Prometheus Requests"),

@@ -49,7 +49,7 @@ async fn router(mapping: &Path) -> Router {
         quit: &Arc::new(Notify::new()),
         standby: None,
     };
-    (exporter.routers)(&context)(Role::Main, false)
+    (exporter.routers)(&context)(Role::Main, false, None)
 }
 
 /// Ten clients request a reload of a file that does not answer.
