@@ -338,10 +338,9 @@ fn the_web_configuration_in_use_is_shown() {
         "--statsd.listen-udp=127.0.0.1:0".to_owned(),
     ]);
     let shown = || {
-        let (main, telemetry) =
-            (format!("--addr={}", at.main), format!("--telemetry-addr={}", at.telemetry));
-        let (_, files) = bundle(&[&main, &telemetry]);
-        let configuration = json(&files, "configuration.json");
+        // What the archive gets.
+        let text = get(at.telemetry, "/debug/pprof/configuration").text();
+        let configuration: Value = serde_json::from_str(&text).expect("JSON");
         let files = configuration["files"].as_array().expect("files").iter();
         let web: Vec<Value> =
             files.filter(|file| file["what"] == "web configuration").cloned().collect();
