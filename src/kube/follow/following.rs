@@ -265,6 +265,8 @@ pub(crate) struct Following {
     older: Vec<Following>,
     /// List/watches of earlier plans that are no longer needed, until the others are served.
     retired: Vec<ScopeTask>,
+    /// It was switched to a shard that follows other objects than its plan, whose changes it has therefore missed.
+    has_gaps: bool,
 }
 
 impl Following {
@@ -285,6 +287,7 @@ impl Following {
             progress: Arc::default(),
             older: Vec::new(),
             retired: Vec::new(),
+            has_gaps: false,
         };
         for (number, scope) in following.plan.scopes.iter().enumerate() {
             let plan = &following.plan;
@@ -324,6 +327,7 @@ impl Following {
     /// Switches to another shard or to another stage of a shard change. Objects of the new shard that were not
     /// listed before appear when they change.
     pub(crate) fn show(&mut self, shard: Shard) {
+        self.has_gaps |= !self.plan.shard.follows_same(&shard);
         let is_shown = |task: &ScopeTask| task.progress.served.shard() == shard;
         if !self.tasks.iter().all(is_shown) {
             self.tasks.iter().for_each(|task| task.progress.served.show(shard));
@@ -334,7 +338,13 @@ impl Following {
         self.older.iter_mut().for_each(|older| older.show(shard));
     }
 
-    /// Adopts a plan that [is the same](Plan::is_same) but for the stage of its shard change.
+    /// Returns whether it has followed all objects of `plan` since it has listed them, so that they need no other list. The
+    /// stage of a shard change may differ.
+    pub(crate) fn follows(&self, plan: &Plan) -> bool {
+        !self.has_gaps && self.plan.is_same(plan)
+    }
+
+    /// Adopts a plan that it [follows](Self::follows) but for the stage of its shard change.
     pub(crate) fn adopt(&mut self, plan: &Plan) {
         self.plan.shard = plan.shard;
         self.show(plan.shard);

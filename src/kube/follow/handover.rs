@@ -35,10 +35,15 @@ impl HiddenObjects {
         self.series -= self.objects.remove(uid).map_or(0, |old| u64::from(old.series));
     }
 
-    /// Removes all and returns those that belong to the shard.
-    fn take(&mut self, shard: Shard) -> impl Iterator<Item = Rendered> {
-        let objects = std::mem::take(self).objects.into_iter();
-        objects.filter(move |(uid, _)| shard.keeps(uid)).map(|(_, object)| object)
+    /// Removes those that the shard does not follow: their changes are missed from now on.
+    fn retain(&mut self, shard: Shard) {
+        self.objects.retain(|uid, _| shard.keeps(uid));
+        self.series = self.objects.values().map(|object| u64::from(object.series)).sum();
+    }
+
+    /// Removes and returns all.
+    fn take(&mut self) -> impl Iterator<Item = Rendered> {
+        std::mem::take(self).objects.into_values()
     }
 
     fn look<T>(&self, uid: &[u8], see: impl FnOnce(ObjectView<'_>) -> T) -> Option<T> {
@@ -177,8 +182,9 @@ impl ServedObjects {
         let CollectedObjects { mut visible, mut hidden } = collected;
         let mut state = self.state.lock();
         let shard = state.shard;
+        hidden.retain(shard);
         if shard.shows_gained() {
-            hidden.take(shard).for_each(|object| visible.push(&object));
+            hidden.take().for_each(|object| visible.push(&object));
         }
         if shard != Shard::ALL {
             visible.retain(|hash| shard.ownership_of_hash(hash) != Ownership::Foreign);
@@ -226,8 +232,9 @@ impl ServedObjects {
     pub(crate) fn show(&self, shard: Shard) {
         let mut state = self.state.lock();
         state.shard = shard;
+        state.hidden.retain(shard);
         if shard.shows_gained() {
-            state.hidden.take(shard).for_each(|object| self.store.apply(&object));
+            state.hidden.take().for_each(|object| self.store.apply(&object));
         }
         if shard != Shard::ALL {
             self.store.retain(|hash| shard.ownership_of_hash(hash) != Ownership::Foreign);

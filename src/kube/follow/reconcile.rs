@@ -213,7 +213,7 @@ impl Reconciler {
             self.served.keys().filter(|name| !wanted.contains(name.as_str())).cloned().collect();
         for plan in plans.iter() {
             let name = plan.name();
-            let same = |following: &Following| following.plan.is_same(plan);
+            let same = |following: &Following| following.follows(plan);
             if let Some(served) = self.served.get_mut(name)
                 && plan.shard.stage().is_some()
             {

@@ -539,6 +539,49 @@ async fn resharding_steps_are_atomic() {
     }
 }
 
+/// The number of replicas changes, changes back, and changes again, before anything could be listed for the change back. Changes
+/// of the gained objects have been missed meanwhile, so they are listed again before they are exposed.
+#[tokio::test]
+async fn a_shard_change_that_is_repeated_is_listed_again() {
+    let (names, old, new) = scopes::overlapping_shards();
+    let shown = |version: &str, keeps: &dyn Fn(&[u8]) -> bool| {
+        let kept = names.iter().filter(|name| keeps(name.as_bytes()));
+        let mut lines: Vec<String> = kept.map(|name| format!("a {name} {version}")).collect();
+        lines.sort();
+        lines
+    };
+    let in_shard = |shard| PipelineConfig { shard, ..with_resources(&["a"]) };
+    let (mut fixture, client, mut requests, _bodies) = synced_resources(&["a"]).await;
+    let listed: Vec<&str> = names.iter().map(String::as_str).collect();
+    let [forth, back] = [new.replacing(old), new.replacing(old).retargeted(old)];
+    assert_eq!(forth, back.retargeted(new));
+    let mut bodies = Vec::new();
+    for shard in [old, forth] {
+        let number = reconfigure(&fixture, &client, &in_shard(shard));
+        bodies.push(stream_list(requests.next_for(&mut fixture.stub, "a").await, &listed));
+        wait_until_applied(&fixture, number).await;
+    }
+    reconfigure(&fixture, &client, &in_shard(back));
+    let _unanswered = requests.next_for(&mut fixture.stub, "a").await;
+    // Those that are not in the old shard come first, so that all are received when the others are exposed.
+    let (own, others): (Vec<&str>, Vec<&str>) =
+        listed.iter().copied().partition(|name| old.keeps(name.as_bytes()));
+    let changed = others.iter().chain(&own).map(|name| event("MODIFIED", &pod(name, "6")));
+    bodies[1].send(changed.collect::<Vec<_>>().concat());
+    let before = shown("6", &|uid: &[u8]| old.keeps(uid));
+    wait_for_lines(&fixture, &before.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let number = reconfigure(&fixture, &client, &in_shard(forth));
+    let again = requests.next_for(&mut fixture.stub, "a").await.start_watch();
+    listed.iter().for_each(|name| again.send(event("ADDED", &pod(name, "6"))));
+    again.send(bookmark("7", true));
+    wait_until_applied(&fixture, number).await;
+    assert_eq!(exposed_lines(&fixture), before);
+    let number = reconfigure(&fixture, &client, &in_shard(forth.at(Stage::Overlap)));
+    wait_until_applied(&fixture, number).await;
+    let both = shown("6", &|uid: &[u8]| old.keeps(uid) || new.keeps(uid));
+    assert_eq!(exposed_lines(&fixture), both);
+}
+
 /// A queued kind exposes what the latest stage says, not what was current when it was queued.
 #[tokio::test]
 async fn resharding_continues_while_kinds_are_queued() {

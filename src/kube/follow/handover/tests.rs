@@ -63,6 +63,28 @@ fn hidden_objects_of_a_list_replace_those_before() {
     assert_eq!(served.shard(), Shard::ALL);
 }
 
+/// The changes of objects that neither shard has are not received, so that they would be out of date at a later switch.
+#[test]
+fn hidden_objects_of_another_shard_are_dropped() {
+    let (served, other) = (gaining(), Shard::new(1, 2));
+    let uids: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+    let kept = uids.iter().filter(|uid| other.keeps(uid.as_bytes())).count();
+    assert!(0 < kept && kept < uids.len());
+    for lists in [false, true] {
+        served.show(Shard::ALL.replacing(other));
+        let mut collected = served.collect();
+        uids.iter().for_each(|uid| served.put(Ownership::Gained, &object(uid, 2)));
+        uids.iter().for_each(|uid| collected.put(Ownership::Gained, &object(uid, 3)));
+        assert_eq!(counts(&served).0, uids.len());
+        served.show(other.replacing(other));
+        if lists {
+            served.commit(collected);
+        }
+        let series = kept as u64 * if lists { 3 } else { 2 };
+        assert_eq!(counts(&served), (kept, series, 0));
+    }
+}
+
 /// While a list goes on, the shard can change, and then an object that it has can change.
 #[test]
 fn an_object_that_changes_after_the_switch_is_there_once() {

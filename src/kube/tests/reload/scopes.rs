@@ -334,7 +334,7 @@ async fn reload_during_resharding_drops_lost_objects() {
 }
 
 /// Returns object names and two shards. Each shard has objects that the other does not have.
-fn overlapping_shards() -> (Vec<String>, Shard, Shard) {
+pub(super) fn overlapping_shards() -> (Vec<String>, Shard, Shard) {
     let names: Vec<String> = (0..40).map(|number| format!("pod{number}")).collect();
     let (old, new) = (Shard::new(1, 2), Shard::new(2, 3));
     let kinds: BTreeSet<[bool; 2]> =
