@@ -621,6 +621,35 @@ async fn counters_of_workloads_outlive_other_options() {
     assert!(!is_counted(&world));
 }
 
+/// A list/watch may be replaced before it is served: its objects are then not watched any more.
+#[test]
+fn list_watches_that_were_never_served_leave_no_counters() {
+    const NODE: &str = r#"{"metadata":{"name":"a","uid":"a"},"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
+    let families = vec!["kstatd_kube_node_condition_transitions_total"];
+    let ledger = LedgerOptions { families, ..LedgerOptions::default() };
+    let options = WorkloadOptions { ledger, ..WorkloadOptions::default() };
+    let world = World::of(Shard::ALL, &options);
+    let is_counted = || {
+        let body = world.catalog.frames(Format::Text, &ScrapeQuery::default());
+        let body = String::from_utf8(body.flatten().collect()).expect("text");
+        body.contains("kstatd_kube_node_condition_transitions_total{")
+    };
+    let factory = &world.workloads.ledger_observers["nodes"];
+    let [served, candidate] = [(); 2].map(|()| Arc::clone(factory).observe());
+    candidate.begin_list();
+    candidate.put(&observed(NODE), true);
+    assert!(is_counted());
+    drop(candidate);
+    assert!(!is_counted());
+    served.show();
+    let candidate = Arc::clone(factory).observe();
+    [&candidate, &served].iter().for_each(|observer| observer.put(&observed(NODE), false));
+    drop(candidate);
+    assert!(is_counted());
+    served.close();
+    assert!(!is_counted());
+}
+
 /// Many pods with owners, namespaces and nodes of their own, and many pods of one owner, leave no large tables.
 #[test]
 fn tables_shrink_when_pods_and_owners_leave() {

@@ -43,8 +43,8 @@ pub(super) struct Seen<'t, T> {
 }
 
 struct Record<T> {
-    /// The list/watch that has the object, and the number of its list at that time.
-    scope: (ScopeId, u32),
+    /// The served list/watch that has the object, and the number of its list at that time.
+    scope: Option<(ScopeId, u32)>,
     /// The same of one that is not served yet.
     next_scope: Option<(ScopeId, u32)>,
     /// The hash of name, namespace and creation time.
@@ -56,11 +56,20 @@ struct Record<T> {
 impl<T> Record<T> {
     /// Notes that a list/watch has the object in a list.
     fn belong(&mut self, scope: (ScopeId, u32), is_served: bool) {
-        if is_served || self.scope.0 == scope.0 {
-            self.scope = scope.max(self.scope);
+        if is_served {
+            self.scope = self.scope.max(Some(scope));
         } else {
             self.next_scope = Some(scope);
         }
+    }
+
+    /// Returns the list/watch that decides whether the object is gone, and the number of its last list with the object.
+    fn owner(&self) -> Option<(ScopeId, u32)> {
+        self.scope.or(self.next_scope)
+    }
+
+    fn is_owned_by(&self, id: ScopeId) -> bool {
+        self.owner().is_some_and(|owner| owner.0 == id)
     }
 }
 
@@ -120,7 +129,9 @@ impl<T: Default> Objects<T> {
         let list = scope.list;
         if complete {
             scope.newest = scope.newest.max(scope.newest_listed);
-            let is_absent = |record: &Record<T>| record.scope.0 == id && record.scope.1 != list;
+            let is_absent = |record: &Record<T>| {
+                record.owner().is_some_and(|owner| owner.0 == id && owner.1 != list)
+            };
             self.end(is_absent, now, &mut gone);
         }
     }
@@ -133,7 +144,7 @@ impl<T: Default> Objects<T> {
         }
         for record in self.records.values_mut() {
             if let Some(next) = record.next_scope.take_if(|next| next.0 == id) {
-                record.scope = next;
+                record.scope = Some(next);
             }
         }
     }
@@ -144,7 +155,19 @@ impl<T: Default> Objects<T> {
         if let Some(scope) = self.scopes.get_mut(&id) {
             scope.forgotten = Some(scope.newest);
         }
-        self.end(|record| record.scope.0 == id, now, &mut gone);
+        self.end(|record| record.is_owned_by(id), now, &mut gone);
+    }
+
+    /// Drops a list/watch that has ended. Forgets the objects that only it had, if it was never served: otherwise they were
+    /// [forgotten](Self::forget) when it was replaced or removed.
+    pub(super) fn drop_scope(&mut self, id: ScopeId, now: Instant, mut gone: impl FnMut(&mut T)) {
+        if self.scopes.remove(&id).is_none_or(|scope| scope.is_served) {
+            return;
+        }
+        self.end(|record| record.is_owned_by(id), now, &mut gone);
+        for record in self.records.values_mut() {
+            record.next_scope.take_if(|next| next.0 == id);
+        }
     }
 
     fn end(
@@ -186,6 +209,9 @@ impl<T: Default> Objects<T> {
         let mut displaced = None;
         let key = self.keys.key(object.uid.as_bytes());
         let record = self.records.entry(key).and_modify(|record| {
+            if record.gone_at.is_some() {
+                (record.scope, record.next_scope) = (None, None);
+            }
             let old = record.gone_at.take();
             if record.identity == identity {
                 sighting = Sighting::Known;
@@ -198,7 +224,7 @@ impl<T: Default> Objects<T> {
             }
         });
         let record = record.or_insert_with(|| Record {
-            scope: (id, list),
+            scope: None,
             next_scope: None,
             identity,
             gone_at: None,
@@ -271,6 +297,43 @@ mod tests {
 
     use super::*;
     use crate::util::shrink::SMALL;
+
+    /// What a list/watch has that ends before it was served is gone, unless another one has it too.
+    #[test]
+    fn list_watches_that_were_never_served_leave_no_objects() {
+        let (mut objects, now) = (Objects::<u32>::default(), Instant::now());
+        let object =
+            |uid: &'static str| Metadata { uid: Cow::from(uid).into(), ..Metadata::default() };
+        let dropped = |objects: &mut Objects<u32>, id| {
+            let mut gone = Vec::new();
+            objects.drop_scope(id, now, |value| gone.push(*value));
+            gone.sort_unstable();
+            gone
+        };
+        objects.show(1);
+        for (value, uid, scopes) in [
+            (1, "old", &[1, 2, 3][..]),
+            (2, "seen first by a candidate", &[2, 1]),
+            (3, "of two candidates", &[2, 3]),
+            (4, "of one candidate", &[2]),
+            (5, "of the next candidate", &[3]),
+        ] {
+            let put = |id: &ScopeId| *objects.put(*id, &object(uid), true).record = value;
+            scopes.iter().for_each(put);
+        }
+        assert_eq!(dropped(&mut objects, 2), [4]);
+        // The next attempt knows it.
+        let seen = objects.put(3, &object("of one candidate"), true);
+        assert_eq!((seen.sighting, *seen.record), (Sighting::Known, 4));
+        assert_eq!(dropped(&mut objects, 3), [3, 4, 5]);
+        // One that was served is told before that its objects are not watched any more.
+        assert!(dropped(&mut objects, 1).is_empty());
+        assert!(objects.scopes.is_empty());
+        let mut left = Vec::new();
+        objects.each(|value| left.push(*value));
+        left.sort_unstable();
+        assert_eq!(left, [1, 2]);
+    }
 
     #[test]
     fn tables_shrink_when_records_expire() {

@@ -199,3 +199,9 @@ impl ObjectObserver for LedgerObserver {
         self.ledger.update(|ledger, now| ledger.forget(self.kind, self.scope, now));
     }
 }
+
+impl Drop for LedgerObserver {
+    fn drop(&mut self) {
+        self.ledger.update(|ledger, now| ledger.drop_scope(self.kind, self.scope, now));
+    }
+}

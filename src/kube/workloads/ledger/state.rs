@@ -166,6 +166,19 @@ impl Ledger {
         }
     }
 
+    /// Drops a list/watch that has ended. Forgets its objects if it was never served.
+    pub(super) fn drop_scope(&mut self, kind: LedgerKind, scope: ScopeId, now: Instant) {
+        let Self { pods, jobs, nodes, events, of_pods, of_nodes, node_names, totals, .. } = self;
+        match kind {
+            LedgerKind::Pod => pods.drop_scope(scope, now, |pod| pod.leave(totals, of_pods, now)),
+            LedgerKind::Job => jobs.drop_scope(scope, now, |job| job.leave(totals, now)),
+            LedgerKind::Node => {
+                nodes.drop_scope(scope, now, |node| node.leave(of_nodes, node_names));
+            }
+            LedgerKind::Event => events.records.drop_scope(scope, now, |_| {}),
+        }
+    }
+
     /// Takes a new or changed pod. It counts for its workload as soon as that is [known](Ledger::assign_pod).
     pub(super) fn put_pod(&mut self, scope: ScopeId, pod: &Pod<'_>, now: Instant) {
         let Self { pods, of_pods, totals, names, .. } = self;
