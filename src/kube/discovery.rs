@@ -103,18 +103,12 @@ pub fn definitions(object: ObjectBytes<'_>) -> Result<Vec<Definition>, DecodeErr
 /// The defined kinds by UID of the definition.
 type DefinitionsByUid = BTreeMap<Vec<u8>, Vec<Definition>>;
 
-#[derive(Debug, Default)]
-struct State {
-    current: DefinitionsByUid,
-    collected: Option<DefinitionsByUid>,
-}
-
 /// The definitions of a cluster. Clones share their state.
 #[derive(Clone)]
 pub struct Discovery(Arc<Inner>);
 
 struct Inner {
-    state: Lock<State>,
+    current: Lock<DefinitionsByUid>,
     changes: watch::Sender<u64>,
     metrics: KubeMetrics,
 }
@@ -124,7 +118,7 @@ impl Discovery {
     #[must_use]
     pub fn new(metrics: &KubeMetrics) -> Self {
         Self(Arc::new(Inner {
-            state: Lock::default(),
+            current: Lock::default(),
             changes: watch::Sender::new(0),
             metrics: metrics.clone(),
         }))
@@ -148,7 +142,7 @@ impl Discovery {
     /// Returns the served kinds, sorted.
     #[must_use]
     pub fn served(&self) -> Vec<Definition> {
-        let mut served: Vec<_> = self.0.state.lock().current.values().flatten().cloned().collect();
+        let mut served: Vec<_> = self.0.current.lock().values().flatten().cloned().collect();
         served.sort_unstable();
         served
     }
@@ -191,20 +185,27 @@ impl ObserverFactory for Inner {
     }
 
     fn observe(self: Arc<Self>) -> Arc<dyn ObjectObserver> {
-        self
+        Arc::new(DefinitionObserver { discovery: self, collected: Lock::default() })
     }
 }
 
-impl ObjectObserver for Inner {
+/// The observer of one list/watch. A reload may list the definitions again while the former list/watch goes on.
+struct DefinitionObserver {
+    discovery: Arc<Inner>,
+    /// The definitions that the list in progress has shown.
+    collected: Lock<Option<DefinitionsByUid>>,
+}
+
+impl ObjectObserver for DefinitionObserver {
     fn begin_list(&self) {
-        self.state.lock().collected.get_or_insert_default();
+        self.collected.lock().get_or_insert_default();
     }
 
     fn end_list(&self, is_state: bool) {
-        let mut state = self.state.lock();
-        let Some(collected) = state.collected.take().filter(|_| is_state) else { return };
-        let old = std::mem::replace(&mut state.current, collected);
-        let new = &state.current;
+        let Some(collected) = self.collected.lock().take().filter(|_| is_state) else { return };
+        let mut current = self.discovery.current.lock();
+        let old = std::mem::replace(&mut *current, collected);
+        let new = &*current;
         let count = |wanted: &dyn Fn(&Vec<u8>) -> bool, of: &DefinitionsByUid| {
             of.keys().filter(|uid| wanted(uid)).count() as u64
         };
@@ -214,36 +215,38 @@ impl ObjectObserver for Inner {
             deleted: count(&|uid| !new.contains_key(uid), &old),
         };
         let known = new.len();
-        drop(state);
-        self.changed(events, known);
+        drop(current);
+        self.discovery.changed(events, known);
     }
 
     fn put(&self, object: &ObservedObject<'_>, fresh: bool) {
         let Ok(definition) = decode::<CustomResourceDefinition<'_>>(object.bytes) else { return };
         let (uid, definitions) = (definition.metadata.uid.as_bytes(), definition.definitions());
-        let mut state = self.state.lock();
-        if let Some(collected) = state.collected.as_mut().filter(|_| fresh) {
+        if let Some(collected) = self.collected.lock().as_mut().filter(|_| fresh) {
             collected.insert(uid.to_vec(), definitions);
             return;
         }
-        let old = state.current.insert(uid.to_vec(), definitions);
-        let known = state.current.len();
-        drop(state);
+        let mut current = self.discovery.current.lock();
+        let old = current.insert(uid.to_vec(), definitions);
+        let known = current.len();
+        drop(current);
         let is_new = u64::from(old.is_none());
-        self.changed(DefinitionEvents { added: is_new, updated: 1 - is_new, deleted: 0 }, known);
+        let events = DefinitionEvents { added: is_new, updated: 1 - is_new, deleted: 0 };
+        self.discovery.changed(events, known);
     }
 
     fn delete(&self, uid: &[u8], fresh: bool) {
-        let mut state = self.state.lock();
-        if let Some(collected) = state.collected.as_mut().filter(|_| fresh) {
+        if let Some(collected) = self.collected.lock().as_mut().filter(|_| fresh) {
             collected.remove(uid);
             return;
         }
-        let old = state.current.remove(uid);
-        let known = state.current.len();
-        drop(state);
+        let mut current = self.discovery.current.lock();
+        let old = current.remove(uid);
+        let known = current.len();
+        drop(current);
         let deleted = u64::from(old.is_some());
-        self.changed(DefinitionEvents { deleted, ..DefinitionEvents::default() }, known);
+        let events = DefinitionEvents { deleted, ..DefinitionEvents::default() };
+        self.discovery.changed(events, known);
     }
 }
 
@@ -262,7 +265,7 @@ mod tests {
     #[test]
     fn definitions_are_added_updated_and_removed() {
         let discovery = Discovery::new(&KubeMetrics::default());
-        let observer = &discovery.0;
+        let observer = Arc::clone(&discovery.0).observe();
         let plurals = || -> Vec<String> {
             let served = discovery.served().into_iter();
             served.map(|one| format!("{}/{}", one.plural, one.version)).collect()
@@ -290,5 +293,25 @@ mod tests {
         put("c", true, "True", true);
         observer.end_list(false);
         assert_eq!(plurals(), ["b/v1", "b/v2"]);
+    }
+
+    /// A reload replaces a list/watch whose own lists fail meanwhile.
+    #[test]
+    fn a_failed_list_drops_nothing_that_another_one_collects() {
+        let discovery = Discovery::new(&KubeMetrics::default());
+        let [old, new] = [(); 2].map(|()| Arc::clone(&discovery.0).observe());
+        let put = |name: &str| {
+            let text = definition(name, true, "True");
+            new.put(&ObservedObject::new(ObjectBytes::Json(text.as_bytes())), true);
+        };
+        new.begin_list();
+        put("a");
+        old.begin_list();
+        old.end_list(false);
+        put("b");
+        assert!(discovery.served().is_empty(), "the list goes on");
+        new.end_list(true);
+        let plurals: Vec<String> = discovery.served().into_iter().map(|one| one.plural).collect();
+        assert_eq!(plurals, ["a", "b", "a", "b"]);
     }
 }
