@@ -173,6 +173,8 @@ own_metrics! {
         /// The number of shards that the stage refers to, once there is one.
         stage_total: Arc<Mutex<Option<i64>>>,
         custom: Arc<Mutex<CustomProblems>>,
+        /// The resources with an object limit; `None` until the configuration has changed.
+        limited: Arc<Mutex<Option<BTreeSet<String>>>>,
     }
 }
 
@@ -260,12 +262,18 @@ impl KubeMetrics {
     /// Records the number of objects of a resource after a list, and the limit; only with
     /// `--object-limit`.
     pub fn listed(&self, resource: &str, objects: usize, limit: usize) {
-        self.list_objects.with([resource]).set(objects as f64);
-        self.list_objects_limit.with([resource]).set(limit as f64);
+        let limited = self.limited.lock().unwrap_or_else(PoisonError::into_inner);
+        if limited.as_ref().is_none_or(|limited| limited.contains(resource)) {
+            self.list_objects.with([resource]).set(objects as f64);
+            self.list_objects_limit.with([resource]).set(limit as f64);
+        }
     }
 
-    /// Removes the numbers of objects of all resources but these.
+    /// Removes the numbers of objects of all resources but these. Others that are [listed](Self::listed) before their list/watches
+    /// are replaced do not bring them back.
     pub(crate) fn keep_listed(&self, resources: &[&str]) {
+        let mut limited = self.limited.lock().unwrap_or_else(PoisonError::into_inner);
+        *limited = Some(resources.iter().map(|&resource| resource.to_owned()).collect());
         for gauge in [&self.list_objects, &self.list_objects_limit] {
             for ([resource], _) in gauge.each() {
                 if !resources.contains(&&*resource) {
@@ -432,6 +440,26 @@ mod tests {
         assert_eq!(noted(), 2);
         require(MAX_ABSENT);
         assert_eq!(metrics.custom().absent()["r"], [path(MAX_ABSENT)].into());
+    }
+
+    /// A list/watch may list again before the reload that removes its limit replaces it.
+    #[test]
+    fn numbers_of_objects_do_not_return_without_a_limit() {
+        let metrics = KubeMetrics::default();
+        let listed = || -> [BTreeSet<Box<str>>; 2] {
+            metrics.listed("*v1.Pod", 7, 10);
+            metrics.listed("*v1.Node", 3, 10);
+            let gauges = [&metrics.list_objects, &metrics.list_objects_limit];
+            gauges.map(|gauge| gauge.each().into_iter().map(|([resource], _)| resource).collect())
+        };
+        let [pods, nodes]: [Box<str>; 2] = ["*v1.Pod".into(), "*v1.Node".into()];
+        assert_eq!(listed(), [(); 2].map(|()| BTreeSet::from([pods.clone(), nodes.clone()])));
+        metrics.keep_listed(&["*v1.Pod"]);
+        assert_eq!(listed(), [(); 2].map(|()| BTreeSet::from([pods.clone()])));
+        metrics.keep_listed(&[]);
+        assert_eq!(listed(), [(); 2].map(|()| BTreeSet::new()));
+        metrics.keep_listed(&["*v1.Node"]);
+        assert_eq!(listed(), [(); 2].map(|()| BTreeSet::from([nodes.clone()])));
     }
 
     #[test]

@@ -243,11 +243,11 @@ impl KubeSide {
         self.renew_workloads();
         let mut config = pipeline_config(&self.config, self.custom.as_mut(), &self.workloads);
         config.shard = self.shard();
-        self.change = self.pipeline.reconfigure(&self.connection.client, &config);
         let is_limited = config.object_limit > 0;
         let limited = config.resources.iter().filter(|_| is_limited);
         let limited: Vec<&str> = limited.map(|resource| &*resource.api.label).collect();
         self.metrics.keep_listed(&limited);
+        self.change = self.pipeline.reconfigure(&self.connection.client, &config);
         self.record_shard();
     }
 
