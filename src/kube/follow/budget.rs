@@ -152,7 +152,10 @@ impl KindBudget {
         let mut state = self.state.lock();
         if let Some(member) = state.members.get_mut(number) {
             member.served = Some(Arc::clone(served));
-            member.collecting = None;
+            if member.collecting.take().is_some() {
+                // The table counts what the former task has collected.
+                state.drop_table();
+            }
         }
         drop(state);
         let kind = Arc::clone(self);

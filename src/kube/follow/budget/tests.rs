@@ -7,17 +7,22 @@ use crate::kube::shard::Shard;
 use crate::resources::select::selection::Selection;
 use crate::resources::{RenderOptions, find};
 
-/// The label values of a kind are only counted while it is too large to be within its budgets anyway.
-#[test]
-fn a_kind_that_has_shrunk_is_counted_no_more() {
+/// Returns the budget of pods with one list/watch, and its objects.
+fn pods(values_per_label: u64) -> (Arc<KindBudget>, Arc<ServedObjects>) {
     let labels = Selection::new(&["app".to_owned()]);
     let options = RenderOptions { labels, ..RenderOptions::default() };
     let watched = WatchedResource::built_in(find("pods").expect("a kind"), &options);
-    let budget = Budget { mode: BudgetMode::Enforce, values_per_label: 10, ..Budget::default() };
+    let budget = Budget { mode: BudgetMode::Enforce, values_per_label, ..Budget::default() };
     let about = (String::new(), &KubeMetrics::default());
     let kind = KindBudget::new(&budget, &*watched.renderer, about, 1).expect("a budget");
     let store = Arc::new(Store::new(watched.renderer.schema()));
-    let served = Arc::new(ServedObjects::new(None, store, Shard::ALL));
+    (kind, Arc::new(ServedObjects::new(None, store, Shard::ALL)))
+}
+
+/// The label values of a kind are only counted while it is too large to be within its budgets anyway.
+#[test]
+fn a_kind_that_has_shrunk_is_counted_no_more() {
+    let (kind, served) = pods(10);
     let allowance = kind.allowance(0, &served, &Arc::default());
     allowance.set_size(20, 20);
     kind.state.lock().table = kind.rules.as_ref().map(Rules::table);
@@ -25,4 +30,18 @@ fn a_kind_that_has_shrunk_is_counted_no_more() {
         allowance.set_size(objects, objects);
         assert_eq!(kind.state.lock().table.is_some(), is_counted, "{objects} objects");
     }
+}
+
+/// A list/watch that ends by a fault during a list leaves no counts of what it has collected.
+#[test]
+fn a_list_that_is_not_continued_is_counted_no_more() {
+    // Any number of objects is too large to be within the budget anyway.
+    let (kind, served) = pods(1);
+    let allowance = kind.allowance(0, &served, &Arc::default());
+    allowance.begin_list(&mut CurrentObjects { collected: None, served: &served });
+    kind.state.lock().table = kind.rules.as_ref().map(Rules::table);
+    allowance.set_size(0, 0);
+    assert!(kind.state.lock().table.is_some());
+    kind.allowance(0, &served, &Arc::default());
+    assert!(kind.state.lock().table.is_none());
 }
