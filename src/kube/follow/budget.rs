@@ -217,8 +217,12 @@ impl Allowance {
     pub(crate) fn begin_list(&self, current: &mut CurrentObjects<'_>) {
         self.rejected.collect();
         let mut state = self.kind.state.lock();
-        // With several list/watches, each sees what the others collect only in the table.
-        if let Some(rules) = self.kind.rules.as_ref().filter(|_| state.members.len() > 1)
+        // With several list/watches, each sees what the others collect only in the table. Series in both the old state and the new
+        // one count once only if the table is there before they are collected.
+        let is_needed = |rules: &&Rules| {
+            state.members.len() > 1 || rules.counts_series() && current.served.len() > 0
+        };
+        if let Some(rules) = self.kind.rules.as_ref().filter(is_needed)
             && state.table.is_none()
         {
             state.table = Some(self.count_labels(&state, rules, current));

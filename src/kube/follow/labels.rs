@@ -149,6 +149,11 @@ impl Rules {
         if self.all { series } else { objects }
     }
 
+    /// Returns whether the series of each family are limited.
+    pub(super) fn counts_series(&self) -> bool {
+        self.all && self.budget.series_per_metric > 0
+    }
+
     /// Returns whether a label value of the object may be too long, judged by the length of its text.
     pub(super) fn may_be_long(&self, object: &Rendered) -> bool {
         let most = usize::try_from(self.budget.value_bytes).unwrap_or(usize::MAX);

@@ -299,6 +299,22 @@ fn a_relist_with_changed_objects_keeps_known_ones_and_takes_new_ones() {
     }
 }
 
+/// Series in both the old state and the new one count once, also those that were collected before label values are counted.
+#[test]
+fn a_relist_with_new_objects_stays_within_the_series_of_a_metric() {
+    let budget = enforced(Budget { series_per_metric: 8, ..Budget::default() });
+    let mut models = ListWatchModel::several(&gadgets(), &budget, None, Shard::ALL, 1);
+    (0..3).for_each(|name| models[0].put(0, name, Content::default()));
+    models[0].begin_list();
+    (0..8).for_each(|name| models[0].put(0, name, Content::default()));
+    models[0].end_list(true);
+    let lines = exposed(&models);
+    assert_eq!(lines.len(), 8, "{lines:#?}");
+    // There is no room for another one.
+    models[0].put(0, 8, Content::default());
+    assert_eq!(exposed(&models), lines);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
