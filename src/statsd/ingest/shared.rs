@@ -128,6 +128,18 @@ impl Shared {
         own
     }
 
+    /// Performs what is due: ends series that have expired or whose pods are gone, and logs violations of budgets. Returns the
+    /// time until the next call is necessary, unless something falls due earlier.
+    pub(crate) fn run_due(&self) -> Option<Duration> {
+        self.registry.run_due();
+        let senders = self.end_senders();
+        let expiry = self
+            .registry
+            .next_wakeup()
+            .map(|due| Duration::from_nanos(due.saturating_sub(self.registry.clock.now().nanos())));
+        expiry.into_iter().chain(senders).min()
+    }
+
     /// Ends the series with labels that no pod has any more. Returns the time until the next call is necessary.
     pub(crate) fn end_senders(&self) -> Option<Duration> {
         let (unused, next) = self.pods.as_ref()?.advance();

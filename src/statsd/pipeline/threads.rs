@@ -246,17 +246,12 @@ impl Expiry {
             move || bump(&counted.metrics.expiry_restarts),
             move || {
                 loop {
-                    let registry = &shared.registry;
-                    let senders = shared.end_senders();
-                    let timeout = registry.next_wakeup().map(|due| {
-                        Duration::from_nanos(due.saturating_sub(registry.clock.now().nanos()))
-                    });
-                    let timeout = timeout.into_iter().chain(senders).min();
+                    let timeout = shared.run_due();
                     if mine.wait(timeout) {
                         // The listeners have stopped, so there will be no further violations.
+                        let registry = &shared.registry;
                         return registry.violations.report(registry.clock.now());
                     }
-                    registry.run_due();
                 }
             },
         )?;

@@ -137,8 +137,8 @@ pub(crate) struct History {
     mapping: Mapping,
     generation: u64,
     ttl: bool,
-    /// The threads that remove expired series, here and in the replica.
-    timers: [ExpiryTimer; 2],
+    /// The thread that removes expired series.
+    timer: ExpiryTimer,
     /// A scrape follows each step.
     scrapes_each: bool,
     transport: Transport,
@@ -225,6 +225,7 @@ impl History {
                 (Offline::with(mapper, config, with_relay), None)
             }
             Some(pods) => {
+                wakeups.attach_pods(pods.index());
                 let (offline, copies) = Copies::start(mapper, config, change);
                 (offline, Some((pods, copies)))
             }
@@ -259,7 +260,7 @@ impl History {
             mapping,
             generation,
             ttl,
-            timers: [(); 2].map(|()| ExpiryTimer::new(&wakeups)),
+            timer: ExpiryTimer::new(&wakeups),
             scrapes_each,
             transport,
             senders,
@@ -371,16 +372,12 @@ impl History {
         self.relay.as_mut().map_or(Ok(()), |relay| relay.advance_to(now))
     }
 
-    /// Removes series that have expired, and those that end with their sender.
+    /// Removes series that have expired, and those that end with their sender. The replica, which has the same series, does so at the
+    /// same time.
     fn expire(&mut self) {
-        let [timer, of_replica] = &mut self.timers;
-        timer.run(&self.offline.shared().registry);
-        let Some((pods, copies)) = &self.pods else { return };
-        of_replica.run(&copies.replica().shared().registry);
-        // The index, which the replica shares, returns labels out of use once.
-        let (unused, _) = pods.index().advance();
-        for offline in [&self.offline, copies.replica()] {
-            offline.shared().registry.end_senders(&unused);
+        let has_run = self.timer.run(self.offline.shared());
+        if let Some((_, copies)) = self.pods.as_ref().filter(|_| has_run) {
+            copies.expire(&self.offline);
         }
     }
 

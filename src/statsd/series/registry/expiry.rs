@@ -127,6 +127,12 @@ impl Registry {
         self.end(&own, |_, _| ExpiryDecision::Expire);
     }
 
+    /// Returns the labels of senders that have had series and have not ended.
+    #[cfg(test)]
+    pub(crate) fn sender_labels(&self) -> std::collections::BTreeSet<u64> {
+        self.read().by_sender.keys().copied().collect()
+    }
+
     /// Ends those of the series that `decide` lets expire. Neighbours of the list are usually on different pages, so
     /// they are ordered by page first, and each page is rewritten once.
     fn end(&self, handles: &[Handle], decide: impl Fn(Lifetime, Handle) -> ExpiryDecision) {

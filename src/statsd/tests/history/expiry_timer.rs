@@ -1,34 +1,44 @@
-//! The thread that removes expired series, in simulated time: it works only at the time that the registry has named, or when
-//! something is due earlier and wakes it.
+//! The thread that removes expired series, in simulated time: it performs its step only at the time that the last one has named, or
+//! when something is due earlier and wakes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::pods::PodIndex;
 use crate::statsd::ingest::Shared;
-use crate::statsd::series::registry::Registry;
 
-/// The number of calls after which a registry must name a later time.
-const MAX_CALLS: usize = 100;
+/// The number of steps after which one must name a later time.
+const MAX_STEPS: usize = 100;
 
-/// What wakes the threads of the registries of a history.
+/// What wakes the thread.
 #[derive(Clone, Default)]
 pub(super) struct Wakeups(Arc<AtomicU64>);
 
 impl Wakeups {
     /// Lets a registry cause these.
     pub(super) fn attach(&self, shared: &mut Shared) {
+        shared.registry.on_earlier_deadline = Box::new(self.wake());
+    }
+
+    /// Lets the ends of pods cause these.
+    pub(super) fn attach_pods(&self, pods: &PodIndex) {
+        pods.on_end(self.wake());
+    }
+
+    fn wake(&self) -> impl Fn() + Send + Sync + use<> {
         let Self(number) = self.clone();
-        shared.registry.on_earlier_deadline = Box::new(move || {
+        move || {
             number.fetch_add(1, Ordering::Relaxed);
-        });
+        }
     }
 }
 
-/// The thread of one registry.
+/// The thread of one pipeline.
 pub(super) struct ExpiryTimer {
     wakeups: Wakeups,
     /// The number of wake-ups so far.
     seen: u64,
+    /// The time of the next step, in nanoseconds of the clock.
     due: Option<u64>,
 }
 
@@ -37,17 +47,17 @@ impl ExpiryTimer {
         Self { wakeups: wakeups.clone(), seen: 0, due: None }
     }
 
-    /// Does what the thread does until now.
-    pub(super) fn run(&mut self, registry: &Registry) {
+    /// Does what the thread does until now. Returns true if it has done something.
+    pub(super) fn run(&mut self, shared: &Shared) -> bool {
         let number = self.wakeups.0.load(Ordering::Relaxed);
-        let now = registry.clock.now().nanos();
+        let now = shared.registry.clock.now().nanos();
         let mut is_woken = std::mem::replace(&mut self.seen, number) != number;
-        for _ in 0..MAX_CALLS {
+        for step in 0..MAX_STEPS {
             if !std::mem::take(&mut is_woken) && self.due.is_none_or(|due| due > now) {
-                return;
+                return step > 0;
             }
-            registry.run_due();
-            self.due = registry.next_wakeup();
+            let wait = shared.run_due();
+            self.due = wait.map(|wait| now + u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
         }
         panic!("{:?} remains due at {now}", self.due);
     }

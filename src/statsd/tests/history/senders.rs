@@ -90,6 +90,16 @@ impl Copies {
         &self.replica
     }
 
+    /// Removes the series of the replica that have expired, and those whose sender has ended in the other pipeline: the index, which
+    /// both share, returns labels that are not in use any more once.
+    pub(super) fn expire(&self, other: &Offline) {
+        let [replica, other] = [&self.replica, other].map(|offline| &offline.shared().registry);
+        replica.run_due();
+        let ended: Vec<u64> =
+            replica.sender_labels().difference(&other.sender_labels()).copied().collect();
+        replica.end_senders(&ended);
+    }
+
     /// Sends lines from one of the pods. Returns the labels that they get, and a description.
     pub(super) fn send(
         &mut self,
