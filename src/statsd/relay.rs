@@ -36,7 +36,7 @@ pub(super) const FLUSH_AFTER: Duration = Duration::from_secs(1);
 pub(super) const CONFIRM_AFTER: Duration = Duration::from_secs(1);
 /// The time without a refusal after which a failing target has recovered, well above the time between two reports of
 /// refusals.
-const RECOVERED_AFTER: Duration = Duration::from_secs(3);
+pub(super) const RECOVERED_AFTER: Duration = Duration::from_secs(3);
 
 /// The target of the relay.
 #[derive(Clone, Debug)]

@@ -2,7 +2,8 @@
 //! the times of the simulated clock at which its own thread would.
 //!
 //! In some histories the target has a name and moves: its former address refuses datagrams, and the name server, which takes its time,
-//! returns another one.
+//! returns another one. While datagrams are refused, the relay looks the name up again and again, with pauses that double until it has
+//! recovered.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +19,7 @@ use super::History;
 use super::features::Feature;
 use crate::statsd::relay::lookup::{Found, MAX_PAUSE, MIN_PAUSE};
 use crate::statsd::relay::{
-    CONFIRM_AFTER, FLUSH_AFTER, Relay, RelayConfig, RelayCounts, RelaySender,
+    CONFIRM_AFTER, FLUSH_AFTER, RECOVERED_AFTER, Relay, RelayConfig, RelayCounts, RelaySender,
 };
 
 /// The target of the relay of a history.
@@ -54,6 +55,12 @@ struct Moves {
     /// The look-up that is running, and when it will be answered.
     running: Option<(Duration, Sender<Found>)>,
     asked_at: Option<Duration>,
+    /// The longest pause after that look-up, and after the next one.
+    pauses: [Duration; 2],
+    /// The time of the first datagram that arrived since the last one that was refused.
+    arrives_since: Option<Duration>,
+    /// The time by which the relay has recovered, if no datagram is refused before.
+    recovered: Option<Duration>,
     /// The former sockets, which refuse datagrams.
     former: Vec<UdpSocket>,
     /// The time of the last move, until the relay must know of it.
@@ -147,6 +154,7 @@ impl RelayTarget {
         self.wake_at = next.map(|at| at - self.epoch);
         let is_known = match &mut self.moves {
             Some(moves) => {
+                moves.note_recovery(now);
                 moves.note_asked(now)?;
                 moves.moved.is_none() || moves.known_at.is_some_and(|at| at <= now)
             }
@@ -174,7 +182,7 @@ impl RelayTarget {
             }
             (0..sent).try_for_each(|_| self.receive())?;
             if let Some(moves) = self.moves.as_mut().filter(|_| sent > 0) {
-                moves.refused = None;
+                moves.arrived(now);
                 if is_known {
                     moves.moved = None;
                 }
@@ -284,8 +292,19 @@ impl Moves {
         }
         let (asks, asked) = channel();
         sender.lookup.resolve_with(move |_, answer| asks.send(answer).map_err(io::Error::other));
-        let (running, asked_at, moved, known_at, refused) = (None, None, None, None, None);
-        Some(Self { rng, asked, running, asked_at, former: Vec::new(), moved, known_at, refused })
+        Some(Self {
+            rng,
+            asked,
+            running: None,
+            asked_at: None,
+            pauses: [MIN_PAUSE; 2],
+            arrives_since: None,
+            recovered: None,
+            former: Vec::new(),
+            moved: None,
+            known_at: None,
+            refused: None,
+        })
     }
 
     /// Answers the look-up that is running if it is time: with the address of this moment, or an error.
@@ -309,19 +328,40 @@ impl Moves {
             let millis = if self.rng.bool() { 0..100 } else { 0..20_000 };
             let delay = Duration::from_millis(self.rng.u64(millis));
             (self.asked_at, self.running) = (Some(now), Some((now + delay, answer)));
+            let [_, pause] = self.pauses;
+            self.pauses = [pause, (2 * pause).min(MAX_PAUSE)];
         }
         Ok(())
     }
 
-    /// Notes that a datagram was refused. If the one before was refused, too, the relay has looked the target up in between, unless
-    /// it was waiting for an answer.
+    /// Notes that datagrams have arrived. Each counts as relayed within [`CONFIRM_AFTER`], and once the first and the last ones that do
+    /// are far enough apart, the relay has recovered.
+    fn arrived(&mut self, now: Duration) {
+        self.refused = None;
+        let since = *self.arrives_since.get_or_insert(now);
+        if since + CONFIRM_AFTER + RECOVERED_AFTER <= now {
+            self.recovered.get_or_insert(now + CONFIRM_AFTER);
+        }
+    }
+
+    /// Notes that the relay has recovered by now, if it has: the pauses are short again.
+    fn note_recovery(&mut self, now: Duration) {
+        if self.recovered.take_if(|at| *at < now).is_some() {
+            self.pauses[1] = MIN_PAUSE;
+        }
+    }
+
+    /// Notes that a datagram was refused. If the one before was refused, too, the relay has looked the target up in between or does so
+    /// now, unless it was waiting for an answer or the pause after the last look-up is not over.
     fn refused(&mut self, now: Duration) -> Result<(), String> {
+        (self.arrives_since, self.recovered) = (None, None);
+        let [pause, _] = self.pauses;
         if let Some((before, was_running)) = self.refused
             && !was_running
-            && self.asked_at.is_none_or(|at| at + MAX_PAUSE <= before)
+            && self.asked_at.is_none_or(|at| at + pause <= now)
         {
             return Err(format!(
-                "datagrams are refused since {before:?}, but the last look-up was at {:?}",
+                "datagrams are refused since {before:?}, but the last look-up was at {:?}, which is followed by a pause of {pause:?}",
                 self.asked_at
             ));
         }
