@@ -71,6 +71,8 @@ pub(super) struct Checker {
     stops: BTreeMap<usize, Stop>,
     /// The last change that was not the beginning or end of such a time.
     other_change: Instant,
+    /// Some processes have another shard than others.
+    are_different: bool,
     /// The process that exposed when nothing was wrong.
     active: Option<usize>,
 }
@@ -91,6 +93,7 @@ impl Checker {
             calm_since: Some(now),
             stops: BTreeMap::new(),
             other_change: now,
+            are_different: false,
             active: None,
         }
     }
@@ -104,9 +107,11 @@ impl Checker {
     fn change_by_freezing(&mut self, group: &Group) {
         let now = Instant::now();
         (self.changed, self.active) = (now, None);
+        self.are_different = !group.outdated().is_empty();
         let is_frozen = |at: &usize| group.with(*at, Process::is_frozen) == Some(true);
         let is_calm = group.cuts().is_empty()
             && self.leaving.is_empty()
+            && !self.are_different
             && !group.running().iter().any(is_frozen);
         self.calm_since = is_calm.then_some(now);
     }
@@ -136,6 +141,12 @@ impl Checker {
 
     /// Notes the beginning or end of a cut.
     pub(super) fn network_changed(&mut self, group: &Group) {
+        self.change(group);
+    }
+
+    /// Notes that all processes are to have another shard, or that one of them has got it. Those of different shards may not know
+    /// each other.
+    pub(super) fn reloaded(&mut self, group: &Group) {
         self.change(group);
     }
 
@@ -252,7 +263,8 @@ impl Checker {
         };
         let settled = ran_since.max(&self.other_change).max(&self.starting_until);
         let knew = |other: &usize| self.runs_since.get(other).is_some_and(|since| since <= settled);
-        *until - *from >= STOPPED
+        !self.are_different
+            && *until - *from >= STOPPED
             && *settled + SETTLED <= *from
             && active.iter().any(|other| *other != number && knew(other))
     }

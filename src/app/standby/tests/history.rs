@@ -1,5 +1,5 @@
 //! Random histories of a group of replicas: processes start, end, are killed and are frozen, the network between them is
-//! cut, clients send lines, and a scraper asks all of them.
+//! cut, clients send lines, and a scraper asks all of them. In some histories all replicas get another shard, one after the other.
 //!
 //! - While a replica runs, a scrape of all replicas gets the metrics.
 //! - Once nothing has been wrong for four seconds, exactly one replica exposes them, and it stays the same. One that lists
@@ -36,6 +36,9 @@ const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 const SYNC: u64 = 2_000;
 const SLOW: u32 = 20;
 
+/// The average number of steps until all replicas get another shard, and from one replica to the next.
+const RELOADS: [u32; 2] = [150, 8];
+
 /// The outcome of a history.
 struct Outcome {
     violation: Option<String>,
@@ -69,6 +72,8 @@ impl Record {
 struct History {
     rng: Rng,
     group: Group,
+    /// Determines the reloads, if there are any.
+    reloads: Option<Rng>,
     /// The number of processes so far.
     started: usize,
     record: Arc<Mutex<Record>>,
@@ -99,7 +104,9 @@ impl History {
             scrapes: 0,
         };
         let (record, tasks) = (Arc::new(Mutex::new(record)), JoinSet::new());
-        Self { rng, group, started: 0, record, tasks }
+        let mut reloads = Rng::with_seed(seed ^ 0x67ca_6d62_2a19_7c5e);
+        let reloads = reloads.bool().then_some(reloads);
+        Self { rng, group, reloads, started: 0, record, tasks }
     }
 
     fn note(&self, text: String) {
@@ -203,6 +210,33 @@ impl History {
         true
     }
 
+    /// Begins to give all replicas another shard at times, or lets the next one have it.
+    fn reload(&mut self) {
+        let outdated = self.group.outdated();
+        let Some(rng) = &mut self.reloads else { return };
+        let [change, next] = RELOADS;
+        if rng.u32(0..if outdated.is_empty() { change } else { next }) > 0 {
+            return;
+        }
+        if outdated.is_empty() {
+            self.group.change_shard();
+            self.note("all processes are to have another shard".to_owned());
+            return lock(&self.record).checker.reloaded(&self.group);
+        }
+        let can_reload = |at: &&usize| self.group.with(**at, Process::is_frozen) == Some(false);
+        let outdated: Vec<&usize> = outdated.iter().filter(can_reload).collect();
+        if let Some(at) = rng.choice(&outdated) {
+            self.reload_one(**at);
+        }
+    }
+
+    fn reload_one(&self, at: usize) {
+        self.group.reload(at);
+        let number = self.group.with(at, |process| process.number).unwrap_or_default();
+        self.note(format!("process {number} has another shard"));
+        lock(&self.record).checker.reloaded(&self.group);
+    }
+
     /// Sends lines to a process.
     fn send(&mut self) {
         let Some((at, number)) = self.any(|process| !process.is_frozen()) else { return };
@@ -266,6 +300,7 @@ impl History {
     /// Ends all faults, waits until their effects are over and checks everything.
     async fn calm(&mut self) {
         while self.thaw() || self.heal() {}
+        self.group.outdated().into_iter().for_each(|at| self.reload_one(at));
         self.start();
         while !lock(&self.record).checker.is_settled() {
             sleep(Duration::from_millis(self.rng.u64(10..300))).await;
@@ -320,6 +355,7 @@ fn run(seed: u64, length: Duration) -> Outcome {
                 // Faults and their ends come in all distances from each other.
                 let pause = if history.rng.u32(0..4) == 0 { 3 } else { 400 };
                 sleep(Duration::from_millis(history.rng.u64(0..pause))).await;
+                history.reload();
                 if history.rng.u32(0..150) == 0 {
                     history.calm().await;
                     history.stop_one().await;

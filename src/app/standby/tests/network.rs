@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +15,10 @@ use tokio::io::{DuplexStream, duplex};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
-use super::super::answer;
 use super::super::state::{Shared, Standby, peers_for_log};
+use super::super::{answer, group};
+use crate::cli::config::{self, Config, Load};
+use crate::cli::kube_flags::KubeArgs;
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::client::connection::{Connecting, Network, Stream};
 use crate::kube::tests::history::signal::Signal;
@@ -36,6 +38,8 @@ pub(super) struct Process {
     pub(super) standby: Standby,
     pub(super) lines: Arc<Pipeline>,
     pub(super) started: Instant,
+    /// The number of shards in its configuration.
+    shards: AtomicI64,
     gate: Gate,
     /// Everything it runs, and the other ends of its connections.
     tasks: Vec<AbortHandle>,
@@ -54,6 +58,16 @@ impl Process {
     /// Returns a future that does not proceed while this process is frozen.
     pub(super) fn gated<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         self.gate.clone().pass(future)
+    }
+
+    /// Loads a configuration with this number of shards.
+    fn reload(&self, shards: i64) {
+        self.shards.store(shards, Ordering::Relaxed);
+        self.standby.reload(&configuration(shards));
+    }
+
+    fn has_shards(&self, shards: i64) -> bool {
+        self.shards.load(Ordering::Relaxed) == shards
     }
 
     /// Returns what it knows about itself and the others.
@@ -117,6 +131,15 @@ struct State {
     cut: BTreeSet<(usize, usize)>,
     requests: Requests,
     started: usize,
+    /// The number of shards in the configuration that each process is to have.
+    shards: i64,
+}
+
+/// Returns a configuration of the first of several shards.
+fn configuration(shards: i64) -> Config {
+    let mut args = KubeArgs { total_shards: shards, ..KubeArgs::default() };
+    args.resources.insert("configmaps".to_owned());
+    config::kube_state_metrics(&args, Load::First).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The addresses of a group of replicas.
@@ -134,7 +157,8 @@ impl Group {
         let pairs = (0..size).flat_map(|from| (0..size).map(move |to| (from, to)));
         let latencies = pairs.map(|pair| (pair, rng.fork())).collect();
         let rng = rng.fork();
-        let state = State { rng, latencies, begin, processes, cut, requests, started: 0 };
+        let (started, shards) = (0, 1);
+        let state = State { rng, latencies, begin, processes, cut, requests, started, shards };
         Self { state: Arc::new(Mutex::new(state)), healed: Signal::default() }
     }
 
@@ -164,7 +188,7 @@ impl Group {
     /// Starts a process at a free address, which is synced after some time. Returns its number.
     pub(super) fn start(&self, address: usize, sync: Duration) -> usize {
         let mut state = self.state();
-        let State { rng, processes, started, begin, .. } = &mut *state;
+        let State { rng, processes, started, begin, shards, .. } = &mut *state;
         *started += 1;
         let number = *started;
         let config =
@@ -172,7 +196,8 @@ impl Group {
         let lines = Arc::new(Pipeline::start(config).expect("a pipeline without listeners"));
         // Clocks of hosts differ.
         let unix = Duration::from_secs(rng.u64(0..SKEW)) + begin.elapsed();
-        let mut shared = Shared::new("0/1".to_owned(), unix, None, Some(Arc::clone(&lines)));
+        let own = group(&configuration(*shards));
+        let mut shared = Shared::new(own, unix, None, Some(Arc::clone(&lines)));
         shared.network = Some(Arc::new(Link { from: address, group: self.clone() }));
         let standby = Standby(Arc::new(shared));
         let gate = Gate::default();
@@ -181,7 +206,8 @@ impl Group {
         let addresses = (0..processes.len()).map(|at| socket_address(at).to_string()).collect();
         let run = standby.clone().run(is_synced, addresses);
         let tasks = vec![tokio::spawn(gate.clone().pass(run)).abort_handle()];
-        processes[address] = Some(Process { number, standby, lines, started, gate, tasks });
+        let shards = AtomicI64::new(*shards);
+        processes[address] = Some(Process { number, standby, lines, started, shards, gate, tasks });
         number
     }
 
@@ -189,6 +215,29 @@ impl Group {
     pub(super) fn kill(&self, address: usize) {
         let process = self.state().processes[address].take();
         process.into_iter().flat_map(|process| process.tasks).for_each(|task| task.abort());
+    }
+
+    /// Changes the shard of all processes: those that start from now on have it, and each other one after its reload.
+    pub(super) fn change_shard(&self) {
+        self.state().shards += 1;
+    }
+
+    /// Returns true if the process at an address still has the former shard.
+    fn is_outdated(&self, address: usize) -> bool {
+        let state = self.state();
+        let process = state.processes[address].as_ref();
+        process.is_some_and(|process| !process.has_shards(state.shards))
+    }
+
+    /// Returns the addresses of the processes that still have the former shard.
+    pub(super) fn outdated(&self) -> Vec<usize> {
+        self.running().into_iter().filter(|at| self.is_outdated(*at)).collect()
+    }
+
+    /// Lets the process at an address load its configuration.
+    pub(super) fn reload(&self, address: usize) {
+        let shards = self.state().shards;
+        self.with(address, |process| process.reload(shards));
     }
 
     /// Loses all packets between two addresses from now on, or passes them on with those that were lost.
