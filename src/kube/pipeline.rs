@@ -77,7 +77,7 @@ impl Pipeline {
     /// # Errors
     /// Never fails.
     #[cfg(any(test, fuzzing))]
-    pub(super) fn start_on_this_thread(
+    pub(crate) fn start_on_this_thread(
         client: &Arc<Client>,
         config: &PipelineConfig,
         catalog: &Catalog,

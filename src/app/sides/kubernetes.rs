@@ -133,6 +133,10 @@ struct KubeSide {
     started: Instant,
 }
 
+/// Starts a pipeline with a configuration.
+type StartPipeline =
+    fn(&Arc<Client>, &PipelineConfig, &Catalog, &KubeMetrics) -> Result<Pipeline, ClientError>;
+
 /// Completes when the shard or its visible part changes; cancel-safe. `change` is the number of the latest pipeline
 /// change.
 async fn shard_changed(
@@ -167,8 +171,8 @@ impl KubeSide {
     }
 
     async fn open(start: &StartContext<'_>) -> Result<Self, ClientError> {
-        let StartContext { config: all, metrics, names, pods, .. } = *start;
-        let (name, config) = (all.name, all.kube.as_ref().ok_or(ClientError::NotConfigured)?);
+        let (name, kube) = (start.config.name, start.config.kube.as_ref());
+        let config = kube.ok_or(ClientError::NotConfigured)?;
         let connection = Connection::open(config, name, None).await?;
         let client = &connection.client;
         if name == Name::KubeStateMetrics {
@@ -178,6 +182,18 @@ impl KubeSide {
             // Neither StatsD nor the listeners wait for the API server.
             tokio::spawn(log_version(Arc::clone(client)));
         }
+        Self::follow(start, config, connection, Pipeline::start).await
+    }
+
+    /// Starts to list the objects of a server, with a pipeline that `start_pipeline` starts.
+    async fn follow(
+        start: &StartContext<'_>,
+        config: &KubeConfig,
+        connection: Connection,
+        start_pipeline: StartPipeline,
+    ) -> Result<Self, ClientError> {
+        let StartContext { config: all, metrics, names, pods, .. } = *start;
+        let (name, client) = (all.name, &connection.client);
         let catalog = match name {
             Name::Kstatd => Catalog::strict_openmetrics(),
             _ => Catalog::new(),
@@ -202,7 +218,7 @@ impl KubeSide {
         let mut first = pipeline_config(config, custom.as_mut(), &workloads);
         first.shard = shard;
         let pipeline = if shard_lookup.is_empty() {
-            Pipeline::start(client, &first, &catalog, metrics)?
+            start_pipeline(client, &first, &catalog, metrics)?
         } else {
             Pipeline::start_idle(&first.timing, &catalog, metrics)?
         };
@@ -301,6 +317,8 @@ impl KubeSide {
         let handle = self.pipeline.handle();
         let (catalog, metrics) = (&self.catalog, &self.metrics);
         let event = tokio::select! {
+            // In a certain order, so that a seed determines a history.
+            biased;
             () = self.progress.changed() => Event::Progress,
             Some(Ok(sharding)) = self.shard_lookup.join_next() => Event::ShardFound(sharding),
             () = shard_changed(&mut self.sharding, &handle, self.change, catalog, metrics) => Event::ShardChanged,

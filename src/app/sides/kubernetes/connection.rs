@@ -59,6 +59,13 @@ fn client_options(
 }
 
 impl Connection {
+    /// Returns the connection of a client.
+    #[cfg(test)]
+    pub(crate) fn of(client: Client) -> Self {
+        let (options, files) = (ClientOptions::default(), Vec::new());
+        Self { options, files, client: Arc::new(client), rejected: None }
+    }
+
     /// Builds the client for this configuration. Returns the `current` client if its options and files are unchanged,
     /// or if a changed file is invalid. Does not contact the server.
     ///

@@ -1,5 +1,7 @@
 //! Tests of the Kubernetes side with servers that answer no request, or only those about a pod.
 
+mod history;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::Mutex;

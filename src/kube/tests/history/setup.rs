@@ -110,7 +110,7 @@ pub(super) fn watched_with(kind: Kind, number: u32) -> WatchedResource {
 }
 
 /// Returns the TLS configuration of the server; clients do not verify it.
-pub(super) fn tls() -> TlsAcceptor {
+pub fn tls() -> TlsAcceptor {
     static CONFIG: OnceLock<Arc<ServerConfig>> = OnceLock::new();
     let make = || {
         let certified = rcgen::generate_simple_self_signed(["api.test".to_owned()]);
@@ -144,7 +144,7 @@ pub(super) fn write_wrong_token(server: &Server, folder: &Path) {
 
 /// Returns a client of the server, with its kubeconfig and token in `folder`. With the seed of an exec plugin, it prints the
 /// token.
-pub(super) fn connect(
+pub fn connect(
     server: &Arc<Server>,
     folder: &Path,
     (http2, plugin): (bool, Option<u64>),

@@ -1,0 +1,181 @@
+//! The options of a history, which reloads change, and what a scrape shows with them.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use fastrand::Rng;
+
+use crate::cli::config::{self, Config, Load};
+use crate::cli::native::RunArgs;
+use crate::kube::shard::Shard;
+use crate::kube::tests::history::cluster::{Cluster, Kind, Object};
+
+/// The built-in kinds that may be watched, each with the family that shows all of its objects and the label with their names.
+const BUILT_IN: [(Kind, &str, &str); 3] = [
+    (Kind::ConfigMap, "kube_configmap_info", "configmap"),
+    (Kind::Node, "kube_node_info", "node"),
+    (Kind::Secret, "kube_secret_info", "secret"),
+];
+/// The prefixes of the families of the custom kind.
+const PREFIXES: [&str; 3] = ["w0", "w1", "w2"];
+/// The last parts of their names. The second one is an info metric.
+const FAMILIES: [&str; 2] = ["state", "about_info"];
+
+/// Returns the names of all families that the custom kind may have.
+pub(super) fn custom_names() -> Vec<String> {
+    let of = |prefix: &&'static str| FAMILIES.map(|family| format!("{prefix}_{family}"));
+    PREFIXES.iter().flat_map(of).collect()
+}
+
+/// An entry of the configuration of custom resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    prefix: &'static str,
+    has_info: bool,
+}
+
+/// The options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Options {
+    /// The numbers of the [built-in](BUILT_IN) kinds.
+    kinds: BTreeSet<usize>,
+    /// A label that is allowed in addition to none.
+    label: Option<u8>,
+    shard: (i32, i64),
+    /// The configuration of custom resources, if there is one, and its entry, if it has one.
+    custom: Option<Option<Entry>>,
+}
+
+impl Options {
+    pub(super) fn random(rng: &mut Rng) -> Self {
+        let mut kinds: BTreeSet<usize> = (0..BUILT_IN.len()).filter(|_| rng.bool()).collect();
+        if kinds.is_empty() {
+            kinds.insert(rng.usize(..BUILT_IN.len()));
+        }
+        let custom = (rng.u32(0..5) > 0).then(|| Entry::random(rng));
+        Self { kinds, label: None, shard: shard(rng), custom }
+    }
+
+    /// Returns other options, some of which stay.
+    pub(super) fn next(&self, rng: &mut Rng) -> Self {
+        let mut next = self.clone();
+        if rng.u32(0..3) == 0 {
+            next.kinds = Self::random(rng).kinds;
+        }
+        if rng.u32(0..3) == 0 {
+            next.label = rng.bool().then(|| rng.u8(0..3));
+        }
+        if rng.u32(0..4) == 0 {
+            next.shard = shard(rng);
+        }
+        if rng.u32(0..3) > 0 {
+            next.custom = Self::random(rng).custom;
+        }
+        next
+    }
+
+    /// Returns the configuration of a process.
+    pub(super) fn config(&self) -> Config {
+        let mut args = RunArgs::default();
+        (args.listen, args.telemetry_listen) = (":1".to_owned(), ":2".to_owned());
+        let kube = &mut args.kube.0;
+        kube.resources.extend(self.kinds.iter().map(|kind| BUILT_IN[*kind].0.plural().to_owned()));
+        (kube.shard, kube.total_shards) = self.shard;
+        kube.custom_resource_config = self.custom_text();
+        if let Some(label) = self.label {
+            let names = self.kinds.iter().map(|kind| BUILT_IN[*kind].0.plural());
+            let lists: Vec<String> = names.map(|name| format!("{name}=[l{label}]")).collect();
+            kube.labels_allowlist =
+                crate::resources::select::selection::AllowLists::parse_flag(&lists.join(","))
+                    .expect("lists");
+        }
+        config::kstatd(&args, Load::First, |_| true).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn custom_text(&self) -> String {
+        let Some(entry) = self.custom else { return String::new() };
+        let mut text = "kind: CustomResourceStateMetrics\nspec:\n  resources:\n".to_owned();
+        let absent = "  - groupVersionKind: {group: absent.example.com, version: v1, kind: Absent}\n    metrics:\n    - {name: absent, help: Nothing., each: {type: Gauge, gauge: {path: [spec]}}}\n";
+        if let Some(Entry { prefix, has_info }) = entry {
+            let _ = write!(
+                text,
+                "  - groupVersionKind: {{group: example.com, version: v1, kind: Widget}}\n\
+                 \x20   metricNamePrefix: {prefix}\n\
+                 \x20   labelsFromPath: {{namespace: [metadata, namespace], object: [metadata, name]}}\n\
+                 \x20   metrics:\n\
+                 \x20   - {{name: state, help: A number., each: {{type: Gauge, gauge: {{path: [spec, state]}}}}}}\n"
+            );
+            if has_info {
+                text += "    - {name: about_info, help: A label., each: {type: Info, info: {labelsFromPath: {state: [spec, state]}}}}\n";
+            }
+        }
+        text + absent
+    }
+
+    /// Compares a scrape with the objects of a cluster that has not changed for a while.
+    pub(super) fn check(&self, cluster: &Cluster, text: &str) -> Result<(), String> {
+        let (index, total) = self.shard;
+        let shard = Shard::new(index, total);
+        let is_own = |object: &&Object| shard.keeps(object.uid.as_bytes());
+        for (number, (kind, family, label)) in BUILT_IN.into_iter().enumerate() {
+            let is_watched = self.kinds.contains(&number);
+            let objects = cluster.of_kind(kind).filter(is_own).filter(|_| is_watched);
+            same(family, objects.map(name).collect(), shown(text, family, label))?;
+        }
+        let entry = self.custom.flatten().filter(|_| cluster.serves(Kind::Widget));
+        for prefix in PREFIXES {
+            for (number, family) in FAMILIES.into_iter().enumerate() {
+                let is_there = entry
+                    .is_some_and(|entry| entry.prefix == prefix && (number == 0 || entry.has_info));
+                let objects = cluster.of_kind(Kind::Widget).filter(is_own).filter(|_| is_there);
+                let family = format!("{prefix}_{family}");
+                same(&family, objects.map(name).collect(), shown(text, &family, "object"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn random(rng: &mut Rng) -> Option<Self> {
+        let (prefix, has_info) = (PREFIXES[rng.usize(..PREFIXES.len())], rng.bool());
+        (rng.u32(0..6) > 0).then_some(Self { prefix, has_info })
+    }
+}
+
+fn shard(rng: &mut Rng) -> (i32, i64) {
+    let total = rng.u8(1..4);
+    (rng.u8(..total).into(), total.into())
+}
+
+/// Returns namespace and name of an object.
+fn name(object: &Object) -> (String, String) {
+    (object.scope.namespace.to_owned(), object.name.clone())
+}
+
+/// Returns namespaces and names of the objects in a family, of which each has one series.
+fn shown(text: &str, family: &str, label: &str) -> Vec<(String, String)> {
+    let series = text.lines().filter_map(|line| line.strip_prefix(family)?.strip_prefix('{'));
+    let of = |labels: &str, name: &str| {
+        let (_, rest) = labels.split_once(&format!("{name}=\""))?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    let names = series.map(|labels| {
+        let namespace = of(labels, "namespace").unwrap_or_default();
+        (namespace, of(labels, label).unwrap_or_default())
+    });
+    names.collect()
+}
+
+fn same(
+    family: &str,
+    mut expected: Vec<(String, String)>,
+    mut shown: Vec<(String, String)>,
+) -> Result<(), String> {
+    expected.sort_unstable();
+    shown.sort_unstable();
+    match shown == expected {
+        true => Ok(()),
+        false => Err(format!("{family} has {shown:?}, not {expected:?}")),
+    }
+}
