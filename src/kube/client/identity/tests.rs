@@ -408,7 +408,7 @@ async fn plugins_run_again_if_files_change_meanwhile() {
     fs::copy(dir.join("crt"), &ca).expect("copied");
     let mkfifo = std::process::Command::new("mkfifo").arg(&go).status().expect("mkfifo");
     assert!(mkfifo.success());
-    let waits = "[ ! -e wait ] || read line < go;";
+    let waits = "if [ -e wait ]; then echo > begun; read line < go; fi;";
     let cluster = Cluster { certificate_authority: text(&ca), ..Cluster::default() };
     let user = plugin(&printing(dir, "crt", waits));
     let identity = identity("https://a", cluster, user).unwrap_or_else(|error| panic!("{error}"));
@@ -418,6 +418,9 @@ async fn plugins_run_again_if_files_change_meanwhile() {
     let refused = identity.refused(&before);
     let given_up = tokio::time::timeout(Duration::from_millis(1), refused).await;
     assert!(given_up.is_err());
+    while !dir.join("begun").exists() {
+        std::thread::yield_now();
+    }
     fs::remove_file(dir.join("wait")).expect("removed");
     fs::write(&ca, fs::read(dir.join("crt")).expect("readable").repeat(2)).expect("written");
     // Waits until the plugin reads.
