@@ -445,6 +445,16 @@ impl Cluster {
         self.notify();
     }
 
+    /// Deletes about half of the objects of the kinds that nothing else depends on.
+    pub fn thin_out(&mut self, rng: &mut Rng) {
+        let is_independent =
+            |key: &&ObjectKey| matches!(key.kind, Kind::ConfigMap | Kind::Secret | Kind::Widget);
+        let chosen = self.objects.keys().filter(is_independent).filter(|_| rng.bool());
+        let chosen: Vec<ObjectKey> = chosen.cloned().collect();
+        chosen.iter().for_each(|key| self.delete(key));
+        self.notify();
+    }
+
     /// Sometimes creates or deletes many objects of one scope at once, so that they fill several pages of the cache, or few
     /// remain in each.
     fn burst(&mut self) {

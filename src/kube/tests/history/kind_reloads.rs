@@ -1,5 +1,5 @@
 //! Reloads that change which kinds are watched, and the options of those that stay. A kind may leave and return before the
-//! reload in between has taken effect.
+//! reload in between has taken effect. Once one has, the kinds that it removes are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -94,16 +94,19 @@ impl KindReloads {
         self.changed.iter().filter(move |(_, at)| **at == time).map(|(kind, _)| *kind)
     }
 
-    /// Returns the expectation of a scope, which is `other` for kinds that were watched all the time.
+    /// Returns the expectation of a scope, which is `other` for kinds that were watched all the time. With `is_applied`, the last reload
+    /// has taken effect, so that kinds that it removed are gone for good.
     pub fn expectation(
         &self,
         scope: Scope,
         may_be_stale_until: Instant,
+        is_applied: bool,
         other: Expectation,
     ) -> Expectation {
         let Some(changed) = self.changed.get(&scope.kind) else { return other };
         let is_late = Instant::now() < may_be_stale_until.max(*changed) + *RELOAD;
         match self.removed.contains(&scope.kind) {
+            true if is_applied => Expectation::Empty,
             _ if is_late => Expectation::PastOrEmpty,
             true => Expectation::Empty,
             false => other,

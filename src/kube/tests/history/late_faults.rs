@@ -1,20 +1,22 @@
-//! Changes of the faults that a [mix](super::fault_mix) has chosen for a history, in some histories.
+//! Changes of the faults that a [mix](super::fault_mix) has chosen for a history, and of its pace, in some histories.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
 use super::faults::Fault;
-use super::scenario::{MIN_TAIL, Scenario, ScheduledFault};
+use super::responses::PAGE;
+use super::scenario::{MIN_TAIL, Pace, Scenario, ScheduledFault};
 
 impl Scenario {
-    /// Lets rejected tokens of some histories be rejected for longer than objects may be stale.
+    /// Lets rejected tokens of some histories be rejected for longer than objects may be stale. Most of these rejections begin with the
+    /// ends of all connections, so that each list/watch notices.
     pub(super) fn with_long_rejections(mut self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0xcbbb_9d5d_c105_9ed8);
         if rng.u32(0..4) > 0 {
             return self;
         }
-        let mut until = Duration::ZERO;
+        let (mut until, mut resets) = (Duration::ZERO, Vec::new());
         for event in &mut self.events {
             let is_rejection =
                 matches!(event.fault, Fault::TokenReplaced | Fault::Status { code: 401, .. });
@@ -25,9 +27,38 @@ impl Scenario {
                 event.duration = Duration::from_millis(rng.u64(70_000..110_000));
                 until = event.begin + event.duration + MIN_TAIL;
                 self.length = self.length.max(until);
+                resets.push(event.begin);
+            }
+        }
+        let mut rng = Rng::with_seed(seed ^ 0x647f_9d1f_5d0e_a1b3);
+        for begin in resets {
+            let begin = begin + Duration::from_millis(rng.u64(1..5_000));
+            if rng.u32(0..4) > 0 {
+                let (fault, duration) = (Fault::Reset, Duration::ZERO);
+                self.events.push(ScheduledFault { fault, begin, duration, is_secondary: true });
             }
         }
         self
+    }
+
+    /// Lets few objects change in some histories with an object limit, so that no event tells of those that lists have left out, until
+    /// many objects are deleted at once.
+    pub(super) fn thin_out(&mut self, seed: u64) {
+        let mut rng = Rng::with_seed(seed ^ 0x8cc7_0208_1a64_39ec);
+        if rng.bool() {
+            return;
+        }
+        (self.pace, self.counts_rest) = (Pace::Quiet, false);
+        // Lists end with a page.
+        self.object_limit = Some(PAGE * rng.u64(1..3));
+        if !self.lacks.contains(&Fault::NoStreaming) {
+            self.lacks.push(Fault::NoStreaming);
+        }
+        let mut at = Duration::from_millis(rng.u64(12_000..40_000));
+        while at < self.length {
+            self.deletions.push((at, rng.u64(..)));
+            at += Duration::from_millis(rng.u64(80_000..130_000));
+        }
     }
 
     /// Lets the token of some histories be replaced while many requests are on their way.

@@ -52,6 +52,17 @@ pub fn random_changes(
     changes
 }
 
+/// Prolongs the times in which gained objects are followed but not shown. The later changes are delayed.
+pub fn prolong_preparations(changes: &mut [(Duration, ShardChange)], rng: &mut Rng) {
+    let mut delay = Duration::ZERO;
+    for (at, change) in changes {
+        if matches!(change, ShardChange::At(Stage::Overlap)) {
+            delay += Duration::from_secs(rng.u64(10..40));
+        }
+        *at += delay;
+    }
+}
+
 /// Returns the shard from each of these changes on.
 pub fn shards(changes: Vec<(Duration, ShardChange)>) -> Vec<(Duration, Shard)> {
     let mut shard = Shard::ALL;

@@ -1,12 +1,15 @@
 //! Labels of pods and of their workloads on the series of pods in a history (`--pod-workload-labels`).
 //!
 //! In a scrape all series of a pod have the same of these labels: those of the state of the pod that is shown, and those of
-//! the state of its job that the same scrape shows. Without them the series are compared like any others.
+//! the state of its job that the same scrape shows, or of any state of a job of another shard. Without them the series are compared
+//! like any others.
 
 use std::collections::BTreeMap;
 
 use super::accounts::Accounts;
 use super::cluster::{Kind, Object};
+use super::object_shards::ExposedShards;
+use crate::cache::fnv1a64;
 use crate::kube::workloads::PodLabels;
 
 /// The labels, as the flag states them.
@@ -26,14 +29,46 @@ struct Pod<'b> {
     state: Option<&'b str>,
 }
 
-/// Takes the labels off the series of pods, and compares them with the pods and jobs of the same scrape.
+/// The jobs of a scrape.
+struct Jobs<'b> {
+    /// The number of the state of each, by UID.
+    states: BTreeMap<&'b str, &'b str>,
+    /// The shards whose jobs these are, if they are not those of all.
+    shards: Option<ExposedShards>,
+}
+
+impl<'b> Jobs<'b> {
+    /// Returns the number of the state of a job, if it is known. That of one of another shard is the one in the labels of its pod, if
+    /// these have one.
+    fn state(&self, uid: &str, of_pod: &'b str, accounts: &Accounts) -> Option<&'b str> {
+        if self.shards.is_none_or(|shards| shards.show(fnv1a64(uid.as_bytes()))) {
+            return self.states.get(uid).copied();
+        }
+        if !of_pod.contains(",workload=") {
+            return None;
+        }
+        let Some((_, rest)) = of_pod.split_once(",workload_label_state=\"") else {
+            return Some("");
+        };
+        let state = rest.split_once('"')?.0;
+        (accounts.state(state.parse().ok()?)?.0 == uid).then_some(state)
+    }
+}
+
+/// Takes the labels off the series of pods, and compares them with the pods and jobs of the same scrape, which shows those of these
+/// shards.
 ///
 /// # Errors
 /// Describes the difference.
-pub fn separate(states: &mut Vec<&str>, accounts: &Accounts) -> Result<Vec<String>, String> {
+pub fn separate(
+    states: &mut Vec<&str>,
+    accounts: &Accounts,
+    shards: Option<ExposedShards>,
+) -> Result<Vec<String>, String> {
     // The UID of a job in a state tells it from others of the same name.
     let lines = states.iter().copied();
-    let jobs: BTreeMap<&str, &str> = lines.filter_map(|line| job(line, accounts)).collect();
+    let of_jobs = lines.filter_map(|line| job(line, accounts)).collect();
+    let jobs = Jobs { states: of_jobs, shards };
     let (mut pods, mut others): (BTreeMap<&str, Pod<'_>>, Vec<String>) = Default::default();
     for line in states.extract_if(.., |line| Kind::of_line(line) == Some(Kind::Pod)) {
         let (uid, before, labels, rest) =
@@ -45,7 +80,7 @@ pub fn separate(states: &mut Vec<&str>, accounts: &Accounts) -> Result<Vec<Strin
     }
     for (uid, pod) in pods {
         let Some((account, state)) = accounts.get(uid).zip(pod.state) else { continue };
-        let of_workload = workload(&account.object, &jobs, accounts);
+        let of_workload = workload(&account.object, (&jobs, pod.labels[0]), accounts);
         let wanted = format!(",pod_label_state=\"{state}\"{of_workload}");
         if let Some(other) = pod.labels.iter().find(|labels| **labels != wanted) {
             return Err(format!("{uid} has the labels {other}, not {wanted}"));
@@ -77,8 +112,8 @@ fn split(line: &str) -> Option<(&str, &str, &str, &str)> {
     Some((&line[start..end], before, labels, rest))
 }
 
-/// Returns the labels of a pod's workload, if it is known.
-fn workload(pod: &Object, jobs: &BTreeMap<&str, &str>, accounts: &Accounts) -> String {
+/// Returns the labels of a pod's workload, if it is known. A series of the pod has the labels `shown`.
+fn workload<'b>(pod: &Object, (jobs, shown): (&Jobs<'b>, &'b str), accounts: &Accounts) -> String {
     let named = |name: &str, kind: &str| {
         let kind = kind.to_lowercase();
         format!(",workload=\"{name}\",workload_type=\"{kind}\"")
@@ -87,7 +122,8 @@ fn workload(pod: &Object, jobs: &BTreeMap<&str, &str>, accounts: &Accounts) -> S
         None => named(&pod.name, "barepod"),
         Some(("Job", name)) => {
             let uid = pod.owner_uid().unwrap_or_default();
-            let Some((state, job)) = jobs.get(&*uid).zip(accounts.get(&uid)) else {
+            let state = jobs.state(&uid, shown, accounts);
+            let Some((state, job)) = state.zip(accounts.get(&uid)) else {
                 return String::new();
             };
             match job.object.owner() {

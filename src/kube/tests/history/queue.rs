@@ -10,6 +10,8 @@ use crate::kube::shard::Shard;
 pub enum Action {
     /// The change that this seed determines, or a random one that schedules the next.
     Change(Option<u64>),
+    /// Deletes many objects; the seed determines which.
+    Delete(u64),
     /// A scrape; if true, it schedules the next.
     Scrape(bool),
     Begin(usize),

@@ -34,9 +34,22 @@ pub(super) struct Refusals {
     by_scope: BTreeMap<Scope, Refusal>,
     /// When all watches were cut, since the last other fault.
     cuts: Vec<Instant>,
+    /// The time after the end of a refusal in which requests may still have a rejected token.
+    late: Duration,
 }
 
 impl Refusals {
+    /// A plugin runs seldom, so that a new token may be used late.
+    pub(super) fn new(has_plugin: bool) -> Self {
+        let late = if has_plugin { *RECOVERY } else { Duration::ZERO };
+        Self { late, ..Self::default() }
+    }
+
+    /// Returns true if requests may have been refused up to a time.
+    fn may_last(&self, refusal: &Refusal, until: Instant) -> bool {
+        refusal.last <= until && until - refusal.last <= self.late
+    }
+
     /// Notes that all watches are cut while nothing but a refusal goes on, so that the requests that follow are answered.
     pub(super) fn cut(&mut self, now: Instant) {
         self.cuts.push(now);
@@ -69,7 +82,7 @@ impl Refusals {
     /// Returns the scopes that have been refused for so long that their objects may have been dropped.
     pub(super) fn dropped(&self, now: Instant) -> impl Iterator<Item = Scope> {
         let is_dropped = move |refusal: &Refusal| {
-            refusal.last == now && now - refusal.unlisted_since > STALENESS_LIMIT
+            self.may_last(refusal, now) && now - refusal.unlisted_since > STALENESS_LIMIT
         };
         self.by_scope
             .iter()
@@ -86,8 +99,10 @@ impl Refusals {
         is_alone: bool,
     ) -> Option<Expectation> {
         // Objects may have left just before the end of the refusal.
-        let mut refusals = self.by_scope.get(&scope).into_iter();
-        let refusal = refusals.find(|refusal| [now, last_check].contains(&refusal.last))?;
+        let refusal = self.by_scope.get(&scope)?;
+        if ![now, last_check].into_iter().any(|at| self.may_last(refusal, at)) {
+            return None;
+        }
         if is_alone && refusal.last == now && self.is_noticed(now - refusal.since, now) {
             return Some(Expectation::Empty);
         }

@@ -23,7 +23,8 @@ pub(super) struct RejectedTokens {
     times: BTreeMap<(String, String), Instant>,
     /// The time of the last rejection of requests for which there is another token by now, and that have not come again.
     unrepeated: BTreeMap<String, Instant>,
-    /// The time until which requests may arrive whose list/watch has been replaced, so that they do not come again.
+    /// The time until which requests may arrive that do not come again, because their list/watch has been replaced or their response was
+    /// awaited in vain.
     replaced_until: Option<Instant>,
     /// A request that has come again too early.
     early: Option<String>,
@@ -35,15 +36,16 @@ impl RejectedTokens {
         self.unrepeated.remove(&uri.to_string());
     }
 
-    /// Notes that list/watches are replaced.
+    /// Notes that list/watches are replaced, or that requests arrive late.
     pub(super) fn replaced(&mut self) {
         self.replaced_until = Some(Instant::now() + AT_ONCE);
         self.excuse();
     }
 
-    /// Notes that requests may get lost.
+    /// Notes that requests and responses may get lost. A request that was not answered comes again over another connection.
     pub(super) fn excuse(&mut self) {
         self.unrepeated.clear();
+        self.times.clear();
     }
 
     /// Describes a request that has come again too early, or not at once.

@@ -3,6 +3,8 @@
 //! A [`World`] is a simulated server with a pipeline that follows it. [`World::step`] performs its next action, so that
 //! it can be run next to other simulations on the same clock. [`simulate`] runs one alone.
 
+#[cfg(test)]
+mod both_sides;
 mod disturbances;
 mod reload_checks;
 mod server_change;
@@ -188,6 +190,7 @@ impl World {
         // Lines get labels of the pods.
         scenario.has_pod_labels &= senders.is_none();
         let Scenario { http2, each_namespace, trace, seed, is_lagging, .. } = scenario;
+        let has_plugin = scenario.plugin.is_some();
         let kinds = &scenario.kinds;
         let server = Server::new(kinds, &mut rng, http2.then(tls), trace);
         let folder = tempfile::tempdir().expect("a folder");
@@ -246,6 +249,9 @@ impl World {
         }
         for at in scenario.limits.iter().flatten() {
             queue.add(start + *at, Action::ReloadLimits);
+        }
+        for (at, seed) in &scenario.deletions {
+            queue.add(start + *at, Action::Delete(*seed));
         }
         let kind_reloads = scenario.kind_reloads.as_ref().map(|times| {
             times.iter().for_each(|at| queue.add(start + *at, Action::ReloadKinds));
@@ -319,7 +325,7 @@ impl World {
             disturbed: start,
             pending: Vec::new(),
             lasting: Vec::new(),
-            refusals: Refusals::default(),
+            refusals: Refusals::new(has_plugin),
             unwatched: None,
             calm: None,
             last_check: start,
@@ -341,6 +347,7 @@ impl World {
         let Some(action) = self.queue.pop() else { return false };
         match action {
             Action::Change(seed) => self.change(seed),
+            Action::Delete(seed) => self.delete(seed),
             Action::Begin(id) => self.begin(id),
             Action::End(id) => self.end(id),
             Action::Reshard(shard) => {
@@ -449,51 +456,6 @@ impl World {
         }
     }
 
-    /// Observes the pods anew, as a reload of the options does: they are listed again and exchanged.
-    #[cfg(test)]
-    pub fn reload(&mut self) {
-        let options = self.workloads.options();
-        self.workloads = self.workloads.renewed(options, &self.metrics, Shard::ALL);
-        self.apply();
-        self.may_miss_events |= !self.is_current();
-        self.reloaded = Some(Instant::now());
-    }
-
-    /// Returns true if scrapes have to show the present.
-    #[cfg(test)]
-    pub fn is_current(&self) -> bool {
-        Instant::now() >= self.may_be_stale_until
-    }
-
-    /// Returns the time since which an active fault has refused pods.
-    #[cfg(test)]
-    pub fn pods_refused_since(&self) -> Option<Instant> {
-        let of_pods = scopes(&[Kind::Pod]).into_iter();
-        of_pods.filter_map(|scope| self.refused_since(scope)).min()
-    }
-
-    /// Returns the names of the active faults.
-    #[cfg(test)]
-    pub fn active_faults(&self) -> impl Iterator<Item = &'static str> {
-        self.pending.iter().map(|fault| fault.result.name)
-    }
-
-    /// Returns the features of this history that not all have and that are active now: changes of the last 20 s,
-    /// objects that a budget leaves out, and completed pods.
-    #[cfg(test)]
-    pub fn active_features(&self) -> impl Iterator<Item = &'static str> {
-        let recently = |at: &Instant| at.elapsed() < Duration::from_secs(20);
-        let changed = self.feature_changes.iter().filter(move |(_, at)| recently(at));
-        let is_left_out = self.limits.is_some() && !self.pipeline.handle().rejected().is_empty();
-        let is_dropped = self.completed.as_ref().is_some_and(|completed| {
-            let dropped = completed.dropped(Instant::now(), self.may_be_stale_until);
-            let cluster = self.server.cluster();
-            cluster.of_kind(Kind::Pod).any(|pod| dropped.shows(pod.ended()) != Some(true))
-        });
-        let changed = changed.map(|(name, _)| *name);
-        changed.chain(is_left_out.then_some(LEFT_OUT)).chain(is_dropped.then_some(DROPPED))
-    }
-
     /// Stops the pipeline and returns the results.
     pub async fn finish(self) -> Outcome {
         let Self { server, pipeline, pending, first_lists, mut outcome, .. } = self;
@@ -545,8 +507,11 @@ impl World {
             Err(Violation(why)) => return self.violate(&why, body),
         };
         lines.states.extend(custom.states.iter().map(String::as_str));
+        let shards = self.object_shards.as_ref().map(|shards| shards.exposed);
         let of_pods = match self.scenario.has_pod_labels {
-            true => pod_labels::separate(&mut lines.states, &self.server.cluster().accounts),
+            true => {
+                pod_labels::separate(&mut lines.states, &self.server.cluster().accounts, shards)
+            }
             false => Ok(Vec::new()),
         };
         let of_pods = match of_pods {
@@ -562,6 +527,7 @@ impl World {
         let Self { server, checker, ledger, pending, refusals, may_be_stale_until, shard, .. } =
             self;
         let (isolated, may_miss_events) = (pending.len() == 1, self.may_miss_events);
+        let is_applied = self.pipeline.handle().is_applied(self.applied);
         let expectation = |scope| {
             let other = refusals.expectation(scope, (last_check, now), isolated);
             let other = other.unwrap_or(if now < *may_be_stale_until {
@@ -571,7 +537,9 @@ impl World {
             });
             match (&self.custom, &self.kinds) {
                 (Some(custom), _) => custom.expectation(scope, *may_be_stale_until, other),
-                (None, Some(kinds)) => kinds.expectation(scope, *may_be_stale_until, other),
+                (None, Some(kinds)) => {
+                    kinds.expectation(scope, *may_be_stale_until, is_applied, other)
+                }
                 (None, None) => other,
             }
         };
@@ -582,7 +550,7 @@ impl World {
             .is_some_and(|left_out| of_pods.iter().any(|scope| left_out.of(*scope) != Some(0)));
         checker.left_out = left_out;
         checker.selected = Selected {
-            shards: self.object_shards.as_ref().map(|shards| shards.exposed),
+            shards,
             dropped: self.completed.as_ref().map(|one| one.dropped(now, *may_be_stale_until)),
         };
         let checked = checker.check(&cluster.snapshots, &lines.states, now, expectation);

@@ -8,7 +8,7 @@ use super::cluster::{ALL_KINDS, DEFINED_KINDS, KINDS, Kind};
 use super::fault_mix::FaultMix;
 use super::faults::Fault;
 use super::kind_reloads;
-use super::object_shards::{ShardChange, random_changes, shards};
+use super::object_shards::{ShardChange, prolong_preparations, random_changes, shards};
 use super::responses::PAGE;
 use super::server::Server;
 use crate::kube::shard::{Shard, Stage};
@@ -77,6 +77,8 @@ pub struct Scenario {
     pub limits: Option<Vec<Duration>>,
     /// The largest number of objects of a kind that is shown, if there is a limit.
     pub object_limit: Option<u64>,
+    /// The times at which many objects are deleted, each with the seed that determines which.
+    pub deletions: Vec<(Duration, u64)>,
     /// Pages of lists have the number of objects that follow. The server never sends it with selectors.
     pub counts_rest: bool,
     /// The server sends no bookmarks on watches of Kubernetes Events.
@@ -139,6 +141,7 @@ impl Scenario {
             custom: None,
             limits: None,
             object_limit: None,
+            deletions: Vec::new(),
             counts_rest: false,
             has_uncached_events: false,
             kind_reloads: None,
@@ -287,7 +290,14 @@ impl Scenario {
                     Stage::Overlap => prepared.u32(0..4) == 0,
                     _ => others.bool(),
                 };
-                self.object_shards = Some(random_changes(&mut rng, self.length, is_overtaken));
+                let mut changes = random_changes(&mut rng, self.length, is_overtaken);
+                let mut labels = Rng::with_seed(seed ^ 0xab1c_5ed5_da6d_8118);
+                self.has_pod_labels = labels.bool();
+                if self.has_pod_labels {
+                    // So that the labels of gained pods change before these are shown.
+                    prolong_preparations(&mut changes, &mut labels);
+                }
+                self.object_shards = Some(changes);
             }
             3 => {
                 // Where the ledger follows one of its other kinds, it follows all of them.
@@ -333,6 +343,7 @@ impl Scenario {
                     self.object_limit = self.object_limit.map(|limit| limit / PAGE * PAGE);
                 }
                 self.counts_rest = others.bool();
+                self.thin_out(seed);
             }
             2 | 3 if is_plain => self.has_pod_labels = true,
             4..7 if is_plain => {
@@ -392,9 +403,12 @@ impl Scenario {
         self
     }
 
-    /// Watches all kinds all the time, as histories of senders need it.
+    /// Watches all kinds all the time, as histories of senders need it, with the usual changes.
     #[cfg(test)]
     pub fn with_all_kinds(mut self) -> Self {
+        if !std::mem::take(&mut self.deletions).is_empty() {
+            self.pace = Pace::Usual;
+        }
         if self.kind_reloads.take().is_some() {
             self.kinds = ALL_KINDS.to_vec();
         }

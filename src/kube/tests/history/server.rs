@@ -347,7 +347,11 @@ impl Server {
         let ActiveFault { fault, .. } = state.faults.remove(at);
         drop(state);
         self.note(Topic::End(id), format!("{fault:?} ends"));
-        let state = self.state();
+        let mut state = self.state();
+        if fault == Fault::Suspended {
+            // Requests arrive for whose responses nobody may wait any more.
+            state.rejected_tokens.replaced();
+        }
         let is_active =
             |fault: fn(&Fault) -> bool| state.faults.iter().any(|other| fault(&other.fault));
         match fault {

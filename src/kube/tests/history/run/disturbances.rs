@@ -15,10 +15,7 @@ use super::{FaultResult, LIST, REFUSED, RELOAD, RecoveringFault, World};
 impl World {
     /// Makes the change that a seed determines, or a random one.
     pub(super) fn change(&mut self, seed: Option<u64>) {
-        let is_away =
-            |fault: &Fault| matches!(fault, Fault::Restarted { .. } | Fault::Restored { .. });
-        // No changes while the server is down.
-        if !self.lasting.iter().any(|(id, _)| is_away(&self.scenario.events[*id].fault)) {
+        if !self.is_server_away() {
             match seed {
                 Some(seed) => self.server.cluster().change(&mut Rng::with_seed(seed)),
                 None => self.server.cluster().change(&mut self.rng),
@@ -36,6 +33,20 @@ impl World {
         }
     }
 
+    /// Deletes many objects, unless the server is away.
+    pub(super) fn delete(&mut self, seed: u64) {
+        if !self.is_server_away() {
+            self.server.cluster().thin_out(&mut Rng::with_seed(seed));
+        }
+    }
+
+    /// Returns true while the server is down, so that nothing can change.
+    fn is_server_away(&self) -> bool {
+        let is_away =
+            |fault: &Fault| matches!(fault, Fault::Restarted { .. } | Fault::Restored { .. });
+        self.lasting.iter().any(|(id, _)| is_away(&self.scenario.events[*id].fault))
+    }
+
     /// Begins a fault.
     pub(super) fn begin(&mut self, id: usize) {
         let now = Instant::now();
@@ -46,8 +57,8 @@ impl World {
         {
             write_wrong_token(&self.server, folder.path());
         }
-        if let (Fault::TokenRotated, Some(folder)) = (fault, self.folders.last()) {
-            write_token(&self.server, folder.path());
+        if *fault == Fault::TokenRotated {
+            self.renew_token();
         }
         match fault {
             Fault::Denied(_) | Fault::GoAway => {}
@@ -129,7 +140,16 @@ impl World {
         self.server.end_fault(id);
         self.request_limit.changed(Instant::now());
         self.lasting.retain(|(other, _)| *other != id);
-        if let Some(folder) = self.folders.last() {
+        self.renew_token();
+    }
+
+    /// Writes the token that the server accepts, unless a fault withholds it.
+    fn renew_token(&self) {
+        let is_withheld =
+            |(id, _): &(usize, Instant)| self.scenario.events[*id].fault == Fault::TokenReplaced;
+        if let Some(folder) = self.folders.last()
+            && !self.lasting.iter().any(is_withheld)
+        {
             write_token(&self.server, folder.path());
         }
     }
