@@ -30,7 +30,6 @@ view! {
     /// The decoded fields of its metadata.
     pub struct Metadata<'a> {
         uid: Str<'a> = 5 "uid",
-        deletion_timestamp: Option<crate::wire::view::Present> = 9 "deletionTimestamp",
     }
 
     /// The decoded fields of its spec.
@@ -67,15 +66,16 @@ view! {
 }
 
 impl CustomResourceDefinition<'_> {
-    /// Returns the kinds that the API server serves for this definition.
+    /// Returns the kinds that the API server serves for this definition. It does so until the definition is gone: one that is being
+    /// deleted waits for its objects, which may take long.
     fn definitions(&self) -> Vec<Definition> {
         let mut conditions = self.status.conditions.iter();
-        // A definition is not served while it is being deleted, or if it has conditions but is not established.
+        // A definition with conditions is not served unless it is established.
         let is_established = |condition: &Condition<'_>| {
             &*condition.kind == "Established" && &*condition.status == "True"
         };
         let is_served = self.status.conditions.is_empty() || conditions.any(is_established);
-        if !is_served || self.metadata.deletion_timestamp.is_some() {
+        if !is_served {
             return Vec::new();
         }
         let versions = self.spec.versions.iter();
@@ -287,6 +287,10 @@ mod tests {
         put("b", true, "False", false);
         assert_eq!(plurals(), ["a/v1", "a/v2"]);
         put("b", true, "True", false);
+        let deleted = definition("a", true, "True")
+            .replace(r#""uid""#, r#""deletionTimestamp":"2026-11-29T10:00:00Z","uid""#);
+        observer.put(&ObservedObject::new(ObjectBytes::Json(deleted.as_bytes())), false);
+        assert_eq!(plurals(), ["a/v1", "a/v2", "b/v1", "b/v2"], "it waits for its objects");
         observer.delete(b"a", false);
         assert_eq!(plurals(), ["b/v1", "b/v2"]);
         observer.begin_list();
