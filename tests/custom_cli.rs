@@ -209,6 +209,39 @@ kind: Widget
 metadata: {name: three, namespace: other}
 "#;
 
+/// A label that the members of a map have is not replaced by the default, although the map itself does not have it.
+#[test]
+fn defaults_replace_no_labels_of_the_members_of_a_map() {
+    const CONFIG: &str = "
+spec:
+  resources:
+  - groupVersionKind: {group: e.io, version: v1, kind: Widget}
+    metrics:
+    - name: size
+      each:
+        type: Gauge
+        gauge:
+          path: [spec, parts]
+          labelFromKey: part
+          valueFrom: [size]
+          labelsFromPath: {maker: [maker], owner: [owner], zone: [zone]}
+          labelDefaults: {maker: none, owner: nobody, zone: anywhere}
+";
+    let objects =
+        WIDGETS.replace("left: {size: 2}", "owner: me, left: {size: 2, maker: A, owner: you}");
+    let files = Files::new(&[("config.yaml", CONFIG), ("objects.yaml", &objects)]);
+    let series = files.render(&[]).into_iter();
+    let labels = |line: String| Some(line.split_once("maker=")?.1.to_owned());
+    assert_eq!(
+        series.filter_map(labels).collect::<Vec<_>>(),
+        [
+            r#""A",owner="me",part="left",zone="anywhere"} 2"#,
+            r#""none",owner="me",part="right",zone="anywhere"} 2"#,
+            r#""none",owner="nobody",part="left",zone="anywhere"} 3"#,
+        ]
+    );
+}
+
 /// A Count has a series for each label set, not for each object, and excludes the labels of the resource, such as its
 /// name.
 #[test]

@@ -55,8 +55,22 @@ impl Sources {
         }
     }
 
-    /// Adds the labels that `value` has.
+    /// Adds the labels that `value` has, and defaults instead of those that it has not.
     pub(super) fn add<'v>(&'v self, value: &'v Json<'_>, labels: &mut Labels<'v>) {
+        self.add_with_defaults(value, labels, true);
+    }
+
+    /// The same without defaults.
+    pub(super) fn add_found<'v>(&'v self, value: &'v Json<'_>, labels: &mut Labels<'v>) {
+        self.add_with_defaults(value, labels, false);
+    }
+
+    fn add_with_defaults<'v>(
+        &'v self,
+        value: &'v Json<'_>,
+        labels: &mut Labels<'v>,
+        has_defaults: bool,
+    ) {
         for (prefix, path) in &self.copies {
             let Some(Json::Map(entries)) = path.get(value) else { continue };
             work_counter::add(entries.len());
@@ -70,8 +84,9 @@ impl Sources {
             }));
         }
         for (name, path, default) in &self.plain {
+            let default = default.as_deref().filter(|_| has_defaults);
             let value = path.get(value).map(text);
-            if let Some(value) = value.or_else(|| default.as_deref().map(Cow::Borrowed)) {
+            if let Some(value) = value.or_else(|| default.map(Cow::Borrowed)) {
                 labels.set(Cow::Borrowed(name), value);
             }
         }

@@ -158,7 +158,7 @@ impl Extractor {
         match found {
             Some(map @ Json::Map(entries)) => {
                 let (mut of_map, mut labels) = (Labels::default(), Labels::default());
-                self.labels.add(map, &mut of_map);
+                self.labels.add_found(map, &mut of_map);
                 for (key, element) in entries {
                     let Some(value) = self.element_value(key, element, sink) else { continue };
                     labels.clear();
