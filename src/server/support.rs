@@ -17,6 +17,7 @@ use crate::config_file;
 use crate::status::Board;
 use crate::telemetry::{REVISION, TOOLCHAIN, VERSION, log, process};
 use crate::util::redaction;
+use crate::util::serial_blocking::SerialBlocking;
 
 /// The path of the recent log.
 pub(crate) const LOG_PATH: &str = "/debug/pprof/log";
@@ -27,18 +28,27 @@ pub(crate) const CONFIGURATION_PATH: &str = "/debug/pprof/configuration";
 /// Returns the routes of a process with this web configuration file.
 pub(crate) fn routes(board: &Arc<Board>, web_config: Option<PathBuf>) -> Router {
     let board = Arc::clone(board);
-    let log = |_: &_| response::nosniff(response::text(200, redaction::redact(&log::recent())));
-    Router::default().at(LOG_PATH, Methods::Read, log).at_async(
+    // A file that cannot be read for long delays neither the log nor the pages of the status.
+    let [of_log, of_configuration] = [(); 2].map(|()| SerialBlocking::default());
+    let log = move |_| {
+        let worker = of_log.clone();
+        async move {
+            let text = worker.run(|| redaction::redact(&log::recent())).await;
+            response::nosniff(response::text(200, text.unwrap_or_default()))
+        }
+    };
+    let configuration = move |_| {
+        let (worker, board) = (of_configuration.clone(), Arc::clone(&board));
+        let web_config = web_config.clone();
+        async move {
+            let described = worker.run(move || configuration(&board, web_config)).await;
+            response::json(200, described.unwrap_or_default().to_string())
+        }
+    };
+    Router::default().at_async(LOG_PATH, Methods::Read, log).at_async(
         CONFIGURATION_PATH,
         Methods::Read,
-        move |_| {
-            let (board, web_config) = (Arc::clone(&board), web_config.clone());
-            async move {
-                let described =
-                    tokio::task::spawn_blocking(move || configuration(&board, web_config));
-                response::json(200, described.await.unwrap_or_default().to_string())
-            }
-        },
+        configuration,
     )
 }
 
