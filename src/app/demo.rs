@@ -1,13 +1,13 @@
 //! The `kstatd demo` command: runs against a simulated cluster.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::process::lifetime::block_on;
 use super::{personality, run};
 use crate::cli::config;
 use crate::cli::native::{DemoArgs, LogArgs, RunArgs};
 use crate::cli::shared::LogStyle;
-use crate::server::listen::ListenAddress;
+use crate::server::listen::{ListenAddress, resolve};
 use crate::tools::CommandError;
 use crate::tools::demo::{Addresses, Demo};
 
@@ -62,8 +62,7 @@ fn reachable(flag: &str, text: &str) -> Result<SocketAddr, CommandError> {
         return Err(fault(&"the demo needs a fixed port").into());
     }
     let host = if host.is_empty() { Ipv4Addr::LOCALHOST.to_string() } else { host };
-    let mut found = (host.as_str(), port).to_socket_addrs().map_err(|error| fault(&error))?;
-    let mut address = found.next().ok_or_else(|| fault(&"the host has no address"))?;
+    let mut address = resolve(&host, port).map_err(|error| fault(&error))?;
     match address {
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => {
             address.set_ip(Ipv4Addr::LOCALHOST.into())
@@ -87,6 +86,7 @@ mod tests {
         assert_eq!(reach("[::]:8080").unwrap(), "[::1]:8080");
         assert_eq!(reach("0.0.0.0:9").unwrap(), "127.0.0.1:9");
         assert_eq!(reach("127.0.0.2:9").unwrap(), "127.0.0.2:9");
+        assert_eq!(reach("localhost:9").unwrap(), "127.0.0.1:9", "as the listener does");
         assert!(reach("127.0.0.1:0").unwrap_err().to_string().contains("--listen=127.0.0.1:0"));
         assert!(reach("8080").is_err());
     }

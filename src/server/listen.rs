@@ -138,13 +138,17 @@ fn listen(address: &ListenAddress) -> io::Result<TcpListener> {
             result => result,
         };
     }
-    let resolved: Vec<SocketAddr> =
-        (address.host.as_str(), address.port).to_socket_addrs()?.collect();
+    open(resolve(&address.host, address.port)?, false)
+}
+
+/// Returns the address of a host that a listener takes: an IPv4 address, if there is one.
+///
+/// # Errors
+/// The host does not resolve.
+pub(crate) fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
+    let resolved: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
     let chosen = resolved.iter().find(|addr| addr.is_ipv4()).or(resolved.first());
-    match chosen {
-        Some(addr) => open(*addr, false),
-        None => Err(io::Error::new(io::ErrorKind::NotFound, "host has no address")),
-    }
+    chosen.copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "host has no address"))
 }
 
 fn no_ipv6(error: &io::Error) -> bool {

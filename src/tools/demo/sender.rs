@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -24,7 +24,12 @@ pub async fn run(target: SocketAddr, rate: f64) -> io::Result<()> {
     if rate <= 0.0 {
         return std::future::pending().await;
     }
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    // A socket sends to addresses of its own family only.
+    let own: IpAddr = match target {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((own, 0)).await?;
     let mut random = Rng::with_seed(1);
     let start = Instant::now();
     let mut sent = 0_u64;
@@ -71,7 +76,18 @@ mod tests {
 
     #[tokio::test]
     async fn keeps_the_rate_in_whole_datagrams() {
-        let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        keeps_the_rate(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap()).await;
+    }
+
+    /// On hosts that have IPv6.
+    #[tokio::test]
+    async fn sends_to_addresses_of_both_families() {
+        if let Ok(receiver) = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).await {
+            keeps_the_rate(receiver).await;
+        }
+    }
+
+    async fn keeps_the_rate(receiver: UdpSocket) {
         let target = receiver.local_addr().unwrap();
         let count = async {
             let (mut lines, mut buffer) = (0, [0; 2 * DATAGRAM]);
