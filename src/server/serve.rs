@@ -122,7 +122,7 @@ pub async fn serve(
     drop((listener, told));
     ending.send_replace(true);
     if timeout(grace, ending.closed()).await.is_err() {
-        tracing::warn!(?grace, "Closed the connections still open at shutdown");
+        tracing::warn!(?grace, "Connections are still open after their listener has ended");
     }
     Ok(())
 }
