@@ -288,6 +288,16 @@ fn an_archive_names_what_could_not_be_read() {
     let file = tempfile::NamedTempFile::new().expect("file");
     let output = run("kstatd", ["bundle", &main, &format!("--file={}", file.path().display())]);
     assert!(output.status.code() == Some(2) && output.stderr.contains("exists"), "{output:?}");
+    // One that cannot be written completely is not.
+    let folder = tempfile::tempdir().expect("folder");
+    let archive = folder.path().join("a.tar.gz");
+    let script = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
+    let mut limited = std::process::Command::new("sh");
+    let limited = limited.args(["-c", script, "sh", env!("CARGO_BIN_EXE_kstatd"), "bundle", &main]);
+    let output = limited.arg(format!("--file={}", archive.display())).output().expect("sh");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && error.contains("too large"), "{output:?}");
+    assert!(!archive.exists());
 }
 
 #[test]
@@ -395,4 +405,13 @@ fn a_pod_has_its_description_and_log() {
     for name in ["log.txt", "status.json", "configuration.json", "cpu.pb.gz"] {
         assert!(files.contains_key(name), "{name}: {output:?}");
     }
+    // A caller who may not read the log is told so.
+    let message = "pods \"kstatd-0\" is forbidden: cannot get resource \"pods/log\"";
+    let refusal = json!({"kind": "Status", "code": 403, "message": message});
+    server.serve(&format!("{pods}/kstatd-0/log"), refusal);
+    let file = format!("--file={}", folder.path().join("b.tar.gz").display());
+    let output = run("kubectl-kstatd", ["bundle", &file, &kubeconfig]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.contains("403 from the API server: pods"), "{output:?}");
+    assert!(!output.stdout.contains("pods/proxy"), "{output:?}");
 }

@@ -13,7 +13,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use common::{Program, get, until, valid_text};
+use common::{Program, get, run, until, valid_text};
 use kubelet::{Answer, Kubelet};
 
 /// A running `kstatd node`.
@@ -647,4 +647,19 @@ fn the_document_lists_every_family() {
     }
     assert!(made.len() > 30, "{made:?}");
     assert_eq!(rows, made);
+}
+
+#[test]
+fn support_archives_are_complete() {
+    let kubelet = Kubelet::start();
+    let node = Node::start(&[&kubelet.flag(), "--pods=kubelet"]);
+    let folder = tempfile::tempdir().expect("folder");
+    let flags = [
+        format!("--file={}", folder.path().join("a.tar.gz").display()),
+        format!("--addr={}", node.main),
+        format!("--telemetry-addr={}", node.telemetry),
+    ];
+    let output = run("kstatd", ["bundle".to_owned()].iter().chain(&flags));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!output.stdout.contains("MISSING"), "{output:?}");
 }

@@ -50,9 +50,13 @@ fn write(args: BundleArgs) -> Result<bool, CommandError> {
     Ok(bundle.is_complete)
 }
 
-/// Creates a file that only its owner may read.
+/// Creates a file that only its owner may read. If it cannot be written completely, for example to a full disk, none is left.
 fn create(path: &Path, bytes: &[u8]) -> Result<(), CommandError> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(bytes))
-        .map_err(|error| format!("{}: {error}", path.display()).into())
+    let written = file.and_then(|mut file| {
+        file.write_all(bytes).inspect_err(|_| {
+            let _ = std::fs::remove_file(path);
+        })
+    });
+    written.map_err(|error| format!("{}: {error}", path.display()).into())
 }

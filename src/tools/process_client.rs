@@ -130,8 +130,10 @@ impl ProcessClient {
         if self.base.is_empty() || status < 400 {
             return Ok(());
         }
+        // Of a pod itself, the message names what is missing.
+        let is_forwarded = self.base.ends_with("/proxy");
         match (status, serde_json::from_slice::<ApiStatus>(body)) {
-            (403, Ok(ApiStatus { kind, message })) if kind == "Status" => Err(format!(
+            (403, Ok(ApiStatus { kind, message })) if kind == "Status" && is_forwarded => Err(format!(
                 "forbidden by the API server, which requires the verb get on the resource pods/proxy: {message}"
             ).into()),
             (_, Ok(ApiStatus { kind, message })) if kind == "Status" => {

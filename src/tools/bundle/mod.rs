@@ -99,7 +99,8 @@ pub(crate) async fn collect(subject: Subject) -> Vec<Part> {
     let (main, telemetry) = (Arc::new(subject.main), Arc::new(subject.telemetry));
     let (identity, other) = tokio::join!(identity(&main), identity(&telemetry));
     // statsd_exporter has one listener, and port 8081 may be that of any process.
-    let is_single = identity.as_ref().is_some_and(|process| process["name"] == "statsd_exporter");
+    let is_named = |name| identity.as_ref().is_some_and(|process: &Value| process["name"] == name);
+    let is_single = is_named("statsd_exporter");
     let is_same = identity.is_none() || other.is_none() || identity == other;
     let telemetry = if is_single { Arc::clone(&main) } else { telemetry };
     let is_foreign = !is_single && !is_same;
@@ -119,7 +120,9 @@ pub(crate) async fn collect(subject: Subject) -> Vec<Part> {
     read("readyz.txt", &telemetry, &paths, TIMEOUT);
     let cardinality =
         ["", KSTATD_PREFIX].map(|prefix| format!("{prefix}{CARDINALITY_PATH}?limit=50"));
-    read("cardinality.json", &main, &cardinality, TIMEOUT);
+    if !is_named("kstatd node") {
+        read("cardinality.json", &main, &cardinality, TIMEOUT);
+    }
     let mut metrics = vec!["/kstatd/metrics".to_owned()];
     // Those of a main listener are the cluster's.
     metrics.extend((!Arc::ptr_eq(&main, &telemetry)).then(|| "/metrics".to_owned()));
