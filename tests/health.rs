@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use api_server::ApiServer;
 use common::cluster::Cluster;
-use common::{Gate, NO_LINKS, Passage, Program, Response, get, until};
+use common::{Gate, NO_LINKS, Passage, Program, Response, get, run, until};
 use serde_json::json;
 
 /// Starts a program; returns its main and telemetry listeners.
@@ -134,6 +134,9 @@ fn a_kind_that_the_server_lacks_is_no_failure() {
     assert!(status == 200 && text.contains("[+]kubernetes/nodes ok\n"), "{text}");
     let text = get(main, "/status?format=text").text();
     assert!(text.starts_with("OK "), "{text}");
+    let output = run("kstatd", ["check", &format!("--addr={main}")]);
+    assert!(output.status.code() == Some(0), "{output:?}");
+    assert!(output.stdout.contains("2 of 2 kinds are synced"), "{output:?}");
     gate.set(Passage::Cut);
     program.line(&["The API server fails"]);
     gate.set(Passage::Open);
