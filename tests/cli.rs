@@ -257,6 +257,21 @@ fn usage_errors_name_the_argument() {
         }
         assert_eq!(output.stdout, "", "{args:?}");
     }
+    // 1 is a result of these commands.
+    for command in ["bundle", "check", "diff", "shadow", "status", "top"] {
+        let output = run("kstatd", [command, "--foo"]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    for args in [&["rbac"][..], &["render", "kube", "-"], &["check-config", "/dev/null"]] {
+        let mut command = common::command("kstatd", args);
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+        let output = command.stdin(std::process::Stdio::null()).stdout(full).output().expect("run");
+        assert!(!output.status.success(), "{args:?}: {output:?}");
+    }
 }
 
 const POD: &str =

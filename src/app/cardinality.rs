@@ -1,10 +1,9 @@
 //! The `kstatd cardinality suggest` command.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use super::access::{access, run_command, user_agent};
-use super::output::print;
+use super::output::written;
 use crate::cli::native::SuggestArgs;
 use crate::config_file;
 use crate::mapper::{Mapper, Problem};
@@ -31,10 +30,7 @@ pub(crate) fn suggest(args: SuggestArgs) -> Result<(), CommandError> {
         least: args.min_values,
     };
     let text = run_command(cardinality::run(options))?;
-    match print(&text) {
-        ExitCode::SUCCESS => Ok(()),
-        _ => Err("cannot write to standard output".into()),
-    }
+    written(&text)
 }
 
 /// Reads and validates a mapping file.

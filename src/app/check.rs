@@ -21,10 +21,10 @@ pub(super) fn main(args: ClusterCheckArgs) -> ExitCode {
     let output = args.output;
     let report = run_command(run(args));
     match report {
-        Ok(report) => {
-            print(&if output.is_json() { report.json() } else { report.text() });
-            ExitCode::from(u8::from(report.failed()))
-        }
+        Ok(report) => match print(&if output.is_json() { report.json() } else { report.text() }) {
+            ExitCode::SUCCESS => ExitCode::from(u8::from(report.failed())),
+            _ => ExitCode::from(2),
+        },
         Err(error) => {
             print_error(&format!("error: {error}"));
             ExitCode::from(2)

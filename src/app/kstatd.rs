@@ -10,7 +10,7 @@ use clap::Parser;
 use serde_json::json;
 
 use super::access::{self, run_command};
-use super::output::{print, print_error};
+use super::output::{print, print_error, written};
 use super::personality::{self, Personality};
 use super::{diff, run};
 use crate::cli::asking::{ExplainArgs, ExplainCommand, ObjectArgs, StatusArgs};
@@ -41,8 +41,8 @@ use crate::tools::{
 /// Parses the command line of kstatd, or of kubectl-kstatd, and runs the command.
 pub fn main(argv: Vec<OsString>, is_kubectl: bool) -> ExitCode {
     // 1 is a result of these commands.
-    let is_comparison =
-        argv.get(1).is_some_and(|word| word == "diff" || word == "check" || word == "shadow");
+    let results = ["bundle", "check", "diff", "shadow", "status", "top"];
+    let has_results = argv.get(1).is_some_and(|word| results.iter().any(|name| word == name));
     let command = match is_kubectl {
         true => KubectlCli::try_parse_from(argv).map(|cli| cli.command.into()),
         false => Cli::try_parse_from(argv)
@@ -58,7 +58,7 @@ pub fn main(argv: Vec<OsString>, is_kubectl: bool) -> ExitCode {
                 None => drop(error.print()),
             }
             return match failed {
-                true if is_comparison => diff::Outcome::Failed.into(),
+                true if has_results => diff::Outcome::Failed.into(),
                 true => ExitCode::FAILURE,
                 false => ExitCode::SUCCESS,
             };
@@ -294,18 +294,14 @@ fn profile_diff(args: &ProfileDiffArgs) -> Result<(), CommandError> {
         Some(path) => {
             std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()).into())
         }
-        None => {
-            print(&String::from_utf8_lossy(&svg));
-            Ok(())
-        }
+        None => written(&String::from_utf8_lossy(&svg)),
     }
 }
 
 /// Prints a configuration for the given definitions.
 fn draft(args: &DraftArgs) -> Result<(), CommandError> {
     let manifests = manifests::load_at_most(&args.files, custom_draft::MAX_FILE)?;
-    print(&custom_draft::draft(&manifests)?);
-    Ok(())
+    written(&custom_draft::draft(&manifests)?)
 }
 
 /// Prints the RBAC manifests for the flags.
@@ -322,7 +318,7 @@ fn rbac(args: &RbacArgs) -> Result<(), CommandError> {
     let resources = config::watched(&kube, config::Name::Kstatd, senders)?;
     let namespaces = config::namespaces(&kube);
     let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
-    print(&rbac::manifests(&rbac::Needs {
+    written(&rbac::manifests(&rbac::Needs {
         resources,
         kube_events: config::counts_kube_events(&kube),
         custom: custom.as_deref(),
@@ -332,8 +328,7 @@ fn rbac(args: &RbacArgs) -> Result<(), CommandError> {
         sharded_in: sharded.then_some(kube.pod_namespace.as_str()),
         account: Some(&args.service_account),
         name: Some(&args.name),
-    }));
-    Ok(())
+    }))
 }
 
 /// Prints the status of a running process and returns it as the exit code.
@@ -382,10 +377,10 @@ fn check(args: CheckArgs) -> Result<(), CommandError> {
     };
     let reports = all.iter().map(report).collect::<Result<Vec<check_config::Report>, _>>()?;
     if output.is_json() {
-        print(&json_line(&reports.iter().map(check_config::Report::json).collect::<Vec<_>>()));
+        written(&json_line(&reports.iter().map(check_config::Report::json).collect::<Vec<_>>()))?;
     } else {
         let text: String = reports.iter().map(check_config::Report::text).collect();
-        print(&text);
+        written(&text)?;
     }
     let broken: Vec<&str> =
         reports.iter().filter(|report| report.failed()).map(check_config::Report::file).collect();

@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use crate::tools::CommandError;
+
 /// Writes to standard output. A closed pipe (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> ExitCode {
     let mut out = std::io::stdout().lock();
@@ -12,6 +14,17 @@ pub(crate) fn print(text: &str) -> ExitCode {
             ExitCode::FAILURE
         }
         _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Writes to standard output like [`print`].
+///
+/// # Errors
+/// The text could not be written.
+pub(crate) fn written(text: &str) -> Result<(), CommandError> {
+    match print(text) {
+        ExitCode::SUCCESS => Ok(()),
+        _ => Err("cannot write to standard output".into()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The `kstatd overhead` command.
 
-use super::output::print;
+use super::output::written;
 use crate::cli::overhead::OverheadArgs;
 use crate::tools::CommandError;
 use crate::tools::overhead::{Samples, Subject, sample, table};
@@ -22,6 +22,5 @@ pub(crate) fn main(args: OverheadArgs) -> Result<(), CommandError> {
         let written = std::fs::write(&path, samples.json());
         written.map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    print(&if output.is_json() { samples.json() } else { table(&samples, baseline.as_ref()) });
-    Ok(())
+    written(&if output.is_json() { samples.json() } else { table(&samples, baseline.as_ref()) })
 }
