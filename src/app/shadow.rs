@@ -55,13 +55,23 @@ fn outcome(args: ShadowArgs) -> Result<Outcome, CommandError> {
 
 fn options(args: ShadowArgs) -> Result<Options, CommandError> {
     let mut line = CommandLine::parse(&args.command_line)?;
-    if let Some(path) = &args.kubeconfig {
-        line.set_kubeconfig(path.to_string_lossy().into_owned());
-    } else if !line.has_api_server()
+    let mut kubeconfig = args.kubeconfig.clone();
+    if kubeconfig.is_none()
+        && !line.has_api_server()
         && std::env::var_os("KUBERNETES_SERVICE_HOST").is_none()
-        && let Ok(path) = std::env::var("KUBECONFIG")
+        && let Some(list) = std::env::var_os("KUBECONFIG")
     {
-        line.set_kubeconfig(path);
+        // The candidate's flag is that of kube-state-metrics, which takes one file.
+        let mut files = std::env::split_paths(&list).filter(|path| path.exists());
+        kubeconfig = files.next();
+        if files.next().is_some() {
+            return Err(
+                "KUBECONFIG names several files; name the one to use with --kubeconfig".into()
+            );
+        }
+    }
+    if let Some(path) = &kubeconfig {
+        line.set_kubeconfig(path.to_string_lossy().into_owned());
     }
     let user_agent = user_agent();
     let mut api_server =
