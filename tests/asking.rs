@@ -264,6 +264,10 @@ fn under_the_name_of_the_original() {
         let output = run("kstatd", ["top", &addr]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert!(output.stdout.starts_with("OK  statsd_exporter "), "{output:?}");
+        // With the path `/`, every unknown path is that of the metrics.
+        let output = run("kstatd", ["explain", "object", "pods", "a/b", &addr]);
+        let absent = output.stderr.contains("has no objects of Kubernetes");
+        assert_eq!(absent, path.ends_with("/metrics"), "{output:?}");
     }
     let program = Program::start(
         "statsd_exporter",
@@ -288,7 +292,7 @@ fn top_sorts_drills_down_and_shows_the_state() {
     assert_eq!(lines[1], warning);
     assert!(lines[2].starts_with("series 57 in 3 metrics   label sets 53   memory "), "{output:?}");
     assert!(lines[2].contains("   new in 5 min 53, in 1 h 53   lines "), "{output:?}");
-    assert_eq!(lines[3], "  over --limit.values-per-label: url of hits, 10 label sets folded");
+    assert_eq!(lines[3], "  over --limit.values-per-label: url of hits, folded 10 times");
     assert_eq!(
         lines[4],
         "  from 127.0.0.1: new in 5 min 53, in 1 h 53, over budget 10, latest metric web_total"

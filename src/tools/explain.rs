@@ -12,6 +12,14 @@ use crate::status::words::printable;
 use crate::tools::CommandError;
 use crate::util::percent::{self, UNRESERVED};
 
+/// Said of a process that cannot explain lines.
+const NO_LINES: &str =
+    "does not receive StatsD lines; use the main port of a kstatd with the StatsD side enabled";
+
+/// Said of a process that cannot explain objects.
+const NO_OBJECTS: &str =
+    "has no objects of Kubernetes; use the main port of a kstatd with the Kubernetes side enabled";
+
 /// The explanation of a line or an object by a process.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 pub(crate) struct Explained {
@@ -51,7 +59,7 @@ pub(crate) async fn ask(
     if let Some(sender) = sender {
         target.push_str(&format!("&sender={sender}"));
     }
-    let mut explained: Explained = process.data(&target).await?;
+    let mut explained: Explained = process.data(&target, NO_LINES).await?;
     explained.text = printable_lines(&explained.text);
     Ok(explained)
 }
@@ -69,8 +77,8 @@ pub(crate) async fn ask_about_object(
     let [resource, namespace, name] =
         [resource, namespace, name].map(|text| percent::encode(text, UNRESERVED));
     let query = format!("format=json&resource={resource}&namespace={namespace}&name={name}");
-    let mut explained: Explained =
-        process.data_of_any_name(&format!("{OBJECT_PATH}?{query}")).await?;
+    let target = format!("{OBJECT_PATH}?{query}");
+    let mut explained: Explained = process.data_of_any_name(&target, NO_OBJECTS).await?;
     explained.text = printable_lines(&explained.text);
     Ok(explained)
 }

@@ -151,11 +151,20 @@ impl ProcessClient {
         timeout(REQUEST_TIMEOUT, asking).await.map_err(|_| NoAnswer(REQUEST_TIMEOUT))
     }
 
-    /// Requests a path of the API and returns its data.
+    /// Requests a path of the API and returns its data. `absent` is what is said of a process without this path.
     ///
     /// # Errors
     /// When there is none; the text contains the address.
-    pub(crate) async fn data<T: DeserializeOwned>(&self, target: &str) -> Result<T, CommandError> {
+    pub(crate) async fn data<T: DeserializeOwned>(
+        &self,
+        target: &str,
+        absent: &str,
+    ) -> Result<T, CommandError> {
+        self.data_at(target).await?.ok_or_else(|| format!("{} {absent}", self.address).into())
+    }
+
+    /// The same, but returns `None` if the process does not have the path.
+    async fn data_at<T: DeserializeOwned>(&self, target: &str) -> Result<Option<T>, CommandError> {
         let address = &self.address;
         let (status, body) = self
             .get(target, "application/json")
@@ -163,14 +172,12 @@ impl ProcessClient {
             .map_err(|error| format!("no answer from {address}: {error}"))?;
         let answer = serde_json::from_slice::<Answer<T>>(&body);
         match answer {
-            Ok(Answer { data: Some(data), .. }) if status == 200 => Ok(data),
+            Ok(Answer { data: Some(data), .. }) if status == 200 => Ok(Some(data)),
             Ok(Answer { error: Some(error), .. }) => {
                 Err(format!("{address}: {}", printable(&error)).into())
             }
             _ if status == 200 => Err(format!("{address} is not a kstatd process").into()),
-            _ if status == 404 => Err(format!(
-                "{address} does not receive StatsD lines; use the main port of a kstatd with the StatsD side enabled"
-            ).into()),
+            _ if status == 404 => Ok(None),
             _ => {
                 let refusal = refusal(status, &String::from_utf8_lossy(&body));
                 Err(format!("no answer from {address}: {refusal}").into())
@@ -185,10 +192,17 @@ impl ProcessClient {
     pub(crate) async fn data_of_any_name<T: DeserializeOwned>(
         &self,
         target: &str,
+        absent: &str,
     ) -> Result<T, CommandError> {
-        match self.data(target).await {
-            Ok(data) => Ok(data),
-            Err(error) => self.data(&format!("{KSTATD_PREFIX}{target}")).await.map_err(|_| error),
+        let usual = match self.data_at(target).await {
+            Ok(Some(data)) => return Ok(data),
+            other => other.map(|_| ()),
+        };
+        // Another program may have the usual path too.
+        let other = self.data(&format!("{KSTATD_PREFIX}{target}"), absent).await;
+        match (usual, other) {
+            (Err(error), Err(_)) => Err(error),
+            (_, other) => other,
         }
     }
 

@@ -24,8 +24,11 @@ const SHORT: usize = 5;
 /// The minutes of the long interval.
 const HOUR: usize = 60;
 
-/// The maximum number of exceeded budgets shown.
+/// The maximum number of exceeded budgets shown of each side.
 const MAX_EXCEEDED_BUDGETS: usize = 5;
+
+/// Said of a process without a report on its series.
+const NO_REPORT: &str = "has no report on its series; use the main port of a kstatd";
 
 /// The maximum number of senders shown.
 const MAX_SENDERS: usize = 3;
@@ -99,7 +102,7 @@ async fn fetch_screen(process: &ProcessClient, view: &View) -> Result<Screen, Co
         query = format!("{query}&metric={}", percent::encode(metric, UNRESERVED));
     }
     let target = format!("{CARDINALITY_PATH}?{query}");
-    let cardinality: Report = process.data_of_any_name(&target).await?;
+    let cardinality: Report = process.data_of_any_name(&target, NO_REPORT).await?;
     if let Some(metric) = &view.metric
         && cardinality.metrics.is_empty()
     {
@@ -150,15 +153,15 @@ impl Screen {
             line = format!("{line}   lines {}", rate(lines));
         }
         out.line(0, &line);
-        let beyond = self.cardinality.budgets.iter().flat_map(|budgets| &budgets.beyond);
-        for over in beyond.take(MAX_EXCEEDED_BUDGETS) {
+        let sides = self.cardinality.budgets.iter();
+        for over in sides.flat_map(|side| side.beyond.iter().take(MAX_EXCEEDED_BUDGETS)) {
             let of = match over.label.as_str() {
                 "" => over.metric.clone(),
                 label => format!("{label} of {}", over.metric),
             };
             let (times, action) = (count(over.times), &over.action);
             let limit = budget::displayed(&over.limit);
-            out.line(1, &format!("over {limit}: {of}, {times} label sets {action}"));
+            out.line(1, &format!("over {limit}: {of}, {action} {times} times"));
         }
         let senders = self.cardinality.senders.iter().filter(|sender| {
             let metric = view.metric.as_deref().unwrap_or(&sender.last_metric);
