@@ -132,6 +132,7 @@ impl Board {
             },
             scrapes: self.scrapes.latest(),
             incomplete_scrapes: self.scrapes.incomplete(),
+            slow_scrapes: self.scrapes.slow(),
             history,
             ..Facts::default()
         };

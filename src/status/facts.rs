@@ -78,6 +78,8 @@ pub(crate) struct Facts {
     pub(crate) scrapes: Vec<Scrape>,
     /// The last incomplete scrape of each known scraper and of all others.
     pub(crate) incomplete_scrapes: Vec<Scrape>,
+    /// The same for those that took more than 5 s.
+    pub(crate) slow_scrapes: Vec<Scrape>,
     /// The largest metrics with their labels, if the series were scanned.
     pub(crate) cardinality: Option<Report>,
     /// The explanation of the requested line.

@@ -14,9 +14,6 @@ const DEFAULT_LIMIT: u64 = 16 << 20;
 /// The next usual setting.
 const RAISED_LIMIT: u64 = 32 << 20;
 
-/// Seconds above which a scrape is slow, as for the alert: half of Prometheus' default timeout.
-const SLOW: f64 = 5.0;
-
 /// The advice against a size limit.
 const SMALLER: &str =
     "drop metrics (--metric-denylist), or split the scrape by shards or resources";
@@ -27,9 +24,8 @@ pub(super) fn judge(facts: &Facts, found: &mut Findings) {
     for scrape in facts.incomplete_scrapes.iter().filter(is_recent) {
         found.warning("KstatdScrapesIncomplete", incomplete(scrape, facts));
     }
-    let complete = facts.scrapes.iter().filter(is_recent).filter(|scrape| scrape.complete);
-    let slowest = complete.max_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    if let Some(scrape) = slowest.filter(|scrape| scrape.seconds > SLOW) {
+    let slow = facts.slow_scrapes.iter().filter(is_recent);
+    if let Some(scrape) = slow.max_by(|a, b| a.seconds.total_cmp(&b.seconds)) {
         let Scrape { client, path, scraper, seconds, .. } = scrape;
         let (took, size) = (duration(*seconds), bytes(scrape.bytes as f64));
         let text = format!(

@@ -11,6 +11,9 @@ use crate::util::words::words;
 /// The maximum number of logged scrapes.
 const KEPT: usize = 20;
 
+/// Seconds above which a scrape is slow, as for the alert: half of Prometheus' default timeout.
+const SLOW: f64 = 5.0;
+
 /// The maximum bytes of the user agent.
 const LONGEST: usize = 100;
 
@@ -101,6 +104,8 @@ struct Kept {
     scrapes: VecDeque<Scrape>,
     /// The last incomplete scrape of each product.
     incomplete: Vec<Scrape>,
+    /// The last slow scrape of each product.
+    slow: Vec<Scrape>,
     noted: u64,
 }
 
@@ -110,11 +115,10 @@ impl Default for ScrapeLog {
     }
 }
 
-impl Kept {
-    fn incomplete(&mut self, scrape: &Scrape) {
-        self.incomplete.retain(|earlier| earlier.scraper != scrape.scraper);
-        self.incomplete.push(scrape.clone());
-    }
+/// Keeps a scrape instead of the last one by the same product.
+fn replace(kept: &mut Vec<Scrape>, scrape: &Scrape) {
+    kept.retain(|earlier| earlier.scraper != scrape.scraper);
+    kept.push(scrape.clone());
 }
 
 impl ScrapeLog {
@@ -139,7 +143,10 @@ impl ScrapeLog {
         kept.scrapes.truncate(KEPT);
         if let Some(cause) = scrape.cause {
             self.count(cause, scrape.scraper);
-            kept.incomplete(&scrape);
+            replace(&mut kept.incomplete, &scrape);
+        }
+        if scrape.complete && scrape.seconds > SLOW {
+            replace(&mut kept.slow, &scrape);
         }
         scrape
     }
@@ -149,7 +156,8 @@ impl ScrapeLog {
         let scrape = Scrape { complete: false, cause: Some(cause), ..scrape };
         self.count(cause, scrape.scraper);
         let mut kept = self.lock();
-        kept.incomplete(&scrape);
+        replace(&mut kept.incomplete, &scrape);
+        kept.slow.retain(|entry| entry.id != scrape.id);
         if let Some(entry) = kept.scrapes.iter_mut().find(|entry| entry.id == scrape.id) {
             *entry = scrape;
         }
@@ -164,6 +172,11 @@ impl ScrapeLog {
         self.lock().incomplete.clone()
     }
 
+    /// Returns the last slow scrape of each product that took all of it.
+    pub(crate) fn slow(&self) -> Vec<Scrape> {
+        self.lock().slow.clone()
+    }
+
     /// Returns the logged scrapes, newest first.
     pub(crate) fn latest(&self) -> Vec<Scrape> {
         self.lock().scrapes.iter().cloned().collect()
@@ -176,5 +189,25 @@ impl ScrapeLog {
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_scrape_is_kept_while_many_fast_ones_follow() {
+        let log = ScrapeLog::default();
+        let scrape = |scraper, seconds| {
+            log.note(Scrape { scraper, seconds, complete: true, ..Scrape::default() })
+        };
+        let slow = [scrape("prometheus", 8.0), scrape("grafana", 6.0)];
+        (0..2 * KEPT).for_each(|_| drop(scrape("prometheus", 0.1)));
+        assert_eq!(log.slow(), slow);
+        let [_, last] = slow;
+        log.unread(last, Cause::Closed);
+        let later = scrape("prometheus", 7.0);
+        assert_eq!(log.slow(), [later]);
     }
 }
