@@ -177,7 +177,7 @@ fn merged_kstatd(
         kube: kubernetes
             .then(|| {
                 let mut kube = kube(kube_args, Name::Kstatd, budget, custom, telemetry_port)?;
-                if !args.statsd.0.enrich.is_empty() {
+                if args.statsd.0.recognises_senders() {
                     kube.watch_senders();
                 }
                 Ok::<_, ConfigErrors>(kube)

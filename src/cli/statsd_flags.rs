@@ -147,6 +147,18 @@ flags! {
 }
 
 impl StatsdArgs {
+    /// Returns true if there is a listener.
+    pub(crate) fn listens(&self) -> bool {
+        [&self.listen_udp, &self.listen_tcp, &self.listen_unixgram]
+            .iter()
+            .any(|one| !one.is_empty())
+    }
+
+    /// Returns true if the objects are needed by which senders are recognised.
+    pub(crate) fn recognises_senders(&self) -> bool {
+        !self.enrich.is_empty() && self.listens()
+    }
+
     /// Returns the parser options.
     pub fn parser_flags(&self) -> ParserFlags {
         ParserFlags {

@@ -33,7 +33,7 @@ pub(crate) static STATSD: SideKind = SideKind {
     description: "metrics sent over StatsD",
     protobuf: true,
     disabled_reason: |config| {
-        let listens = config.statsd.as_ref().is_some_and(|args| require_listener(args).is_ok());
+        let listens = config.statsd.as_ref().is_some_and(StatsdArgs::listens);
         (!listens).then_some("The StatsD side is disabled: it has no listeners")
     },
     files: |_| Vec::new(),
@@ -374,8 +374,7 @@ fn listen_error(
 ///
 /// Returns an error if all listeners are disabled.
 pub(crate) fn require_listener(args: &StatsdArgs) -> Result<(), StatsdError> {
-    let addresses = [&args.listen_udp, &args.listen_tcp, &args.listen_unixgram];
-    if addresses.iter().any(|address| !address.is_empty()) {
+    if args.listens() {
         return Ok(());
     }
     Err(StatsdError(

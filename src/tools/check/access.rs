@@ -12,6 +12,7 @@ use super::inventory::{Inventory, RBAC, is_same};
 use super::report::{Outcome, Section};
 use super::workload::{Workload, texts};
 use crate::cli::config;
+use crate::cli::statsd_flags::StatsdArgs;
 use crate::kube::{Account, Client};
 use crate::resources::custom::with_built_in;
 use crate::tools::CommandError;
@@ -202,7 +203,7 @@ fn needed(
     if !kube.duplicate_series {
         definitions = with_built_in(definitions);
     }
-    let senders = settings.statsd.as_ref().is_some_and(|statsd| !statsd.enrich.is_empty());
+    let senders = settings.statsd.as_ref().is_some_and(StatsdArgs::recognises_senders);
     let resources = config::watched(kube, settings.config.name, senders).unwrap_or_default();
     let namespaces = config::namespaces(kube);
     let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
