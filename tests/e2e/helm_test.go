@@ -365,6 +365,7 @@ func TestHelmChartRefuses(t *testing.T) {
 		"standby: true": "replicas must be 2 or more",
 		"standby: true\nreplicas: 2\nautosharding: {enabled: true}":                                     "its replicas hold everything",
 		"personality: statsd_exporter\nstandby: true\nreplicas: 2":                                      "it belongs to run and kube-state-metrics",
+		"daemonset: {enabled: true}\nkubernetesEvents: true":                                            "does not know the workloads",
 		"daemonset: {enabled: true}\ncollectors: [nodes]":                                               "collectors has no pods",
 		"personality: statsd_exporter\nautosharding: {enabled: true}":                                   "it belongs to run and kube-state-metrics",
 		"prometheus: {monitor: {enabled: true}, podMonitor: {enabled: true}}":                           "scraped twice",

@@ -104,13 +104,13 @@ annotations:
 {{- end -}}
 
 {{/* Non-empty if `image` is one of the original: by its repository, by a tag such as v2.15.0, which
-kstatd's images never have, or by the registry of Kubernetes. */}}
+kstatd's images never have (also in a mirror, if its name ends like the original's), or by the registry of Kubernetes. */}}
 {{- define "kstatd.foreignImage" -}}
 {{- $image := .Values.image -}}
 {{- if ne .Values.personality "run" -}}
 {{- if regexMatch "(^|/)(kube-state-metrics/kube-state-metrics|(prom|prometheus|prometheus-community)/statsd-exporter|bitnami(legacy)?/kube-state-metrics)$" $image.repository -}}
 repository {{ $image.repository }}
-{{- else if and (eq $image.repository .ownImage.repository) (regexMatch "^v[0-9]+[.][0-9]+" (toString $image.tag)) -}}
+{{- else if and (or (eq $image.repository .ownImage.repository) (regexMatch "(kube-state-metrics|statsd[-_]exporter)$" $image.repository)) (regexMatch "^v[0-9]+[.][0-9]+" (toString $image.tag)) -}}
 tag {{ $image.tag }}
 {{- else if and (eq $image.repository .ownImage.repository) (has $image.registry (list "registry.k8s.io" "k8s.gcr.io")) -}}
 registry {{ $image.registry }}
@@ -204,6 +204,9 @@ imagePullSecrets:
 {{- end -}}
 {{- if and $values.standby (lt (int $values.replicas) 2) -}}
 {{- fail "standby: replicas must be 2 or more" -}}
+{{- end -}}
+{{- if and $values.daemonset.enabled $values.kubernetesEvents -}}
+{{- fail "daemonset.enabled and kubernetesEvents: the process that counts events has no pods, so it does not know the workloads; choose one" -}}
 {{- end -}}
 {{- if and $values.daemonset.enabled (not (has "pods" $values.collectors)) -}}
 {{- fail "daemonset.enabled: collectors has no pods, which are what its pods share" -}}

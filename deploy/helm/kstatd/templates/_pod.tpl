@@ -19,7 +19,8 @@
 {{- end }}
 {{- if eq $personality "run" }}
 - --listen=:{{ include "kstatd.httpPort" $root }}
-- --telemetry-listen={{ $values.selfMonitor.telemetryHost }}:{{ include "kstatd.telemetryPort" $root }}
+{{- $host := $values.selfMonitor.telemetryHost | default "" }}
+- --telemetry-listen={{ ternary (printf "[%s]" $host) $host (and (contains ":" $host) (not (hasPrefix "[" $host))) }}:{{ include "kstatd.telemetryPort" $root }}
 {{- else if eq $personality "kube-state-metrics" }}
 - --port={{ include "kstatd.httpPort" $root }}
 {{- with $values.selfMonitor.telemetryHost }}

@@ -23,8 +23,10 @@ storage.k8s.io: {namespaced: [], cluster: [storageclasses, volumeattachments]}
 {{- if and $own (regexMatch "--statsd\\.enrich[= ]" $flags) -}}
 {{- $collectors = append $collectors "pods" -}}
 {{- end -}}
-{{- /* The owners of pods lead to their workloads, whose labels may be on the series of pods. */ -}}
-{{- if and (has "pods" $collectors) (or $own (regexMatch "--pod-workload-labels[= ]" $flags)) -}}
+{{- /* The owners of pods lead to their workloads, whose labels may be on the series of pods. Families of kstatd count by workload. */ -}}
+{{- $families := printf "%s --metric-opt-in-list=%s" $flags (join "," ($values.metricOptInList | default list)) -}}
+{{- $byWorkload := or $own $values.kubernetesEvents (regexMatch "--(pod-workload-labels[= ]|kubernetes-events|metric-opt-in-list[= ][^ ]*kstatd)" $families) -}}
+{{- if and (has "pods" $collectors) $byWorkload -}}
 {{- $collectors = concat $collectors (list "replicasets" "jobs") -}}
 {{- if regexMatch "--pod-workload-labels[= ](.*[, ])?labels=\\[" $flags -}}
 {{- $collectors = concat $collectors (list "cronjobs" "daemonsets" "deployments" "replicationcontrollers" "statefulsets") -}}
