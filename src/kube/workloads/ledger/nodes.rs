@@ -92,7 +92,7 @@ impl NodeRecord {
             (record.shown, record.since) = (shown, since);
         }
         if is_changed {
-            self.show(counters, shard);
+            self.show(counters, names, shard);
         }
     }
 
@@ -105,7 +105,7 @@ impl NodeRecord {
     pub(super) fn declare(&self, counters: &mut Counters, names: &NodeNames, shard: Shard) {
         let Some(owner) = self.owner_of_counters(names) else { return };
         self.conditions.keys().for_each(|condition| declare(counters, owner, condition));
-        self.show(counters, shard);
+        self.show(counters, names, shard);
     }
 
     /// Removes the counters, unless another node of this name has them.
@@ -117,9 +117,9 @@ impl NodeRecord {
         }
     }
 
-    /// Shows or hides the counters, as the shard says.
-    pub(super) fn show(&self, counters: &mut Counters, shard: Shard) {
-        let Some(owner) = &self.owner else { return };
+    /// Shows or hides the counters, as the shard says, unless another node of this name has them.
+    pub(super) fn show(&self, counters: &mut Counters, names: &NodeNames, shard: Shard) {
+        let Some(owner) = self.owner_of_counters(names) else { return };
         match shard.ownership_of_hash(self.hash) {
             Ownership::Kept | Ownership::Lost => counters.publish(owner),
             Ownership::Gained | Ownership::Foreign => counters.hide(owner),

@@ -309,8 +309,8 @@ impl Ledger {
     pub(super) fn set_shard(&mut self, shard: Shard) {
         if self.totals.set_shard(shard) {
             self.declare();
-            let Self { pods, nodes, of_pods, of_nodes, totals, .. } = self;
-            nodes.each(|node| node.show(of_nodes, shard));
+            let Self { pods, nodes, of_pods, of_nodes, node_names, totals, .. } = self;
+            nodes.each(|node| node.show(of_nodes, node_names, shard));
             pods.each(|pod| pod.reshard(totals, of_pods));
         }
     }

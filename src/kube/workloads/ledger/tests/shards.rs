@@ -67,6 +67,48 @@ fn own_and_foreign() -> (Shard, Workload, Workload) {
     (shard, find(true), find(false))
 }
 
+/// A list in progress shows the successors of nodes, which decide about the shard of the names, also if that changes now.
+#[test]
+fn successors_of_nodes_decide_about_the_shard() {
+    let mut world = World::new();
+    let shard = Shard::new(0, 2);
+    let names: Vec<String> = (0..20).map(|number| format!("a{number}")).collect();
+    let put = |world: &mut World, is_own: bool| {
+        world.ledger.begin_list(LedgerKind::Node, 9);
+        for (number, name) in names.iter().enumerate() {
+            let is_own = is_own == (number % 2 == 0);
+            let mut uids = (0..).map(|number| format!("{name}-{number}"));
+            let uid = uids.find(|uid| shard.keeps(uid.as_bytes()) == is_own).expect("one");
+            let node = format!(
+                r#"{{"metadata":{{"name":"{name}","uid":"{uid}"}},"status":{{"conditions":[{{"type":"Ready","status":"True"}}]}}}}"#
+            );
+            world.ledger.put_node(9, &decoded(&node), true);
+        }
+    };
+    let shown = |world: &World| -> Vec<bool> {
+        let series = world.series();
+        let is_shown = |name: &String| {
+            let label = format!("{{node=\"{name}\",");
+            series.keys().any(|name| name.contains(&label))
+        };
+        names.iter().map(is_shown).collect()
+    };
+    let even: Vec<bool> = (0..20).map(|number| number % 2 == 0).collect();
+    let odd: Vec<bool> = even.iter().map(|is_even| !is_even).collect();
+    world.ledger.show(LedgerKind::Node, 9);
+    put(&mut world, true);
+    world.ledger.end_list(LedgerKind::Node, 9, true, world.now);
+    world.ledger.set_shard(shard);
+    assert_eq!(shown(&world), even);
+    put(&mut world, false);
+    for (shard, expected) in [(Shard::new(1, 2), &even), (shard, &odd)] {
+        world.ledger.set_shard(shard);
+        assert_eq!(&shown(&world), expected);
+    }
+    world.ledger.end_list(LedgerKind::Node, 9, true, world.now);
+    assert_eq!(shown(&world), odd);
+}
+
 /// A new workload with the name of an old one may belong to another shard, which serves the counters from then on.
 #[test]
 fn a_new_uid_decides_about_the_shard() {
