@@ -71,14 +71,16 @@ struct Occurrences {
     reason: Box<str>,
     event_type: Box<str>,
     count: u32,
+    /// The time at which they stop waiting for the workload of the object.
+    until: Instant,
 }
 
 /// The events of a cluster.
 #[derive(Default)]
 pub(super) struct KubeEvents {
     pub(super) records: Objects<EventRecord>,
-    /// The occurrences that wait, by the UID of the object that they are about.
-    waiting: HashMap<Box<[u8]>, Vec<Occurrences>>,
+    /// The occurrences that wait, by the UID of the object that they are about, earliest first.
+    waiting: HashMap<Box<[u8]>, VecDeque<Occurrences>>,
     /// The UIDs with the time at which their occurrences stop waiting, earliest first.
     queue: VecDeque<(Instant, Box<[u8]>)>,
 }
@@ -112,14 +114,15 @@ impl KubeEvents {
             reason: (**reason).into(),
             event_type: (**event_type).into(),
             count,
+            until: now + MAX_WAIT,
         };
         if let Some(workload) = &workload {
             occurrences.count(Some(workload), totals, now);
         } else if let Some(owner) = former {
             occurrences.add(owner, totals, now);
         } else if is_resolved(&involved.kind) && self.queue.len() < MAX_WAITING {
-            self.queue.push_back((now + MAX_WAIT, occurrences.uid.clone()));
-            self.waiting.entry(occurrences.uid.clone()).or_default().push(occurrences);
+            self.queue.push_back((occurrences.until, occurrences.uid.clone()));
+            self.waiting.entry(occurrences.uid.clone()).or_default().push_back(occurrences);
         } else {
             occurrences.count(None, totals, now);
         }
@@ -146,8 +149,13 @@ impl KubeEvents {
     /// Counts the occurrences that have waited for long, without a workload.
     pub(super) fn end_waits(&mut self, totals: &mut Totals, now: Instant) {
         while let Some((_, uid)) = self.queue.pop_front_if(|(until, _)| *until <= now) {
-            let waiting = self.waiting.remove(&uid).unwrap_or_default();
-            waiting.iter().for_each(|event| event.count(None, totals, now));
+            let Some(waiting) = self.waiting.get_mut(&uid) else { continue };
+            while let Some(event) = waiting.pop_front_if(|event| event.until <= now) {
+                event.count(None, totals, now);
+            }
+            if waiting.is_empty() {
+                self.waiting.remove(&uid);
+            }
         }
         self.waiting.shrink();
         self.queue.shrink();

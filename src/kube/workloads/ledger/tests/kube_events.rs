@@ -192,6 +192,25 @@ fn events_wait_for_a_while() {
     assert_eq!(world.kube_events(), counts(&[(" Pod Failed", 7.0), ("web Pod Failed", 20.0)]));
 }
 
+/// Each occurrence waits for its own time, also if an earlier one of the same object has waited for too long.
+#[test]
+fn each_event_of_an_object_waits_for_a_while() {
+    let mut world = World::with_events();
+    world.put_event(EVENTS, &event("e", POD, "Scheduled", ""), None);
+    world.now += MAX_WAIT / 2;
+    world.put_event(EVENTS, &event("f", POD, "Started", ""), None);
+    world.now += MAX_WAIT / 2;
+    world.ledger.expire(world.now);
+    assert_eq!(world.kube_events(), counts(&[(" Pod Scheduled", 1.0)]));
+    assert_eq!(world.ledger.deadline(), Some(world.now + MAX_WAIT / 2));
+    world.see("p", &pod("p", 0, &status(0, RUNNING, "")));
+    let all = counts(&[(" Pod Scheduled", 1.0), ("web Pod Started", 1.0)]);
+    assert_eq!(world.kube_events(), all);
+    world.now += MAX_WAIT / 2;
+    world.ledger.expire(world.now);
+    assert_eq!(world.kube_events(), all);
+}
+
 /// The workload's UID decides about the shard. Objects without a workload are divided by their own UIDs.
 #[test]
 fn shards_divide_events() {
