@@ -29,6 +29,7 @@ shrink! {
     collections::HashMap<K, V, S>, [K: Eq + Hash, V, S: BuildHasher];
     collections::HashSet<K, S>, [K: Eq + Hash, S: BuildHasher];
     hashbrown::HashMap<K, V, S>, [K: Eq + Hash, V, S: BuildHasher];
+    hashbrown::HashSet<K, S>, [K: Eq + Hash, S: BuildHasher];
     VecDeque<T>, [T];
 }
 

@@ -6,12 +6,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use tokio::time::Instant;
 
 use crate::cache::{Key, Keys, fnv1a64};
 use crate::kube::observed::Metadata;
 use crate::util::shrink::Shrink as _;
+use crate::util::work_counter;
 
 /// The number of a list/watch. A later one has a larger number.
 pub(in crate::kube::workloads) type ScopeId = u64;
@@ -49,17 +50,45 @@ struct Record<T> {
     next_scope: Option<(ScopeId, u32)>,
     /// The hash of name, namespace and creation time.
     identity: u64,
+    /// The time since which the object has been gone, and belongs to no list/watch.
     gone_at: Option<Instant>,
     value: T,
 }
 
 impl<T> Record<T> {
-    /// Notes that a list/watch has the object in a list.
-    fn belong(&mut self, scope: (ScopeId, u32), is_served: bool) {
-        if is_served {
-            self.scope = self.scope.max(Some(scope));
-        } else {
-            self.next_scope = Some(scope);
+    /// Notes that a list/watch has the object in its list.
+    fn belong(&mut self, key: Key, id: ScopeId, scopes: &mut Scopes) {
+        let scope = scopes.entry(id).or_default();
+        let (place, is_served) = ((id, scope.list), scope.is_served);
+        self.relate(key, scopes, |record| {
+            if is_served {
+                record.scope = record.scope.max(Some(place));
+            } else {
+                record.next_scope = Some(place);
+            }
+        });
+    }
+
+    /// Notes that the object is gone.
+    fn leave(&mut self, key: Key, now: Instant, scopes: &mut Scopes) {
+        self.gone_at = Some(now);
+        self.relate(key, scopes, |record| (record.scope, record.next_scope) = (None, None));
+    }
+
+    /// Changes the list/watches that the object belongs to, and the keys of these.
+    fn relate(&mut self, key: Key, scopes: &mut Scopes, change: impl FnOnce(&mut Self)) {
+        let ids = |record: &Self| [record.scope, record.next_scope].map(|scope| Some(scope?.0));
+        let before = ids(self);
+        change(self);
+        let after = ids(self);
+        for id in before.iter().filter(|id| !after.contains(id)).flatten() {
+            if let Some(scope) = scopes.get_mut(id) {
+                scope.keys.remove(&key);
+                scope.keys.shrink();
+            }
+        }
+        for id in after.iter().filter(|id| !before.contains(id)).flatten() {
+            scopes.entry(*id).or_default().keys.insert(key);
         }
     }
 
@@ -86,13 +115,18 @@ struct Scope {
     newest_listed: i64,
     /// The same when its objects were forgotten, so that those created until then may have been counted.
     forgotten: Option<i64>,
+    /// The keys of its objects, which are visited alone: with many namespaces there are many more of others.
+    keys: HashSet<Key>,
 }
+
+/// The list/watches of one kind.
+type Scopes = HashMap<ScopeId, Scope>;
 
 /// The records of the objects of one kind.
 pub(super) struct Objects<T> {
     keys: Keys,
     records: HashMap<Key, Record<T>>,
-    scopes: HashMap<ScopeId, Scope>,
+    scopes: Scopes,
     /// The records of objects that are gone, oldest first.
     gone: VecDeque<(Instant, Key)>,
 }
@@ -132,7 +166,7 @@ impl<T: Default> Objects<T> {
             let is_absent = |record: &Record<T>| {
                 record.owner().is_some_and(|owner| owner.0 == id && owner.1 != list)
             };
-            self.end(is_absent, now, &mut gone);
+            self.end(id, is_absent, now, &mut gone);
         }
     }
 
@@ -142,11 +176,17 @@ impl<T: Default> Objects<T> {
         if std::mem::replace(&mut scope.is_served, true) {
             return;
         }
-        for record in self.records.values_mut() {
-            if let Some(next) = record.next_scope.take_if(|next| next.0 == id) {
-                record.scope = Some(next);
-            }
+        let keys = std::mem::take(&mut scope.keys);
+        work_counter::add(keys.len());
+        for key in &keys {
+            let Some(record) = self.records.get_mut(key) else { continue };
+            record.relate(*key, &mut self.scopes, |record| {
+                if let Some(next) = record.next_scope.take_if(|next| next.0 == id) {
+                    record.scope = Some(next);
+                }
+            });
         }
+        self.scopes.entry(id).or_default().keys = keys;
     }
 
     /// Forgets the objects of a list/watch: they may still exist, but are no longer watched. Calls `gone` with each
@@ -155,34 +195,45 @@ impl<T: Default> Objects<T> {
         if let Some(scope) = self.scopes.get_mut(&id) {
             scope.forgotten = Some(scope.newest);
         }
-        self.end(|record| record.is_owned_by(id), now, &mut gone);
+        self.end(id, |record| record.is_owned_by(id), now, &mut gone);
     }
 
     /// Drops a list/watch that has ended. Forgets the objects that only it had, if it was never served: otherwise they were
     /// [forgotten](Self::forget) when it was replaced or removed.
     pub(super) fn drop_scope(&mut self, id: ScopeId, now: Instant, mut gone: impl FnMut(&mut T)) {
-        if self.scopes.remove(&id).is_none_or(|scope| scope.is_served) {
-            return;
+        if self.scopes.get(&id).is_some_and(|scope| !scope.is_served) {
+            self.end(id, |record| record.is_owned_by(id), now, &mut gone);
         }
-        self.end(|record| record.is_owned_by(id), now, &mut gone);
-        for record in self.records.values_mut() {
-            record.next_scope.take_if(|next| next.0 == id);
+        let Some(Scope { keys, is_served: false, .. }) = self.scopes.remove(&id) else { return };
+        work_counter::add(keys.len());
+        for key in &keys {
+            if let Some(record) = self.records.get_mut(key) {
+                record.next_scope.take_if(|next| next.0 == id);
+            }
         }
     }
 
+    /// Ends objects of a list/watch, and calls `gone` with the record of each of them.
     fn end(
         &mut self,
+        id: ScopeId,
         has_ended: impl Fn(&Record<T>) -> bool,
         now: Instant,
         gone: &mut impl FnMut(&mut T),
     ) {
-        for (&key, record) in &mut self.records {
-            if record.gone_at.is_none() && has_ended(record) {
-                record.gone_at = Some(now);
-                self.gone.push_back((now, key));
-                gone(&mut record.value);
-            }
-        }
+        let Some(scope) = self.scopes.get_mut(&id) else { return };
+        let mut keys = std::mem::take(&mut scope.keys);
+        work_counter::add(keys.len());
+        keys.retain(|&key| {
+            let record = self.records.get_mut(&key).filter(|record| has_ended(record));
+            let Some(record) = record else { return true };
+            record.leave(key, now, &mut self.scopes);
+            self.gone.push_back((now, key));
+            gone(&mut record.value);
+            false
+        });
+        keys.shrink();
+        self.scopes.entry(id).or_default().keys = keys;
         self.expire(now, Duration::MAX);
     }
 
@@ -196,7 +247,6 @@ impl<T: Default> Objects<T> {
     ) -> Seen<'_, T> {
         let created = object.creation_timestamp.unix();
         let scope = self.scopes.entry(id).or_default();
-        let (list, is_served) = (scope.list, scope.is_served);
         let is_new = scope.is_synced
             && (is_new_in_watch && !scope.is_listing
                 || created.saturating_add(CREATION_SKEW) >= scope.newest)
@@ -209,9 +259,6 @@ impl<T: Default> Objects<T> {
         let mut displaced = None;
         let key = self.keys.key(object.uid.as_bytes());
         let record = self.records.entry(key).and_modify(|record| {
-            if record.gone_at.is_some() {
-                (record.scope, record.next_scope) = (None, None);
-            }
             let old = record.gone_at.take();
             if record.identity == identity {
                 sighting = Sighting::Known;
@@ -231,15 +278,15 @@ impl<T: Default> Objects<T> {
             value: T::default(),
         });
         record.identity = identity;
-        record.belong((id, list), is_served);
+        record.belong(key, id, &mut self.scopes);
         Seen { sighting, record: &mut record.value, displaced }
     }
 
     /// Notes that a list/watch has an object, whatever its state is.
     pub(super) fn keep(&mut self, id: ScopeId, uid: &[u8]) {
-        let scope = self.scopes.entry(id).or_default();
-        if let Some(record) = self.records.get_mut(&self.keys.key(uid)) {
-            record.belong((id, scope.list), scope.is_served);
+        let key = self.keys.key(uid);
+        if let Some(record) = self.records.get_mut(&key).filter(|record| record.gone_at.is_none()) {
+            record.belong(key, id, &mut self.scopes);
         }
     }
 
@@ -259,7 +306,7 @@ impl<T: Default> Objects<T> {
         self.expire(now, Duration::MAX);
         let key = self.keys.key(uid);
         let record = self.records.get_mut(&key).filter(|record| record.gone_at.is_none())?;
-        record.gone_at = Some(now);
+        record.leave(key, now, &mut self.scopes);
         self.gone.push_back((now, key));
         Some(&mut record.value)
     }
@@ -335,6 +382,89 @@ mod tests {
         assert_eq!(left, [1, 2]);
     }
 
+    /// A list/watch visits its own objects, however many others there are.
+    #[test]
+    fn visits_are_linear_in_the_objects() {
+        let visits = |namespaces: u64| {
+            let (mut objects, now) = (Objects::<u32>::default(), Instant::now());
+            let list = |objects: &mut Objects<u32>, id: ScopeId, names: std::ops::Range<u32>| {
+                objects.begin_list(id);
+                for name in names {
+                    let uid = Cow::from(format!("{}/{name}", id % namespaces)).into();
+                    objects.put(id, &Metadata { uid, ..Metadata::default() }, true);
+                }
+                let mut gone = 0;
+                objects.end_list(id, true, now, |_| gone += 1);
+                gone
+            };
+            let ids = |generation: u64| generation * namespaces..(generation + 1) * namespaces;
+            work_counter::take();
+            for id in ids(0) {
+                list(&mut objects, id, 0..20);
+                objects.show(id);
+            }
+            // A candidate is dropped, and the next one is served.
+            ids(1).for_each(|id| assert_eq!(list(&mut objects, id, 0..22), 0));
+            let mut gone = 0;
+            ids(1).for_each(|id| objects.drop_scope(id, now, |_| gone += 1));
+            assert_eq!(gone, 2 * namespaces);
+            ids(2).for_each(|id| assert_eq!(list(&mut objects, id, 0..20), 0));
+            ids(2).for_each(|id| objects.show(id));
+            for id in ids(0) {
+                objects.forget(id, now, |_| panic!("the next one has it"));
+                objects.drop_scope(id, now, |_| panic!("the next one has it"));
+            }
+            ids(2).for_each(|id| assert_eq!(list(&mut objects, id, 0..19), 1));
+            work_counter::take()
+        };
+        let (few, many) = (visits(10), visits(80));
+        assert!(few >= 200 && many <= 8 * few, "{few} visits for 200 objects, {many} for 1,600");
+    }
+
+    /// Whatever happens, a list/watch has the keys of those objects that belong to it.
+    #[test]
+    fn keys_are_those_of_the_objects() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let (mut ids, mut next) = ([1, 2, 3, 4, 5], 6);
+        let (mut objects, mut now) = (Objects::<u32>::default(), Instant::now());
+        for _ in 0..20_000 {
+            let (place, uid) = (random.usize(..5), random.u32(..30).to_string());
+            let id = ids[place];
+            match random.u32(..100) {
+                0..50 => {
+                    let uid = Cow::from(uid).into();
+                    objects.put(id, &Metadata { uid, ..Metadata::default() }, true);
+                }
+                50..60 => objects.keep(id, uid.as_bytes()),
+                60..75 => {
+                    objects.remove(uid.as_bytes(), now);
+                }
+                75..83 => objects.begin_list(id),
+                83..91 => objects.end_list(id, random.bool(), now, |_| {}),
+                91..94 => objects.show(id),
+                94..96 => objects.forget(id, now, |_| {}),
+                96..98 => {
+                    objects.drop_scope(id, now, |_| {});
+                    (ids[place], next) = (next, next + 1);
+                }
+                _ => {
+                    now += Duration::from_secs(1);
+                    objects.expire(now, Duration::from_secs(5));
+                }
+            }
+            for (id, scope) in &objects.scopes {
+                let belongs = |record: &Record<u32>| {
+                    [record.scope, record.next_scope].iter().flatten().any(|of| of.0 == *id)
+                };
+                let own = objects.records.iter().filter(|(_, record)| belongs(record));
+                let own: HashSet<Key> = own.map(|(key, _)| *key).collect();
+                assert_eq!(scope.keys, own);
+            }
+            let mut gone = objects.records.values().filter(|record| record.gone_at.is_some());
+            assert!(gone.all(|record| record.owner().is_none()));
+        }
+    }
+
     #[test]
     fn tables_shrink_when_records_expire() {
         let mut objects = Objects::<u32>::default();
@@ -351,5 +481,7 @@ mod tests {
         objects.expire(now, Duration::ZERO);
         assert_eq!((objects.records.len(), objects.gone.len()), (1, 0));
         assert!(objects.records.capacity() <= SMALL && objects.gone.capacity() <= SMALL);
+        let keys = &objects.scopes[&1].keys;
+        assert!(keys.len() == 1 && keys.capacity() <= SMALL, "{}", keys.capacity());
     }
 }
