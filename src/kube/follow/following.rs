@@ -466,6 +466,11 @@ impl Following {
         self.tasks.iter().rev().all(is_idle) && self.tasks.iter().any(ScopeTask::is_waiting)
     }
 
+    /// Returns the time until which the server has asked its list/watches to wait with `Retry-After`.
+    pub(crate) fn asked_until(&self) -> Option<Instant> {
+        self.tasks.iter().filter_map(|task| task.progress.asked_until()).max()
+    }
+
     /// Returns whether it can replace `old`: all scopes are listed or refused. Scopes that are in backoff or `overdue` do
     /// not block the others, if at least one scope is listed and `old` serves no cluster-wide scope.
     pub(crate) fn can_supersede(&self, old: Option<&Self>, overdue: bool) -> bool {

@@ -9,6 +9,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::handover::ServedObjects;
 use super::quota::Quota;
@@ -179,6 +180,8 @@ struct ProgressState {
     changed: Option<u64>,
     /// The reconciler waits for a newer version.
     awaited: bool,
+    /// The end of its last wait, as far as the server has asked for it.
+    asked_until: Option<Instant>,
 }
 
 /// The progress of a list/watch, shared between the list/watch and readers.
@@ -239,6 +242,12 @@ impl Progress {
         self.pending.send_modify(|_| ());
     }
 
+    /// Records the beginning of a backoff, which the server may have asked to last until `asked_until`.
+    pub(crate) fn waits(&self, asked_until: Option<Instant>) {
+        self.lock().asked_until = asked_until;
+        self.phase(Phase::Waiting);
+    }
+
     /// Returns whether a list was complete, or the server refused to list.
     pub(crate) fn is_settled(&self) -> bool {
         #[cfg(test)]
@@ -270,6 +279,11 @@ impl Progress {
     /// Returns whether it is in backoff.
     pub(crate) fn is_waiting(&self) -> bool {
         self.lock().status.phase == Phase::Waiting
+    }
+
+    /// Returns the time until which the server has asked to wait with `Retry-After`, if its last backoff has one.
+    pub(crate) fn asked_until(&self) -> Option<Instant> {
+        self.lock().asked_until
     }
 
     pub(crate) fn encoding(&self, encoding: Encoding) {

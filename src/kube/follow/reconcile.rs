@@ -5,7 +5,7 @@
 //! - A kind with an unchanged plan is left alone.
 //! - A new or changed kind is listed into new stores. The old stores are served and kept up to date until the new ones are
 //!   complete. One kind is listed at a time, so that at most one kind is in memory twice.
-//! - A kind that cannot be listed yields to the others and is retried later.
+//! - A kind that cannot be listed yields to the others and is retried later, not before the time in a `Retry-After`.
 //! - A removed kind is dropped at once, unless nothing would be left to serve: then it is dropped when the first new kind
 //!   is complete.
 //!
@@ -105,6 +105,8 @@ struct Candidate {
     yields: Yields,
     /// The time of the next attempt.
     due: Instant,
+    /// The time before which the server has asked not to be requested.
+    earliest: Instant,
 }
 
 /// The kind that is being listed.
@@ -248,10 +250,13 @@ impl Reconciler {
                     // The stage of its shard change may differ.
                     Some(other) if other.plan.is_same(plan) => other.plan = plan.clone(),
                     _ => {
+                        // Another plan may be for another server, which has not asked to wait.
+                        let now = Instant::now();
                         let candidate = Candidate {
                             plan: plan.clone(),
                             yields: Yields::default(),
-                            due: Instant::now(),
+                            due: now,
+                            earliest: now,
                         };
                         self.queue.insert(name.to_owned(), candidate);
                     }
@@ -328,7 +333,8 @@ impl Reconciler {
         self.serve(listing.following, &gone);
         if listing.yields != Yields::default() && works {
             // The fault that delayed this kind may have affected all of them.
-            self.queue.values_mut().for_each(|candidate| candidate.due = Instant::now());
+            let due = |candidate: &mut Candidate| candidate.due = now.max(candidate.earliest);
+            self.queue.values_mut().for_each(due);
         }
         true
     }
@@ -343,10 +349,12 @@ impl Reconciler {
         let yields = listing.yields.next(!listing.following.is_waiting());
         let slot = self.next_retry.max(now);
         self.next_retry = slot + SPACING;
+        let earliest = listing.following.asked_until().unwrap_or(now);
         let candidate = Candidate {
             plan: listing.following.plan.clone(),
             yields,
-            due: slot.max(now + yields.retry_delay(fastrand::f64())),
+            due: slot.max(now + yields.retry_delay(fastrand::f64())).max(earliest),
+            earliest,
         };
         let name = candidate.plan.name().to_owned();
         if yields.all == 1 {

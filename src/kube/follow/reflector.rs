@@ -16,7 +16,7 @@ use super::machine::{Collected, ListOptions, Machine, Outcome, State};
 use super::object_sink::ObjectSink;
 use super::progress::{Phase, Progress};
 use super::request_result::{RequestResult, failure};
-use super::retries::{Signals, Woken};
+use super::retries::{MAX_RETRY_AFTER, Signals, Woken};
 use super::shared::Shared;
 use super::timing::{Timing, pause};
 use super::versions::Versions;
@@ -202,7 +202,7 @@ impl Reflector {
                 wait = self.timing.backoff.spread;
                 self.health.woken = Some(now);
             }
-            self.progress.phase(Phase::Waiting);
+            self.progress.waits(result.retry_after.map(|asked| now + asked.min(MAX_RETRY_AFTER)));
             self.list_permit = None;
             // Denied requests have their own backoff and take no tokens.
             let token = failure != Failure::Denied;

@@ -19,7 +19,7 @@ use super::journal::Journal;
 use crate::util::lock::Lock;
 
 /// The upper limit of a server's `Retry-After`.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
+pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 /// The longest backoff in addition to a `Retry-After` of the server.
 const OWN_WITH_ASKED: Duration = Duration::from_secs(1);
 /// The number of list/watches above which the rate grows in proportion.

@@ -1,6 +1,7 @@
 //! Tests of configuration changes at run time against the scripted server: kinds are exchanged one by one, each when
 //! complete. Also tests panics of list/watches.
 
+mod retry_after;
 mod scopes;
 
 use std::collections::BTreeMap;
