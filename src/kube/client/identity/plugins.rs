@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ::kube::Config;
 use ::kube::client::{AuthError, ConfigExt as _};
+use ::kube::config::AuthInfo;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::Full;
@@ -23,6 +24,8 @@ use crate::kube::client::error::{TransportError, causes};
 
 /// The timeout of a credential plugin.
 const LIMIT: Duration = Duration::from_secs(25);
+/// The timeout of a token provider. Its requests are given up then, whereas a plugin is awaited again.
+const PROVIDER_LIMIT: Duration = Duration::from_secs(20);
 /// The minimum pause before a plugin runs again after it failed or the server rejected its credentials. For this time,
 /// headers are also reused without calling kube, which runs the plugin for each request in the last minute of a token:
 /// a plugin that keeps its tokens prints the same one until it expires.
@@ -161,7 +164,12 @@ fn start<F: Future<Output = Run>>(
     let thread = move || {
         let runtime = Builder::new_current_thread().enable_all().build();
         let run = match runtime {
-            Ok(runtime) => runtime.block_on(run()),
+            Ok(runtime) => {
+                let run = runtime.block_on(run());
+                // Does not wait for the name of a provider that was given up.
+                runtime.shutdown_background();
+                run
+            }
             Err(error) => (None, Err(format!("credentials: {error}").into())),
         };
         // The receiver is dropped with the client.
@@ -173,7 +181,12 @@ fn start<F: Future<Output = Run>>(
 
 /// Gets headers from `signer`. Without one, creates it, which runs the plugin. `certificate` is set if the plugin is
 /// known to print a certificate.
-async fn sign(mut config: Config, signer: Option<Signer>, certificate: bool, https: bool) -> Run {
+pub(super) async fn sign(
+    mut config: Config,
+    signer: Option<Signer>,
+    certificate: bool,
+    https: bool,
+) -> Run {
     let is_new = signer.is_none();
     let exec = config.auth_info.exec.clone();
     let named = |error: String| match &exec {
@@ -181,6 +194,7 @@ async fn sign(mut config: Config, signer: Option<Signer>, certificate: bool, htt
             let hint = exec.install_hint.as_deref().unwrap_or_default().trim();
             let (space, hint) = if error.starts_with(UNSTARTED) && !hint.is_empty() {
                 ("; ", hint)
+    let provider = provider(&config.auth_info).map(str::to_owned);
             } else {
                 ("", "")
             };
@@ -199,8 +213,15 @@ async fn sign(mut config: Config, signer: Option<Signer>, certificate: bool, htt
         Ok(made) => made,
         Err(error) => return (None, Err(named(error.to_string()).into())),
     };
-    let signed =
-        signer.call(Request::default()).await.map_err(|error| named(fault(&*error)).into());
+    let call = signer.call(Request::default());
+    let signed = match provider {
+        Some(name) => timeout(PROVIDER_LIMIT, call).await.unwrap_or_else(|_| {
+            let seconds = PROVIDER_LIMIT.as_secs();
+            Err(format!("no answer from the {name} provider within {seconds} s").into())
+        }),
+        None => call.await,
+    };
+    let signed = signed.map_err(|error| named(fault(&*error)).into());
     let kept = certificate.is_none().then_some(signer);
     (kept, signed.map(|signed| Signed { headers: headers(signed), certificate, is_new }))
 }
@@ -210,6 +231,13 @@ fn make(
     config: &mut Config,
     certificate: bool,
     https: bool,
+/// Returns the name of the token provider to which requests are sent. A command is none, because it cannot be given up.
+fn provider(user: &AuthInfo) -> Option<&str> {
+    let provider = user.auth_provider.as_ref()?;
+    let is_command = user.exec.is_some() || provider.config.contains_key("cmd-path");
+    (!is_command).then_some(&provider.name)
+}
+
 ) -> Result<(Signer, Option<Printed>), TransportError> {
     if !certificate && let (signer, true) = signer(config)? {
         return Ok((signer, None));

@@ -1,4 +1,5 @@
 use std::fs;
+use std::future::pending;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,10 +9,12 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http::header::AUTHORIZATION;
 use jiff::Timestamp;
 use tokio::time::timeout;
+use tower::service_fn;
 
 use super::super::config::ClientOptions;
 use super::certificates::{chain, end};
-use super::plugins::AGAIN;
+use super::plugins::{AGAIN, sign};
+use super::state::Signer;
 use super::*;
 
 fn text(path: &Path) -> Option<String> {
@@ -446,4 +449,33 @@ async fn openid() {
     let (identity, _) = provider(978_307_200);
     let error = identity.current().await.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(error.contains("idp-issuer-url") && !error.contains("secret"), "{error}");
+}
+
+/// A provider that accepts a request and never answers is asked again, with the tokens that it has refreshed before.
+#[tokio::test(start_paused = true)]
+async fn requests_to_providers_that_hang_are_given_up() {
+    let config = |name: &str, key: &str| {
+        let settings = [(key.to_owned(), "x".to_owned())].into();
+        let provider =
+            AuthProviderConfig { name: name.to_owned(), config: settings, ..Default::default() };
+        let mut config = ::kube::Config::new("http://a".parse().expect("a URL"));
+        config.auth_info.auth_provider = Some(provider);
+        config
+    };
+    let call = |config| {
+        let signer = Signer::new(service_fn(|_| pending()));
+        timeout(Duration::from_secs(60), sign(config, Some(signer), false, false))
+    };
+    for name in ["oidc", "gcp"] {
+        let (signer, result) = call(config(name, "scopes")).await.expect("a result");
+        assert!(signer.is_some());
+        let error = result.err().map(|error| error.to_string()).unwrap_or_default();
+        let expected = format!("credentials: no answer from the {name} provider within 20 s");
+        assert_eq!(error, expected);
+    }
+    // Nobody starts a command again that still runs.
+    assert!(call(config("gcp", "cmd-path")).await.is_err());
+    let mut with_plugin = config("oidc", "scopes");
+    with_plugin.auth_info = plugin("");
+    assert!(call(with_plugin).await.is_err());
 }
