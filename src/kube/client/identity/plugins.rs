@@ -64,9 +64,10 @@ impl State {
         }
         if self.dynamic.running.is_none() {
             let config = self.config_of_credentials()?;
-            // Only the signer of an OpenID provider holds the refreshed tokens, so keep it.
-            let is_oidc =
-                config.auth_info.auth_provider.as_ref().is_some_and(|one| one.name == "oidc");
+        // Only the signer of an OpenID provider holds the refreshed tokens, so keep it.
+        let user = self.kubeconfig.auth_infos[0].auth_info.as_ref();
+        let provider = user.and_then(|user| user.auth_provider.as_ref());
+        let is_oidc = provider.is_some_and(|one| one.name == "oidc");
             let signer = self.dynamic.signer.take().filter(|_| !refused || is_oidc);
             let https = self.tls.is_some();
             self.dynamic.running = Some(self.dynamic.start(config, signer, https)?);
@@ -83,7 +84,9 @@ impl State {
         let is_outdated = std::mem::take(&mut dynamic.is_outdated);
         let (signer, result) = ended.unwrap_or_else(|_| (None, Err(UNSENDABLE.into())));
         let now = Instant::now();
-        (dynamic.signer, dynamic.asked) = (signer, Some(now));
+        // After an error a new one is made: kube's accepts nothing but another token with an expiry.
+        dynamic.signer = signer.filter(|_| result.is_ok() || is_oidc);
+        dynamic.asked = Some(now);
         let Signed { headers, certificate, is_new } = match result {
             Ok(signed) => signed,
             Err(error) => {

@@ -243,6 +243,26 @@ async fn plugins_run_again_when_their_time_is_over() {
     assert_eq!(lines(&runs), 5);
 }
 
+/// kube's signer of tokens that expire does not accept one that does not.
+#[tokio::test]
+async fn plugins_may_cease_to_print_when_tokens_expire() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let runs = dir.path().join("runs");
+    let script = format!(
+        r#"echo >> {runs}; n=$(wc -l < {runs}); [ $n -gt 2 ] || end=',"expirationTimestamp":"2001-01-01T00:00:00Z"'
+        printf '{HEAD}{{"token":"t%s"%s}}}}' $n "$end""#,
+        runs = runs.display()
+    );
+    let identity = plain(plugin(&script)).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(sent(&identity).await.1, "Bearer t2");
+    pass(AGAIN).await;
+    assert!(identity.current().await.is_err());
+    assert!(identity.current().await.is_err());
+    assert_eq!(lines(&runs), 3);
+    pass(AGAIN).await;
+    assert_eq!(sent(&identity).await.1, "Bearer t4");
+}
+
 #[tokio::test]
 async fn a_plugin_that_fails_runs_once_for_all_that_wait() {
     let dir = tempfile::tempdir().expect("a directory");
