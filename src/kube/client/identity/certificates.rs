@@ -6,7 +6,7 @@ use tokio_rustls::rustls::ClientConfig;
 use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
 
-use super::state::{Built, State};
+use super::state::{Built, FILES_CHANGED, State};
 use crate::kube::client::error::{TransportError, causes};
 
 impl State {
@@ -26,7 +26,7 @@ impl State {
         self.usable_authorities =
             self.files.authorities.as_ref().map(|file| file.content().to_vec());
         match &mut self.dynamic.certificate {
-            Some(end) => *end = Some(Timestamp::MIN),
+            Some(end) => *end = Some(FILES_CHANGED),
             None => {
                 self.broken = false;
                 self.use_tls(built);

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 use tower::{BoxError, Layer as _, Service as _, service_fn};
 
 use super::certificates::{chain, end};
-use super::state::{Dynamic, Printed, Run, Signed, Signer, State};
+use super::state::{Dynamic, FILES_CHANGED, Printed, Run, Signed, Signer, State};
 use crate::kube::client::error::{TransportError, causes};
 
 /// The timeout of a credential plugin.
@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(25);
 const PROVIDER_LIMIT: Duration = Duration::from_secs(20);
 /// The minimum pause before a plugin runs again after it failed or the server rejected its credentials. For this time,
 /// headers are also reused without calling kube, which runs the plugin for each request in the last minute of a token:
-/// a plugin that keeps its tokens prints the same one until it expires.
+/// a plugin that keeps its tokens prints the same one until it expires. The same goes for certificates.
 pub(super) const AGAIN: Duration = Duration::from_secs(5);
 /// A plugin's certificate is replaced this long before it expires.
 const EARLY: SignedDuration = SignedDuration::from_secs(10);
@@ -52,9 +52,11 @@ impl State {
             }
             Some((_, Ok(()))) if !refused && running.is_none() => {
                 let is_over = |end: Timestamp| end.duration_since(Timestamp::now()) <= EARLY;
-                let is_used = match certificate {
-                    Some(end) => !end.is_some_and(is_over),
-                    None => asked.is_some_and(|at| is_recent(at, AGAIN)),
+                let is_fresh = asked.is_some_and(|at| is_recent(at, AGAIN));
+                let is_used = match *certificate {
+                    Some(Some(end)) if end == FILES_CHANGED => false,
+                    Some(end) => is_fresh || !end.is_some_and(is_over),
+                    None => is_fresh,
                 };
                 if is_used {
                     return Ok(());
@@ -62,12 +64,12 @@ impl State {
             }
             _ => {}
         }
-        if self.dynamic.running.is_none() {
-            let config = self.config_of_credentials()?;
         // Only the signer of an OpenID provider holds the refreshed tokens, so keep it.
         let user = self.kubeconfig.auth_infos[0].auth_info.as_ref();
         let provider = user.and_then(|user| user.auth_provider.as_ref());
         let is_oidc = provider.is_some_and(|one| one.name == "oidc");
+        if self.dynamic.running.is_none() {
+            let config = self.config_of_credentials()?;
             let signer = self.dynamic.signer.take().filter(|_| !refused || is_oidc);
             let https = self.tls.is_some();
             self.dynamic.running = Some(self.dynamic.start(config, signer, https)?);
@@ -99,7 +101,7 @@ impl State {
         }
         self.headers = Arc::new(headers);
         // The plugin runs again at once if files have changed since this run began.
-        let end = |end| if is_outdated { Some(Timestamp::MIN) } else { end };
+        let end = |end| if is_outdated { Some(FILES_CHANGED) } else { end };
         dynamic.certificate = certificate.as_ref().map(|(_, until)| end(*until));
         if let Some((config, _)) = certificate
             && !is_outdated
@@ -192,12 +194,12 @@ pub(super) async fn sign(
 ) -> Run {
     let is_new = signer.is_none();
     let exec = config.auth_info.exec.clone();
+    let provider = provider(&config.auth_info).map(str::to_owned);
     let named = |error: String| match &exec {
         Some(exec) => {
             let hint = exec.install_hint.as_deref().unwrap_or_default().trim();
             let (space, hint) = if error.starts_with(UNSTARTED) && !hint.is_empty() {
                 ("; ", hint)
-    let provider = provider(&config.auth_info).map(str::to_owned);
             } else {
                 ("", "")
             };
@@ -229,11 +231,6 @@ pub(super) async fn sign(
     (kept, signed.map(|signed| Signed { headers: headers(signed), certificate, is_new }))
 }
 
-/// Creates a signer, which runs the plugin. Also returns the certificate if the plugin prints one instead of a token.
-fn make(
-    config: &mut Config,
-    certificate: bool,
-    https: bool,
 /// Returns the name of the token provider to which requests are sent. A command is none, because it cannot be given up.
 fn provider(user: &AuthInfo) -> Option<&str> {
     let provider = user.auth_provider.as_ref()?;
@@ -241,6 +238,11 @@ fn provider(user: &AuthInfo) -> Option<&str> {
     (!is_command).then_some(&provider.name)
 }
 
+/// Creates a signer, which runs the plugin. Also returns the certificate if the plugin prints one instead of a token.
+fn make(
+    config: &mut Config,
+    certificate: bool,
+    https: bool,
 ) -> Result<(Signer, Option<Printed>), TransportError> {
     if !certificate && let (signer, true) = signer(config)? {
         return Ok((signer, None));

@@ -87,11 +87,14 @@ pub(super) struct Signed {
 /// The signer for the next call, and the result of this one.
 pub(super) type Run = (Option<Signer>, Result<Signed, TransportError>);
 
+/// Replaces the expiry of a plugin's certificate if files have changed since: the plugin runs at once.
+pub(super) const FILES_CHANGED: Timestamp = Timestamp::MIN;
+
 /// The state of a plugin or a provider.
 #[derive(Default)]
 pub(super) struct Dynamic {
     pub(super) signer: Option<Signer>,
-    /// The expiry of the last certificate, if the plugin prints certificates.
+    /// The expiry of the last certificate, or [`FILES_CHANGED`], if the plugin prints certificates.
     pub(super) certificate: Option<Option<Timestamp>>,
     /// A call in progress. One that exceeds the timeout is awaited again instead of starting another.
     pub(super) running: Option<oneshot::Receiver<Run>>,

@@ -397,6 +397,34 @@ async fn plugins_print_certificates() {
     assert_eq!(lines(&runs), 4);
 }
 
+/// A plugin may keep a certificate until it has expired, or the clock may be wrong.
+#[tokio::test]
+async fn plugins_that_print_expired_certificates_run_once_in_a_while() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut certificate = rcgen::CertificateParams::new(vec!["one".to_owned()]).expect("a name");
+    certificate.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    let certificate = certificate.self_signed(&key).expect("a certificate");
+    fs::write(dir.join("crt"), certificate.pem()).expect("written");
+    fs::write(dir.join("key"), key.serialize_pem()).expect("written");
+    let (runs, script) = (dir.join("runs"), printing(dir, "crt", "echo >> runs;"));
+    let cluster = Cluster { insecure_skip_tls_verify: Some(true), ..Cluster::default() };
+    let identity =
+        identity("https://a", cluster, plugin(&script)).unwrap_or_else(|error| panic!("{error}"));
+    // kube runs it twice: for a token, and then for the certificate.
+    for _ in 0..5 {
+        let (now, _) = sent(&identity).await;
+        assert!(chain(&now.tls.expect("over TLS").config).is_some());
+        assert_eq!(lines(&runs), 2);
+    }
+    pass(AGAIN).await;
+    for _ in 0..5 {
+        sent(&identity).await;
+        assert_eq!(lines(&runs), 3);
+    }
+}
+
 #[tokio::test]
 async fn plugins_run_while_the_authorities_are_unusable() {
     let dir = tempfile::tempdir().expect("a directory");
