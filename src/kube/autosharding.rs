@@ -25,6 +25,8 @@ use crate::util::waiting;
 /// The timeout that is requested for a watch: over a connection of its own, which nothing probes, it ends soon.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(240);
 const OWN_WATCH_TIMEOUT: Duration = Duration::from_secs(36);
+/// The timeout for the response headers of a watch, which the server can send at once.
+const WATCH_ANSWER: Duration = Duration::from_secs(15);
 /// The time after which an overdue watch is abandoned.
 const WATCH_GRACE: Duration = Duration::from_secs(10);
 /// The time without an event or a bookmark, which come once a minute, after which a watch is abandoned.
@@ -171,7 +173,10 @@ impl StatefulSetWatcher {
         let seconds = u32::try_from(limit.as_secs()).unwrap_or(u32::MAX);
         let watch = WatchParams::default().fields(&by_name).timeout(seconds);
         let watching = async {
-            let mut events = pin!(sets.watch(&watch, &version).await?);
+            let Ok(events) = timeout(WATCH_ANSWER, sets.watch(&watch, &version)).await else {
+                return Ok(());
+            };
+            let mut events = pin!(events?);
             while let Ok(event) = timeout(SILENCE, events.try_next()).await {
                 let Some(event) = event? else { break };
                 match event {

@@ -1,6 +1,7 @@
 //! Tests of list/watches against a scripted server: each path through the protocol, observed in the requests and in the
 //! stores.
 
+mod autosharding;
 mod budgets;
 pub(crate) mod history;
 mod lists;
