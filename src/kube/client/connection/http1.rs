@@ -22,7 +22,7 @@ use crate::util::lock::Lock;
 
 /// The maximum size of a connection's read buffer, in bytes. A larger one does not save CPU.
 const READ_BUFFER: usize = 256 * 1024;
-/// The maximum number of idle connections. Only requests in quick succession reuse them.
+/// The maximum number of idle connections of an event loop. Only requests in quick succession reuse them.
 const MAX_IDLE: usize = 4;
 
 /// The idle connections to one server.
@@ -64,20 +64,14 @@ impl Link {
 }
 
 /// Takes an idle connection of this event loop that is still open, has at least this generation of the TLS
-/// configuration, and was opened after `after` if given.
+/// configuration, and was opened after `after` if given. Drops those of this event loop that the server has closed.
 pub(crate) fn take(idle: &Idle, here: Id, generation: u64, after: Option<Instant>) -> Option<Link> {
-    loop {
-        let mut links = idle.lock();
-        links.retain(|link| link.generation >= generation);
-        let at = links
-            .iter()
-            .rposition(|link| link.home == here && after.is_none_or(|after| link.opened > after))?;
-        let mut link = links.swap_remove(at);
-        drop(links);
-        if link.is_open() {
-            return Some(link);
-        }
-    }
+    let mut links = idle.lock();
+    links.retain_mut(|link| link.generation >= generation && (link.home != here || link.is_open()));
+    let at = links
+        .iter()
+        .rposition(|link| link.home == here && after.is_none_or(|after| link.opened > after))?;
+    Some(links.swap_remove(at))
 }
 
 /// Sends a request and waits for the head of the response.
@@ -145,8 +139,14 @@ impl Drop for Driven {
             && let Some(mut link) = self.link.take()
             && link.is_open()
         {
+            let home = link.home;
+            let is_full =
+                |links: &[Link]| links.iter().filter(|link| link.home == home).count() >= MAX_IDLE;
             let mut idle = self.idle.lock();
-            if idle.len() < MAX_IDLE {
+            if is_full(&idle) {
+                idle.retain_mut(|link| link.home != home || link.is_open());
+            }
+            if !is_full(&idle) {
                 idle.push(link);
             }
         }

@@ -1,4 +1,4 @@
-//! Tests of HTTP/2 against a scripted server.
+//! Tests of HTTP/2 against a scripted server, and of idle HTTP/1.1 connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,11 @@ use h2::server::{Connection, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::runtime::{Builder, Runtime};
 
 use super::dial::Dialed;
+use super::http1::{self, Idle};
 use super::http2::{Failed, Link, Place, Streamed};
 use super::socket::Activity;
 use super::{Body, Content};
@@ -151,4 +153,41 @@ async fn a_peer_without_settings_is_not_waited_for() {
         Dialed { stream: Box::new(ours), http2: true, activity: Arc::new(Activity::new()) };
     drop(theirs);
     assert!(Link::open(dialed, 0).await.is_err());
+}
+
+/// Sends a request over a new HTTP/1.1 connection, which is idle then. Returns the server's end.
+async fn call_over_http1(idle: &Idle) -> DuplexStream {
+    let (ours, mut server) = tokio::io::duplex(1024);
+    let dialed =
+        Dialed { stream: Box::new(ours), http2: false, activity: Arc::new(Activity::new()) };
+    let link = http1::Link::open(dialed, 0).await.expect("a connection");
+    let answer = async {
+        server.read(&mut [0; 1024]).await.expect("a request");
+        server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.expect("sent");
+    };
+    let (response, ()) = tokio::join!(http1::exchange(link, request(), Arc::clone(idle)), answer);
+    assert!(response.is_ok());
+    server
+}
+
+#[test]
+fn event_loops_have_idle_connections_of_their_own() {
+    let event_loop = || Builder::new_current_thread().build().expect("an event loop");
+    let (one, two): (Runtime, Runtime) = (event_loop(), event_loop());
+    let idle = Idle::default();
+    let mut of_one: Vec<_> = (0..5).map(|_| one.block_on(call_over_http1(&idle))).collect();
+    assert_eq!(idle.lock().len(), 4);
+    let of_two = two.block_on(call_over_http1(&idle));
+    assert_eq!(idle.lock().len(), 5);
+    // Another takes the place of one that the server has closed.
+    of_one.truncate(4);
+    of_one.remove(0);
+    let newest = one.block_on(call_over_http1(&idle));
+    assert_eq!(idle.lock().len(), 5);
+    drop((of_one, of_two));
+    assert!(http1::take(&idle, one.handle().id(), 0, None).is_some());
+    assert_eq!(idle.lock().len(), 1);
+    assert!(http1::take(&idle, two.handle().id(), 0, None).is_none());
+    assert!(idle.lock().is_empty());
+    drop(newest);
 }
