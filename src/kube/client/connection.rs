@@ -38,7 +38,8 @@ use dial::Dialer;
 pub(crate) use dial::{Connecting, Network, Stream};
 pub(crate) use http2::{Place, Probe};
 
-/// The maximum number of retries of a request that the server did not process, or that failed on a reused connection.
+/// The maximum number of retries of a request that the server did not process, or that failed on a reused connection. A
+/// request that the server refuses while it keeps the connection is retried once.
 const AGAIN: usize = 3;
 
 /// The reason why a response body ended early.
@@ -234,6 +235,7 @@ impl Connections {
         mut after: Option<Instant>,
         opened: &(dyn Fn(u64) + Sync),
     ) -> Result<Response<Body>, TransportError> {
+        let mut refused = false;
         for attempt in 0.. {
             let (way, fresh) = self.way(tls, after, opened).await?;
             let failed = match way {
@@ -255,14 +257,16 @@ impl Connections {
                         }
                         Err(error) => {
                             let reason = causes(&error);
-                            http2::Failed { reason, untouched: false, stale: true }
+                            http2::Failed { reason, untouched: false, refused: false, stale: true }
                         }
                     }
                 }
             };
             // A reused connection may be closing while the request is sent. Only a GET is then safe to repeat.
             let stale = failed.stale && !fresh && request.method() == Method::GET;
-            if attempt >= AGAIN || !(failed.untouched || stale) {
+            // A server that refuses it on another connection too is overloaded, and connections make that worse.
+            let is_overloaded = failed.refused && std::mem::replace(&mut refused, true);
+            if attempt >= AGAIN || is_overloaded || !(failed.untouched || stale) {
                 return Err(failed.reason.into());
             }
             after = Some(Instant::now());

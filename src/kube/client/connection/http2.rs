@@ -280,6 +280,8 @@ pub(crate) struct Failed {
     pub reason: String,
     /// The server reports that it did not process the request.
     pub untouched: bool,
+    /// It refused the request alone, and keeps the connection.
+    pub refused: bool,
     /// The connection may already have been closing.
     pub stale: bool,
 }
@@ -307,14 +309,18 @@ impl Place {
                 self.link.shared.usage.lock().active = Instant::now();
                 Ok(response.map(|stream| Streamed { stream, place: self }))
             }
-            Err(error) => Err(Failed {
-                reason: self.link.shared.explain(&error),
-                untouched: error.reason() == Some(Reason::REFUSED_STREAM)
-                    || (error.is_go_away()
-                        && error.is_remote()
-                        && error.reason() == Some(Reason::NO_ERROR)),
-                stale: !error.is_reset() && !self.link.shared.is_silent(),
-            }),
+            Err(error) => {
+                let refused = error.reason() == Some(Reason::REFUSED_STREAM);
+                Err(Failed {
+                    reason: self.link.shared.explain(&error),
+                    untouched: refused
+                        || (error.is_go_away()
+                            && error.is_remote()
+                            && error.reason() == Some(Reason::NO_ERROR)),
+                    refused: refused && error.is_reset(),
+                    stale: !error.is_reset() && !self.link.shared.is_silent(),
+                })
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Tests of HTTP/2 against a scripted server, and of idle HTTP/1.1 connections.
 
+use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,12 +12,16 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::runtime::{Builder, Runtime};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use super::dial::Dialed;
+use super::dial::{Connecting, Dialed, Network, Stream};
 use super::http1::{self, Idle};
 use super::http2::{Failed, Link, Place, Streamed};
 use super::socket::Activity;
-use super::{Body, Content};
+use super::{Body, Built, Connections, Content};
 
 type Server = Connection<DuplexStream, Bytes>;
 type Call = (Request<RecvStream>, SendResponse<Bytes>);
@@ -153,6 +159,66 @@ async fn a_peer_without_settings_is_not_waited_for() {
         Dialed { stream: Box::new(ours), http2: true, activity: Arc::new(Activity::new()) };
     drop(theirs);
     assert!(Link::open(dialed, 0).await.is_err());
+}
+
+/// A server that refuses each request and keeps the connection.
+struct Refusing {
+    tls: TlsAcceptor,
+    connections: AtomicU32,
+}
+
+impl Network for Refusing {
+    fn connect<'a>(&'a self, _: &'a str, _: u16) -> Connecting<'a> {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        let (ours, theirs) = tokio::io::duplex(1024 * 1024);
+        let accepting = self.tls.accept(theirs);
+        tokio::spawn(async move {
+            let stream = accepting.await.expect("TLS");
+            let mut server = h2::server::Builder::new();
+            let server = server.max_concurrent_streams(10).handshake(stream).await;
+            let mut server: Connection<_, Bytes> = server.expect("a client");
+            while let Some(Ok((_, mut respond))) = server.accept().await {
+                respond.send_reset(Reason::REFUSED_STREAM);
+            }
+        });
+        Box::pin(ready(Ok(Box::new(ours) as Box<dyn Stream>)))
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_opens_one_connection() {
+    let certified = rcgen::generate_simple_self_signed(["server".to_owned()]).expect("a pair");
+    let certificate = certified.cert.der().clone();
+    let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).expect("a key");
+    let provider = Arc::new(ring::default_provider());
+    let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .expect("a pair");
+    server.alpn_protocols = vec![b"h2".to_vec()];
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate).expect("a certificate");
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let tls = Built { config: Arc::new(config), generation: 0 };
+    let server =
+        Arc::new(Refusing { tls: Arc::new(server).into(), connections: AtomicU32::default() });
+    let url = "https://server".parse().expect("a URL");
+    let mut connections = Connections::new(&url, None, None);
+    connections.over(Arc::clone(&server) as Arc<dyn Network>);
+    // The first request needs a connection anyway.
+    for expected in 2..5 {
+        let error = connections.send(&request(), Some(&tls), None, &|_| {}).await.err();
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("refused"), "{error}");
+        assert_eq!(server.connections.load(Ordering::Relaxed), expected);
+    }
 }
 
 /// Sends a request over a new HTTP/1.1 connection, which is idle then. Returns the server's end.
