@@ -6,6 +6,7 @@
 //! a reused connection, or once after a 401 if the credentials could be renewed. Nothing here depends on resource
 //! types.
 
+mod bounded;
 mod config;
 pub(crate) mod connection;
 pub(crate) mod endpoint;
@@ -34,6 +35,7 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use tower::{BoxError, service_fn};
 
 use super::frame::{Encoding, Status};
+use bounded::Bounded;
 pub use config::{ClientOptions, check_url};
 pub(crate) use connection::Body;
 use connection::Connections;
@@ -45,7 +47,7 @@ use inner::Inner;
 const ANSWER: Duration = Duration::from_secs(30);
 /// The maximum number of retries of the version request to a busy server, as in client-go.
 const PATIENCE: u32 = 10;
-/// The maximum size of the response to a single request, in bytes.
+/// The maximum size of the response to a single request, or of an event of a watch of kube's client, in bytes.
 const MAX_ANSWER: usize = 4 * 1024 * 1024;
 /// The maximum size of an error response, in bytes.
 const MAX_STATUS: usize = 64 * 1024;
@@ -219,7 +221,7 @@ impl Client {
     async fn serve(
         &self,
         request: Request<::kube::client::Body>,
-    ) -> Result<Response<Limited<Body>>, BoxError> {
+    ) -> Result<Response<Bounded>, BoxError> {
         let (head, body) = request.into_parts();
         let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         // kube starts the query with `?&`, and appends a lone `?` if there are no parameters.
@@ -239,7 +241,9 @@ impl Client {
             let Refusal { code, message, retry_after } = Refusal::read(response).await;
             return Err(ClientError::Refused { url: url(), code, message, retry_after }.into());
         }
-        Ok(response.map(|body| Limited::new(body, MAX_ANSWER)))
+        let query = head.uri.query().unwrap_or_default();
+        let is_watch = query.split('&').any(|parameter| parameter == "watch=true");
+        Ok(response.map(|body| Bounded::new(body, is_watch, MAX_ANSWER)))
     }
 
     /// Waits for the response to a request of kube's client, for at most 30 s.

@@ -93,3 +93,26 @@ async fn a_watch_that_the_server_does_not_answer_is_abandoned_soon() {
     };
     timeout(Duration::from_secs(20), another).await.expect("another watch");
 }
+
+/// A rollout of many pods may change the StatefulSet often.
+#[tokio::test(start_paused = true)]
+async fn a_watch_may_be_of_any_size() {
+    let event = |replicas: u32| {
+        let padding = "x".repeat(64 * 1024);
+        let metadata = format!(r#"{{"name":"set","annotations":{{"a":"{padding}"}}}}"#);
+        let object = format!(r#"{{"metadata":{metadata},"spec":{{"replicas":{replicas}}}}}"#);
+        format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n")
+    };
+    let events: String = (2..=100).map(event).collect();
+    let (_, watcher) = start(Some(events.into())).await;
+    let mut detected = watcher.detected.subscribe();
+    let last = async {
+        tokio::select! {
+            () = watcher.run() => {}
+            last = detected.wait_for(|detected| detected.shard.total == 100) => {
+                drop(last.expect("a shard"));
+            }
+        }
+    };
+    timeout(Duration::from_secs(120), last).await.expect("the last event");
+}
