@@ -120,7 +120,12 @@ impl Choice {
 /// Chooses the format for the value of an `Accept` header (empty if absent).
 pub fn format(accept: &str, dialect: Dialect) -> Choice {
     let mut escaping = Escaping::Underscores;
+    let is_native = matches!(dialect, Dialect::Native { .. });
     for range in media_ranges(accept) {
+        // The client refuses these. The originals send them if nothing else matches.
+        if is_native && range.quality <= 0.0 {
+            continue;
+        }
         let named = |known: &Escaping| range.parameter("escaping") == Some(known.as_str());
         escaping = Escaping::ALL.into_iter().find(named).unwrap_or(escaping);
         let media = match range.media {
@@ -136,7 +141,7 @@ pub fn format(accept: &str, dialect: Dialect) -> Choice {
                 None | Some("" | "0.0.4") => Some(Media::Text),
                 Some(_) => None,
             },
-            "*/*" | "text/*" if matches!(dialect, Dialect::Native { .. }) => Some(Media::Text),
+            "*/*" | "text/*" if is_native => Some(Media::Text),
             _ => None,
         };
         if let Some(media) = media.and_then(|media| offered(media, dialect)) {
@@ -412,6 +417,24 @@ mod tests {
         let media = |protobuf| format(prometheus, Dialect::Native { protobuf }).media;
         assert_eq!(media(false), Media::OpenMetrics(OpenMetricsVersion::V1_0_0));
         assert_eq!(media(true), Media::Protobuf(ProtobufEncoding::Delimited));
+    }
+
+    /// The originals answer with a refused type if nothing else matches.
+    #[test]
+    fn a_native_client_gets_no_type_that_it_refuses() {
+        let metrics = "application/openmetrics-text;version=1.0.0";
+        let protobuf = "application/vnd.google.protobuf;\
+            proto=io.prometheus.client.MetricFamily;encoding=delimited";
+        let native = Dialect::Native { protobuf: true };
+        let version = Media::OpenMetrics(OpenMetricsVersion::V1_0_0);
+        for (accept, dialect, media) in [
+            (format!("application/json,{metrics};q=0"), native, Media::Text),
+            (format!("{protobuf};q=0,{metrics};q=0.0"), native, Media::Text),
+            (format!("{protobuf};q=0,{metrics};q=0.1"), native, version),
+            (format!("{metrics};q=0"), Dialect::KubeStateMetrics, version),
+        ] {
+            assert_eq!(super::format(&accept, dialect).media, media, "{accept}");
+        }
     }
 
     #[test]
