@@ -211,6 +211,8 @@ fn double(out: &mut Vec<u8>, value: f64) {
         out.extend_from_slice(b"nan");
     } else if value.is_infinite() {
         out.extend_from_slice(if value > 0.0 { b"inf" } else { b"-inf" });
+    } else if value.to_bits() == (-0.0_f64).to_bits() {
+        out.extend_from_slice(b"-0");
     } else {
         super::float::write(out, value);
     }
@@ -250,4 +252,28 @@ fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn hexadecimal(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Like the binary form, which has all bits of a number.
+    #[test]
+    fn numbers_keep_their_signs() {
+        for (value, text) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.0, "1"),
+            (-1.0, "-1"),
+            (-1.5, "-1.5"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, "nan"),
+        ] {
+            let mut out = Vec::new();
+            double(&mut out, value);
+            assert_eq!(String::from_utf8_lossy(&out), text);
+        }
+    }
 }
