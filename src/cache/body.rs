@@ -15,7 +15,7 @@ use crate::exposition::Format;
 /// objects with many series. Frames of 16–64 KiB cost the server the least CPU.
 pub(super) const FRAME: usize = 40 * 1024;
 
-/// Number of pages without lines to skip in one step.
+/// Number of pages without lines, and of stores without more pages, to skip in one step.
 const MAX_SKIPPED: usize = if cfg!(test) { 3 } else { 2_000 };
 
 /// The result of one step of a walk.
@@ -23,7 +23,7 @@ const MAX_SKIPPED: usize = if cfg!(test) { 3 } else { 2_000 };
 pub(super) enum Progress {
     /// The next item to write.
     Step(Step),
-    /// Many pages without lines were skipped.
+    /// Many pages without lines, or stores, were skipped.
     Yield,
     /// The walk is complete.
     End,
@@ -125,7 +125,7 @@ impl Walk {
         wants(self.names.as_ref(), name)
     }
 
-    /// Advances by a bounded number of pages.
+    /// Advances by a bounded number of pages and stores.
     pub(super) fn next(&mut self) -> Progress {
         let mut skipped = 0;
         while skipped < MAX_SKIPPED {
@@ -174,6 +174,7 @@ impl Walk {
             };
             let Some(page) = store.pages.get(at.page - 1) else {
                 self.at = Some(Position { store: at.store + 1, page: 1, ..at });
+                skipped += 1;
                 continue;
             };
             at.page += 1;
@@ -258,5 +259,37 @@ impl Iterator for Body {
         }
         let len = frame.len();
         Some(self.frames.frame(frame, len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::store::Snapshot;
+    use super::super::{MetricKind, Schema};
+    use super::*;
+
+    /// Returns a schema with families of these names.
+    fn schema(names: &[&str]) -> Arc<Schema> {
+        let family = |name: &&str| Family {
+            name: (*name).to_owned(),
+            help: "H".to_owned(),
+            kind: MetricKind::Gauge,
+        };
+        let families = names.iter().map(family).collect();
+        Arc::new(Schema { resource: "things".to_owned(), families })
+    }
+
+    #[test]
+    fn the_walk_yields_among_stores_without_pages() {
+        let schema = schema(&["things_a", "things_b"]);
+        let stores = vec![Snapshot::default(); 100];
+        let resource = Resource { schema, stores, part_of: None, is_repeatable: true };
+        let mut walk = Walk::new([resource].into(), None, Arc::default());
+        let steps = std::iter::from_fn(|| match walk.next() {
+            Progress::End => None,
+            Progress::Yield => Some(()),
+            Progress::Step(step) => panic!("{step:?}"),
+        });
+        assert_eq!(steps.count(), 2 * 100 / MAX_SKIPPED);
     }
 }

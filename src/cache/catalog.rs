@@ -269,7 +269,10 @@ impl Catalog {
             .collect();
         drop(entries);
         drop(update);
-        resources.iter_mut().for_each(Resource::append_counts);
+        for resource in &mut resources {
+            resource.append_counts();
+            resource.drop_empty_stores();
+        }
         (resources, shared)
     }
 }
@@ -426,6 +429,22 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// A walk passes the stores of a resource for each of its families.
+    #[test]
+    fn a_snapshot_leaves_out_stores_without_objects() {
+        let families = vec![Family { name: "a".into(), help: "H".into(), kind: MetricKind::Gauge }];
+        let schema = Arc::new(Schema { resource: "r".to_owned(), families });
+        let stores: Vec<_> = (0..9).map(|_| Arc::new(Store::new(Arc::clone(&schema)))).collect();
+        let catalog = Catalog::new();
+        catalog.register(schema, stores.clone());
+        // The first store stays.
+        for (number, left) in [(4, 2), (8, 3), (0, 3)] {
+            stores[number].apply(&object(number, "{n=\"1\"", &["} 1\n"]));
+            let (resources, _) = catalog.snapshot(&ScrapeQuery::default(), None);
+            assert_eq!(resources[0].stores.len(), left);
         }
     }
 

@@ -18,7 +18,7 @@ use super::store::Snapshot;
 use crate::deflate::Scratch;
 use crate::exposition::typed::{FamilyEncoder, TypedBody};
 
-/// Maximum work per step; checking a page costs 1.
+/// Maximum work per step; checking a page or ending a store costs 1.
 const STEP: usize = if cfg!(test) { 70 } else { 4_096 };
 
 /// Cost of copying a part of a page.
@@ -70,7 +70,10 @@ impl ObjectFilter {
     /// the namespaces.
     fn step(&mut self) -> Option<Vec<Resource>> {
         let mut work = 0;
-        while let Some(resource) = self.rest.last() {
+        while work < STEP {
+            let Some(resource) = self.rest.last() else {
+                return Some(std::mem::take(&mut self.done));
+            };
             if resource.stores.is_empty() {
                 self.next_resource();
                 continue;
@@ -90,6 +93,7 @@ impl ObjectFilter {
                     out.deflate_cache = Arc::clone(&store.deflate_cache);
                 }
                 self.page = 0;
+                work += 1;
                 if self.stores.len() == resource.stores.len() {
                     self.next_resource();
                 } else {
@@ -122,11 +126,8 @@ impl ObjectFilter {
                     out.pages.push(Arc::new(page.only(slots, &mut self.scratch)));
                 }
             }
-            if work >= STEP {
-                return None;
-            }
         }
-        Some(std::mem::take(&mut self.done))
+        None
     }
 
     fn next_resource(&mut self) {
@@ -138,7 +139,9 @@ impl ObjectFilter {
         if is_shard || stores.iter().any(|store| !store.pages.is_empty()) {
             let schema = Arc::clone(&whole.schema);
             let part_of = Some(Arc::new(whole));
-            self.done.push(Resource { schema, stores, part_of, is_repeatable: is_shard });
+            let mut part = Resource { schema, stores, part_of, is_repeatable: is_shard };
+            part.drop_empty_stores();
+            self.done.push(part);
         }
     }
 }
@@ -569,6 +572,51 @@ mod tests {
             let whole = text(&catalog, &ScrapeQuery::default());
             assert!(sorted(&union) == sorted(&whole), "{round}: {total}");
         }
+    }
+
+    /// There may be thousands of watched namespaces, most of them without objects of a kind.
+    #[test]
+    fn stores_without_objects_cost_no_more_than_once() {
+        let schema = schema("pods");
+        let stores: Vec<_> =
+            (0..1_000).map(|_| Arc::new(Store::new(Arc::clone(&schema)))).collect();
+        for number in 0..400 {
+            stores[[3, 700][number as usize % 2]].apply(&object(number, Some(number % 3), "a"));
+        }
+        let catalog = Catalog::new();
+        catalog.register(schema, stores.clone());
+        let (all, shard) = (ScrapeQuery::default(), part(1, 2));
+        for query in [&all, &shard, &query(&["n1"])] {
+            // As many as the filter needs for the stores with objects, but not for the others.
+            let pieces: Vec<_> = catalog.frames(Format::Text, query).collect();
+            assert!(pieces.len() < 1_000 / STEP, "{} pieces", pieces.len());
+            let text = pieces.concat();
+            for _ in 0..2 {
+                assert!(inflated::inflated(catalog.deflated(Format::Text, query)) == text);
+            }
+        }
+        // A store that has lost its objects keeps no packed pages of them.
+        let packed = Arc::downgrade(&pages(&stores[700], VirtualShard { index: 1, total: 2 })[0]);
+        assert!(packed.upgrade().is_some());
+        for number in 0..400 {
+            stores[700].delete(&object(number, None, "a").uid);
+        }
+        text(&catalog, &shard);
+        assert!(packed.upgrade().is_none());
+        assert!(text(&catalog, &all).contains("pods_a{a=\"n0\",x=\"0\"} 0\n"));
+    }
+
+    /// Ending a store is work, too, even without pages.
+    #[test]
+    fn the_filter_yields_among_stores_without_objects() {
+        let schema = schema("pods");
+        let stores = vec![Snapshot::default(); 1_000];
+        let resource = Resource { schema, stores, part_of: None, is_repeatable: true };
+        let selected = Selected::new(Some(&["n1".to_owned()].into()), None);
+        let mut filter = FilteredBody::new(vec![resource], selected, |resources| resources);
+        let filter = &mut filter.filter.as_mut().expect("work").0;
+        let steps = std::iter::from_fn(|| filter.step().is_none().then_some(())).count();
+        assert!(steps >= 1_000 / STEP, "{steps}");
     }
 
     /// The filter yields while it checks a large cluster, and pages of one namespace are shared.

@@ -34,4 +34,11 @@ impl Resource {
             self.stores.push(Snapshot { pages, ..Snapshot::default() });
         }
     }
+
+    /// Drops the stores without objects, which a walk would pass for each family: there may be one per watched namespace.
+    /// The first one stays, because it keeps the compressed text of the resource.
+    pub(super) fn drop_empty_stores(&mut self) {
+        let mut is_first = true;
+        self.stores.retain(|store| std::mem::take(&mut is_first) || !store.pages.is_empty());
+    }
 }

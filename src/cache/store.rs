@@ -230,6 +230,10 @@ impl Store {
         let objects = self.lock();
         let counts = objects.counts_of(|key| part.has(key));
         let (pages, keys, content) = (objects.pages(), objects.page_keys(), objects.content());
+        if pages.is_empty() {
+            // The scrape will not come to this store, to replace the packed pages of former objects.
+            packed.replace(Vec::new());
+        }
         Snapshot { pages, keys, counts, content, deflate_cache, packed: Some(packed) }
     }
 
