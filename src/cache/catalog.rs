@@ -448,6 +448,42 @@ mod tests {
         }
     }
 
+    /// The streams of a resource that shares a family compress to different parts of their text, but all together to the
+    /// same part in each scrape.
+    #[test]
+    fn codes_of_resources_with_a_shared_family_are_kept() {
+        let catalog = Catalog::strict_openmetrics();
+        let mut random = fastrand::Rng::with_seed(3);
+        for name in ["a", "b"] {
+            let family =
+                |name: String| Family { name, help: "H".to_owned(), kind: MetricKind::Info };
+            let families = ["shared".to_owned(), format!("{name}_info")].map(family).into();
+            let schema = Arc::new(Schema { resource: name.to_owned(), families });
+            let store = Arc::new(Store::new(Arc::clone(&schema)));
+            for number in 0..6_000 {
+                let own = format!(",x=\"{:x}\"}} 1\n", random.u128(..));
+                store.apply(&object(number, &format!("{{r=\"{number}\""), &["} 1\n", &own]));
+            }
+            catalog.register(schema, vec![store]);
+        }
+        let all = ScrapeQuery::default();
+        let codes = || {
+            let (resources, _) = catalog.snapshot(&all, None);
+            let codes = resources.iter().map(|of| catalog.0.codes.known(of).expect("good codes"));
+            codes.map(|codes| Arc::as_ptr(&codes)).collect::<Vec<_>>()
+        };
+        let scrape = || {
+            let body: Vec<u8> = catalog.frames(Format::OpenMetrics, &all).flatten().collect();
+            assert!(inflated(catalog.deflated(Format::OpenMetrics, &all)) == body);
+        };
+        scrape();
+        let first = codes();
+        for _ in 0..3 {
+            scrape();
+            assert_eq!(codes(), first);
+        }
+    }
+
     /// Custom kinds are registered one after the other, as they are listed.
     #[test]
     fn many_resources_are_registered_in_linear_time() {

@@ -4,7 +4,7 @@
 //! Small resources go through zlib once and are cached until they change; very small ones are passed on as text and
 //! compressed by the server together with their neighbours.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::body::{FRAME, Progress, Step, Walk, expand};
@@ -12,7 +12,7 @@ use super::buffer_pool::BufferPool;
 use super::code_cache::{CodeCache, code_builder, little_text};
 use super::deflate_cache::{self, DeflateJob};
 use super::resource::Resource;
-use crate::deflate::{Checksum, CodeBuilder, CodeSet, Encoder};
+use crate::deflate::{Checksum, CodeBuilder, CodeSet, Encoder, StreamSize};
 use crate::exposition::{DeflatePart, Format, Piece};
 
 /// The encoding of a resource.
@@ -48,6 +48,8 @@ pub(super) struct DeflatedBody {
     text: Vec<u8>,
     /// Index and stream of the resource being encoded.
     encoder: Option<(usize, Encoder)>,
+    /// Sizes of the encoded resources. One that shares a family with others is encoded in several streams.
+    sizes: BTreeMap<usize, StreamSize>,
     job: Option<DeflateJob>,
     /// Rest of a cached resource.
     cached: Option<DeflatePart>,
@@ -80,6 +82,7 @@ impl DeflatedBody {
             rest: None,
             text: Vec::new(),
             encoder: None,
+            sizes: BTreeMap::new(),
             job: None,
             cached: None,
             scratch: Vec::new(),
@@ -167,11 +170,15 @@ impl DeflatedBody {
             let store = self.resources[job.resource].stores.first()?;
             return Some(job.end(&store.deflate_cache));
         }
-        let (_, mut encoder) = self.encoder.take()?;
+        let (resource, mut encoder) = self.encoder.take()?;
         encoder.finish();
         let piece = take(&mut encoder, &self.buffers);
         if self.whole {
-            encoder.record_size();
+            let size = encoder.size();
+            match self.sizes.get_mut(&resource) {
+                Some(sum) => sum.add(&size),
+                None => drop(self.sizes.insert(resource, size)),
+            }
         }
         Some(piece)
     }
@@ -256,6 +263,10 @@ impl Iterator for DeflatedBody {
             }
         }
         // Either text or an unfinished resource remains, or neither.
-        self.close().or_else(|| (!self.text.is_empty()).then(|| self.as_text()))
+        let last = self.close().or_else(|| (!self.text.is_empty()).then(|| self.as_text()));
+        if last.is_none() {
+            std::mem::take(&mut self.sizes).values().for_each(StreamSize::record);
+        }
+        last
     }
 }

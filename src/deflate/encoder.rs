@@ -1,4 +1,4 @@
-//! The encoder of a resource's deflate stream.
+//! The encoder of a resource's deflate streams.
 
 use std::sync::Arc;
 
@@ -23,6 +23,34 @@ pub(crate) struct Encoder {
     sum: Checksum,
     text: Checksum,
     compressed: u64,
+}
+
+/// The size of one or several streams of a resource.
+#[derive(Debug)]
+pub(crate) struct StreamSize {
+    /// `None` if they are not all written in the same codes.
+    codes: Option<Arc<CodeSet>>,
+    compressed: u64,
+    text: Checksum,
+}
+
+impl StreamSize {
+    /// Adds the size of another stream.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let is_same = |codes: &Arc<CodeSet>| {
+            other.codes.as_ref().is_some_and(|other| Arc::ptr_eq(codes, other))
+        };
+        self.codes = self.codes.take().filter(is_same);
+        self.compressed += other.compressed;
+        self.text.len += other.text.len;
+    }
+
+    /// Records the size of a complete resource with its codes.
+    pub(crate) fn record(&self) {
+        if let Some(codes) = &self.codes {
+            codes.record_size(self.compressed, self.text);
+        }
+    }
 }
 
 impl Encoder {
@@ -61,9 +89,9 @@ impl Encoder {
         self.writer.finish();
     }
 
-    /// Records the size of a complete resource with its codes.
-    pub(crate) fn record_size(&self) {
-        self.codes.record_size(self.compressed, self.text);
+    /// Returns the size of the stream, after its last piece was taken.
+    pub(crate) fn size(self) -> StreamSize {
+        StreamSize { codes: Some(self.codes), compressed: self.compressed, text: self.text }
     }
 
     /// Writes text that is no series line, such as a family header.

@@ -12,13 +12,13 @@
 //! returns a [`CodeSet`] after some bounded calls of [`CodeBuilder::step`]. [`CodeSet::fits`] tells when it should be
 //! rebuilt: the number of pages has halved or doubled, or the compression ratio has deteriorated by 1/16.
 //!
-//! **Output.** An [`Encoder`] writes one resource:
+//! **Output.** An [`Encoder`] writes one resource, or a part of it:
 //! - [`Encoder::raw`] writes other text, such as family headers.
 //! - [`Encoder::segment`] writes the lines of a page from an object on. It returns the next object if the output is
 //!   full.
 //! - [`Encoder::take`] hands out complete bytes with the [`Checksum`] of their text, in exchange for an empty buffer.
 //! - [`Encoder::finish`] ends the last block at a byte boundary, so that streams can be concatenated.
-//! - [`Encoder::record_size`] reports a complete resource to its codes.
+//! - [`StreamSize::record`] reports a complete resource, of one stream or several, to its codes.
 //!
 //! **Memoization.** Each page owns a [`PageMemo`]: checksums, identity diffs and encoded segments. The page must call
 //! [`PageMemo::forget`] when a family changes and [`PageMemo::clear`] when identities change.
@@ -42,7 +42,7 @@ mod symbols;
 
 pub(crate) use code_builder::{CodeBuilder, CodeSet, PageSample};
 pub(crate) use crc32::Checksum;
-pub(crate) use encoder::Encoder;
+pub(crate) use encoder::{Encoder, StreamSize};
 pub(crate) use line_matcher::Rows;
 pub(crate) use memo::PageMemo;
 pub use segment::PAGE;
