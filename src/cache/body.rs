@@ -11,9 +11,15 @@ use super::resource::Resource;
 use super::schema::Family;
 use crate::exposition::Format;
 
-/// Size in bytes from which on a frame is complete. Its last segment may exceed this: by about 10 KiB, more for
-/// objects with many series. Frames of 16–64 KiB cost the server the least CPU.
+/// Size in bytes from which on a frame is complete. Its last lines exceed this up to the capacity of the buffer, and a
+/// long line by more. Frames of 16–64 KiB cost the server the least CPU.
 pub(super) const FRAME: usize = 40 * 1024;
+
+/// Capacity of the buffer of a frame in bytes.
+const CAPACITY: usize = FRAME + FRAME / 2;
+
+/// Size in bytes from which on a frame is divided.
+pub(super) const LARGE: usize = 2 * FRAME;
 
 /// Number of pages without lines, and of stores without more pages, to skip in one step.
 const MAX_SKIPPED: usize = if cfg!(test) { 3 } else { 2_000 };
@@ -193,24 +199,76 @@ fn wants(names: Option<&BTreeSet<String>>, name: &str) -> bool {
     names.is_none_or(|names| names.contains(name))
 }
 
-/// Appends the series of one family of one page.
-pub(super) fn expand(name: &[u8], page: &Page, family: usize, out: &mut Vec<u8>) {
-    let Some(segment) = page.family(family) else {
-        return;
-    };
-    let mut identities = page.identities().map(|identities| identities.iter());
-    for lines in segment.iter() {
-        let identity = identities.as_mut().and_then(Iterator::next).unwrap_or(b"");
-        let mut start = 0;
-        for end in memchr::memchr_iter(b'\n', lines) {
-            let rest = &lines[start..=end];
-            out.reserve(name.len() + identity.len() + rest.len());
-            out.extend_from_slice(name);
-            out.extend_from_slice(identity);
-            out.extend_from_slice(rest);
-            start = end + 1;
+/// A place in the lines of a family of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Slot of the object.
+    pub(super) slot: usize,
+    /// Start of the line in the lines of the object.
+    line: usize,
+}
+
+impl Place {
+    /// Returns the place of the first line of an object.
+    pub(super) fn of(slot: usize) -> Self {
+        Self { slot, line: 0 }
+    }
+}
+
+/// Appends the series of one family of one page, starting at `from`. Stops when the buffer would have to grow beyond
+/// [`FRAME`] bytes, and returns the place of the next line then. So the length is not compared for each line.
+pub(super) fn expand(
+    name: &[u8],
+    page: &Page,
+    family: usize,
+    from: Place,
+    out: &mut Vec<u8>,
+) -> Option<Place> {
+    let segment = page.family(family)?;
+    let mut identities = page.identities().map(|identities| identities.iter_from(from.slot));
+    let mut identity = || identities.as_mut().and_then(Iterator::next).unwrap_or(b"");
+    let mut objects = segment.iter_from(from.slot);
+    if from.line > 0 {
+        let rest = objects.next()?.get(from.line..)?;
+        if let Some(line) = expand_object(name, identity(), rest, out) {
+            return Some(Place { slot: from.slot, line: from.line + line });
         }
     }
+    while let Some(lines) = objects.next() {
+        if let Some(line) = expand_object(name, identity(), lines, out) {
+            return Some(Place { slot: segment.pieces() - objects.len() - 1, line });
+        }
+    }
+    None
+}
+
+/// Appends the series of one object. Returns the start of the next line if the buffer is full.
+#[inline(always)]
+fn expand_object(name: &[u8], identity: &[u8], lines: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+    let mut start = 0;
+    for end in memchr::memchr_iter(b'\n', lines) {
+        let rest = &lines[start..=end];
+        let len = name.len() + identity.len() + rest.len();
+        if out.capacity() - out.len() < len && !grow(out, len) {
+            return Some(start);
+        }
+        out.extend_from_slice(name);
+        out.extend_from_slice(identity);
+        out.extend_from_slice(rest);
+        start = end + 1;
+    }
+    None
+}
+
+/// Makes room for `len` bytes. Returns false if the buffer is full instead.
+#[cold]
+#[inline(never)]
+fn grow(out: &mut Vec<u8>, len: usize) -> bool {
+    let is_full = out.len() >= FRAME;
+    if !is_full {
+        out.reserve(len);
+    }
+    !is_full
 }
 
 /// The frames of an uncompressed body.
@@ -219,6 +277,10 @@ pub(super) struct Body {
     walk: Walk,
     format: Format,
     frames: BufferPool,
+    /// Current step and the next line, if the last frame ended within the step.
+    rest: Option<(Step, Place)>,
+    /// Rest of a frame with a long line.
+    large: Bytes,
 }
 
 impl Body {
@@ -229,7 +291,15 @@ impl Body {
         shared: Arc<HashSet<String>>,
     ) -> Self {
         let walk = Walk::new(resources.into(), names, shared);
-        Self { walk, format, frames: BufferPool::default() }
+        Self { walk, format, frames: BufferPool::default(), rest: None, large: Bytes::new() }
+    }
+
+    /// Returns the next part of a large frame.
+    fn divided(&mut self) -> Bytes {
+        match self.large.len() {
+            len if len > LARGE => self.large.split_to(FRAME),
+            _ => std::mem::take(&mut self.large),
+        }
     }
 }
 
@@ -237,27 +307,41 @@ impl Iterator for Body {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
+        if !self.large.is_empty() {
+            return Some(self.divided());
+        }
         let mut frame = self.frames.buffer();
         frame.clear();
         while frame.len() < FRAME {
-            let step = match self.walk.next() {
-                Progress::Step(step) => step,
-                Progress::Yield => break,
-                Progress::End if frame.is_empty() => return None,
-                Progress::End => break,
+            let (step, from) = match self.rest.take() {
+                Some(rest) => rest,
+                None => match self.walk.next() {
+                    Progress::Step(step) => (step, Place::default()),
+                    Progress::Yield => break,
+                    Progress::End if frame.is_empty() => return None,
+                    Progress::End => break,
+                },
             };
             let family = self.walk.family(&step);
             match &step.page {
                 None => family.header(self.format, &mut frame),
                 Some(page) => {
-                    if frame.capacity() == 0 {
-                        frame.reserve(FRAME + FRAME / 2);
+                    if frame.capacity() < FRAME {
+                        frame.reserve(CAPACITY - frame.len());
                     }
-                    expand(family.name.as_bytes(), page, step.family, &mut frame);
+                    let name = family.name.as_bytes();
+                    if let Some(next) = expand(name, page, step.family, from, &mut frame) {
+                        self.rest = Some((step, next));
+                    }
                 }
             }
         }
         let len = frame.len();
+        if frame.capacity() > LARGE {
+            // A buffer that has grown for a long line is not kept.
+            self.large = frame.into();
+            return Some(self.divided());
+        }
         Some(self.frames.frame(frame, len))
     }
 }
@@ -265,8 +349,10 @@ impl Iterator for Body {
 #[cfg(test)]
 mod tests {
     use super::super::store::Snapshot;
-    use super::super::{MetricKind, Schema};
+    use super::super::tests::inflated::inflated;
+    use super::super::{Catalog, MetricKind, Rendered, Schema, Store};
     use super::*;
+    use crate::exposition::{Piece, ScrapeQuery, Source};
 
     /// Returns a schema with families of these names.
     fn schema(names: &[&str]) -> Arc<Schema> {
@@ -291,5 +377,66 @@ mod tests {
             Progress::Step(step) => panic!("{step:?}"),
         });
         assert_eq!(steps.count(), 2 * 100 / MAX_SKIPPED);
+    }
+
+    /// Objects with a long line, with many lines and with few lines, equal to those of the previous object or not. As
+    /// text, compressed by zlib, passed on as text for compression, and encoded from templates.
+    #[test]
+    fn pieces_of_large_objects_are_bounded() {
+        let rest = |number: usize, shape: usize| -> String {
+            match shape {
+                0 => format!(",a=\"{}\"}} 1\n", "long ".repeat(40_000)),
+                1 => format!(",a=\"{number}{}\"}} 1\n", "long ".repeat(40_000)),
+                2 => (0..2_000).map(|line| format!(",a=\"{line}\"}} {number}\n")).collect(),
+                3 => format!(",a=\"{}\"}} 1\n", "short ".repeat(100)),
+                _ => String::new(),
+            }
+        };
+        for (objects, shapes) in [
+            (60, &[3, 2, 4][..]),
+            (11, &[0, 0, 1, 4, 3]),
+            (60, &[0, 1, 2, 3, 3]),
+            (300, &[3]),
+            (600, &[0, 3, 3, 4, 2, 4, 3, 3, 3, 3, 3]),
+        ] {
+            let schema = schema(&["things_a", "things_b"]);
+            let store = Arc::new(Store::new(Arc::clone(&schema)));
+            let mut lines = String::new();
+            for number in 0..objects {
+                let identity = format!("{{n=\"{number:03}\"");
+                let rest = rest(number, shapes[number % shapes.len()]);
+                for rest in rest.split_inclusive('\n') {
+                    lines.extend(["things_a", &identity, rest]);
+                }
+                let mut object = Rendered::default();
+                object.uid.extend_from_slice(&number.to_le_bytes());
+                object.identity.extend_from_slice(identity.as_bytes());
+                object.lines.extend_from_slice(rest.as_bytes());
+                object.ends = vec![object.lines.len() as u32; 2];
+                store.apply(&object);
+            }
+            let catalog = Catalog::new();
+            catalog.register(schema, vec![store]);
+            let all = ScrapeQuery::default();
+            let names = Some(["things_a".to_owned()].into());
+            for query in [&ScrapeQuery { names, ..all.clone() }, &all] {
+                let pieces: Vec<Bytes> = catalog.frames(Format::Text, query).collect();
+                let lens = || pieces.iter().map(Bytes::len).filter(|len| *len > 0);
+                assert!(lens().all(|len| len <= LARGE), "{:?}", lens().max());
+                assert!(lens().count() <= lens().sum::<usize>() / FRAME + 2);
+                let text = String::from_utf8(pieces.concat()).expect("text");
+                let headers = text.lines().filter(|line| line.starts_with('#')).count();
+                assert_eq!(headers, if query.names.is_some() { 2 } else { 4 });
+                let series = text.split_inclusive('\n').filter(|line| !line.starts_with('#'));
+                assert!(series.collect::<String>() == lines);
+                for _ in 0..2 {
+                    let pieces: Vec<Piece> = catalog.deflated(Format::Text, query).collect();
+                    for piece in &pieces {
+                        assert!(!matches!(piece, Piece::Text(text) if text.len() > LARGE));
+                    }
+                    assert!(inflated(pieces.into_iter()) == text.as_bytes());
+                }
+            }
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+use super::body::{FRAME, LARGE};
 use super::schema::Schema;
 use crate::deflate::Checksum;
 use crate::exposition::deflate::Deflater;
@@ -81,12 +82,12 @@ impl DeflateJob {
         Self { resource, text, content, deflater, bytes, sum }
     }
 
-    /// Compresses the pending text.
+    /// Compresses the pending text, or the first part of it if it has a long line.
     pub(super) fn piece(&mut self) -> Piece {
         self.compress(|_, _| ())
     }
 
-    /// Compresses the rest and stores the whole in the cache.
+    /// Compresses the rest, which is shorter than a frame, and stores the whole in the cache.
     pub(super) fn end(mut self, cache: &DeflateCache) -> Piece {
         let last = self.compress(Deflater::end);
         let Checksum { crc, len } = self.sum;
@@ -97,11 +98,12 @@ impl DeflateJob {
 
     fn compress(&mut self, end: impl FnOnce(&mut Deflater, &mut Vec<u8>)) -> Piece {
         let before = self.bytes.len();
-        self.deflater.add(&self.text, &mut self.bytes);
+        let text = if self.text.len() > LARGE { &self.text[..FRAME] } else { &self.text };
+        self.deflater.add(text, &mut self.bytes);
         end(&mut self.deflater, &mut self.bytes);
-        let sum = Checksum::of(&self.text);
+        let sum = Checksum::of(text);
         self.sum.append(sum);
-        self.text.clear();
+        self.text.drain(..sum.len as usize);
         let bytes = Bytes::copy_from_slice(&self.bytes[before..]);
         Piece::Deflated(DeflatePart { bytes, crc: sum.crc, text_len: sum.len })
     }

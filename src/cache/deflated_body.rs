@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::body::{FRAME, Progress, Step, Walk, expand};
+use bytes::Bytes;
+
+use super::body::{FRAME, LARGE, Place, Progress, Step, Walk, expand};
 use super::buffer_pool::BufferPool;
 use super::code_cache::{CodeCache, code_builder, little_text};
 use super::deflate_cache::{self, DeflateJob};
@@ -42,8 +44,8 @@ pub(super) struct DeflatedBody {
     encoding: Option<(usize, Encoding)>,
     /// Codes of the current resource while they are being built.
     code_builder: Option<CodeBuilder>,
-    /// Current step and the next object, if the last piece ended within the step.
-    rest: Option<(Step, usize)>,
+    /// Current step and the next line, if the last piece ended within the step.
+    rest: Option<(Step, Place)>,
     /// Text passed on to the server.
     text: Vec<u8>,
     /// Index and stream of the resource being encoded.
@@ -100,7 +102,13 @@ impl DeflatedBody {
         }
     }
 
+    /// Returns the text, or the first part of it if it has a long line.
     fn as_text(&mut self) -> Piece {
+        if self.text.len() > LARGE {
+            let first = Bytes::copy_from_slice(&self.text[..FRAME]);
+            self.text.drain(..FRAME);
+            return Piece::Text(first);
+        }
         Piece::Text(std::mem::take(&mut self.text).into())
     }
 
@@ -154,13 +162,16 @@ impl DeflatedBody {
         Some(encoding)
     }
 
-    /// Appends a step to the text of the current resource.
-    fn add_text(&mut self, step: &Step) {
+    /// Appends a step to the text of the current resource, starting at `from`. Returns the next line if the piece is full.
+    fn add_text(&mut self, step: &Step, from: Place) -> Option<Place> {
         let family = self.walk.family(step);
         let text = self.job.as_mut().map_or(&mut self.text, |job| &mut job.text);
         match &step.page {
-            None => family.header(self.format, text),
-            Some(page) => expand(family.name.as_bytes(), page, step.family, text),
+            None => {
+                family.header(self.format, text);
+                None
+            }
+            Some(page) => expand(family.name.as_bytes(), page, step.family, from, text),
         }
     }
 
@@ -196,9 +207,18 @@ impl DeflatedBody {
         };
         let rows = page.rows(&family.name, step.family)?;
         encoder.segment(rows, page.memo(), from, || {
-            scratch.clear();
-            expand(rows.name, page, step.family, scratch);
-            Checksum::of(scratch)
+            let mut next_piece = |from| {
+                scratch.clear();
+                let next = expand(rows.name, page, step.family, from, scratch);
+                (Checksum::of(scratch), next)
+            };
+            let (mut sum, mut next) = next_piece(Place::default());
+            while let Some(from) = next {
+                let piece = next_piece(from);
+                sum.append(piece.0);
+                next = piece.1;
+            }
+            sum
         })
     }
 }
@@ -228,7 +248,7 @@ impl Iterator for DeflatedBody {
             let (step, from) = match self.rest.take() {
                 Some(rest) => rest,
                 None => match self.walk.next() {
-                    Progress::Step(step) => (step, 0),
+                    Progress::Step(step) => (step, Place::default()),
                     Progress::Yield => return Some(self.flush()),
                     Progress::End => {
                         self.ended = true;
@@ -246,21 +266,21 @@ impl Iterator for DeflatedBody {
                 self.rest = Some((step, from));
                 return Some(self.flush());
             };
-            match encoding {
-                Encoding::Text => self.add_text(&step),
+            let next = match encoding {
+                Encoding::Text => self.add_text(&step, from),
                 // Text of earlier resources goes first.
                 _ if !self.text.is_empty() => {
                     self.rest = Some((step, from));
                     return Some(self.as_text());
                 }
-                Encoding::Cached => self.walk.pass(step.resource),
-                Encoding::Compress => self.add_text(&step),
-                Encoding::Templates(codes) => {
-                    if let Some(from) = self.write(&step, from, codes) {
-                        self.rest = Some((step, from));
-                    }
+                Encoding::Cached => {
+                    self.walk.pass(step.resource);
+                    None
                 }
-            }
+                Encoding::Compress => self.add_text(&step, from),
+                Encoding::Templates(codes) => self.write(&step, from.slot, codes).map(Place::of),
+            };
+            self.rest = next.map(|next| (step, next));
         }
         // Either text or an unfinished resource remains, or neither.
         let last = self.close().or_else(|| (!self.text.is_empty()).then(|| self.as_text()));

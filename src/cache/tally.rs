@@ -259,6 +259,7 @@ pub(super) fn pages(schema: &Schema, stores: impl Iterator<Item = Vec<Count>>) -
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::body::{Place, expand};
     use super::super::{Catalog, Family, MetricKind, Store};
     use super::*;
     use crate::exposition::{Format, ScrapeQuery, Source};
@@ -429,7 +430,12 @@ mod tests {
         let mut text = Vec::new();
         for (family, name) in ["a", "b", "c"].iter().enumerate() {
             for page in &pages {
-                super::super::body::expand(name.as_bytes(), page, family, &mut text);
+                let (name, mut from) = (name.as_bytes(), Some(Place::default()));
+                while let Some(place) = from {
+                    let mut piece = Vec::new();
+                    from = expand(name, page, family, place, &mut piece);
+                    text.append(&mut piece);
+                }
             }
         }
         let text = String::from_utf8(text).unwrap();

@@ -189,10 +189,22 @@ impl Segment {
 
     /// Returns all pieces in order, including empty and repeated ones.
     #[inline]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.iter_from(0)
+    }
+
+    /// Returns the pieces from `slot` on, like [`Self::iter`].
+    #[inline]
+    pub(crate) fn iter_from(&self, slot: usize) -> impl ExactSizeIterator<Item = &[u8]> {
         let (mut end, mut stored, repeats) = (self.body(), 0, self.repeats());
         let mut piece: &[u8] = &[];
-        (0..self.pieces()).map(move |slot| {
+        let slot = slot.min(self.pieces());
+        if slot > 0 {
+            stored = self.stored(slot);
+            end = self.start(stored);
+            piece = self.piece(slot - 1);
+        }
+        (slot..self.pieces()).map(move |slot| {
             if repeats >> slot & 1 == 0 {
                 let start = end;
                 end += self.len(stored);
@@ -321,6 +333,9 @@ mod tests {
                 let held: Vec<&[u8]> = segment.iter().chain(missing).collect();
                 assert!(held == pieces);
                 assert!((0..pieces.len()).all(|slot| segment.piece(slot) == pieces[slot]));
+                for slot in 0..=pieces.len() {
+                    assert!(segment.iter_from(slot).eq(segment.iter().skip(slot)));
+                }
                 let mut runs = segment.runs().peekable();
                 let mut end = 0;
                 while let Some((slots, piece)) = runs.next() {
