@@ -293,13 +293,13 @@ impl Body {
         let walk = Walk::new(resources.into(), names, shared);
         Self { walk, format, frames: BufferPool::default(), rest: None, large: Bytes::new() }
     }
+}
 
-    /// Returns the next part of a large frame.
-    fn divided(&mut self) -> Bytes {
-        match self.large.len() {
-            len if len > LARGE => self.large.split_to(FRAME),
-            _ => std::mem::take(&mut self.large),
-        }
+/// Takes the next part of a large frame.
+pub(super) fn divided(large: &mut Bytes) -> Bytes {
+    match large.len() {
+        len if len > LARGE => large.split_to(FRAME),
+        _ => std::mem::take(large),
     }
 }
 
@@ -308,7 +308,7 @@ impl Iterator for Body {
 
     fn next(&mut self) -> Option<Bytes> {
         if !self.large.is_empty() {
-            return Some(self.divided());
+            return Some(divided(&mut self.large));
         }
         let mut frame = self.frames.buffer();
         frame.clear();
@@ -340,7 +340,7 @@ impl Iterator for Body {
         if frame.capacity() > LARGE {
             // A buffer that has grown for a long line is not kept.
             self.large = frame.into();
-            return Some(self.divided());
+            return Some(divided(&mut self.large));
         }
         Some(self.frames.frame(frame, len))
     }

@@ -69,6 +69,8 @@ impl DeflateCache {
 pub(super) struct DeflateJob {
     pub(super) resource: usize,
     pub(super) text: Vec<u8>,
+    /// Bytes at the start of the text that are compressed already, while at least a frame follows them.
+    compressed: usize,
     content: ContentKey,
     deflater: Deflater,
     /// All compressed bytes so far, and the checksum of their text.
@@ -78,8 +80,13 @@ pub(super) struct DeflateJob {
 
 impl DeflateJob {
     pub(super) fn new(resource: usize, content: ContentKey) -> Self {
-        let (text, deflater, bytes, sum) = Default::default();
-        Self { resource, text, content, deflater, bytes, sum }
+        let (text, compressed, deflater, bytes, sum) = Default::default();
+        Self { resource, text, compressed, content, deflater, bytes, sum }
+    }
+
+    /// Returns true if a piece can be compressed.
+    pub(super) fn is_full(&self) -> bool {
+        self.text.len() - self.compressed >= FRAME
     }
 
     /// Compresses the pending text, or the first part of it if it has a long line.
@@ -98,12 +105,17 @@ impl DeflateJob {
 
     fn compress(&mut self, end: impl FnOnce(&mut Deflater, &mut Vec<u8>)) -> Piece {
         let before = self.bytes.len();
-        let text = if self.text.len() > LARGE { &self.text[..FRAME] } else { &self.text };
+        let pending = &self.text[self.compressed..];
+        let text = if pending.len() > LARGE { &pending[..FRAME] } else { pending };
         self.deflater.add(text, &mut self.bytes);
         end(&mut self.deflater, &mut self.bytes);
         let sum = Checksum::of(text);
         self.sum.append(sum);
-        self.text.drain(..sum.len as usize);
+        self.compressed += text.len();
+        if !self.is_full() {
+            self.text.drain(..self.compressed);
+            self.compressed = 0;
+        }
         let bytes = Bytes::copy_from_slice(&self.bytes[before..]);
         Piece::Deflated(DeflatePart { bytes, crc: sum.crc, text_len: sum.len })
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::body::{FRAME, LARGE, Place, Progress, Step, Walk, expand};
+use super::body::{FRAME, Place, Progress, Step, Walk, divided, expand};
 use super::buffer_pool::BufferPool;
 use super::code_cache::{CodeCache, code_builder, little_text};
 use super::deflate_cache::{self, DeflateJob};
@@ -48,6 +48,8 @@ pub(super) struct DeflatedBody {
     rest: Option<(Step, Place)>,
     /// Text passed on to the server.
     text: Vec<u8>,
+    /// Rest of a text with a long line, which precedes it.
+    large: Bytes,
     /// Index and stream of the resource being encoded.
     encoder: Option<(usize, Encoder)>,
     /// Sizes of the encoded resources. One that shares a family with others is encoded in several streams.
@@ -83,6 +85,7 @@ impl DeflatedBody {
             format,
             rest: None,
             text: Vec::new(),
+            large: Bytes::new(),
             encoder: None,
             sizes: BTreeMap::new(),
             job: None,
@@ -104,12 +107,8 @@ impl DeflatedBody {
 
     /// Returns the text, or the first part of it if it has a long line.
     fn as_text(&mut self) -> Piece {
-        if self.text.len() > LARGE {
-            let first = Bytes::copy_from_slice(&self.text[..FRAME]);
-            self.text.drain(..FRAME);
-            return Piece::Text(first);
-        }
-        Piece::Text(std::mem::take(&mut self.text).into())
+        self.large = std::mem::take(&mut self.text).into();
+        Piece::Text(divided(&mut self.large))
     }
 
     /// Chooses the encoding of a step's resource. Returns `None` after a part of the necessary work.
@@ -227,6 +226,9 @@ impl Iterator for DeflatedBody {
     type Item = Piece;
 
     fn next(&mut self) -> Option<Piece> {
+        if !self.large.is_empty() {
+            return Some(Piece::Text(divided(&mut self.large)));
+        }
         while !self.ended {
             // Text of earlier resources goes first.
             if let Some(part) = self.cached.as_mut().filter(|_| self.text.is_empty()) {
@@ -237,7 +239,7 @@ impl Iterator for DeflatedBody {
             if self.text.len() >= FRAME {
                 return Some(self.as_text());
             }
-            if let Some(job) = self.job.as_mut().filter(|it| it.text.len() >= FRAME) {
+            if let Some(job) = self.job.as_mut().filter(|job| job.is_full()) {
                 return Some(job.piece());
             }
             if let Some((_, encoder)) =
