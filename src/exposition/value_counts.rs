@@ -29,16 +29,12 @@ impl ValueCounts {
         self.values_of(label) >= most && !self.series.contains_key(&value)
     }
 
-    /// Adds a series. A new value of a label that already has `most` values is not stored; 0 means no limit.
-    pub(crate) fn add(&mut self, label: u64, value: u64, most: u64) {
-        let full = most > 0 && self.values_of(label) >= most;
-        match self.series.get_mut(&value) {
-            Some(series) => *series += 1,
-            None if full => {}
-            None => {
-                self.series.insert(value, 1);
-                *self.values.entry(label).or_default() += 1;
-            }
+    /// Adds a series.
+    pub(crate) fn add(&mut self, label: u64, value: u64) {
+        let series = self.series.entry(value).or_default();
+        *series += 1;
+        if *series == 1 {
+            *self.values.entry(label).or_default() += 1;
         }
     }
 
@@ -70,7 +66,7 @@ mod tests {
     #[test]
     fn removed_labels_leave_no_entries() {
         let mut counts = ValueCounts::default();
-        (0..100).for_each(|label| counts.add(label, label + 1_000, 0));
+        (0..100).for_each(|label| counts.add(label, label + 1_000));
         (0..100).for_each(|label| counts.remove(label, label + 1_000));
         assert!(counts.series.is_empty() && counts.values.is_empty());
         assert!(counts.series.capacity() <= SMALL && counts.values.capacity() <= SMALL);

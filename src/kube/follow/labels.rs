@@ -429,7 +429,7 @@ impl Rules {
             }
             let (name, value) = self.hashes(family, name, value);
             if is_there {
-                table.values.add(name, value, 0);
+                table.values.add(name, value);
             } else {
                 table.values.remove(name, value);
             }

@@ -209,7 +209,7 @@ impl LabelValues {
             let (label, pair) = self.hashes(name, value);
             let is_kept = self.admit(name, value, (label, pair));
             if is_kept && value != self.fold {
-                self.counts.add(label, pair, 0);
+                self.counts.add(label, pair);
             }
             labels::push_rendered(&mut out, name, if is_kept { value } else { &self.fold });
         }

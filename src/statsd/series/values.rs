@@ -15,22 +15,14 @@ pub(crate) struct LabelValues {
     counts: ValueCounts,
     /// The number of label sets from which values are collected: the limit of values per label.
     pub(crate) threshold: u64,
-    /// The maximum number of values to record per label; 0 for all.
-    most: u64,
     hasher: foldhash::quality::RandomState,
 }
 
 impl LabelValues {
-    /// Creates an empty collection. `most` is used when budgets are only tracked: values beyond it are not
-    /// recorded.
-    pub(crate) fn new(threshold: u64, most: u64) -> Self {
+    /// Creates an empty collection.
+    pub(crate) fn new(threshold: u64) -> Self {
         let hasher = foldhash::quality::RandomState::default();
-        Self { counts: ValueCounts::default(), threshold, most, hasher }
-    }
-
-    /// Returns true if enough values are recorded to tell whether a label has `limit` of them.
-    pub(crate) fn are_enough_for(&self, limit: u64) -> bool {
-        self.most == 0 || self.most >= limit
+        Self { counts: ValueCounts::default(), threshold, hasher }
     }
 
     fn hashes(&self, name: &[u8], value: &[u8]) -> (u64, u64) {
@@ -52,7 +44,7 @@ impl LabelValues {
     pub(crate) fn add(&mut self, text: &[u8], fold: &[u8]) {
         for (name, value) in labels::iter(text).filter(|(_, value)| *value != fold) {
             let (name, pair) = self.hashes(name, value);
-            self.counts.add(name, pair, self.most);
+            self.counts.add(name, pair);
         }
     }
 
@@ -72,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_value_counts_as_long_as_a_series_has_it() {
-        let mut values = LabelValues::new(2, 0);
+        let mut values = LabelValues::new(2);
         let set = |code: &str, url: &str| rendered(&[("code", code), ("url", url)]);
         values.add(&set("200", "a"), b"other");
         values.add(&set("404", "a"), b"other");
@@ -87,16 +79,5 @@ mod tests {
         assert!(values.exceeds(b"code", b"500", 2), "the folded one has 200 still");
         values.remove(&set("200", "other"), b"other");
         assert!(!values.exceeds(b"code", b"500", 2));
-    }
-
-    #[test]
-    fn values_over_a_tracked_budget_are_not_recorded() {
-        let mut values = LabelValues::new(3, 3);
-        for number in 0..100 {
-            values.add(&rendered(&[("l", &number.to_string())]), b"other");
-        }
-        assert!(values.exceeds(b"l", b"new", 3) && !values.exceeds(b"l", b"new", 4));
-        values.remove(&rendered(&[("l", "99")]), b"other");
-        assert!(values.exceeds(b"l", b"new", 3));
     }
 }

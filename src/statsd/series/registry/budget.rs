@@ -281,18 +281,12 @@ impl Registry {
         over
     }
 
-    /// Collects the label values of a family if they are not known yet, or only for a smaller limit.
+    /// Collects the label values of a family if they are not known yet.
     fn collect_values(&self, members: &mut Members, family: &Family, threshold: u64) {
-        if !self.has_values(members, family, threshold) {
+        if !members.account.values.contains_key(&family.id) {
             let values = self.count_values(members, family, threshold);
             members.account.values.insert(family.id, values);
         }
-    }
-
-    /// Returns true if the values of a family are known as far as this limit needs them.
-    pub(super) fn has_values(&self, members: &Members, family: &Family, threshold: u64) -> bool {
-        let values = members.account.values.get(&family.id);
-        values.is_some_and(|values| values.are_enough_for(threshold))
     }
 
     /// Collects the label values of a family from all of its series.
@@ -302,8 +296,7 @@ impl Registry {
         family: &Family,
         threshold: u64,
     ) -> LabelValues {
-        let most = if self.enforces() { 0 } else { threshold };
-        let mut values = LabelValues::new(threshold, most);
+        let mut values = LabelValues::new(threshold);
         members.tree.for_each_labels(family, |text| values.add(text, &self.fold));
         values
     }

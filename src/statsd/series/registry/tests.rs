@@ -568,6 +568,26 @@ fn values_of_a_small_metric_are_not_kept() {
     }
 }
 
+/// With `--limit.mode=track` the values beyond the budget count too, once others have ended.
+#[test]
+fn a_tracked_budget_counts_all_values() {
+    let registry =
+        registry(Budget { mode: BudgetMode::Track, values_per_label: 6, ..Budget::default() });
+    let origin = Origin::default();
+    let times = |senders: std::ops::RangeInclusive<u64>| {
+        for sender in senders {
+            let labels = number(sender as u32);
+            let series =
+                NewSeries { sender, ..wanted("m", &labels, Aggregation::Counter, &origin) };
+            registry.resolve(&series).expect("a series");
+        }
+        registry.violations.all().iter().map(|violation| violation.times).sum::<u64>()
+    };
+    assert_eq!(times(1..=9), 3);
+    registry.end_senders(&[1, 2, 3, 4, 5, 6]);
+    assert_eq!((times(10..=12), times(13..=13)), (3, 4));
+}
+
 /// A series that has ended but is not removed yet, as after a panic, is not in the way of a new one.
 #[test]
 fn an_ended_series_is_replaced() {
