@@ -52,7 +52,7 @@ struct Connection {
     /// The address of the peer.
     address: Option<IpAddr>,
     lines: LineBuffer,
-    /// The number of bytes to read before it is closed; `None` before the shutdown.
+    /// The number of bytes to read before it is closed; `None` while it stays open.
     remaining: Option<usize>,
     end: Option<EndReason>,
     /// True if it is in the list of ready sockets.
@@ -61,6 +61,16 @@ struct Connection {
     sequence: u64,
     /// The time of the last data.
     since: Instant,
+}
+
+impl Connection {
+    /// Lets only what it has received by now be read. Returns `None` if it is not open.
+    fn limit(&mut self) -> Option<()> {
+        let (stream, _) = self.open.as_ref()?;
+        // After a panic the first number remains valid.
+        self.remaining.get_or_insert_with(|| unread(stream).unwrap_or_default());
+        Some(())
+    }
 }
 
 /// Connections displaced since the last log line about them.
@@ -277,9 +287,15 @@ impl TcpSource {
         }
     }
 
-    /// Reads what a connection contains and closes it.
+    /// Reads what a connection has received by now and closes it.
     fn close(&mut self, slot: usize, worker: &mut Worker) {
-        self.read(slot, worker);
+        if let Some(connection) = self.connection_mut(slot) {
+            connection.limit();
+        }
+        while self.read(slot, worker).is_some() {
+            // The copies for the relay and for other replicas are passed on in parts.
+            worker.end();
+        }
         self.end(slot, EndReason::Done, worker);
         // Its descriptor is needed immediately.
         if let Some(connection) = self.connection_mut(slot) {
@@ -404,9 +420,7 @@ impl TcpSource {
         let connections = self.connections.iter_mut().enumerate();
         connections.filter_map(|(slot, connection)| {
             let connection = connection.as_mut().filter(|connection| connection.end.is_none())?;
-            let (stream, _) = connection.open.as_ref()?;
-            // After a panic the first number remains valid.
-            connection.remaining.get_or_insert_with(|| unread(stream).unwrap_or_default());
+            connection.limit()?;
             connection.is_ready = true;
             Some(slot)
         })
@@ -437,4 +451,67 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 
 fn strip_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::exposition::{Format, ScrapeQuery};
+    use crate::mapper::Mapper;
+    use crate::statsd::receive::net::bind_tcp;
+    use crate::statsd::{Offline, OfflineConfig};
+    use crate::util::descriptors;
+
+    /// A connection that has not been read for a while may contain more than one read returns.
+    #[test]
+    fn a_displaced_connection_is_read_up_to_what_it_had_received() {
+        const LINE: &[u8] = b"requests:10|c|#service:checkout\n";
+        let offline = Offline::new(Mapper::default(), OfflineConfig::default());
+        let shared = Arc::clone(offline.shared());
+        let (metrics, mut worker) = (&shared.metrics, Worker::new(&shared, Listener::Tcp));
+        let poll = mio::Poll::new().expect("a poll");
+        let listener = bind_tcp("127.0.0.1:0".parse().expect("address")).expect("bind");
+        // Connections inherit the size.
+        socket2::SockRef::from(&listener).set_recv_buffer_size(1 << 20).expect("a larger buffer");
+        let address = listener.local_addr().expect("address");
+        let mut source = TcpSource::new(listener, None, descriptors::of_process(), poll.registry())
+            .expect("made");
+        let mut stream = std::net::TcpStream::connect(address).expect("connect");
+        stream.set_nonblocking(true).expect("set");
+        while metrics.tcp_open.load(Ordering::Relaxed) == 0 {
+            source.accept(metrics, poll.registry(), &mut worker);
+        }
+        let received = |source: &TcpSource| {
+            let stream = source.connection(0).and_then(|connection| connection.open.as_ref());
+            unread(&stream.expect("open").0).expect("a number")
+        };
+        let (text, mut sent, mut before) = (LINE.repeat(10_000), 0, 0);
+        let end = Instant::now() + Duration::from_secs(60);
+        while before <= 3 * BUFFER / 2 {
+            assert!(Instant::now() < end, "{before} of {sent} bytes");
+            while let Ok(count) = stream.write(&text[sent % LINE.len()..]) {
+                sent += count;
+            }
+            before = received(&source);
+        }
+        let connection = source.connection_mut(0).expect("a connection");
+        connection.since = Instant::now().checked_sub(MIN_SILENCE).expect("a time");
+        assert!(source.displace(metrics, &mut worker));
+        worker.end();
+        source.close_ended(metrics);
+        let lines = metrics.lines(Some(Listener::Tcp)) as usize;
+        assert!(lines >= before / LINE.len(), "{lines} lines of {before} bytes");
+        // No line is read in part.
+        let frames = offline.frames(Format::Text, &ScrapeQuery::default());
+        let body: Vec<u8> = frames.flatten().collect();
+        let series = format!("requests{{service=\"checkout\"}} {}", 10 * lines);
+        let body = String::from_utf8(body).expect("text");
+        assert_eq!(
+            body.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>(),
+            [series]
+        );
+    }
 }
