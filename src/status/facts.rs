@@ -342,7 +342,7 @@ pub(crate) struct Statsd {
     pub(crate) new_in_an_hour: u64,
     /// The metrics with the most label sets, largest first; at most [`LARGEST`].
     pub(crate) largest: Vec<Largest>,
-    /// Exceeded budgets, most frequent first; at most [`SHOWN`].
+    /// Exceeded budgets: first those of the last minutes, then the most frequent ones; at most [`SHOWN`].
     pub(crate) over_budget: Vec<OverBudget>,
     /// The senders of datagrams that would save most CPU time by batching; at most [`LARGEST`].
     pub(crate) senders: Vec<DatagramSender>,

@@ -1,6 +1,7 @@
 //! Derives the problems from the facts, in sentences: worst first, and few, regardless of the
 //! number of kinds.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::facts::{
@@ -15,7 +16,7 @@ use crate::exposition::budget;
 const SMALL_BUFFER: u64 = 1 << 20;
 
 /// The age in seconds up to which an event is worth mentioning.
-pub(crate) const RECENT: f64 = 300.0;
+const RECENT: f64 = 300.0;
 
 /// The share of the memory limit from which memory is near it, as for the alert.
 const NEAR_LIMIT: f64 = 0.9;
@@ -27,6 +28,11 @@ const PARTITION: &str = "KstatdStandbyPartition";
 
 /// The maximum number of kinds named in a sentence.
 const NAMED: usize = 4;
+
+/// Returns the rank of an exceeded budget in a list: first those of the last minutes, then the most frequent ones.
+pub(crate) fn excess_rank(now: f64, at: f64, times: u64) -> (bool, Reverse<u64>) {
+    (now - at >= RECENT, Reverse(times))
+}
 
 /// Sets state, reasons, warnings and notes.
 pub(super) fn judge(facts: &mut Facts) {
@@ -190,7 +196,7 @@ fn failing(kubernetes: &Kubernetes) -> Vec<Failing<'_>> {
     }
     let groups = groups.into_values().map(|reasons| {
         let mut reasons: Vec<_> = reasons.into_iter().collect();
-        reasons.sort_by_key(|(_, kinds)| std::cmp::Reverse(kinds.len()));
+        reasons.sort_by_key(|(_, kinds)| Reverse(kinds.len()));
         let said = reasons.iter().map(|(reason, kinds)| {
             let failures = kinds.iter().filter_map(|kind| kind.failure.as_ref());
             let message = failures.map(|failure| failure.message.as_str()).next();

@@ -29,7 +29,7 @@ pub(crate) use facts::{
 };
 pub(crate) use history::{Sample, Track};
 pub(crate) use html::{PageContext, document, drawing, page, policy, table};
-pub(crate) use judge::RECENT;
+pub(crate) use judge::excess_rank;
 pub(crate) use object_explanation::{FAMILIES, FamilySeries, ObjectExplanation, ObjectName};
 pub(crate) use text::text;
 pub(crate) use writer::Writer;

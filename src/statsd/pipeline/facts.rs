@@ -13,6 +13,7 @@ use crate::statsd::series::budget_violations::truncated;
 use crate::statsd::series::tree::Snapshot;
 use crate::status::{
     self, ConfigFile, LARGEST, Largest, OverBudget, Refused, Rule, SHOWN, Sample, Statsd, Unmapped,
+    excess_rank,
 };
 
 /// The file with the maximum receive buffer of a socket.
@@ -67,15 +68,17 @@ impl Pipeline {
 
     fn over_budget(&self) -> Vec<OverBudget> {
         let clock = &self.shared.registry.clock;
+        let wall = |tick| clock.wall(tick).as_secs_f64();
+        let now = wall(clock.now().tick());
         let mut all = self.shared.registry.violations.all();
-        all.sort_by_key(|violation| std::cmp::Reverse(violation.times));
+        all.sort_by_key(|violation| excess_rank(now, wall(violation.last), violation.times));
         let shown = all.into_iter().take(SHOWN).map(|violation| OverBudget {
             metric: violation.metric,
             label: violation.label,
             limit: violation.limit.as_str(),
             action: violation.action.as_str(),
             label_sets: violation.times,
-            at: clock.wall(violation.last).as_secs_f64(),
+            at: wall(violation.last),
         });
         shown.collect()
     }
@@ -170,4 +173,32 @@ fn largest(pages: &Snapshot) -> Vec<Largest> {
         }
     });
     shown.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::exposition::budget::{Budget, BudgetMode};
+    use crate::statsd::{Clock, PipelineConfig};
+
+    /// Budgets that were exceeded often in the past do not hide one that is exceeded now.
+    #[test]
+    fn recent_excesses_come_first() {
+        let budget = Budget { mode: BudgetMode::Enforce, values_per_label: 1, ..Budget::default() };
+        let config = PipelineConfig { clock: Clock::manual(), budget, ..PipelineConfig::default() };
+        let pipeline = Pipeline::start(config).expect("a pipeline without listeners");
+        let exceed = |metric: &str, times: usize| {
+            let lines = (0..=times).map(|value| format!("{metric}:1|c|#l:{value}\n"));
+            pipeline.receive(lines.collect::<String>().as_bytes());
+        };
+        (0..=SHOWN).for_each(|number| exceed(&format!("often_{number}"), 2));
+        exceed("seldom", 1);
+        let first = || pipeline.facts().over_budget.swap_remove(0).metric;
+        assert_eq!(first(), "often_0");
+        pipeline.advance(Duration::from_secs(600));
+        pipeline.receive(b"seldom:1|c|#l:new\n");
+        assert_eq!(first(), "seldom");
+    }
 }

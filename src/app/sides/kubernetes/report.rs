@@ -1,6 +1,5 @@
 //! The Kubernetes side's data on the status page.
 
-use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +12,7 @@ use crate::kube::snapshot::is_absent;
 use crate::kube::{self, Client, ListWatch, Phase, PipelineHandle};
 use crate::status::{
     EmptyMetric, Facts, Failure, Health, Kind, Kubernetes, ObjectFuture, ObjectName,
-    ObjectsOverBudget, RECENT, Reporter, SHOWN, Sample,
+    ObjectsOverBudget, Reporter, SHOWN, Sample, excess_rank,
 };
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::{MetricPaths, Reason};
@@ -60,7 +59,7 @@ impl Excesses {
             ObjectsOverBudget { resource, metric, label, limit, action, times, at: known.1 }
         };
         let mut all: Vec<_> = all.into_iter().map(over).collect();
-        all.sort_by_key(|over| (now - over.at >= RECENT, Reverse(over.times)));
+        all.sort_by_key(|over| excess_rank(now, over.at, over.times));
         all
     }
 }
