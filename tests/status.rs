@@ -440,6 +440,14 @@ fn rule_hits_and_failed_mapping_reload_are_shown() {
     kstatd.program.signal("HUP");
     let facts = kstatd.facts("it is in force again", is_ok);
     assert!(facts["files"][0]["error"].is_null(), "{facts}");
+
+    // The share of unmapped events is that since the reload.
+    std::fs::write(&file, "mappings: [{match: other.*, name: other}]\n").expect("a mapping");
+    kstatd.program.signal("HUP");
+    let facts = kstatd.facts("the new rules", |facts| {
+        facts["statsd"]["rule_count"] == 1 && sentences(facts, "notes").is_empty()
+    });
+    assert_eq!((&facts["statsd"]["mapped"], &facts["statsd"]["unmapped"]), (&2.into(), &3.into()));
 }
 
 #[test]

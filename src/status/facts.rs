@@ -328,6 +328,9 @@ pub(crate) struct Statsd {
     pub(crate) mapped: u64,
     /// Events matched by no rule.
     pub(crate) unmapped: u64,
+    /// The same since the mapping was loaded.
+    pub(crate) mapped_since_load: u64,
+    pub(crate) unmapped_since_load: u64,
     /// Rules with matches, most frequent first; at most [`SHOWN`].
     pub(crate) rules: Vec<Rule>,
     pub(crate) rule_count: u64,

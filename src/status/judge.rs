@@ -395,11 +395,12 @@ fn clients(statsd: &Statsd, now: f64, found: &mut Findings) {
         );
         found.warning(OVER_BUDGET, text);
     }
-    let events = statsd.mapped + statsd.unmapped;
-    if statsd.rule_count > 0 && events > 0 && statsd.unmapped * 2 > events {
+    let unmapped = statsd.unmapped_since_load;
+    let events = statsd.mapped_since_load + unmapped;
+    if statsd.rule_count > 0 && events > 0 && unmapped * 2 > events {
         found.note(format!(
             "{:.0}% of StatsD events match no mapping rule",
-            100.0 * statsd.unmapped as f64 / events as f64
+            100.0 * unmapped as f64 / events as f64
         ));
     }
 }

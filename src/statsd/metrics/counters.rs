@@ -259,6 +259,9 @@ pub(crate) struct Metrics {
     /// milliseconds.
     pub(crate) mapping_loaded: AtomicBool,
     pub(crate) mapping_loaded_at: AtomicU64,
+    /// The numbers of [mapped](Metrics::mapped) and unmapped events at the last successful load.
+    mapped_before: AtomicU64,
+    unmapped_before: AtomicU64,
     /// The first problem of the mapping file if its last load failed.
     pub(crate) mapping_error: Mutex<Option<String>>,
     /// The number of cached keys of all threads.
@@ -300,6 +303,8 @@ impl Metrics {
     /// Records that a mapping was loaded, with its number of rules.
     pub(crate) fn mapping_loaded(&self, rules: usize) {
         self.loaded_mappings.store(rules as u64, Ordering::Relaxed);
+        self.mapped_before.store(self.mapped(), Ordering::Relaxed);
+        self.unmapped_before.store(self.count(Count::Unmapped), Ordering::Relaxed);
         *self.mapping_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.mapping_loaded.store(true, Ordering::Relaxed);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -315,6 +320,18 @@ impl Metrics {
     /// Returns a counter, without what threads have not added yet.
     pub(crate) fn count(&self, count: Count) -> u64 {
         self.counts[count as usize].load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of events matched by a rule, including dropped ones.
+    pub(crate) fn mapped(&self) -> u64 {
+        self.count(Count::ActionMap) + self.count(Count::ActionDrop)
+    }
+
+    /// Returns the numbers of mapped and unmapped events since the mapping was loaded.
+    pub(crate) fn since_load(&self) -> (u64, u64) {
+        let before = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (mapped, unmapped) = (before(&self.mapped_before), before(&self.unmapped_before));
+        (self.mapped().saturating_sub(mapped), self.count(Count::Unmapped).saturating_sub(unmapped))
     }
 
     /// Returns the number of lines of one listener, or of all.

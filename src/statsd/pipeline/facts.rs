@@ -34,7 +34,7 @@ impl Pipeline {
         hits.sort_by_key(|(_, hits)| std::cmp::Reverse(*hits));
         let rule =
             |(pattern, hits): &(&str, u64)| Rule { pattern: (*pattern).to_owned(), hits: *hits };
-        let count = |count| metrics.count(count);
+        let (mapped_since_load, unmapped_since_load) = metrics.since_load();
         let names = metrics.examples.unmapped_names();
         let registry = &self.shared.registry;
         let pages = registry.view().pages;
@@ -47,8 +47,10 @@ impl Pipeline {
                 .ok()
                 .and_then(|text| text.trim().parse().ok()),
             mapping_file: self.mapping_path(),
-            mapped: count(Count::ActionMap) + count(Count::ActionDrop),
-            unmapped: count(Count::Unmapped),
+            mapped: metrics.mapped(),
+            unmapped: metrics.count(Count::Unmapped),
+            mapped_since_load,
+            unmapped_since_load,
             rules: hits.iter().take(SHOWN).map(rule).collect(),
             rule_count,
             never_hit,
