@@ -301,7 +301,8 @@ impl Worker {
                 if let Some(events) = tally.unmapped_sampler.sample(plan.weight) {
                     let key = String::from_utf8_lossy(line.key);
                     let name = name_without_tags(&key, applier.shared.flags);
-                    applier.shared.metrics.examples.record_unmapped(name.as_bytes(), events);
+                    let (examples, used) = (&applier.shared.metrics.examples, &applier.loaded);
+                    examples.record_unmapped(name.as_bytes(), events, used.generation);
                 }
             }
         }

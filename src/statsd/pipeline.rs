@@ -152,8 +152,8 @@ impl Pipeline {
             let rules = mapper.rules().len();
             let before = self.shared.mapping.load_full();
             let loaded = LoadedMapping::new(Arc::new(mapper), generation, Some(&before));
+            metrics.examples.clear_names(generation);
             self.shared.mapping.store(Arc::new(loaded));
-            metrics.examples.clear_names();
             metrics.mapping_loaded(rules);
             bump(&metrics.reloads_ok);
             rules

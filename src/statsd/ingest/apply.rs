@@ -245,7 +245,7 @@ impl Applier {
             self.tally.unmapped_sampler.sample(weight)
         };
         if let Some(events) = events {
-            examples.record_unmapped(name.as_bytes(), events);
+            examples.record_unmapped(name.as_bytes(), events, self.loaded.generation);
         }
         Mapping { rule: None, name: name::escape(name).into(), labels: Box::default() }
     }

@@ -35,11 +35,19 @@ pub(crate) struct NameCount {
     pub(crate) events: u64,
 }
 
+/// The names without a matching rule.
+#[derive(Debug, Default)]
+struct UnmappedNames {
+    /// The generation of the mapping.
+    generation: u64,
+    names: Vec<NameCount>,
+}
+
 /// The recorded examples.
 #[derive(Debug, Default)]
 pub(crate) struct Examples {
     rejected: Mutex<BTreeMap<&'static str, RejectedLine>>,
-    unmapped: Mutex<Vec<NameCount>>,
+    unmapped: Mutex<UnmappedNames>,
     /// True if there are [`MAX_NAMES`] names; a hint that can be read without the lock.
     is_full: AtomicBool,
 }
@@ -86,10 +94,15 @@ impl Examples {
         !self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Records events of a name without a matching rule.
-    pub(crate) fn record_unmapped(&self, name: &[u8], events: u64) {
+    /// Records events of a name without a matching rule in the mapping of this generation. Threads use a replaced mapping
+    /// until their next batch; what they do not find in it is ignored.
+    pub(crate) fn record_unmapped(&self, name: &[u8], events: u64, generation: u64) {
         let name = truncated(name);
-        let mut names = lock(&self.unmapped);
+        let unmapped = &mut *lock(&self.unmapped);
+        if generation < unmapped.generation {
+            return;
+        }
+        let names = &mut unmapped.names;
         if let Some(known) = names.iter_mut().find(|known| *known.name == *name) {
             known.events += events;
             return;
@@ -112,14 +125,15 @@ impl Examples {
 
     /// Returns the most frequent names with their estimated number of events.
     pub(crate) fn unmapped_names(&self) -> Vec<NameCount> {
-        let mut names = lock(&self.unmapped).clone();
+        let mut names = lock(&self.unmapped).names.clone();
         names.sort_by(|a, b| b.events.cmp(&a.events).then_with(|| a.name.cmp(&b.name)));
         names
     }
 
-    /// Removes all names, for a new mapping.
-    pub(crate) fn clear_names(&self) {
-        lock(&self.unmapped).clear();
+    /// Removes all names, for a new mapping of this generation.
+    pub(crate) fn clear_names(&self, generation: u64) {
+        let mut unmapped = lock(&self.unmapped);
+        *unmapped = UnmappedNames { generation, names: Vec::new() };
         self.is_full.store(false, Ordering::Relaxed);
     }
 }
@@ -142,16 +156,16 @@ mod tests {
     fn frequent_names_stay_among_many_others() {
         let examples = Examples::default();
         for round in 0..2_000 {
-            examples.record_unmapped(b"busy.a", 3);
-            examples.record_unmapped(b"busy.b", 2);
-            examples.record_unmapped(format!("once.{round}").as_bytes(), 1);
+            examples.record_unmapped(b"busy.a", 3, 0);
+            examples.record_unmapped(b"busy.b", 2, 0);
+            examples.record_unmapped(format!("once.{round}").as_bytes(), 1, 0);
         }
         let names = examples.unmapped_names();
         assert_eq!(names.len(), MAX_NAMES);
         assert!(!examples.has_room());
         let top: Vec<_> = names.iter().take(2).map(|known| (&*known.name, known.events)).collect();
         assert_eq!(top, [("busy.a", 6_000), ("busy.b", 4_000)]);
-        examples.clear_names();
+        examples.clear_names(1);
         assert!(examples.unmapped_names().is_empty());
         assert!(examples.has_room());
     }
@@ -160,7 +174,7 @@ mod tests {
     fn long_names_are_one_name() {
         let examples = Examples::default();
         for _ in 0..3 {
-            examples.record_unmapped(&[b'x'; MAX_TEXT + 1], 2);
+            examples.record_unmapped(&[b'x'; MAX_TEXT + 1], 2, 0);
         }
         let names = examples.unmapped_names();
         assert_eq!(names.iter().map(|known| known.events).collect::<Vec<_>>(), [6]);

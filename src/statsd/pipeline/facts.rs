@@ -183,7 +183,43 @@ mod tests {
 
     use super::*;
     use crate::exposition::budget::{Budget, BudgetMode};
+    use crate::statsd::ingest::Worker;
     use crate::statsd::{Clock, PipelineConfig};
+
+    /// A thread uses the old mapping for the rest of its batch.
+    #[test]
+    fn names_that_a_reload_has_mapped_are_not_shown() {
+        let mapping = tempfile::NamedTempFile::new().expect("a file");
+        let map = |name: &str| {
+            let rules = format!("mappings: [{{match: {name}, name: {name}}}]\n");
+            std::fs::write(mapping.path(), rules).expect("written");
+        };
+        map("other");
+        let config = PipelineConfig {
+            clock: Clock::manual(),
+            mapping_file: Some(mapping.path().to_owned()),
+            ..PipelineConfig::default()
+        };
+        let pipeline = Pipeline::start(config).expect("a pipeline without listeners");
+        let mut worker = Worker::new(&pipeline.shared, Listener::Udp);
+        let names = || {
+            let names = pipeline.facts().unmapped_names.into_iter();
+            names.map(|unmapped| unmapped.name).collect::<Vec<_>>()
+        };
+        worker.begin();
+        worker.line(b"known:1|c");
+        assert_eq!(names(), ["known"]);
+        map("known");
+        pipeline.reload().expect("reloaded");
+        // The first of them is new, the second one cached.
+        worker.line(b"known:1|c|#a:b");
+        (0..1_000).for_each(|_| worker.line(b"known:1|c"));
+        assert!(names().is_empty());
+        worker.begin();
+        worker.line(b"other:1|c");
+        assert_eq!(names(), ["other"]);
+        worker.end();
+    }
 
     /// Budgets that were exceeded often in the past do not hide one that is exceeded now.
     #[test]
