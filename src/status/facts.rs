@@ -418,15 +418,15 @@ impl OverBudget {
 /// The maximum length of each list of rules and names.
 pub(crate) const SHOWN: usize = 50;
 
-/// A socket that receives StatsD lines.
+/// The sockets that receive StatsD lines at one address.
 #[derive(Debug, Serialize)]
 pub(crate) struct Listener {
     /// `udp`, `tcp` or `unixgram`.
     pub(crate) protocol: &'static str,
     pub(crate) address: String,
-    /// Lines received since the start, on all sockets of the protocol.
+    /// Lines received since the start.
     pub(crate) lines: u64,
-    /// The receive buffer granted by the kernel.
+    /// The smallest receive buffer, as granted by the kernel; `None` while a socket is closed.
     pub(crate) receive_buffer_bytes: Option<u64>,
     /// Datagrams dropped by the kernel since the start.
     pub(crate) dropped: Option<u64>,

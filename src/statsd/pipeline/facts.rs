@@ -112,21 +112,30 @@ impl Pipeline {
         self.mapping_file.as_deref().map(Path::to_string_lossy).map(|path| path.into_owned())
     }
 
+    /// Returns the listeners. Several sockets of one are together, because lines are not counted for each.
     fn listening(&self) -> Vec<status::Listener> {
         let lines = |listener| self.lines(Some(listener));
-        let sockets = self.threads.receivers.iter().flat_map(Receiver::sockets);
-        let mut listeners: Vec<status::Listener> = sockets
-            .map(|socket| status::Listener {
-                protocol: socket.listener.as_str(),
+        let mut listeners: Vec<status::Listener> = Vec::new();
+        for socket in self.threads.receivers.iter().flat_map(Receiver::sockets) {
+            let protocol = socket.listener.as_str();
+            let receive_buffer_bytes = socket.receive_buffer.map(|bytes| bytes as u64);
+            let is_known = |known: &&mut status::Listener| known.protocol == protocol;
+            if let Some(known) = listeners.iter_mut().find(is_known) {
+                known.receive_buffer_bytes = known.receive_buffer_bytes.min(receive_buffer_bytes);
+                known.dropped = known.dropped.map(|dropped| dropped + socket.dropped);
+                continue;
+            }
+            listeners.push(status::Listener {
+                protocol,
                 address: match socket.listener {
                     Listener::Unixgram => self.unix_path.clone().unwrap_or_default(),
                     _ => self.udp_address.map_or_else(String::new, |address| address.to_string()),
                 },
                 lines: lines(socket.listener),
-                receive_buffer_bytes: socket.receive_buffer.map(|bytes| bytes as u64),
+                receive_buffer_bytes,
                 dropped: Some(socket.dropped),
-            })
-            .collect();
+            });
+        }
         listeners.extend(self.tcp_address.map(|address| status::Listener {
             protocol: Listener::Tcp.as_str(),
             address: address.to_string(),
@@ -219,6 +228,22 @@ mod tests {
         worker.line(b"other:1|c");
         assert_eq!(names(), ["other"]);
         worker.end();
+    }
+
+    #[test]
+    fn the_lines_of_listeners_add_up() {
+        let config = PipelineConfig {
+            udp: Some("127.0.0.1:0".parse().expect("address")),
+            udp_sockets: 3,
+            clock: Clock::manual(),
+            ..PipelineConfig::default()
+        };
+        let pipeline = Pipeline::start(config).expect("a pipeline");
+        pipeline.receive(b"a:1|c\nb:1|c\n");
+        let Statsd { lines, listeners, .. } = pipeline.facts();
+        let shown: u64 = listeners.iter().map(|listener| listener.lines).sum();
+        assert_eq!((lines, shown), (2, 2));
+        assert!(listeners.iter().all(|listener| listener.receive_buffer_bytes > Some(0)));
     }
 
     /// Budgets that were exceeded often in the past do not hide one that is exceeded now.
