@@ -299,9 +299,14 @@ impl<'m> Explainer<'m> {
             value: value.to_string(),
         };
         sample.labels = mapping.labels.iter().map(label).collect();
-        let (conflict_notes, normalisation_notes) =
-            (self.conflict_notes(&sample, rule), self.normalisation_notes(&sample, rule));
-        sample.notes.extend(conflict_notes.into_iter().chain(normalisation_notes));
+        let tags: Vec<line::Label<'_>> = sample
+            .tags
+            .iter()
+            .map(|tag| line::Label { name: tag.name.as_str().into(), value: &tag.value })
+            .collect();
+        let (tags, mapping) = enriched(&tags, &mapping, self.labels);
+        sample.notes.extend(conflict_notes(&tags, &mapping, rule));
+        sample.notes.extend(self.normalisation_notes(&tags, &mapping, rule));
         sample.notes.extend(rule.and_then(|rule| options(mapper, rule, raw.kind)));
         if let Some(registry) = self.registry {
             let scale = rule.and_then(|rule| rule.scale).unwrap_or(1.0);
@@ -311,7 +316,7 @@ impl<'m> Explainer<'m> {
             sample.landing = Some(if only_falls {
                 self.rejected_landing("illegal_negative_counter")
             } else {
-                self.landing(registry, &sample.tags, &mapping, raw.kind)
+                self.landing(registry, &tags, &mapping, raw.kind)
             });
         }
         sample
@@ -351,26 +356,23 @@ impl<'m> Explainer<'m> {
         (Some(results), further)
     }
 
-    /// Returns notes about labels defined by both the rule and the line.
-    fn conflict_notes(&self, sample: &Sample, rule: Option<&Rule>) -> Vec<String> {
-        let both = sample.labels.iter().filter(|label| has(&sample.tags, &label.name));
-        let text = if rule.is_some_and(|rule| rule.honor_labels) {
-            "has the value of the tag, because the rule has honor_labels"
-        } else {
-            "has the value of the rule; to use the tag, set honor_labels: true"
-        };
-        both.map(|Label { name, .. }| format!("{name} {text}")).collect()
-    }
-
     /// Returns notes about label values changed by normalisation.
-    fn normalisation_notes(&self, sample: &Sample, rule: Option<&Rule>) -> Vec<String> {
+    fn normalisation_notes(
+        &self,
+        tags: &[line::Label<'_>],
+        mapping: &Mapping,
+        rule: Option<&Rule>,
+    ) -> Vec<String> {
         let normalise = rule.map_or(&self.mapper().defaults().normalise, |rule| &rule.normalise);
         let honors = rule.is_some_and(|rule| rule.honor_labels);
-        let tags = sample.tags.iter().filter(|tag| honors || !has(&sample.labels, &tag.name));
-        let own = sample.labels.iter().filter(|own| !honors || !has(&sample.tags, &own.name));
-        let mut all: Vec<&Label> = tags.chain(own).collect();
-        all.sort_by_key(|label| &label.name);
-        let normal = all.into_iter().filter_map(|Label { name, value }| {
+        let is_own = |name: &str| mapping.labels.iter().any(|(own, _)| **own == *name);
+        let own = mapping.labels.iter().map(|(name, value)| (&**name, &**value));
+        let own = own.filter(|(name, _)| !honors || !has(tags, name));
+        let tags = tags.iter().map(|tag| (&*tag.name, tag.value));
+        let tags = tags.filter(|(name, _)| honors || !is_own(name));
+        let mut all: Vec<(&str, &str)> = tags.chain(own).collect();
+        all.sort_by_key(|(name, _)| *name);
+        let normal = all.into_iter().filter_map(|(name, value)| {
             let normal = normalise.value(name, value);
             (normal != *value).then(|| match &*normal {
                 "" => format!("{name} is omitted: its normalised value is empty"),
@@ -393,24 +395,17 @@ impl<'m> Explainer<'m> {
         }
     }
 
-    /// Returns the predicted result for the series of the sample.
+    /// Returns the predicted result for the series of the sample. `tags` include the labels of the sender.
     fn landing(
         &mut self,
         registry: &Registry,
-        tags: &[Label],
+        tags: &[line::Label<'_>],
         mapping: &Mapping,
         kind: EventType,
     ) -> explanation::Landing {
-        let tags: Vec<line::Label<'_>> = tags
-            .iter()
-            .map(|tag| line::Label { name: tag.name.as_str().into(), value: &tag.value })
-            .collect();
         let mut labels = Vec::new();
         let (mapper, keep_empty) = (self.mapper(), registry.keeps_empty_labels);
-        let label_count = {
-            let (tags, mapping) = enriched(&tags, mapping, self.labels);
-            render_labels(&mut labels, &tags, &mapping, mapper, keep_empty)
-        };
+        let label_count = render_labels(&mut labels, tags, mapping, mapper, keep_empty);
         let rule = mapping.rule.and_then(|index| self.mapper().rules().get(index));
         let key = Key { name: &mapping.name, labels: &labels, label_count };
         let Preview { placement, exceeded, usage } =
@@ -441,8 +436,19 @@ impl<'m> Explainer<'m> {
     }
 }
 
-fn has(labels: &[Label], name: &str) -> bool {
-    labels.iter().any(|label| label.name == name)
+fn has(tags: &[line::Label<'_>], name: &str) -> bool {
+    tags.iter().any(|tag| tag.name == name)
+}
+
+/// Returns notes about labels defined by both the rule and the line.
+fn conflict_notes(tags: &[line::Label<'_>], mapping: &Mapping, rule: Option<&Rule>) -> Vec<String> {
+    let both = mapping.labels.iter().filter(|(name, _)| has(tags, name));
+    let text = if rule.is_some_and(|rule| rule.honor_labels) {
+        "has the value of the tag, because the rule has honor_labels"
+    } else {
+        "has the value of the rule; to use the tag, set honor_labels: true"
+    };
+    both.map(|(name, _)| format!("{name} {text}")).collect()
 }
 
 /// Describes the options of the rule other than name and labels.
@@ -482,6 +488,7 @@ fn options(mapper: &Mapper, rule: &Rule, kind: EventType) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pods::{Pod, Selection};
 
     const MAPPING: &str = "defaults: {ttl: 5m}\n\
         mappings:\n\
@@ -574,6 +581,47 @@ mod tests {
         let text = explained("b:1|c|#url:/x/5,id:17");
         assert!(text.contains("metric: b\n    url is normalised to \"/x/<id>\"\n"), "{text}");
         assert_eq!(text.matches("normalised").count(), 1, "{text}");
+    }
+
+    /// Notes are about the labels of the series, where those of the sender have renamed others.
+    #[test]
+    fn labels_beside_those_of_the_sender_are_explained() {
+        let mapping = "defaults: {normalise: {pod: number, exported_pod: number}}\n\
+            mappings:\n\
+            - {match: rule.*, name: m, labels: {pod: fixed}}\n";
+        let mapper = Arc::new(Mapper::from_yaml(mapping).expect("mapping"));
+        let loaded = LoadedMapping::new(Arc::clone(&mapper), 0, None);
+        let pods = PodIndex::new(Selection::parse("pod").expect("a selection"));
+        pods.set_list(0, Some(true));
+        let address = [10, 0, 0, 1].into();
+        pods.put(
+            0,
+            Pod {
+                uid: "uid-web".into(),
+                namespace: "shop".into(),
+                name: "web".into(),
+                node: "n".into(),
+                workload: None,
+                addresses: Box::new([address]),
+                node_addresses: Box::default(),
+                containers: Box::new([]),
+                started: None,
+                is_finished: false,
+            },
+        );
+        let rule = "exported_pod has the value of the rule; to use the tag, set honor_labels: true";
+        for (line, notes) in [
+            ("x:1|c|#pod:17", vec!["exported_pod is normalised to \"<number>\""]),
+            ("x:1|c|#pod:17,exported_pod:text", vec![]),
+            ("rule.x:1|c|#pod:17", vec![rule]),
+            ("rule.x:1|c", vec![]),
+        ] {
+            let line = line.as_bytes().to_vec();
+            let question = LineQuestion { line, all: false, sender: Some(address) };
+            let found = explain(&loaded, ParserFlags::default(), None, Some(&pods), &question);
+            let Some(Part::Sample(sample)) = found.parts.first() else { panic!("no sample") };
+            assert_eq!(sample.notes, notes, "{}", found.line);
+        }
     }
 
     #[test]
