@@ -129,19 +129,22 @@ impl Mirror {
     pub(crate) fn read(&self, from: Option<u64>, with_senders: bool) -> MirroredLines {
         let kept = self.lock();
         let end = *self.next.borrow();
-        let at = kept.batches.partition_point(|kept| kept.first < from.unwrap_or(u64::MAX));
-        let first = kept.batches.get(at).map_or(end, |kept| kept.first);
+        let from = from.unwrap_or(u64::MAX);
+        let at = kept.batches.partition_point(|kept| kept.first + kept.batch.lines() <= from);
+        let first = kept.batches.get(at).map_or(end, |kept| kept.first.max(from));
         let mut lines = MirroredLines { first, next: first, text: Vec::new() };
         for KeptBatch { first, batch, .. } in kept.batches.range(at..) {
-            if lines.text.len() >= READ_BYTES || *first != lines.next {
+            if lines.text.len() >= READ_BYTES || *first > lines.next {
                 break;
             }
-            lines.next += batch.lines();
+            // A reader may have got a part of the first batch.
+            let text = after_lines(batch.text(), lines.next - first);
+            lines.next = first + batch.lines();
             if with_senders || !self.has_senders {
-                lines.text.extend_from_slice(batch.text());
+                lines.text.extend_from_slice(text);
                 continue;
             }
-            for line in batch.text().split_inclusive(|byte| *byte == b'\n') {
+            for line in text.split_inclusive(|byte| *byte == b'\n') {
                 lines.text.extend_from_slice(split_sender(line).1);
             }
         }
@@ -174,6 +177,13 @@ impl Mirror {
     }
 }
 
+/// Returns the text after this many lines.
+fn after_lines(text: &[u8], count: u64) -> &[u8] {
+    let Some(last) = count.checked_sub(1) else { return text };
+    let end = memchr::memchr_iter(b'\n', text).nth(usize::try_from(last).unwrap_or(usize::MAX));
+    end.and_then(|end| text.get(end + 1..)).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,6 +208,8 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(read(&mirror, Some(0)), (0, 3, "a:1|c\nb:1|c\nc:1|c\n".to_owned()));
         }
+        // A reader that was interrupted continues within a batch.
+        assert_eq!(read(&mirror, Some(1)), (1, 3, "b:1|c\nc:1|c\n".to_owned()));
         assert_eq!(read(&mirror, Some(2)), (2, 3, "c:1|c\n".to_owned()));
         for from in [None, Some(3), Some(u64::MAX)] {
             assert_eq!(read(&mirror, from), (3, 3, String::new()), "{from:?}");
@@ -241,6 +253,7 @@ mod tests {
         lines.push_parts(&with_sender(None, b"\x01b\x01:1|c"));
         mirror.push(lines);
         assert_eq!(read(&mirror, Some(0)).2, "a:1|c\n\x01b\x01:1|c\n");
+        assert_eq!(read(&mirror, Some(1)).2, "\x01b\x01:1|c\n");
         let text = mirror.read(Some(0), true).text;
         let lines: Vec<_> = text.split(|byte| *byte == b'\n').map(split_sender).collect();
         let none: &[u8] = b"";
