@@ -3,6 +3,14 @@
 //! Templates are parsed once, when the file is loaded. Captured text is inserted verbatim; references and
 //! format directives in it have no effect.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// The characters of a reference in a regex rule: letters, digits and underscores as Go's `unicode.IsLetter` and
+/// `unicode.IsDigit` tell them. Rust's `char::is_alphanumeric` has other numbers too, such as `²`.
+static WORD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^[\p{L}\p{Nd}_]+").ok());
+
 /// A piece of a template.
 #[derive(Clone, Debug, PartialEq)]
 enum Piece {
@@ -144,16 +152,11 @@ impl Template {
 
 /// Splits `name` or `{name}` after a `$` from the following text.
 fn regex_reference(after: &str) -> Option<(&str, &str)> {
-    let is_word = |c: char| c == '_' || c.is_alphanumeric();
     let (inner, braced) = match after.strip_prefix('{') {
         Some(inner) => (inner, true),
         None => (after, false),
     };
-    let end = inner.find(|c| !is_word(c)).unwrap_or(inner.len());
-    let (reference, behind) = inner.split_at(end);
-    if reference.is_empty() {
-        return None;
-    }
+    let (reference, behind) = inner.split_at(WORD.as_ref()?.find(inner)?.end());
     if braced {
         behind.strip_prefix('}').map(|behind| (reference, behind))
     } else {
@@ -219,6 +222,9 @@ mod tests {
         for (text, want) in [
             ("$2", "two"),
             ("$2_x", ""),
+            ("$2²", "two²"),
+            ("$2é", ""),
+            ("$2٣", ""),
             ("${2}_x", "two_x"),
             ("$n", "three"),
             ("$1", ""),
