@@ -117,9 +117,11 @@ impl<'a> Tail<'a> {
 /// Returns true if a line without a tag section is one sample with a container ID (`1|c|c:abc|T5`).
 ///
 /// statsd_exporter splits such a line at the colon of the ID. A line that could be a classic multi-value line
-/// (`1|c|c:2|c`) is still parsed as one: after the ID only sections may follow, and a type is not a section.
+/// (`1|c|c:2|c`, `1|c|c:7|c:3`) is still parsed as one: after the ID only sections may follow, a type is not a section, and
+/// there is one ID.
 ///
-/// With [`ParserFlags::origins`] the same applies to external data (`1|c|e:it-false,pu-x`).
+/// With [`ParserFlags::origins`] the same applies to external data (`1|c|e:it-false,pu-x`), before or after which the ID may
+/// be.
 fn has_container_id(rest: &str, flags: ParserFlags) -> bool {
     let Some((before, after)) = rest.split_once(':') else {
         return false;
@@ -133,7 +135,7 @@ fn has_container_id(rest: &str, flags: ParserFlags) -> bool {
         && sections.next().is_some_and(|id| !id.is_empty())
         && sections.all(|section| {
             section.starts_with(['@', 'T'])
-                || section.starts_with("c:")
+                || external.is_some() && section.starts_with("c:")
                 || flags.origins && section.starts_with("e:")
         })
 }

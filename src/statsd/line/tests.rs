@@ -234,6 +234,13 @@ fn a_container_id_needs_no_tag_section() {
     assert_eq!(record_default("a:1|c|c:2|c").samples, 2);
     assert_eq!(record_default("a:1|c:2|c").samples, 2);
     assert_eq!(record_default("a:1|c|c:").samples, 2);
+    let got = record_default("a:1|c|c:7|c:3");
+    assert_eq!((got.samples, got.events.len(), got.sample_errors.len()), (3, 1, 2));
+    assert_eq!(got.events[0].0["value"], number(7.0));
+    let origins = ParserFlags { origins: true, ..ParserFlags::default() };
+    for (line, samples) in [("a:1|c|c:7|c:3", 3), ("a:1|c|c:7|e:x", 1), ("a:1|c|e:x|c:7", 1)] {
+        assert_eq!(record(line.as_bytes(), origins).samples, samples, "{line}");
+    }
 }
 
 #[test]
@@ -366,6 +373,7 @@ fn simple_lines() {
         "a:1|c|#x:y|@0.5|#",
         "a:1|c|#|c:",
         "a:1|c|#x|c:1|c:2",
+        "a:1|c|c:7|c:3",
         "a:1|c|c:1|#x|e:2",
         "a:1|c|T1|T2",
         "a:1|c|T1x",

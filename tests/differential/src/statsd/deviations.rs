@@ -79,7 +79,7 @@ pub fn for_original(line: &[u8], mapping: Option<&Mapping>, flags: &[String]) ->
 fn with_container_label(line: &str, flags: &[String]) -> Option<String> {
     let (start, id) = line.rsplit_once("|c:")?;
     let enabled = |format: &str| !flags.contains(&format!("--no-statsd.parse-{format}-tags"));
-    if line.contains("|#") || id.is_empty() || id.contains(['|', ':']) {
+    if line.contains("|#") || start.contains("|c:") || id.is_empty() || id.contains(['|', ':']) {
         return None;
     }
     let (name, rest) = start.split_once(':')?;
@@ -165,6 +165,7 @@ mod tests {
         assert_eq!(same("a:1|c|#b:c|c:x").as_deref(), Some("a:1|c|#b:c|c:x"));
         assert_eq!(same("a[b=c]d:1|c|c:x").as_deref(), Some("a[container_id=x,b=c]d:1|c"));
         assert_eq!(same("a,b=c:1|c|c:x").as_deref(), Some("a,container_id=x,b=c:1|c"));
+        assert_eq!(same("a:1|c|c:7|c:3").as_deref(), Some("a:1|c|c:7|c:3"));
         assert_eq!(same("a]b[c=d:1|c"), None);
         assert_eq!(same(",a=b:1|c"), None);
     }
