@@ -341,6 +341,20 @@ fn a_relay_target_may_name_its_port_or_none() {
 }
 
 #[test]
+fn lines_that_are_too_long_for_the_relay_are_logged() {
+    let flags = ["--statsd.relay.address=127.0.0.1:9", "--statsd.relay.packet-length=8"];
+    let exporter = exporter(&flags);
+    let mut stream = TcpStream::connect(exporter.tcp).expect("connect");
+    stream.write_all(b"a:1|c\nlong:1|c\nlonger:1|c\n").expect("send");
+    let line = exporter.program.line(&["Lines are too long to be relayed"]);
+    assert!(line.contains("lines=1") && line.contains("packet_length=8"), "{line}");
+    let long = "statsd_exporter_relay_long_lines_total{target=\"127.0.0.1:9\"}";
+    exporter.wait_for(long, 2.0);
+    let lines = exporter.program.log();
+    assert_eq!(lines.iter().filter(|line| line.contains("too long")).count(), 1, "{lines:?}");
+}
+
+#[test]
 fn lines_of_relay_datagrams_that_cannot_be_sent_are_counted_as_dropped() {
     let flags = ["--statsd.relay.address=127.0.0.1:9", "--statsd.relay.packet-length=100000"];
     let exporter = exporter(&flags);

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use super::metrics::counters::bump;
 use super::supervise;
+use crate::util::log_limit::LogLimit;
 
 pub(super) mod lookup;
 
@@ -94,6 +95,8 @@ impl RelayBatch {
 pub(crate) struct Relay {
     target: String,
     packet_length: usize,
+    /// Limits log lines about lines that are too long.
+    long_lines: Mutex<LogLimit>,
     /// `None` once the relay shuts down.
     queue: Mutex<Option<Sender<RelayBatch>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -163,6 +166,7 @@ impl Relay {
         let relay = Self {
             target: config.address.clone(),
             packet_length: config.packet_length,
+            long_lines: Mutex::default(),
             queue: Mutex::new(Some(sender)),
             thread: Mutex::new(None),
             counts,
@@ -178,6 +182,19 @@ impl Relay {
     /// Returns true if the line and its line feed fit into a datagram.
     pub(crate) fn fits(&self, line: &[u8]) -> bool {
         self.packet_length == 0 || line.len() < self.packet_length
+    }
+
+    /// Logs, at most once a minute, that lines do not fit into a datagram.
+    pub(crate) fn log_long_line(&self) {
+        let mut limit = self.long_lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lines) = limit.add(1, Instant::now()) {
+            tracing::warn!(
+                target_address = %self.target,
+                lines,
+                packet_length = self.packet_length,
+                "Lines are too long to be relayed"
+            );
+        }
     }
 
     /// Queues a batch. If the queue is full, drops and counts the batch and returns false.

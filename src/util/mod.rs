@@ -9,6 +9,7 @@
 //! - [`redaction`] removes secrets from text and structured data.
 //! - [`per_minute`] counts events by minute over the last hour.
 //! - [`lock`] is a mutex that stays usable after a panic.
+//! - [`log_limit`] limits log lines about something that can happen often.
 //! - [`words`] declares enums with one text for each variant.
 //! - [`shrink`] returns the memory of tables that have lost most of their entries.
 //! - [`short_search`] searches and compares short texts.
@@ -24,6 +25,7 @@ pub(crate) mod descriptors;
 pub(crate) mod hyper_log_log;
 pub(crate) mod jump_hash;
 pub(crate) mod lock;
+pub(crate) mod log_limit;
 pub(crate) mod misra_gries;
 pub(crate) mod name_lookup;
 pub(crate) mod per_minute;

@@ -121,7 +121,10 @@ impl Applier {
     pub(super) fn copy(&mut self, line: &[u8]) {
         match &self.shared.relay {
             Some(relay) if relay.fits(line) => self.relayed.push(line),
-            Some(_) => self.tally.add(Count::RelayLongLines, 1),
+            Some(relay) => {
+                self.tally.add(Count::RelayLongLines, 1);
+                relay.log_long_line();
+            }
             None => {}
         }
         if self.shared.mirror.is_some() && self.senders.is_none() {

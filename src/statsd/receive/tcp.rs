@@ -19,6 +19,7 @@ use super::net::unread;
 use crate::statsd::ingest::Worker;
 use crate::statsd::metrics::{Listener, Metrics, bump};
 use crate::util::descriptors::{Descriptors, Permit, Share};
+use crate::util::log_limit::LogLimit;
 
 mod lines;
 
@@ -33,8 +34,6 @@ const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// The minimum silence before a connection is closed in favour of another. Its next line would be lost,
 /// whereas a new connection can wait.
 const MIN_SILENCE: Duration = Duration::from_secs(3);
-/// The minimum time between two log lines about the limit.
-const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// The reason why a connection ended.
 #[derive(Debug)]
@@ -73,13 +72,6 @@ impl Connection {
     }
 }
 
-/// Connections displaced since the last log line about them.
-#[derive(Debug, Default)]
-struct DisplacedLog {
-    count: u64,
-    logged_at: Option<Instant>,
-}
-
 /// The token of the listener.
 pub(crate) const TCP: Token = Token(1);
 /// The number of the first connection's token. Those of others follow by slot.
@@ -104,8 +96,8 @@ pub(crate) struct TcpSource {
     pause: Duration,
     /// True if no further connections are accepted.
     is_shutting_down: bool,
-    /// The number of connections displaced since the last log line, and the time of that line.
-    displaced: DisplacedLog,
+    /// Limits log lines about displaced connections.
+    displaced: LogLimit,
 }
 
 impl TcpSource {
@@ -135,7 +127,7 @@ impl TcpSource {
             waiting: None,
             pause: FIRST_PAUSE,
             is_shutting_down: false,
-            displaced: DisplacedLog::default(),
+            displaced: LogLimit::default(),
         })
     }
 
@@ -273,17 +265,14 @@ impl TcpSource {
         true
     }
 
-    /// Logs, at most once per interval, that the limit closes connections or makes one wait.
+    /// Logs, at most once a minute, that the limit closes connections or makes one wait.
     fn log_limit(&mut self, closed: u64) {
-        let log = &mut self.displaced;
-        log.count += closed;
-        if log.logged_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+        if let Some(closed) = self.displaced.add(closed, Instant::now()) {
             tracing::warn!(
-                closed = log.count,
+                closed,
                 limit = self.descriptors.limit(),
                 "Too many TCP senders for the limit of open files; new connections wait until others end or are idle for {MIN_SILENCE:?}"
             );
-            *log = DisplacedLog { count: 0, logged_at: Some(Instant::now()) };
         }
     }
 
