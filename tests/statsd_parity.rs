@@ -318,9 +318,14 @@ fn profiles_as_text_and_unknown_ones() {
 
 #[test]
 fn metrics_may_use_any_free_path() {
-    for (flag, path) in
-        [("/-/reload", "/-/reload"), ("/-/quit", "/-/quit"), ("/%6d", "/m"), ("/m%6d/", "/mm/")]
-    {
+    for (flag, path) in [
+        ("/-/reload", "/-/reload"),
+        ("/-/quit", "/-/quit"),
+        ("/%6d", "/m"),
+        ("/m%6d/", "/mm/"),
+        ("/kstatd/metrics", "/kstatd/metrics"),
+        ("/kstatd/status", "/kstatd/status"),
+    ] {
         let exporter = exporter(&[&format!("--web.telemetry-path={flag}")]);
         let text = get(exporter.web, path).text();
         assert!(text.contains("statsd_exporter_lines_total 0"), "{flag}: {text}");

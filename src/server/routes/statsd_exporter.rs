@@ -88,8 +88,7 @@ pub(crate) fn router(
     // Requests are compared with it after decoding.
     let telemetry_path = &*percent_decode(telemetry_path).unwrap_or(Cow::Borrowed(telemetry_path));
     let requests = http.clone();
-    let router = status::add(Router::default(), board, status::PREFIXED_PATH, true);
-    let mut router = own_metrics(router, ABOUT_PATH, about)
+    let mut router = Router::default()
         .at("/-/healthy", Methods::Any, |call| get_only(call, HEALTHY))
         .at("/-/ready", Methods::Any, |call| get_only(call, "Statsd Exporter is Ready.\n"))
         .at("/debug/vars", Methods::Read, |_| variables())
@@ -99,6 +98,12 @@ pub(crate) fn router(
         router = lifecycle.routes(router);
     }
     // The original's path takes precedence.
+    if telemetry_path != status::PREFIXED_PATH {
+        router = status::add(router, board, status::PREFIXED_PATH, true);
+    }
+    if telemetry_path != ABOUT_PATH {
+        router = own_metrics(router, ABOUT_PATH, about);
+    }
     if ![TSDB_PATH, CARDINALITY_PATH].contains(&telemetry_path) {
         router = router.merge(cardinality::routes(series, ""));
     }
