@@ -290,7 +290,7 @@ mod tests {
         let deleted = definition("a", true, "True")
             .replace(r#""uid""#, r#""deletionTimestamp":"2026-11-29T10:00:00Z","uid""#);
         observer.put(&ObservedObject::new(ObjectBytes::Json(deleted.as_bytes())), false);
-        assert_eq!(plurals(), ["a/v1", "a/v2", "b/v1", "b/v2"], "it waits for its objects");
+        assert_eq!(plurals(), ["a/v1", "b/v1", "a/v2", "b/v2"], "it waits for its objects");
         observer.delete(b"a", false);
         assert_eq!(plurals(), ["b/v1", "b/v2"]);
         observer.begin_list();
