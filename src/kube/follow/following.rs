@@ -330,7 +330,7 @@ impl Following {
         self.has_gaps |= !self.plan.shard.follows_same(&shard);
         let is_shown = |task: &ScopeTask| task.progress.served.shard() == shard;
         if !self.tasks.iter().all(is_shown) {
-            self.tasks.iter().for_each(|task| task.progress.served.show(shard));
+            self.tasks.iter().for_each(|task| task.progress.reshard(shard));
             if let Some(budget) = &self.budget {
                 budget.drop_counts();
             }

@@ -17,7 +17,7 @@ use super::rejected_set::{Namespaces, RejectedSet};
 use crate::cache::{ObjectView, Schema, Size};
 use crate::kube::api_resource::{ApiResource, Scope};
 use crate::kube::frame::Encoding;
-use crate::kube::shard::Shard;
+use crate::kube::shard::{Ownership, Shard};
 use crate::telemetry::kube::Reason;
 use crate::util::lock::Lock;
 
@@ -475,6 +475,14 @@ impl Progress {
         let mut shown = BTreeMap::new();
         self.served.store.namespaces(&mut shown);
         Some(Totals { resource, shown, rejected })
+    }
+
+    /// Switches to another shard or to another stage of a shard change. Objects of other shards are neither served nor rejected.
+    pub(crate) fn reshard(&self, shard: Shard) {
+        self.served.show(shard);
+        if let Some(rejected) = &self.rejected {
+            rejected.retain(|hash| shard.ownership_of_hash(hash) != Ownership::Foreign);
+        }
     }
 
     /// Returns the resource name and the number of objects without series by namespace; `None` if there is no budget or its

@@ -95,6 +95,16 @@ impl RejectedSet {
         }
     }
 
+    /// Keeps the objects whose UIDs have hashes that satisfy `keep`.
+    pub(super) fn retain(&self, keep: impl Fn(u64) -> bool) {
+        let State { served, collected } = &mut *self.0.lock();
+        for objects in std::iter::once(served).chain(collected) {
+            let keys = objects.keys.keys().copied();
+            let others: Vec<Key> = keys.filter(|key| !keep(*key as u64)).collect();
+            others.into_iter().for_each(|key| objects.remove(key));
+        }
+    }
+
     /// Removes all objects.
     pub(super) fn clear(&self) {
         *self.0.lock() = State::default();
@@ -144,6 +154,21 @@ mod tests {
         assert!(set.contains(1) && set.contains(3) && !set.contains(2));
         set.clear();
         assert_eq!((set.len(), namespaces(&set), set.contains(1)), (0, vec![], false));
+    }
+
+    /// The hash of a UID is in the lower half of a key.
+    #[test]
+    fn objects_of_other_shards_are_removed_from_both_states() {
+        let set = RejectedSet::default();
+        let key = |high: u128, hash: u128| high << 64 | hash;
+        [key(1, 10), key(2, 11)].into_iter().for_each(|key| set.insert(key, b"a"));
+        set.collect();
+        [key(1, 10), key(2, 11), key(3, 12)].into_iter().for_each(|key| set.insert(key, b"a"));
+        set.retain(|hash| hash != 11);
+        assert_eq!(namespaces(&set), [counted("a", 1)]);
+        set.settle(true);
+        assert_eq!((set.len(), namespaces(&set)), (2, vec![counted("a", 2)]));
+        assert!(set.contains(key(1, 10)) && !set.contains(key(2, 11)));
     }
 
     #[test]
