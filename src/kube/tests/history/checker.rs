@@ -176,7 +176,7 @@ impl Checker {
         let selected = self.selected;
         let fit = |snapshot: &Snapshot| match left_out {
             None => shown.is_all_of(snapshot, selected).then(Fit::default),
-            Some(left_out) => Fit::of(snapshot, shown, left_out),
+            Some(left_out) => Fit::of(snapshot, shown, selected, left_out),
         };
         let matches = |snapshot: &Snapshot| fit(snapshot).is_some();
         let from = before.unwrap_or(0);

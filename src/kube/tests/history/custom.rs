@@ -51,6 +51,8 @@ struct Entry {
     has_info: bool,
     /// True if it counts its objects by their states, of which each object has another.
     has_count: bool,
+    /// True if the first labels of each object order it otherwise than its name, in an order that changes.
+    is_unsorted: bool,
 }
 
 /// A kind and a namespace.
@@ -91,6 +93,8 @@ pub struct CustomResources {
     counts: Option<Rng>,
     /// Determines those that have only that.
     only_counts: Rng,
+    /// Determines those whose objects are not listed in the order of their labels.
+    orders: Rng,
     last_number: u64,
     /// All entries so far, by number.
     entries: BTreeMap<u64, Entry>,
@@ -179,6 +183,7 @@ impl CustomResources {
             reverts: Rng::with_seed(seed ^ 0x1f83_d9ab_fb41_bd6b),
             counts: (!server.cluster().has_bursts()).then_some(counts),
             only_counts: Rng::with_seed(seed ^ 0x766a_0abb_3c77_b2a8),
+            orders: Rng::with_seed(seed ^ 0x81c2_c92e_47ed_aee6),
             last_number: 0,
             entries: BTreeMap::new(),
             tracks: VERSIONS.into_iter().map(|kind| (kind, track())).collect(),
@@ -199,7 +204,9 @@ impl CustomResources {
         let has_count = self.counts.as_mut().is_some_and(Rng::bool);
         let has_state = !has_count || self.only_counts.u32(0..3) > 0;
         let has_info = has_info && has_state;
-        self.add(kind, Entry { number: prefix, prefix, has_state, has_info, has_count });
+        let is_unsorted = self.orders.bool();
+        let number = prefix;
+        self.add(kind, Entry { number, prefix, has_state, has_info, has_count, is_unsorted });
     }
 
     /// Replaces the entry of a kind by one with another label and the same families.
@@ -267,14 +274,17 @@ impl CustomResources {
     fn text(&self) -> String {
         let mut text = "kind: CustomResourceStateMetrics\nspec:\n  resources:\n".to_owned();
         let entries = self.tracks.iter().filter_map(|(kind, track)| Some((kind, track.entry?)));
-        for (kind, Entry { number, prefix, has_state, has_info, has_count }) in entries {
+        for (kind, entry) in entries {
+            let Entry { number, prefix, has_state, has_info, has_count, is_unsorted } = entry;
+            let first =
+                if is_unsorted { "a_back: [spec, back], a_state: [spec, state], " } else { "" };
             let (group, version) = kind.api_version().split_once('/').expect("a group");
             let _ = write!(
                 text,
                 "  - groupVersionKind: {{group: {group}, version: {version}, kind: Widget}}\n\
                  \x20   metricNamePrefix: c{prefix}\n\
                  \x20   commonLabels: {{entry: n{number}}}\n\
-                 \x20   labelsFromPath: {{name: [metadata, name], namespace: [metadata, namespace], uid: [metadata, uid]}}\n\
+                 \x20   labelsFromPath: {{{first}name: [metadata, name], namespace: [metadata, namespace], uid: [metadata, uid]}}\n\
                  \x20   metrics:\n"
             );
             if has_state {

@@ -170,9 +170,18 @@ fn json(object: &Object, form: ObjectForm) -> String {
         (_, Kind::Node) => node_json(object),
         (_, Kind::Pod) => pod_json(object),
         (_, Kind::Secret) => format!(r#","type":"{}","data":{{"k":"dg=="}}"#, object.secret_type()),
-        (_, Kind::Widget | Kind::WidgetV2) => format!(r#","spec":{{"state":"{state}"}}"#),
+        (_, Kind::Widget | Kind::WidgetV2) => {
+            let back = backwards(name);
+            format!(r#","spec":{{"state":"{state}","back":"{back}"}}"#)
+        }
     };
     format!(r#"{{"kind":"{kind}","apiVersion":"{api}",{metadata}{rest}}}"#)
+}
+
+/// Returns a name with other digits, so that a name that comes later than another one usually comes earlier.
+fn backwards(name: &str) -> String {
+    let back = |char: char| char.to_digit(10).map_or(char, |digit| (b'9' - digit as u8) as char);
+    name.chars().map(back).collect()
 }
 
 const COLUMNS: &str = r#"[{"name":"Name","type":"string"},{"name":"Type","type":"string"}]"#;

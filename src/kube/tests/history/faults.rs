@@ -60,6 +60,9 @@ pub enum Fault {
     ConnectTimeout,
     /// This share of the requests gets an error.
     Status { code: u16, retry_after: Option<u64>, share: f64 },
+    /// Each request is refused with another `Retry-After`, up to this number of seconds, as by an overloaded server that spreads the
+    /// requests that come again.
+    Overloaded { longest: u64 },
     /// The token is invalid, and replaced at the end of the fault. Some of these faults begin with another one that is invalid.
     TokenReplaced,
     /// The token is replaced at once, so that requests on their way have the former one.
@@ -84,6 +87,8 @@ pub enum Fault {
     Slow,
     /// Responses are delayed by this time.
     Delayed(Duration),
+    /// Lists arrive piece by piece, within about this time.
+    SlowLists(Duration),
     /// New connections over TLS use HTTP/1.1, as through a proxy that is older than HTTP/2.
     OldProtocol,
     /// Requests with a continue token get a 410.
@@ -153,6 +158,7 @@ impl Fault {
             Self::Status { code: 403 | 404, .. } => "403 or 404 for everything",
             Self::Status { code: 410, .. } => "410 for everything",
             Self::Status { .. } => "500, 503, 504",
+            Self::Overloaded { .. } => "429 with another Retry-After each time",
             Self::TokenReplaced => "token replaced late",
             Self::TokenRotated => "token replaced",
             Self::PluginFails { .. } => "exec plugin fails",
@@ -164,6 +170,7 @@ impl Fault {
             Self::Gzip => "unrequested gzip",
             Self::Slow => "1 byte/s",
             Self::Delayed(_) => "late answers",
+            Self::SlowLists(_) => "slow lists",
             Self::OldProtocol => "no HTTP/2",
             Self::PagesExpired => "410 on pages",
             Self::NoStreaming => "no streaming lists",
@@ -287,6 +294,7 @@ impl Fault {
             Self::Status { retry_after: Some(seconds), .. } => {
                 after + Duration::from_secs(*seconds)
             }
+            Self::Overloaded { longest } => after + Duration::from_secs(*longest),
             // The last peer that was connected falls silent last.
             Self::Frozen { new_too: true } => duration + *SILENCE,
             // A watch from a future version is silent, which is only noticed at its end.

@@ -95,7 +95,7 @@ impl KindReloads {
     }
 
     /// Returns the expectation of a scope, which is `other` for kinds that were watched all the time. With `is_applied`, the last reload
-    /// has taken effect, so that kinds that it removed are gone for good.
+    /// has taken effect, so that kinds that it removed are gone for good, and the others are there.
     pub fn expectation(
         &self,
         scope: Scope,
@@ -107,6 +107,7 @@ impl KindReloads {
         let is_late = Instant::now() < may_be_stale_until.max(*changed) + *RELOAD;
         match self.removed.contains(&scope.kind) {
             true if is_applied => Expectation::Empty,
+            false if is_applied => other,
             _ if is_late => Expectation::PastOrEmpty,
             true => Expectation::Empty,
             false => other,

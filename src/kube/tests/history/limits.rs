@@ -8,6 +8,8 @@
 //!   counted.
 //! - A new object, or a new state of one, is shown at once if it fits into the budget, and its label is not folded.
 //! - Missing objects return in time once there is room for one of them, and all of them without a budget.
+//!
+//! If objects of several shards are not shown, those count that are followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -19,7 +21,9 @@ use tokio::time::Instant;
 use super::checker::Fits;
 use super::cluster::{KINDS, Kind, Scope};
 use super::forms;
-use super::snapshot::{Shown, Snapshot};
+use super::object_limit::{IN_FLIGHT, has_had};
+use super::object_shards::ObjectShards;
+use super::snapshot::{Selected, Shown, Snapshot};
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::{Format, ScrapeQuery};
 use crate::telemetry::{KubeMetrics, Recorder};
@@ -62,9 +66,14 @@ fn identities<'l>(lines: impl IntoIterator<Item = &'l String>) -> BTreeSet<&'l s
 }
 
 impl Fit {
-    /// Compares a state with sorted lines of a scrape that lacks this number of objects, or any if it is unknown; `None` if it
-    /// does not fit.
-    pub fn of(snapshot: &Snapshot, shown: &Shown<'_>, missing: Option<u64>) -> Option<Self> {
+    /// Compares a state with sorted lines of a scrape that lacks this number of the selected objects, or any if it is unknown;
+    /// `None` if it does not fit.
+    pub fn of(
+        snapshot: &Snapshot,
+        shown: &Shown<'_>,
+        selected: Selected,
+        missing: Option<u64>,
+    ) -> Option<Self> {
         if !shown.may_be_of(snapshot) {
             return None;
         }
@@ -72,24 +81,31 @@ impl Fit {
         let (folded, exact): (Vec<&str>, Vec<&str>) =
             lines.iter().partition(|line| line.contains(FOLDED));
         let mut exact = exact.into_iter().peekable();
-        let is_missing = |line: &&String| exact.next_if(|next| next == line).is_none();
-        let mut rest: Vec<&String> = snapshot.lines.iter().filter(is_missing).collect();
+        let states = snapshot.series().map(|(line, owner)| (line, selected.shows(owner)));
+        let wanted = states.filter(|(_, shows)| *shows != Some(false));
+        let is_missing =
+            |(line, _): &(&String, Option<bool>)| exact.next_if(|next| next == line).is_none();
+        let mut rest: Vec<(&String, Option<bool>)> = wanted.filter(is_missing).collect();
         if exact.next().is_some() {
             return None;
         }
         let mut fit = Self::default();
         for line in folded {
             let (prefix, _) = line.split_once("other\"")?;
-            let at = rest.iter().position(|line| line.starts_with(prefix))?;
-            fit.folded.push(rest.remove(at).clone());
+            let at = rest.iter().position(|(line, _)| line.starts_with(prefix))?;
+            fit.folded.push(rest.remove(at).0.clone());
         }
         let shown: BTreeSet<&str> = lines.iter().map(|line| identity(line)).collect();
-        let gone = identities(rest.iter().copied());
-        let is_other = missing.is_some_and(|missing| gone.len() as u64 != missing);
-        if is_other || !gone.is_disjoint(&shown) {
+        if !identities(rest.iter().map(|(line, _)| *line)).is_disjoint(&shown) {
             return None;
         }
-        fit.missing = rest.into_iter().cloned().collect();
+        // What need not be shown is not missing.
+        let rest = rest.into_iter().filter(|(_, shows)| *shows == Some(true));
+        fit.missing = rest.map(|(line, _)| line.clone()).collect();
+        let gone = identities(&fit.missing).len() as u64;
+        if missing.is_some_and(|missing| gone != missing) {
+            return None;
+        }
         Some(fit)
     }
 }
@@ -193,12 +209,20 @@ impl Limits {
         snapshots: &BTreeMap<Scope, Vec<Snapshot>>,
         lines: &[&str],
         fits: &Fits,
+        shards: Option<&ObjectShards>,
     ) -> Result<(), String> {
+        let now = Instant::now();
+        let is_changing = shards.is_some_and(|shards| shards.is_changing);
+        let is_stale = self.stale.last().is_some_and(|(_, end)| *end == now);
+        if is_changing {
+            // Objects that are not shown yet need room, too.
+            self.room.clear();
+        }
         for kind in KINDS {
             let shown: Vec<&str> =
                 lines.iter().copied().filter(|line| Kind::of_line(line) == Some(kind)).collect();
             let of_kind = || fits.iter().filter(|(scope, _)| scope.kind == kind);
-            let fit = Fit {
+            let mut fit = Fit {
                 missing: of_kind().flat_map(|(_, fit)| fit.missing.iter().cloned()).collect(),
                 folded: of_kind().flat_map(|(_, fit)| fit.folded.iter().cloned()).collect(),
             };
@@ -207,7 +231,12 @@ impl Limits {
                 .filter(|(scope, _)| scope.kind == kind)
                 .map(|(_, snapshots)| &snapshots[..])
                 .collect();
-            self.check_kind(kind, &history, &shown, &fit)
+            if is_changing {
+                // Their number is unknown, and others may be on their way.
+                let arrived = now.checked_sub(IN_FLIGHT).unwrap_or(now);
+                fit.missing.retain(|line| !is_stale && has_had(&history, line, arrived));
+            }
+            self.check_kind(kind, &History { snapshots: &history, shards }, &shown, &fit)
                 .map_err(|why| format!("{kind:?}: {why}"))?;
         }
         Ok(())
@@ -216,7 +245,7 @@ impl Limits {
     fn check_kind(
         &mut self,
         kind: Kind,
-        history: &[&[Snapshot]],
+        history: &History<'_>,
         shown: &[&str],
         fit: &Fit,
     ) -> Result<(), String> {
@@ -244,12 +273,13 @@ impl Limits {
         let most_series = most(|budget| budget.series_per_kind);
         if !fit.missing.is_empty() {
             // Each state of an object is decided about when it arrives, and again in each list.
-            let arrived = newest_state(&fit.missing, |series| self.first_seen(series, history));
+            let arrived =
+                newest_state(&fit.missing, |series| self.first_seen(series, history.snapshots));
             let decided = arrived.map_or(now, |arrived| arrived.min(now) - FREED);
             let from = self.window(decided.max(now - *RETURN));
             let (enforced, _) = self.enforced_since(from);
             let limit = smallest(&enforced, |budget| budget.series_per_kind);
-            let demand = demand(history, from, limit);
+            let demand = history.demand(from, limit);
             if demand <= limit {
                 return Err(format!(
                     "{:?} is missing, although only {demand} series were wanted",
@@ -259,11 +289,11 @@ impl Limits {
             self.has_cause("refused", "series-per-kind", kind)?;
         }
         for line in &fit.folded {
-            let since = self.first_seen(line, history);
+            let since = self.first_seen(line, history.snapshots);
             let from = self.window(since - FREED);
             let (enforced, _) = self.enforced_since(from);
             let limit = smallest(&enforced, |budget| budget.values_per_label);
-            let wanted = wanted_values(history, from, limit);
+            let wanted = history.wanted_values(from, limit);
             if wanted <= limit {
                 return Err(format!("{line} is folded, although there were only {wanted} values"));
             }
@@ -368,30 +398,48 @@ pub fn states_since<'h>(
     history.iter().flat_map(since)
 }
 
-/// Returns the number of values of the label with a budget in all states since a time, or one that exceeds the limit.
-fn wanted_values(history: &[&[Snapshot]], from: Instant, limit: u64) -> u64 {
-    let mut wanted: BTreeSet<u64> = BTreeSet::new();
-    for snapshot in states_since(history, from) {
-        wanted.extend(snapshot.labelled.iter());
-        if wanted.len() as u64 > limit {
-            break;
-        }
-    }
-    wanted.len() as u64
+/// The states of a kind, and the shards whose objects are followed, if not all are.
+struct History<'h> {
+    snapshots: &'h [&'h [Snapshot]],
+    shards: Option<&'h ObjectShards>,
 }
 
-/// Returns the sum of the largest numbers of series that each object had since a time, or one that exceeds the limit. An
-/// object that replaces another one of the same name is counted in addition to it, because the process keeps both until a list
-/// shows that the other one is gone.
-fn demand(history: &[&[Snapshot]], from: Instant, limit: u64) -> u64 {
-    let (mut largest, mut sum): (BTreeMap<u64, u64>, u64) = (BTreeMap::new(), 0);
-    for (object, series) in states_since(history, from).flat_map(|state| state.objects.iter()) {
-        let known = largest.entry(*object).or_default();
-        sum += series.saturating_sub(*known);
-        *known = (*known).max(*series);
-        if sum > limit {
-            break;
-        }
+impl History<'_> {
+    /// Returns whether objects have been followed since a time, by the hashes of their UIDs.
+    fn followed_since(&self, from: Instant) -> impl Fn(u64) -> bool {
+        let is_of_shards = self.shards.map(|shards| shards.followed_since(from));
+        move |uid| is_of_shards.as_ref().is_none_or(|is_of_shards| is_of_shards(uid))
     }
-    sum
+
+    /// Returns the number of values of the label with a budget in all states since a time, or one that exceeds the limit.
+    fn wanted_values(&self, from: Instant, limit: u64) -> u64 {
+        let is_followed = self.followed_since(from);
+        let mut wanted: BTreeSet<u64> = BTreeSet::new();
+        for snapshot in states_since(self.snapshots, from) {
+            let labelled = snapshot.labelled.iter().filter(|(uid, _)| is_followed(*uid));
+            wanted.extend(labelled.map(|(_, series)| series));
+            if wanted.len() as u64 > limit {
+                break;
+            }
+        }
+        wanted.len() as u64
+    }
+
+    /// Returns the sum of the largest numbers of series that each object had since a time, or one that exceeds the limit. An
+    /// object that replaces another one of the same name is counted in addition to it, because the process keeps both until a list
+    /// shows that the other one is gone.
+    fn demand(&self, from: Instant, limit: u64) -> u64 {
+        let is_followed = self.followed_since(from);
+        let (mut largest, mut sum): (BTreeMap<u64, u64>, u64) = (BTreeMap::new(), 0);
+        let states = states_since(self.snapshots, from).flat_map(|state| state.objects.iter());
+        for (object, series) in states.filter(|(uid, _)| is_followed(*uid)) {
+            let known = largest.entry(*object).or_default();
+            sum += series.saturating_sub(*known);
+            *known = (*known).max(*series);
+            if sum > limit {
+                break;
+            }
+        }
+        sum
+    }
 }

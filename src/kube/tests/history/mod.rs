@@ -15,6 +15,8 @@ mod accounts;
 pub(super) mod body;
 mod checker;
 pub(crate) mod cluster;
+#[cfg(test)]
+mod combined;
 mod completed;
 mod counters;
 mod custom;

@@ -27,7 +27,7 @@ static RETURN: LazyLock<Duration> =
 /// The interval of the lists for left-out objects.
 const LIST_INTERVAL: Duration = Duration::from_secs(36);
 /// The longest time from a change to a scrape that shows it, without faults.
-const IN_FLIGHT: Duration = Duration::from_secs(2);
+pub(super) const IN_FLIGHT: Duration = Duration::from_secs(2);
 
 /// A time without faults in which something has held for a kind, with the number of its lists at the beginning.
 #[derive(Clone, Copy)]
@@ -149,7 +149,7 @@ impl ObjectLimit {
 }
 
 /// Returns true if the cluster had a series at this time.
-fn has_had(history: &[&[Snapshot]], line: &str, at: Instant) -> bool {
+pub(super) fn has_had(history: &[&[Snapshot]], line: &str, at: Instant) -> bool {
     let series = hash(line.as_bytes());
     history.iter().any(|snapshots| {
         let mut states = states_since(std::slice::from_ref(snapshots), at);

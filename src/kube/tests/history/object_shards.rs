@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use fastrand::Rng;
+use tokio::time::Instant;
 
 use crate::kube::shard::{Ownership, Shard, Stage};
 
@@ -90,12 +91,31 @@ impl ExposedShards {
     }
 }
 
+/// The shards whose objects are followed since a time: those that are shown, and the one that a change prepares.
+#[derive(Clone, Copy, Debug)]
+struct FollowedShards {
+    since: Instant,
+    exposed: ExposedShards,
+    target: Shard,
+}
+
+impl FollowedShards {
+    /// Returns true if the object whose UID has this hash is followed.
+    fn follow(self, uid: u64) -> bool {
+        self.exposed.show(uid) || self.target.ownership_of_hash(uid) == Ownership::Kept
+    }
+}
+
 /// The shard whose objects are shown, and its further changes.
 pub struct ObjectShards {
     pub shard: Shard,
     pub exposed: ExposedShards,
     /// The shard of the last change.
     target: Shard,
+    /// True while a change of the shard is not complete.
+    pub is_changing: bool,
+    /// The shards whose objects have been followed so far.
+    followed: Vec<FollowedShards>,
     changes: VecDeque<(Duration, ShardChange)>,
 }
 
@@ -103,7 +123,21 @@ impl ObjectShards {
     /// Starts with everything. `changes` has the time since the start of each change.
     pub fn new(changes: Vec<(Duration, ShardChange)>) -> Self {
         let (shard, exposed) = (Shard::ALL, ExposedShards::one(Shard::ALL));
-        Self { shard, exposed, target: shard, changes: changes.into() }
+        let followed = vec![FollowedShards { since: Instant::now(), exposed, target: shard }];
+        let (target, is_changing, changes) = (shard, false, changes.into());
+        Self { shard, exposed, target, is_changing, followed, changes }
+    }
+
+    /// Returns whether objects have been followed since a time, by the hashes of their UIDs.
+    pub fn followed_since(&self, from: Instant) -> impl Fn(u64) -> bool {
+        let later = self.followed.partition_point(|shards| shards.since <= from);
+        let shards = &self.followed[later.saturating_sub(1)..];
+        move |uid| shards.iter().any(|shards| shards.follow(uid))
+    }
+
+    /// Returns true if the next change moves the present one to another stage.
+    pub fn is_switch_next(&self) -> bool {
+        matches!(self.changes.front(), Some((_, ShardChange::At(_))))
     }
 
     /// Returns the time from the start to the first change.
@@ -127,6 +161,9 @@ impl ObjectShards {
                 self.exposed.0[0] = Some(self.target);
             }
         }
+        self.is_changing = !matches!(change, ShardChange::At(Stage::Done));
+        let (since, exposed, target) = (Instant::now(), self.exposed, self.target);
+        self.followed.push(FollowedShards { since, exposed, target });
         (true, self.first().map(|next| next - at))
     }
 }

@@ -120,7 +120,11 @@ impl Server {
         match refusal {
             Some(response) => response,
             None if req.is("watch") => self.watch(req),
-            None => self.list(&req),
+            None => {
+                // A small part of the time for a page, because most lists have few.
+                self.wait_for_piece(5).await;
+                self.list(&req)
+            }
         }
     }
 
@@ -204,6 +208,12 @@ impl Server {
                     }
                     return Some(response);
                 }
+                Fault::Overloaded { longest } => {
+                    let seconds = self.random_below(longest as usize) as u64 + 1;
+                    let mut response = status(429, "TooManyRequests")?;
+                    response.headers_mut().insert(RETRY_AFTER, seconds.into());
+                    return Some(response);
+                }
                 Fault::Denied(kind) if kind == req.kind => return status(403, "Forbidden"),
                 Fault::Absent(kind) if kind == req.kind => return status(404, "NotFound"),
                 Fault::Flapping(flap) if !flap.breaks(req.kind) => {
@@ -262,6 +272,21 @@ impl Server {
         let (chunks, receiver) = mpsc::unbounded_channel();
         self.send_list(&chunks, body, 0.7);
         build_response(200, req.format.content_type(false), self.compressed(), receiver)
+    }
+
+    /// Waits before one of this number of pieces of a list, while lists are slow.
+    async fn wait_for_piece(&self, pieces: usize) {
+        let time = self.find_fault(|fault| match fault {
+            Fault::SlowLists(time) => Some(*time),
+            _ => None,
+        });
+        if let Some(time) = time {
+            tokio::select! {
+                biased;
+                () = sleep(time / pieces.max(1) as u32) => {}
+                () = self.wait_for_end_of(|fault| matches!(fault, Fault::SlowLists(_))) => {}
+            }
+        }
     }
 
     fn compressed(&self) -> bool {
@@ -387,6 +412,7 @@ impl Server {
                 if !pause.is_zero() {
                     sleep(pause).await;
                 }
+                self.wait_for_piece(objects.len()).await;
                 if Instant::now() >= end || !self.send_list(chunks, event, 0.1) {
                     return;
                 }

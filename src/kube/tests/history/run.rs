@@ -444,6 +444,7 @@ impl World {
         let is_listed = self.pipeline.handle().is_applied(self.applied);
         let Some(shards) = &mut self.object_shards else { return };
         let (has_changed, next) = shards.advance(is_listed);
+        let is_switch_next = shards.is_switch_next();
         if has_changed {
             self.config.shard = shards.shard;
             self.server.note(Topic::Line, format!("objects of {:?}", shards.shard));
@@ -452,6 +453,9 @@ impl World {
             sleep(Duration::from_millis(1)).await;
         }
         if let Some(wait) = next {
+            if has_changed && is_switch_next {
+                self.slow_lists(wait);
+            }
             self.queue.add(Instant::now() + wait, Action::ReshardObjects);
         }
     }
@@ -519,8 +523,11 @@ impl World {
             Err(why) => return self.violate(&why, body),
         };
         lines.states.extend(of_pods.iter().map(String::as_str));
+        let is_changing = self.object_shards.as_ref().is_some_and(|shards| shards.is_changing);
         let left_out = match self.object_limit {
             Some(_) => Some(LeftOut::Unknown),
+            // Objects of several shards are left out.
+            None if self.limits.is_some() && is_changing => Some(LeftOut::Unknown),
             None => self.limits.is_some().then(|| LeftOut::Known(self.left_out())),
         };
         let last_check = std::mem::replace(&mut self.last_check, now);
@@ -557,7 +564,8 @@ impl World {
         let checked = checked.and_then(|old| {
             if let Some(limits) = &mut self.limits {
                 limits.observe(now < *may_be_stale_until);
-                let checked = limits.check(&cluster.snapshots, &lines.states, &checker.fits);
+                let (fits, shards) = (&checker.fits, self.object_shards.as_ref());
+                let checked = limits.check(&cluster.snapshots, &lines.states, fits, shards);
                 checked.map_err(Violation)?;
             }
             if let Some(limit) = &mut self.object_limit {

@@ -99,6 +99,8 @@ pub struct Scenario {
     pub drop_completed_after: Option<Duration>,
     /// Changes of the shard whose objects are shown, if objects of several shards are not shown.
     pub object_shards: Option<Vec<(Duration, ShardChange)>>,
+    /// Determines when lists are on their way, slowly, while the shard changes whose objects are shown, if they are.
+    pub slow_lists: Option<Rng>,
     /// The frequency of changes.
     pub pace: Pace,
     /// What the server never supports, as in these faults.
@@ -152,6 +154,7 @@ impl Scenario {
             plugin: None,
             drop_completed_after: None,
             object_shards: None,
+            slow_lists: None,
             pace: Pace::Usual,
             lacks: Vec::new(),
             is_fragmented: false,
@@ -176,11 +179,16 @@ impl Scenario {
     pub fn of_random_mix(seed: u64, length: Duration) -> Self {
         Self::of_mix(seed, length, FaultMix::random)
             .with_rare_features(seed)
+            .with_combined_features(seed)
             .with_exclusive_features(seed)
             .with_server_changes(seed)
             .with_rotated_tokens(seed)
             .with_plugin(seed)
             .with_long_rejections(seed)
+            .with_overloads(seed)
+            .with_slow_lists(seed)
+            .with_lists_after_streams(seed)
+            .with_rare_reloads(seed)
     }
 
     /// One kind of fault again and again, if it is named, with budgets that are reloaded often, a defined custom kind, or
@@ -330,7 +338,8 @@ impl Scenario {
         let mut rng = Rng::with_seed(seed ^ 0x9b05_688c_2b3e_6c1f);
         let is_plain = !self.has_checked_features();
         match rng.u32(0..8) {
-            0 | 1 if is_plain => {
+            // Completed pods need no room once they are dropped.
+            0 | 1 if is_plain || self.only_drops_completed() => {
                 self.object_limit = Some(rng.u64(4..25));
                 // Lists for left-out objects are only counted without faults.
                 let faulty = self.length.mul_f64(0.4);
@@ -462,20 +471,25 @@ impl Scenario {
             || self.drop_completed_after.is_some()
     }
 
+    /// Returns true if the only feature with a checker of its own is the drop of completed pods.
+    fn only_drops_completed(&self) -> bool {
+        self.limits.is_none() && self.custom.is_none() && self.object_shards.is_none()
+    }
+
     /// Lets completed pods lose their series.
-    fn drop_completed(&mut self, rng: &mut Rng) {
+    pub(super) fn drop_completed(&mut self, rng: &mut Rng) {
         self.drop_completed_after = Some(Duration::from_secs(rng.u64(1..400)));
     }
 
     /// Lets a server lack what it never supports.
     pub fn restrict(&self, server: &Server) {
         for (number, lack) in self.lacks.iter().enumerate() {
-            server.begin_fault(self.events.len() + number, lack);
+            server.begin_fault(usize::MAX - number, lack);
         }
     }
 
     /// Returns random times, with up to `interval` milliseconds between them.
-    fn reloads(&self, rng: &mut Rng, interval: u64) -> Vec<Duration> {
+    pub(super) fn reloads(&self, rng: &mut Rng, interval: u64) -> Vec<Duration> {
         let (mut at, mut reloads) = (Duration::ZERO, Vec::new());
         while at < self.length {
             at += Duration::from_millis(rng.u64(500..interval));

@@ -401,7 +401,9 @@ impl Server {
 
     /// Returns true if each response that refuses a request reaches the client.
     pub(super) fn delivers_refusals(&self) -> bool {
-        !self.has_fault(|fault| !lets_answer(fault) && !matches!(fault, Fault::Status { .. }))
+        let refuses =
+            |fault: &Fault| matches!(fault, Fault::Status { .. } | Fault::Overloaded { .. });
+        !self.has_fault(|fault| !lets_answer(fault) && !refuses(fault))
     }
 
     /// Returns the number of the valid token.
@@ -513,6 +515,7 @@ fn lets_answer(fault: &Fault) -> bool {
     matches!(
         fault,
         Fault::Delayed(_)
+            | Fault::SlowLists(_)
             | Fault::TokenRotated
             | Fault::OldProtocol
             | Fault::NoStreaming

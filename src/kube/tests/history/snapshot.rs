@@ -30,7 +30,7 @@ pub struct Selected {
 
 impl Selected {
     /// Returns whether the series of an object are shown, or `None` if they need not be.
-    fn shows(self, owner: Owner) -> Option<bool> {
+    pub fn shows(self, owner: Owner) -> Option<bool> {
         let is_of_shard = self.shards.is_none_or(|shards| shards.show(owner.uid));
         match self.dropped {
             Some(dropped) if is_of_shard => dropped.shows(owner.ended),
@@ -52,8 +52,8 @@ pub struct Snapshot {
     owners: Arc<[Owner]>,
     /// The hash of the UID of each object, with the number of its series.
     pub objects: Arc<[(u64, u64)]>,
-    /// The hashes of the series with a label whose values have a budget.
-    pub labelled: Arc<[u64]>,
+    /// The hashes of the series with a label whose values have a budget, each after the hash of its object's UID.
+    pub labelled: Arc<[(u64, u64)]>,
 }
 
 impl Snapshot {
@@ -70,11 +70,12 @@ impl Snapshot {
         for owner in &owners {
             *objects.entry(owner.uid).or_default() += 1;
         }
-        let labelled = lines.iter().zip(&hashes).filter(|(line, _)| line.contains(LABELLED));
+        let labelled = lines.iter().zip(owners.iter().zip(&hashes));
+        let labelled = labelled.filter(|(line, _)| line.contains(LABELLED));
         Self {
             since,
             objects: objects.into_iter().collect(),
-            labelled: labelled.map(|(_, hash)| *hash).collect(),
+            labelled: labelled.map(|(_, (owner, hash))| (owner.uid, *hash)).collect(),
             lines: lines.into(),
             hashes: hashes.into(),
             owners: owners.into(),
@@ -84,6 +85,11 @@ impl Snapshot {
     /// Returns true if the state has the series with this hash.
     pub fn has(&self, series: u64) -> bool {
         self.hashes.contains(&series)
+    }
+
+    /// Returns each series with its object, in order.
+    pub fn series(&self) -> impl Iterator<Item = (&String, Owner)> {
+        self.lines.iter().zip(self.owners.iter().copied())
     }
 
     /// Returns the part of the state that a process shows. Of what it need not show, that is part which it does (`shown`).

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::super::cluster::{KEPT_VERSIONS, Scope, scopes};
 use super::super::faults::{Fault, RECOVERY, SILENCE};
 use super::super::queue::Action;
-use super::super::scenario::{Pace, ScheduledFault};
+use super::super::scenario::{MIN_TAIL, Pace, ScheduledFault};
 use super::super::setup::{write_token, write_wrong_token};
 use super::{FaultResult, LIST, REFUSED, RELOAD, RecoveringFault, World};
 
@@ -115,6 +115,27 @@ impl World {
             self.lasting.push((id, now));
         }
         self.queue.add(now + *duration, Action::End(id));
+    }
+
+    /// Lets lists be on their way, slowly, in this time at most, in some histories.
+    pub(super) fn slow_lists(&mut self, wait: Duration) {
+        let switch = self.start.elapsed() + wait;
+        let Some(rng) = &mut self.scenario.slow_lists else { return };
+        if rng.u32(0..3) == 0 || switch + MIN_TAIL > self.scenario.length {
+            return;
+        }
+        let begin = switch - Duration::from_millis(rng.u64(100..4_000)).min(wait);
+        let slow = Fault::SlowLists(Duration::from_millis(rng.u64(1_000..6_000)));
+        let duration = Duration::from_millis(rng.u64(4_000..10_000));
+        // Each list/watch lists anew.
+        let (compacted, later) = (Fault::Compacted, begin + Duration::from_millis(10));
+        for (fault, begin, duration, is_secondary) in
+            [(slow, begin, duration, false), (compacted, later, Duration::ZERO, true)]
+        {
+            let id = self.scenario.events.len();
+            self.scenario.events.push(ScheduledFault { fault, begin, duration, is_secondary });
+            self.queue.add(self.start + begin, Action::Begin(id));
+        }
     }
 
     /// Returns the latest end of the active faults of a sort, if there are any.
