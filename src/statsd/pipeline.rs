@@ -71,6 +71,15 @@ impl Pipeline {
                 })?),
                 None => None,
             };
+        Self::start_with(config, mapper, relay)
+    }
+
+    /// Does the same with a mapping and a relay.
+    fn start_with(
+        config: PipelineConfig,
+        mapper: Mapper,
+        relay: Option<Relay>,
+    ) -> Result<Self, StartError> {
         let signal = Arc::new(Signal::default());
         let waker = Arc::clone(&signal);
         if let Some(pods) = &config.pods {
@@ -109,6 +118,24 @@ impl Pipeline {
             openmetrics_created: config.openmetrics_created,
             additional: config.additional,
         })
+    }
+
+    /// Starts a pipeline without listeners and rules, whose relay has no thread. Returns it with what takes the lines that the relay
+    /// was to send so far.
+    #[cfg(test)]
+    pub(crate) fn start_relaying(
+        config: PipelineConfig,
+    ) -> (Self, Box<dyn FnMut() -> Vec<u8> + Send>) {
+        let target = super::RelayConfig {
+            address: "relay".to_owned(),
+            target: "127.0.0.1:9".to_owned(),
+            packet_length: 0,
+        };
+        let (relay, sender) = Relay::new(&target).expect("an address");
+        let pipeline = Self::start_with(config, Mapper::default(), Some(relay));
+        let take =
+            move || sender.queue.try_iter().flat_map(|batch| batch.text().to_vec()).collect();
+        (pipeline.expect("a pipeline without listeners"), Box::new(take))
     }
 
     /// Replaces [`PipelineConfig::reserved`]. Families with a reserved name are hidden but still updated, and

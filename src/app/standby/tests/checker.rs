@@ -51,6 +51,8 @@ struct Stop {
 pub(super) struct Checker {
     /// The times at which each process received a line.
     sent: BTreeMap<usize, Vec<Instant>>,
+    /// The number of lines that each process received, by what all of them have relayed.
+    relayed: BTreeMap<usize, usize>,
     /// The time since which each process runs without interruption.
     runs_since: BTreeMap<usize, Instant>,
     /// The time at which the first lists of each process are complete.
@@ -82,6 +84,7 @@ impl Checker {
         let now = Instant::now();
         Self {
             sent: BTreeMap::new(),
+            relayed: BTreeMap::new(),
             runs_since: BTreeMap::new(),
             synced_at: BTreeMap::new(),
             ends: BTreeMap::new(),
@@ -302,6 +305,27 @@ impl Checker {
             if count < least || count > most {
                 return Err(format!(
                     "process {number} has {count} lines of process {source}, not {least} to {most}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that each line that a process received was relayed at once, by that one alone. Copies of lines are not relayed.
+    pub(super) fn check_relayed(&mut self, group: &Group) -> Result<(), String> {
+        let Some(text) = group.take_relayed() else { return Ok(()) };
+        for line in String::from_utf8_lossy(&text).lines() {
+            let number = line.strip_prefix("lines_of_").and_then(|line| line.strip_suffix(":1|c"));
+            let number = number.and_then(|number| number.parse().ok());
+            let number = number.ok_or_else(|| format!("relayed {line:?}, which was never sent"))?;
+            *self.relayed.entry(number).or_default() += 1;
+        }
+        for (number, sent) in &self.sent {
+            let relayed = self.relayed.get(number).copied().unwrap_or(0);
+            if relayed != sent.len() {
+                return Err(format!(
+                    "{relayed} of {} lines of process {number} are relayed",
+                    sent.len()
                 ));
             }
         }

@@ -6,6 +6,7 @@
 //!   does not expose if another one has listed.
 //! - Each replica has applied each line exactly once that any of them has received since its start, unless the other one was
 //!   killed within 100 ms, or while something was wrong.
+//! - In some histories the replicas have a relay: it gets each line once, from the replica that received it.
 //! - Two idle replicas poll each other twice a second.
 //!
 //! `KSTATD_HISTORIES=100 cargo test --lib standby` runs 100 histories of two minutes, `KSTATD_SEED=n` sets the first seed,
@@ -95,7 +96,8 @@ async fn end(standby: Standby, record: Arc<Mutex<Record>>, number: usize) {
 impl History {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let group = Group::new(rng.usize(2..4), &mut rng);
+        let relays = Rng::with_seed(seed ^ 0x4ed8_aa4a_e341_8acb).bool();
+        let group = Group::new(rng.usize(2..4), &mut rng, relays);
         let record = Record {
             checker: Checker::new(),
             begin: Instant::now(),
@@ -251,8 +253,15 @@ impl History {
         record.checker.received(number, count);
     }
 
+    fn check_relayed(&self) {
+        let mut record = lock(&self.record);
+        let result = record.checker.check_relayed(&self.group);
+        record.check(result);
+    }
+
     /// Scrapes all replicas at once.
     fn scrape(&mut self) {
+        self.check_relayed();
         let began = Instant::now();
         let mut answers = JoinSet::new();
         for at in self.group.running() {
@@ -320,6 +329,7 @@ impl History {
             let result = if lost == 0 { Ok(()) } else { Err(format!("{lost} lines are lost")) };
             lock(&self.record).check(result);
         }
+        self.check_relayed();
         drop(self.group.take_requests());
         let idle = Duration::from_secs(10);
         sleep(idle).await;

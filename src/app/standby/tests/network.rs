@@ -133,6 +133,8 @@ struct State {
     started: usize,
     /// The number of shards in the configuration that each process is to have.
     shards: i64,
+    /// Take the lines that each process so far has relayed, if they relay.
+    relayed: Option<Vec<Box<dyn FnMut() -> Vec<u8> + Send>>>,
 }
 
 /// Returns a configuration of the first of several shards.
@@ -151,14 +153,16 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn new(size: usize, rng: &mut Rng) -> Self {
+    /// Returns a group without processes, which relay their lines if it `relays`.
+    pub(super) fn new(size: usize, rng: &mut Rng, relays: bool) -> Self {
         let processes = (0..size).map(|_| None).collect();
         let (cut, requests, begin) = (BTreeSet::new(), Requests::new(), Instant::now());
         let pairs = (0..size).flat_map(|from| (0..size).map(move |to| (from, to)));
         let latencies = pairs.map(|pair| (pair, rng.fork())).collect();
         let rng = rng.fork();
-        let (started, shards) = (0, 1);
-        let state = State { rng, latencies, begin, processes, cut, requests, started, shards };
+        let (started, shards, relayed) = (0, 1, relays.then(Vec::new));
+        let state =
+            State { rng, latencies, begin, processes, cut, requests, started, shards, relayed };
         Self { state: Arc::new(Mutex::new(state)), healed: Signal::default() }
     }
 
@@ -185,15 +189,28 @@ impl Group {
         std::mem::take(&mut self.state().requests)
     }
 
+    /// Returns the lines that all processes have relayed since the last call; `None` if they do not relay.
+    pub(super) fn take_relayed(&self) -> Option<Vec<u8>> {
+        self.state().relayed.as_mut().map(|all| all.iter_mut().flat_map(|take| take()).collect())
+    }
+
     /// Starts a process at a free address, which is synced after some time. Returns its number.
     pub(super) fn start(&self, address: usize, sync: Duration) -> usize {
         let mut state = self.state();
-        let State { rng, processes, started, begin, shards, .. } = &mut *state;
+        let State { rng, processes, started, begin, shards, relayed, .. } = &mut *state;
         *started += 1;
         let number = *started;
         let config =
             PipelineConfig { clock: Clock::manual(), mirrored: true, ..PipelineConfig::default() };
-        let lines = Arc::new(Pipeline::start(config).expect("a pipeline without listeners"));
+        let lines = match relayed {
+            Some(relayed) => {
+                let (lines, take) = Pipeline::start_relaying(config);
+                relayed.push(take);
+                lines
+            }
+            None => Pipeline::start(config).expect("a pipeline without listeners"),
+        };
+        let lines = Arc::new(lines);
         // Clocks of hosts differ.
         let unix = Duration::from_secs(rng.u64(0..SKEW)) + begin.elapsed();
         let own = group(&configuration(*shards));
