@@ -11,6 +11,7 @@ type Counts = HashMap<u64, u32, foldhash::fast::FixedState>;
 
 /// Counts of series by label and value.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(crate) struct ValueCounts {
     /// Number of series by the hash of label and value.
     series: Counts,

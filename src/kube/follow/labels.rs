@@ -62,6 +62,7 @@ struct Family {
 
 /// The series and label values of each open family.
 #[derive(Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Table {
     values: ValueCounts,
     /// The number of series of each family, old and new state together during a relist.

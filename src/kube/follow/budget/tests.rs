@@ -7,6 +7,23 @@ use crate::kube::shard::Shard;
 use crate::resources::select::selection::Selection;
 use crate::resources::{RenderOptions, find};
 
+impl KindBudget {
+    /// Compares the counts of series and label values with those of the objects, if there are any, no list is in progress, and the
+    /// budget is enforced.
+    pub(crate) fn assert_exact(&self) {
+        let state = self.state.lock();
+        let (Some(rules), Some(table)) = (&self.rules, &state.table) else { return };
+        if state.stale || state.members.iter().any(|member| member.collecting.is_some()) {
+            return;
+        }
+        let mut exact = rules.table();
+        for served in state.members.iter().filter_map(|member| member.served.as_ref()) {
+            served.each(|object| rules.add(object, &mut exact));
+        }
+        assert_eq!(*table, exact);
+    }
+}
+
 /// Returns the budget of pods with one list/watch, and its objects.
 fn pods(values_per_label: u64) -> (Arc<KindBudget>, Arc<ServedObjects>) {
     let labels = Selection::new(&["app".to_owned()]);

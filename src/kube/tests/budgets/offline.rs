@@ -46,6 +46,8 @@ struct ListWatchModel {
     sink: ObjectSink,
     store: Arc<Store>,
     rejected: Arc<RejectedSet>,
+    /// The budgets of its kind, if there are any.
+    kind: Option<Arc<KindBudget>>,
     objects: BTreeMap<u8, Content>,
     collected: Option<BTreeMap<u8, Content>>,
 }
@@ -103,7 +105,8 @@ impl ListWatchModel {
                 (share, allowance),
                 metrics.reflector(""),
             );
-            Self { sink, store, rejected, objects: BTreeMap::new(), collected: None }
+            let (kind, objects) = (kind.clone(), BTreeMap::new());
+            Self { sink, store, rejected, kind, objects, collected: None }
         };
         (0..count).map(model).collect()
     }
@@ -165,6 +168,7 @@ fn assert_bounds(models: &[ListWatchModel], budget: &Budget, open: &[&str]) {
     assert!(budget.series_per_kind == 0 || series <= budget.series_per_kind);
     let different: BTreeSet<&String> = lines.iter().collect();
     assert_eq!(different.len(), lines.len(), "a series twice: {lines:#?}");
+    models.iter().filter_map(|model| model.kind.as_ref()).for_each(|kind| kind.assert_exact());
     for model in models {
         let counted = model.store.len() as u64 + model.rejected.len();
         assert_eq!(counted, model.objects.len() as u64);
@@ -318,7 +322,8 @@ fn a_relist_with_new_objects_stays_within_the_series_of_a_metric() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// For any sequence of operations all bounds hold, every object is exposed or counted, and no series is duplicated.
+    /// For any sequence of operations all bounds hold, every object is exposed or counted, no series is duplicated, and series and
+    /// label values count as often as objects have them.
     /// Once the excess is gone, everything else is exposed unchanged.
     #[test]
     fn bounds_hold_and_nothing_is_lost(
