@@ -23,8 +23,13 @@ struct Size {
 }
 
 const USUAL: Size = Size { series: 900, lines: 200 };
-/// In a few histories. A scrape buffers the values of 12,000 series in several chunks.
-const LARGE: Size = Size { series: 12_000, lines: 6_000 };
+/// In a few histories. A scrape buffers the values of 12,000 series in several chunks: those that are no whole numbers take ten bytes
+/// each.
+const LARGE: Size = Size { series: 12_000, lines: 12_000 };
+/// One of so many histories with these series has the large size.
+const LARGE_OF: u32 = 5;
+/// The values of lines are multiples of this part, so that their sums are exact.
+const PART: f64 = 0.125;
 
 /// A series.
 #[derive(Debug)]
@@ -49,7 +54,7 @@ impl ManySeries {
         let mut rng = Rng::with_seed(seed ^ 0x629a_292a_367c_d507);
         let are_used = rng.u32(0..3) == 0 && !is_limited;
         let mut sizes = Rng::with_seed(seed ^ 0x9216_d5d9_8979_fb1b);
-        let size = if sizes.u32(0..12) == 0 { LARGE } else { USUAL };
+        let size = if sizes.u32(0..LARGE_OF) == 0 { LARGE } else { USUAL };
         let ttl = Duration::from_secs(mapping.ttl);
         Self { rng, are_used, size, ttl, known: BTreeMap::new() }
     }
@@ -90,7 +95,8 @@ impl History {
         let (first, step) = (rng.u32(0..series), [1, 1, 3, 40][rng.usize(0..4)]);
         let count = rng.u32(1..lines);
         let numbers = (0..count).map(|at| (first + at * step) % series);
-        let numbers: Vec<(u32, u32)> = numbers.map(|number| (number, rng.u32(1..9))).collect();
+        let numbers: Vec<(u32, f64)> =
+            numbers.map(|number| (number, PART * f64::from(rng.u32(1..30)))).collect();
         let sender = rng.usize(0..self.senders.len());
         let lines: Vec<String> = numbers
             .iter()
@@ -108,7 +114,7 @@ impl History {
             let labels = names.into_iter().zip(parts(number)).collect();
             let new = Known { value: 0.0, touched: now, ttl: all.ttl };
             let known = all.known.entry(labels).or_insert(new);
-            known.value += f64::from(value);
+            known.value += value;
             known.touched = now;
         }
         Ok(())

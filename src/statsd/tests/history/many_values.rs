@@ -123,6 +123,8 @@ impl Known {
 /// The summaries of a history.
 pub(super) struct ManyValues {
     rng: Rng,
+    /// Determines when one summary gets hundreds of values at once, so that most of its quantiles are not exact. `None` if none does.
+    floods: Option<Rng>,
     rule: Rule,
     known: BTreeMap<Labels, Known>,
     /// The sum of the weights of all accepted values.
@@ -133,7 +135,9 @@ impl ManyValues {
     pub(super) fn new(seed: u64, mapping: &Mapping) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0xcbbb_9d5d_c105_9ed8);
         let rule = Rule::random(&mut rng, mapping);
-        Self { rng, rule, known: BTreeMap::new(), accepted: 0.0 }
+        let mut floods = Rng::with_seed(seed ^ 0x2748_774c_df8e_eb99);
+        let floods = (floods.u32(0..3) == 0).then_some(floods);
+        Self { rng, floods, rule, known: BTreeMap::new(), accepted: 0.0 }
     }
 
     /// Changes the rule, with the other ones.
@@ -143,7 +147,13 @@ impl ManyValues {
 
     /// Returns true if the next lines are those of a summary.
     pub(super) fn is_next(&mut self) -> bool {
-        self.rng.u32(0..8) == 0
+        self.rng.u32(0..8) == 0 || self.floods.as_mut().is_some_and(|rng| rng.u32(0..8) == 0)
+    }
+
+    /// Returns the number of values of the next lines if these are many for one summary.
+    fn flood(&mut self) -> Option<usize> {
+        let rng = self.floods.as_mut()?;
+        (rng.u32(0..3) > 0).then(|| rng.usize(200..700))
     }
 
     pub(super) fn yaml(&self) -> String {
@@ -170,14 +180,15 @@ impl ManyValues {
 impl History {
     /// Sends lines with values of one summary.
     pub(super) fn lines_of_many_values(&mut self) -> Result<(), String> {
-        let (now, rng) = (self.now, &mut self.many_values.rng);
-        let service = rng.u32(0..2);
+        let (now, flood) = (self.now, self.many_values.flood());
+        let rng = &mut self.many_values.rng;
+        let service = if flood.is_some() { 0 } else { rng.u32(0..2) };
         let sender = rng.usize(0..self.senders.len());
-        let count = match rng.u32(0..6) {
+        let count = flood.unwrap_or_else(|| match rng.u32(0..6) {
             0 => rng.usize(100..400),
             1..3 => rng.usize(10..60),
             _ => rng.usize(1..5),
-        };
+        });
         let (suffix, unit) = TYPES[rng.usize(0..TYPES.len())];
         let (weight, rate) = WEIGHTS[rng.usize(0..WEIGHTS.len())];
         let tag = (rng.u32(0..4) == 0).then(|| format!("s{sender}"));
