@@ -3,6 +3,7 @@
 //! An object is a name, a number that is unique to this state of it, and a status; everything that is exposed derives from
 //! these.
 
+mod jobs;
 mod object;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -12,6 +13,8 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use tokio::time::Instant;
+
+use jobs::Jobs;
 
 use super::accounts::{Account, Accounts};
 use super::signal::{Observer, Signal};
@@ -224,8 +227,7 @@ pub struct Cluster {
     upgrades: Rng,
     /// The time of the last restore from a backup.
     restored: Option<Instant>,
-    /// Some pods belong to jobs of the cluster.
-    has_pods_of_jobs: bool,
+    jobs: Jobs,
 }
 
 impl Cluster {
@@ -264,7 +266,7 @@ impl Cluster {
             bursts: None,
             upgrades: Rng::with_seed(rng.get_seed() ^ 0x7137_4491_23ef_65cd),
             restored: None,
-            has_pods_of_jobs: false,
+            jobs: Jobs::default(),
         };
         for scope in scopes {
             cluster.record(scope);
@@ -301,11 +303,6 @@ impl Cluster {
     /// Returns true if it creates many objects at once at times.
     pub fn has_bursts(&self) -> bool {
         self.bursts.is_some()
-    }
-
-    /// Lets jobs of the cluster create some of the later pods.
-    pub fn create_pods_of_jobs(&mut self) {
-        self.has_pods_of_jobs = true;
     }
 
     /// Returns an observer of all later changes.
@@ -552,24 +549,6 @@ impl Cluster {
         Arc::new(subject)
     }
 
-    /// Returns a job of a namespace, which creates a pod of this name, if there are such pods.
-    fn job_of(&self, scope: Scope, name: &str, rng: &mut Rng) -> Option<Arc<Subject>> {
-        let number: u8 = name.trim_start_matches('o').parse().ok()?;
-        if scope.kind != Kind::Pod || !self.has_pods_of_jobs || number % 4 != 3 {
-            return None;
-        }
-        // A job that belongs to nothing is a workload with labels.
-        let is_workload = rng.u32(0..4) > 0;
-        let is_job = |job: &&Object| {
-            job.scope.kind == Kind::Job
-                && job.scope.namespace == scope.namespace
-                && !(is_workload && job.owner().is_some())
-        };
-        let jobs: Vec<&Object> = self.objects.values().filter(is_job).collect();
-        let Object { name, uid, .. } = (*rng.choice(&jobs)?).clone();
-        Some(Arc::new(Subject { kind: "Job", name, uid }))
-    }
-
     /// Changes an object. A kubelet or controller reports what it knows, whatever the server has forgotten.
     fn update(&mut self, key: &ObjectKey, rng: &mut Rng) {
         let Some(object) = self.objects.get(key).cloned() else { return };
@@ -582,14 +561,24 @@ impl Cluster {
 
     /// Adds an object with a new UID.
     fn add(&mut self, scope: Scope, name: String, rng: &mut Rng) {
-        let (uid, status) = (format!("uid-{}", self.last_state + 1), Arc::default());
         let subject = match scope.kind {
             Kind::Event => Some(self.subject(scope.namespace, rng)),
             _ => self.job_of(scope, &name, rng),
         };
+        self.add_of(scope, name, subject);
+    }
+
+    /// Adds an object that is about another one, or belongs to it.
+    fn add_of(&mut self, scope: Scope, name: String, subject: Option<Arc<Subject>>) {
+        let (uid, status) = (format!("uid-{}", self.last_state + 1), Arc::default());
         let object = Object { scope, name, uid, state: 0, version: 0, status, subject };
         let status = Status::new(scope.kind, object.containers().len(), self.last_state + 1);
-        self.put(Object { status: status.into(), ..object }, EventType::Added);
+        let object = Object { status: status.into(), ..object };
+        let job = (scope.kind == Kind::Job).then(|| object.clone());
+        self.put(object, EventType::Added);
+        if let Some(job) = job {
+            self.start_job(&job);
+        }
     }
 
     fn put(&mut self, object: Object, event_type: EventType) {

@@ -209,6 +209,9 @@ impl World {
         if scenario.has_pods_of_jobs() {
             server.cluster().create_pods_of_jobs();
         }
+        if scenario.resolves_senders {
+            server.cluster().create_pods_with_jobs(scenario.seed);
+        }
         // A reload of the options would change it.
         let has_row_limit = scenario.limits.is_some() && senders.is_none();
         let max_rows = if has_row_limit { limits::max_rows(scenario.seed) } else { 0 };
