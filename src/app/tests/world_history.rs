@@ -5,7 +5,7 @@
 //!
 //! - A line has the labels of the pod that had its address (or stated UID) at some moment of the last second, or since the
 //!   beginning of a fault; without such a pod, its cause is counted ([`senders`]). In some histories the workload of a pod is only
-//!   known once its job is, and stays known when the job is gone.
+//!   known once its job is, and stays known when the job is gone. Lines may come in quick succession ([`succession`]).
 //! - A scrape of both sides is the same in every format, compressed or not.
 //! - The work of a line is bounded, and the number of requests as in the Kubernetes histories.
 //!
@@ -18,6 +18,7 @@
 
 mod pairs;
 mod senders;
+mod succession;
 
 use std::io::Read as _;
 use std::rc::Rc;
@@ -98,7 +99,7 @@ impl Both {
         let start = Instant::now();
         let index = Arc::new(PodIndex::with_clock(selection, Box::new(move || start.elapsed())));
         let scenario = scenario.with_all_kinds().with_pods_of_jobs(seed);
-        let pods = Rc::new(Pods::new(&index, scenario.resolves_senders));
+        let pods = Rc::new(Pods::new(&index, scenario.resolves_senders, seed));
         let transport = TRANSPORTS[usize::from(scenario.http2)];
         let kubernetes = World::with_senders(scenario, Some(index));
         // Other numbers than those of the scenario, so that choices of both sides do not depend on each other.
@@ -131,9 +132,13 @@ impl Both {
     fn step(&mut self) -> Result<(), String> {
         let (lines, features) = (self.statsd.outcome.lines, self.active_features());
         work_counter::take();
-        self.statsd.step(self.kubernetes.start.elapsed())?;
-        let (work, lines) = (work_counter::take(), self.statsd.outcome.lines - lines);
-        if work > WORK_PER_LINE * lines.max(1) as u64 {
+        let (now, count) = (self.kubernetes.start.elapsed(), self.pods.begin_succession());
+        let steps = (0..count).try_for_each(|_| self.statsd.step(now, count > 1));
+        self.pods.end_succession();
+        steps?;
+        let lines = (self.statsd.outcome.lines - lines).max(count as usize);
+        let work = work_counter::take();
+        if work > WORK_PER_LINE * lines as u64 {
             return Err(format!("{work} steps for {lines} lines"));
         }
         let about = format!("{lines} lines, {features:?}");

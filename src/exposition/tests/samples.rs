@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use crate::exposition::protobuf::read_varint;
+use crate::exposition::protobuf::{read_varint, unzigzag};
 
 /// The name and the labels of a sample.
 pub type Key = (String, BTreeMap<String, String>);
@@ -22,6 +22,15 @@ impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
         self.0.to_bits() == other.0.to_bits() || self.0.is_nan() && other.0.is_nan()
     }
+}
+
+/// The native buckets of a histogram of positive values.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NativeBuckets {
+    /// The resolution.
+    pub schema: i32,
+    /// The number of values of each bucket that has any.
+    pub counts: BTreeMap<i32, i64>,
 }
 
 /// Adds a sample.
@@ -183,6 +192,65 @@ pub fn start_times_of_messages(body: &[u8]) -> Result<Samples, String> {
         Ok(())
     })?;
     Ok(times)
+}
+
+/// Reads the native buckets of length-delimited messages, under the names of their families.
+///
+/// # Errors
+/// Fails for malformed messages, and for values that are not positive.
+pub fn native_buckets_of_messages(body: &[u8]) -> Result<BTreeMap<Key, NativeBuckets>, String> {
+    let mut all = BTreeMap::new();
+    each_metric(body, |name, metric| {
+        for histogram in metric.messages(7).ok_or("a malformed histogram")? {
+            if histogram.fields(5).next().is_none() {
+                continue;
+            }
+            if histogram.number(7) != 0.0 || histogram.fields(9).next().is_some() {
+                return Err(format!("{name} has values that are not positive"));
+            }
+            let buckets = native_buckets(&histogram).ok_or("malformed native buckets")?;
+            all.insert((name.to_owned(), labels_of(name, metric)?), buckets);
+        }
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// Reads the native buckets of a histogram with positive values: spans of adjacent ones, and the differences of their counts.
+fn native_buckets(histogram: &Message<'_>) -> Option<NativeBuckets> {
+    let mut deltas = Vec::new();
+    for field in histogram.fields(13) {
+        match field {
+            Field::Varint(delta) => deltas.push(unzigzag(delta)),
+            Field::Bytes(mut packed) => {
+                while !packed.is_empty() {
+                    let (delta, rest) = read_varint(packed)?;
+                    deltas.push(unzigzag(delta));
+                    packed = rest;
+                }
+            }
+            Field::Double(_) => return None,
+        }
+    }
+    let signed = |message: &Message<'_>, number| match message.fields(number).last() {
+        Some(Field::Varint(number)) => i32::try_from(unzigzag(number)).ok(),
+        None => Some(0),
+        Some(_) => None,
+    };
+    let (mut next, mut count, mut deltas) = (0, 0, deltas.into_iter());
+    let mut counts = BTreeMap::new();
+    for span in histogram.messages(12)? {
+        next += signed(&span, 1)?;
+        for _ in 0..span.number(2) as u32 {
+            count += deltas.next()?;
+            if count != 0 {
+                counts.insert(next, count);
+            }
+            next += 1;
+        }
+    }
+    let schema = signed(histogram, 5)?;
+    deltas.next().is_none().then_some(NativeBuckets { schema, counts })
 }
 
 fn labels_of(name: &str, metric: &Message<'_>) -> Result<BTreeMap<String, String>, String> {

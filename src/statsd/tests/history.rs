@@ -13,13 +13,15 @@
 //! - No series is there twice, and each format has the same samples, and the same [start times](start_times).
 //! - A quantile is that of the values in the window ([`many_values`]), also in a registry of many series ([`many_series`]).
 //! - A metric is hidden while another side has its name, and counts on ([`taken_name`]).
+//! - Messages have the native buckets of the values ([`native_buckets`]).
 //! - Each option of the rules and of the tags has its effect ([`options`]).
 //! - The target of the relay gets each line in time, unchanged and once, unless it refuses datagrams or the line is too long, and
 //!   each line counts once as relayed, dropped or too long, also while the target moves ([`relay_target`]).
-//! - A scrape has no more samples than the budget of all metrics.
+//! - A scrape has no more samples than the budget of all metrics. A new series is within all limits of its metric, or it is counted
+//!   as beyond one.
 //!
 //! Lines may come from [`Senders`], such as the pods of a simulated cluster. Then each line is also relayed, and passed to
-//! another replica, which must show the same.
+//! another replica, which must show the same. Series end with their sender, unless rules change the labels of senders.
 //!
 //! `KSTATD_HISTORIES=100 cargo test --lib statsd::tests::history` runs 100 histories; `KSTATD_SEED=n` sets the first seed, and
 //! `KSTATD_FIRST=1` ends them at the first violation. The table of pairs says which features were active together.
@@ -62,6 +64,7 @@ mod features;
 mod many_series;
 mod many_values;
 mod model;
+mod native_buckets;
 mod options;
 mod relay_target;
 mod senders;
@@ -69,6 +72,7 @@ mod sets;
 mod start_times;
 mod taken_name;
 mod transport;
+mod unreadable;
 mod verdict;
 
 /// The number of steps of a history.
@@ -135,6 +139,8 @@ pub(crate) struct History {
     offline: Offline,
     mode: BudgetMode,
     mapping: Mapping,
+    /// Determines what not all mappings have, in some histories.
+    variants: Option<Rng>,
     generation: u64,
     ttl: bool,
     /// The thread that removes expired series.
@@ -167,6 +173,10 @@ pub(crate) struct History {
     options: Options,
     many_values: ManyValues,
     many_series: ManySeries,
+    /// The next lines have few keys.
+    is_focused: bool,
+    /// Determines the lines with origins that are no text, if pods send lines.
+    unreadable: Option<Rng>,
 }
 
 impl History {
@@ -187,7 +197,12 @@ impl History {
             values_per_label: if rng.bool() { rng.u64(2..20) } else { 0 },
             ..Budget::default()
         };
-        let mapping = Mapping::random(&mut rng, ttl, histogram);
+        let mut mapping = Mapping::random(&mut rng, ttl, histogram);
+        let mut variants = Rng::with_seed(seed ^ 0x5b9c_ca4f_7763_e373);
+        let mut variants = (variants.u32(0..3) == 0).then_some(variants);
+        if let Some(rng) = &mut variants {
+            mapping.vary(rng);
+        }
         let (sets, start_times) = (Sets::new(seed, &mapping), StartTimes::new(seed));
         let taken_names = TakenNames::new(seed, &mapping);
         let options = Options::new(seed, &mapping, pods.is_some());
@@ -251,6 +266,8 @@ impl History {
         };
         let (model, active, now) = (Model::default(), BTreeMap::new(), Duration::ZERO);
         let (generation, transport) = (0, Transport::new(offline.shared()));
+        let unreadable = Rng::with_seed(seed ^ 0x682e_6ff3_d6b2_b8a3);
+        let unreadable = pods.is_some().then_some(unreadable);
         Self {
             rng,
             clock,
@@ -258,6 +275,7 @@ impl History {
             offline,
             mode,
             mapping,
+            variants,
             generation,
             ttl,
             timer: ExpiryTimer::new(&wakeups),
@@ -280,6 +298,8 @@ impl History {
             options,
             many_values,
             many_series,
+            is_focused: false,
+            unreadable,
         }
     }
 
@@ -335,8 +355,10 @@ impl History {
         }
     }
 
-    /// Performs a step at this time, after a check of what has ended since the last one.
-    pub(crate) fn step(&mut self, now: Duration) -> Result<(), String> {
+    /// Performs a step at this time, after a check of what has ended since the last one. The usual lines are those of one service and
+    /// one user, with a tag, if it `is_focused`, so that they have few keys.
+    pub(crate) fn step(&mut self, now: Duration, is_focused: bool) -> Result<(), String> {
+        self.is_focused = is_focused;
         self.advance_to(now)?;
         self.compare()?;
         let choice = self.rng.u32(0..100);
@@ -390,7 +412,10 @@ impl History {
             );
             return;
         }
-        let next = Mapping::random(&mut self.rng, self.ttl, self.mapping.histogram);
+        let mut next = Mapping::random(&mut self.rng, self.ttl, self.mapping.histogram);
+        if let Some(rng) = &mut self.variants {
+            next.vary(rng);
+        }
         let lower = |next: Option<u64>, before: Option<u64>| {
             next.is_some_and(|next| before.is_none_or(|before| next < before))
         };
@@ -425,16 +450,11 @@ impl History {
         way: Option<Way>,
         lines: &[String],
     ) -> Result<(Vec<&'static str>, Labels), String> {
+        if self.pods.is_some() {
+            return self.send_with(way.is_none().then(String::new), lines);
+        }
         let before = self.offline.shared().metrics.rejections();
-        let (mut labels, mut about) = (Labels::new(), lines.join("\n"));
-        if let Some((pods, copies)) = &mut self.pods {
-            let mut origin = pods.next(&mut self.rng);
-            if way.is_none() {
-                origin.claim.clear();
-            }
-            (labels, about) = copies.send(&mut self.offline, &**pods, &origin, lines)?;
-            self.used(if labels.is_empty() { Feature::UnknownSender } else { Feature::Enriched });
-        } else if let Some(way) = way {
+        if let Some(way) = way {
             self.used(match way {
                 Way::Worker(_) => Feature::Workers,
                 Way::Udp => Feature::Udp,
@@ -448,8 +468,8 @@ impl History {
         if let Some(relay) = &mut self.relay {
             relay.sent(lines)?;
         }
-        self.trace("lines", about.as_bytes());
-        Ok((self.offline.reasons_since(&before), labels))
+        self.trace("lines", lines.join("\n").as_bytes());
+        Ok((self.offline.reasons_since(&before), Labels::new()))
     }
 
     /// Sends a line and compares its verdict with the model.
@@ -480,6 +500,9 @@ impl History {
         if self.many_series.are_next() {
             return self.lines_of_many_series();
         }
+        if self.unreadable.as_mut().is_some_and(|rng| rng.u32(0..15) == 0) {
+            return self.line_with_unreadable_origin();
+        }
         if self.sets.is_next() {
             return self.line_of_set();
         }
@@ -493,17 +516,24 @@ impl History {
         let kind = Kind::ALL[rng.usize(0..3)];
         // Pods multiply the series.
         let users = if self.pods.is_some() { 4 } else { 12 };
-        let (service, user) = (rng.u32(0..3), rng.u32(0..users));
-        let sender = rng.usize(0..self.senders.len());
+        let (service, user) = match self.is_focused {
+            true => (0, 0),
+            false => (rng.u32(0..3), rng.u32(0..users)),
+        };
+        let sender = if self.is_focused { 0 } else { rng.usize(0..self.senders.len()) };
         let way = self.senders[sender];
-        let tag = (rng.u32(0..4) == 0).then(|| format!("s{sender}"));
+        // Only with tags such a line is known by its key although it states the UID of its pod.
+        let tag = (self.is_focused || rng.u32(0..4) == 0).then(|| format!("s{sender}"));
         let is_sampled = kind != Kind::Gauge && rng.u32(0..4) == 0;
         let count = if rng.u32(0..3) == 0 { rng.usize(2..7) } else { 1 };
         let (weight, rate) = match is_sampled {
             false => (1.0, ""),
             true => [(2.0, "|@0.5"), (8.0, "|@0.125")][self.outcome.lines % 2],
         };
-        let style = TagStyle::ALL[rng.usize(0..TagStyle::ALL.len())];
+        let style = match self.is_focused {
+            true => TagStyle::DogStatsd,
+            false => TagStyle::ALL[rng.usize(0..TagStyle::ALL.len())],
+        };
         let tag = tag.filter(|_| self.options.reads(style));
         let (of_name, of_line) = tag.as_ref().map_or_else(Default::default, |tag| style.texts(tag));
         let (suffix, unit) = match (kind, rng.u32(0..3)) {
@@ -561,6 +591,7 @@ impl History {
             Kind::Observer => Feature::Summary,
         });
         let others = [
+            (self.mapping.is_by_specificity(), Feature::Specificity),
             (tag.is_some(), Feature::Tags),
             (is_sampled, Feature::Sampled),
             (count > 1, Feature::Burst),
@@ -571,7 +602,7 @@ impl History {
         let mut labels = self.mapping.labels(kind, service, user);
         labels.extend(tag.map(|tag| ("sender".to_owned(), tag)));
         let (reasons, own) = self.send(Some(way), &lines)?;
-        labels.extend(own);
+        labels.extend(self.mapping.labels_of_sender(own));
         let ttl = Duration::from_secs(self.mapping.ttl);
         let shape = if kind == Kind::Observer { self.mapping.shape() } else { Shape::default() };
         let burst = Burst { kind, labels, values, at: self.now, ttl, shape, observed };
@@ -602,7 +633,7 @@ fn yaml(
 ) -> String {
     let rules =
         [mapping.yaml(), sets.yaml(), names.yaml(), options.yaml(), values.yaml(), series.yaml()];
-    options.defaults() + &rules.concat()
+    options.defaults() + mapping.defaults() + &rules.concat()
 }
 
 /// Returns true if a number is within a budget.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use super::succession::Succession;
 use crate::kube::tests::history::cluster::{Kind, Object, Scope};
 use crate::pods::PodIndex;
 use crate::statsd::tests::history::{Labels, Origin, Senders, SeriesEnd};
@@ -35,7 +36,7 @@ const ROUNDING: Duration = Duration::from_millis(20);
 
 /// The evidence by which a pod is found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+pub(super) enum Key {
     Address(IpAddr),
     Uid(String),
     /// The address of a node.
@@ -44,11 +45,16 @@ enum Key {
 
 /// A pod that exists and has not finished.
 #[derive(Clone, Debug)]
-struct Pod {
+pub(super) struct Pod {
     uid: String,
-    started: u64,
+    pub(super) started: u64,
     /// Its address, its UID, its node, and its second address, if it has one.
-    keys: Vec<Key>,
+    pub(super) keys: Vec<Key>,
+}
+
+/// Returns the section of a line that states this pod as its origin.
+pub(super) fn claim_of(pod: &Pod) -> String {
+    format!("|e:it-false,cn-app,pu-{}", pod.uid)
 }
 
 /// What is known of the workload of a pod.
@@ -113,6 +119,7 @@ pub(super) struct Pods {
     last: RefCell<(Rng, Origin)>,
     /// The same for two origins that the lines of one peer state in turn, while others come in between.
     stated: RefCell<(Rng, [Option<Origin>; 2])>,
+    succession: RefCell<Succession>,
 }
 
 /// The outcomes that are right for a line.
@@ -128,11 +135,21 @@ struct Allowed {
 
 impl Pods {
     /// Returns the pods of a cluster, whose jobs tell their workloads if the index `resolves` these.
-    pub(super) fn new(index: &Arc<PodIndex>, resolves: bool) -> Self {
+    pub(super) fn new(index: &Arc<PodIndex>, resolves: bool, seed: u64) -> Self {
         let model = Model { is_lenient: true, resolves, ..Model::default() };
         let last = RefCell::new((Rng::with_seed(1), Origin::default()));
         let stated = RefCell::new((Rng::with_seed(2), [None, None]));
-        Self { index: Arc::clone(index), model: RefCell::new(model), last, stated }
+        let succession = RefCell::new(Succession::new(seed));
+        Self { index: Arc::clone(index), model: RefCell::new(model), last, stated, succession }
+    }
+
+    /// Begins lines in quick succession, or not. Returns the number of the senders' steps that follow at once.
+    pub(super) fn begin_succession(&self) -> u32 {
+        self.succession.borrow_mut().begin(&self.model.borrow().live)
+    }
+
+    pub(super) fn end_succession(&self) {
+        self.succession.borrow_mut().end();
     }
 
     /// Notes the pods and the UIDs of jobs at a time, whether an index has to show the present, and since when pods have been refused.
@@ -391,6 +408,9 @@ impl Senders for Pods {
     }
 
     fn next(&self, rng: &mut Rng) -> Origin {
+        if let Some(origin) = self.succession.borrow_mut().next() {
+            return origin;
+        }
         let model = self.model.borrow();
         let known = |at: usize| model.members.keys().nth(at % model.members.len());
         let address = match rng.u32(0..10) {
@@ -427,8 +447,7 @@ impl Senders for Pods {
         match choice.u32(0..12) {
             0..2 => {
                 let pod = model.live.get(choice.usize(..model.live.len().max(1)));
-                let claim = |pod: &Pod| format!("|e:it-false,cn-app,pu-{}", pod.uid);
-                *stated = pod.map(|pod| Origin { address: None, claim: claim(pod) });
+                *stated = pod.map(|pod| Origin { address: None, claim: claim_of(pod) });
             }
             // The same peer without a statement.
             2..5 => return Origin::default(),

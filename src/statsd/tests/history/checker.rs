@@ -90,7 +90,7 @@ impl History {
     }
 
     /// Returns true if a series may have ended.
-    fn may_end(&self, (_, labels): &Key, known: &Known) -> bool {
+    pub(super) fn may_end(&self, (_, labels): &Key, known: &Known) -> bool {
         self.may_have_ended(labels, known.touched + known.ttl)
     }
 
@@ -125,6 +125,7 @@ impl History {
                 self.used(Feature::Protobuf);
                 let body: Vec<u8> = self.offline.protobuf_frames(query).flatten().collect();
                 self.same_start_times(&body)?;
+                self.check_native_buckets(&body)?;
                 ("protobuf", body, samples::of_messages)
             }
             _ => {
@@ -239,6 +240,17 @@ impl History {
                 })?)
             }
         };
+        if let (Some(burst), Some((target, _))) = (&self.model.burst, &changed)
+            && self.mode == BudgetMode::Enforce
+            && target.1 == burst.labels
+            && !before.contains_key(target)
+        {
+            let others = before.keys().filter(|key| key.0 == target.0 && shown.contains_key(*key));
+            let others: Vec<&Labels> = others.map(|(_, labels)| labels).collect();
+            if let Some(why) = self.exceeded_limit(target, &others) {
+                return Err(format!("{target:?} exceeds a budget: {why}"));
+            }
+        }
         let mut next = BTreeMap::new();
         for (key, &value) in shown {
             let known = match (&changed, before.get(key)) {

@@ -24,6 +24,8 @@ words! {
         GaugeDelta = "gauge delta",
         Summary = "summary",
         Histogram = "histogram",
+        NativeBuckets = "native buckets",
+        Specificity = "rules by specificity",
         Set = "set",
         SetWindow = "members leave a set",
         ManyValues = "many values",
@@ -58,21 +60,27 @@ words! {
         Enriched = "enriched",
         UnknownSender = "unknown sender",
         SenderEnd = "end of a sender",
+        UnreadableOrigin = "unreadable origin",
     }
 }
 
 /// Returns true if the histories without a cluster have the feature.
 pub(super) fn is_of_lines(feature: Feature) -> bool {
-    !matches!(feature, Feature::Enriched | Feature::UnknownSender | Feature::SenderEnd)
+    use Feature::{Enriched, SenderEnd, UnknownSender, UnreadableOrigin};
+    !matches!(feature, Enriched | SenderEnd | UnknownSender | UnreadableOrigin)
 }
 
 /// Returns whether two features exclude each other.
 pub(super) fn are_exclusive(one: Feature, other: Feature) -> bool {
-    use Feature::{BudgetEnforce, BudgetOff, BudgetTrack, Folding, Histogram, ManySeries, Summary};
+    use Feature::{
+        BudgetEnforce, BudgetOff, BudgetTrack, Folding, Histogram, ManySeries, NativeBuckets,
+        Summary,
+    };
     let modes = [BudgetOff, BudgetTrack, BudgetEnforce];
     let is_without = |feature| matches!(feature, BudgetOff | BudgetTrack);
     let is_limiting = |feature| matches!(feature, BudgetEnforce | Folding);
     [Summary, Histogram] == [one, other]
+        || [Summary, NativeBuckets] == [one, other]
         || modes.contains(&one) && modes.contains(&other)
         || is_without(one) && other == Folding
         || is_without(other) && one == Folding

@@ -7,6 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::CHANGING;
+use super::native_buckets::NativeOptions;
 
 /// The bounds of buckets, or the quantiles, of one of the mappings.
 const SHAPES: [&[&str]; 3] = [&["0.5", "0.9"], &["0.01", "0.1", "0.75"], &["0.99"]];
@@ -18,6 +19,10 @@ const MAX_AGE: Duration = Duration::from_secs(600);
 const SPECIAL: usize = 4;
 /// The number of the first rule that matches the names of a kind's lines, but is for lines of another type.
 const TYPED: usize = 7;
+/// The number of the rule of the lines of one user, after these.
+const NARROW: usize = 13;
+/// Its user.
+const NARROW_USER: u32 = 1;
 
 /// One version of the mapping.
 #[derive(Clone, Debug)]
@@ -47,6 +52,13 @@ pub(super) struct Mapping {
     order: Vec<usize>,
     /// The rules of the kinds are for lines of their type.
     is_typed: [bool; 3],
+    /// Rules with literals precede those with `*` there, whatever their order is.
+    by_specificity: bool,
+    /// The lines of this kind and of one user match a rule of their own, too.
+    narrow: Option<Kind>,
+    native: NativeOptions,
+    /// The rules of the kinds keep the first letter of a sender's workload only, so that several pods share series.
+    cuts_workloads: bool,
 }
 
 impl Mapping {
@@ -68,21 +80,57 @@ impl Mapping {
             special: (Kind::ALL[rng.usize(0..3)], rng.u32(0..3)),
             order,
             is_typed: std::array::from_fn(|_| rng.u32(0..4) == 0),
+            by_specificity: false,
+            narrow: None,
+            native: NativeOptions::default(),
+            cuts_workloads: false,
         }
     }
 
-    /// Returns the labels of a line. The first glob that matches it wins, and before any regular expression.
+    /// Adds what only some histories have, and other numbers determine.
+    pub(super) fn vary(&mut self, rng: &mut Rng) {
+        self.by_specificity = rng.bool();
+        self.narrow = rng.bool().then(|| Kind::ALL[rng.usize(0..3)]);
+        if self.narrow.is_some() {
+            self.order.insert(rng.usize(0..=self.order.len()), NARROW);
+        }
+        self.native = NativeOptions::random(rng);
+        self.cuts_workloads = rng.u32(0..3) == 0;
+    }
+
+    /// Returns the labels of a line. The first glob that matches it wins, or the most specific one, and before any regular expression.
     pub(super) fn labels(&self, kind: Kind, service: u32, user: u32) -> Labels {
+        let globs = [
+            (SPECIAL, self.special == (kind, service)),
+            (NARROW, self.narrow == Some(kind) && user == NARROW_USER),
+            (kind as usize, !self.is_regex[kind as usize]),
+        ];
         let at = |rule: usize| self.order.iter().position(|other| *other == rule);
-        let is_first = self.is_regex[kind as usize] || at(SPECIAL) < at(kind as usize);
-        if self.special == (kind, service) && at(SPECIAL).is_some() && is_first {
-            return Labels::from([("service".to_owned(), "special".to_owned())]);
+        let globs = globs.into_iter().filter(|(_, matches)| *matches);
+        // From the most specific one on: a literal precedes `*` in the first part in which they differ.
+        let mut globs = globs.filter_map(|(rule, _)| Some((at(rule)?, rule)));
+        let first = if self.by_specificity { globs.next() } else { globs.min() };
+        let only = match first {
+            Some((_, SPECIAL)) => Some("special"),
+            Some((_, NARROW)) => Some("narrow"),
+            _ => None,
+        };
+        if let Some(only) = only {
+            return Labels::from([("service".to_owned(), only.to_owned())]);
         }
         let mut labels = Labels::from([("service".to_owned(), format!("v{service}"))]);
         if self.by_user {
             labels.insert("user".to_owned(), format!("u{user}"));
         }
         labels
+    }
+
+    /// Returns the labels that series get of a sender with these.
+    pub(super) fn labels_of_sender(&self, mut own: Labels) -> Labels {
+        if let Some(workload) = own.get_mut("workload").filter(|_| self.cuts_workloads) {
+            workload.truncate(1);
+        }
+        own
     }
 
     pub(super) fn scale(&self, kind: Kind) -> f64 {
@@ -93,7 +141,16 @@ impl Mapping {
     pub(super) fn shape(&self) -> Shape {
         let bounds = self.shape.iter().map(|bound| (*bound).to_owned());
         let bounds = bounds.chain(self.histogram.then(|| "inf".to_owned())).collect();
-        Shape { bounds, max_age: self.max_age.unwrap_or(MAX_AGE) }
+        Shape { bounds, max_age: self.max_age.unwrap_or(MAX_AGE), native: self.native }
+    }
+
+    pub(super) fn is_by_specificity(&self) -> bool {
+        self.by_specificity
+    }
+
+    /// Returns its part of the defaults.
+    pub(super) fn defaults(&self) -> &'static str {
+        if self.by_specificity { "  glob_disable_ordering: true\n" } else { "" }
     }
 
     pub(super) fn yaml(&self) -> String {
@@ -111,7 +168,10 @@ impl Mapping {
         };
         let bounds = self.shape.join(", ");
         let observer = if self.histogram {
-            format!("  observer_type: histogram\n  histogram_options: {{buckets: [{bounds}]}}\n")
+            let native = self.native.yaml();
+            format!(
+                "  observer_type: histogram\n  histogram_options: {{buckets: [{bounds}]{native}}}\n"
+            )
         } else {
             let quantiles =
                 self.shape.iter().map(|rank| format!("{{quantile: {rank}, error: 0.01}}"));
@@ -122,11 +182,14 @@ impl Mapping {
                 "  observer_type: summary\n  summary_options: {{quantiles: [{quantiles}]{max_age}}}\n"
             )
         };
-        let rule = |kind: Kind, is_special: bool| {
+        let rule = |kind: Kind, number: usize| {
             let (letter, name) = (kind.letter(), kind.metric());
-            let (pattern, match_type, labels) = if is_special {
+            let (pattern, match_type, labels) = if number == SPECIAL {
                 let pattern = format!("{letter}.v{}.*", self.special.1);
                 (pattern, "glob", "service: special".to_owned())
+            } else if number == NARROW {
+                let pattern = format!("'{letter}.*.u{NARROW_USER}'");
+                (pattern, "glob", "service: narrow".to_owned())
             } else if self.is_regex[kind as usize] {
                 let groups = r"\.([^.]*)\.([^.]*)";
                 match self.has_first_group {
@@ -142,12 +205,16 @@ impl Mapping {
             let scale = self.scales[kind as usize];
             let scale = scale.map_or(String::new(), |scale| format!("  scale: {scale}\n"));
             let observer = if kind == Kind::Observer { &*observer } else { "" };
+            let cut = match self.cuts_workloads {
+                true => "  normalise: {workload: {truncate: 1}}\n",
+                false => "",
+            };
             let metric_type = match self.is_typed[kind as usize] {
                 true => format!("  match_metric_type: {}\n", kind.metric_type()),
                 false => String::new(),
             };
             format!(
-                "- match: {pattern}\n  match_type: {match_type}\n{metric_type}  name: {name}\n  ttl: {}s\n  labels: {{{labels}}}\n{limits}{scale}{observer}",
+                "- match: {pattern}\n  match_type: {match_type}\n{metric_type}  name: {name}\n  ttl: {}s\n  labels: {{{labels}}}\n{limits}{scale}{cut}{observer}",
                 self.ttl
             )
         };
@@ -164,9 +231,10 @@ impl Mapping {
             )
         };
         let rules = self.order.iter().map(|number| match number {
-            0..3 => rule(Kind::ALL[*number], false),
+            0..3 => rule(Kind::ALL[*number], *number),
             3 => "- match: drop.*\n  action: drop\n  name: d\n".to_owned(),
-            &SPECIAL => rule(self.special.0, true),
+            &SPECIAL => rule(self.special.0, SPECIAL),
+            &NARROW => rule(self.narrow.expect("a kind"), NARROW),
             &number if number >= TYPED => of_other_type(number),
             other => {
                 format!("- match: other{other}.*\n  name: other{other}\n  scale: 3\n  ttl: 1s\n")
@@ -199,7 +267,7 @@ impl Kind {
     }
 
     /// Returns the name of its metric.
-    fn metric(self) -> &'static str {
+    pub(super) fn metric(self) -> &'static str {
         ["requests_total", "level", "latency"][self as usize]
     }
 }
@@ -214,6 +282,7 @@ pub(super) struct Shape {
     pub(super) bounds: BTreeSet<String>,
     /// The time for which values are part of quantiles.
     max_age: Duration,
+    pub(super) native: NativeOptions,
 }
 
 /// The identity of a series.
@@ -342,4 +411,6 @@ pub(super) struct Model {
     pub(super) samples: usize,
     /// The accepted lines since the last scrape.
     pub(super) burst: Option<Burst>,
+    /// The number of times that a series of each kind was beyond a budget.
+    pub(super) violations: [u64; 3],
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fastrand::Rng;
 
-use super::Labels;
+use super::features::Feature;
+use super::unreadable::bytes_of;
+use super::{History, Labels};
 use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::mapper::Mapper;
@@ -57,7 +59,7 @@ pub(super) struct Copies {
     /// The number of the next line for the replica.
     next: u64,
     /// The lines since the last check.
-    sent: String,
+    sent: Vec<u8>,
     /// The lines by the outcome of the search for their sender.
     outcomes: BTreeMap<String, u64>,
     rejected_claims: u64,
@@ -82,7 +84,7 @@ impl Copies {
             change(shared);
             (shared.relay, shared.mirror) = (Some(relay), Some(Mirror::new(true)));
         });
-        let (sent, outcomes) = (String::new(), BTreeMap::new());
+        let (sent, outcomes) = (Vec::new(), BTreeMap::new());
         (offline, Self { relay: sender, replica, next: 0, sent, outcomes, rejected_claims: 0 })
     }
 
@@ -109,7 +111,7 @@ impl Copies {
         lines: &[String],
     ) -> Result<(Labels, String), String> {
         let peer = origin.address.map_or(Peer::Unknown, Peer::Address);
-        let sender = Sender::resolve(pods.index(), peer, origin.claim.as_bytes());
+        let sender = Sender::resolve(pods.index(), peer, &bytes_of(&origin.claim));
         let pairs = sender.labels.iter().flat_map(|labels| &labels.pairs);
         let labels: Labels =
             pairs.map(|(name, value)| (name.as_str().to_owned(), value.to_string())).collect();
@@ -119,12 +121,13 @@ impl Copies {
         *self.outcomes.entry(outcome.to_owned()).or_default() += count;
         self.rejected_claims += count * u64::from(sender.rejected.is_some());
         let text: String = lines.iter().map(|line| format!("{line}{}\n", origin.claim)).collect();
-        offline.datagrams([(origin.address, text.as_bytes())]);
+        let bytes = bytes_of(&text);
+        offline.datagrams([(origin.address, &bytes[..])]);
         let mirror = offline.shared().mirror.as_ref().expect("a mirror");
         let copy = mirror.read(Some(self.next), true);
         self.next = copy.next;
         self.replica.lines_with_senders(copy.text.trim_ascii_end());
-        self.sent.push_str(&text);
+        self.sent.extend(bytes);
         Ok((labels, format!("{text}from {:?}: {outcome}", origin.address)))
     }
 
@@ -134,8 +137,8 @@ impl Copies {
         let relayed: Vec<u8> =
             self.relay.queue.try_iter().flat_map(|batch| batch.text().to_vec()).collect();
         let sent = std::mem::take(&mut self.sent);
-        if relayed != sent.as_bytes() {
-            let relayed = String::from_utf8_lossy(&relayed);
+        if relayed != sent {
+            let [relayed, sent] = [&relayed, &sent].map(|text| String::from_utf8_lossy(text));
             return Err(format!("relayed {relayed}instead of {sent}"));
         }
         let query = ScrapeQuery::default();
@@ -190,5 +193,23 @@ impl Source for SeriesSource {
 
     fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {
         Some(Box::new(self.scrape(query)))
+    }
+}
+
+impl History {
+    /// Sends lines from one of the pods, which state this origin if there is one.
+    pub(super) fn send_with(
+        &mut self,
+        claim: Option<String>,
+        lines: &[String],
+    ) -> Result<(Vec<&'static str>, Labels), String> {
+        let before = self.offline.shared().metrics.rejections();
+        let (pods, copies) = self.pods.as_mut().expect("pods");
+        let mut origin = pods.next(&mut self.rng);
+        origin.claim = claim.unwrap_or(origin.claim);
+        let (labels, about) = copies.send(&mut self.offline, &**pods, &origin, lines)?;
+        self.used(if labels.is_empty() { Feature::UnknownSender } else { Feature::Enriched });
+        self.trace("lines", about.as_bytes());
+        Ok((self.offline.reasons_since(&before), labels))
     }
 }

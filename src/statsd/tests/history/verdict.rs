@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::features::Feature;
-use super::model::{Burst, Key, Kind, Known};
+use super::model::{Burst, Key, Kind, Known, Labels};
 use super::{FOLDED, History, fits};
 use crate::exposition::budget::BudgetMode;
 
@@ -39,6 +39,7 @@ impl History {
         if is_rejected && self.has_room(&key) {
             return Err(format!("rejected for {reasons:?}, although there is room"));
         }
+        self.check_violations(&key)?;
         if is_rejected {
             return Ok(());
         }
@@ -72,6 +73,54 @@ impl History {
             && fits((of_kind().count() + 2) * self.start_times.samples(*kind), series)
             && labels.iter().all(|label| fits(number_of_values(label), values))
             && !self.model.folded.contains_key(key)
+    }
+
+    /// Checks that budgets which are only tracked count a new series that is beyond one of them, and no other one.
+    fn check_violations(&mut self, key: &Key) -> Result<(), String> {
+        if self.mode != BudgetMode::Track || !self.scrapes_each {
+            return Ok(());
+        }
+        let all = self.offline.shared().registry.violations.all();
+        let own = all.iter().filter(|violation| violation.metric == key.0.metric());
+        let count: u64 = own.map(|violation| violation.times).sum();
+        let before = std::mem::replace(&mut self.model.violations[key.0 as usize], count);
+        let lives =
+            |(other, known): &(&Key, &Known)| other.0 == key.0 && !self.may_end(other, known);
+        let others = self.model.shown.iter().filter(lives);
+        let others: Vec<&Labels> = others.map(|((_, labels), _)| labels).collect();
+        // Of the values of a label, only as many are kept as it may have: once one of these is gone, others are not known.
+        let are_known = !self.ttl && !self.model.has_ended;
+        let exceeded = self.exceeded_limit(key, &others).filter(|_| are_known);
+        match exceeded.filter(|_| !self.model.shown.contains_key(key)) {
+            Some(why) if count <= before => {
+                Err(format!("{key:?} is beyond a budget, which is not counted: {why}"))
+            }
+            None if count > before && self.has_room(key) => {
+                Err(format!("{key:?} counts as beyond a budget: {all:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the limit of its metric that a new series under its own labels exceeds beside these others, if any.
+    pub(super) fn exceeded_limit(
+        &self,
+        (kind, labels): &Key,
+        others: &[&Labels],
+    ) -> Option<String> {
+        let series = self.mapping.series.unwrap_or(self.budget.series_per_metric);
+        let values = self.mapping.values.unwrap_or(self.budget.values_per_label);
+        let samples = (others.len() + 1) * self.start_times.samples(*kind);
+        if *kind != Kind::Observer && !fits(samples, series) {
+            return Some(format!("{samples} series of a metric, not {series}"));
+        }
+        labels.iter().find_map(|(name, value)| {
+            let known = others.iter().filter_map(|labels| labels.get(name));
+            let mut known: BTreeSet<&String> = known.filter(|value| *value != FOLDED).collect();
+            let is_new = value != FOLDED && known.insert(value);
+            let is_over = is_new && !fits(known.len(), values);
+            is_over.then(|| format!("{known:?} of {name}, which may have {values} values"))
+        })
     }
 
     /// Returns true if another sample is certainly within the budget of all metrics.
