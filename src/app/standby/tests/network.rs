@@ -120,6 +120,9 @@ impl Gate {
 /// The number of requests from one address to another.
 pub(super) type Requests = BTreeMap<(usize, usize), u64>;
 
+/// Takes the lines that a process has relayed.
+type TakeRelayed = Box<dyn FnMut() -> Vec<u8> + Send>;
+
 struct State {
     rng: Rng,
     /// The latencies of each connection: messages at the same moment arrive in any order.
@@ -134,7 +137,7 @@ struct State {
     /// The number of shards in the configuration that each process is to have.
     shards: i64,
     /// Take the lines that each process so far has relayed, if they relay.
-    relayed: Option<Vec<Box<dyn FnMut() -> Vec<u8> + Send>>>,
+    relayed: Option<Vec<TakeRelayed>>,
 }
 
 /// Returns a configuration of the first of several shards.
