@@ -6,20 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::buffer_pool::BufferPool;
+use super::frame_size::{CAPACITY, FRAME, LARGE, divided};
 use super::page::Page;
 use super::resource::Resource;
 use super::schema::Family;
 use crate::exposition::Format;
-
-/// Size in bytes from which on a frame is complete. Its last lines exceed this up to the capacity of the buffer, and a
-/// long line by more. Frames of 16–64 KiB cost the server the least CPU.
-pub(super) const FRAME: usize = 40 * 1024;
-
-/// Capacity of the buffer of a frame in bytes.
-const CAPACITY: usize = FRAME + FRAME / 2;
-
-/// Size in bytes from which on a frame is divided.
-pub(super) const LARGE: usize = 2 * FRAME;
 
 /// Number of pages without lines, and of stores without more pages, to skip in one step.
 const MAX_SKIPPED: usize = if cfg!(test) { 3 } else { 2_000 };
@@ -292,14 +283,6 @@ impl Body {
     ) -> Self {
         let walk = Walk::new(resources.into(), names, shared);
         Self { walk, format, frames: BufferPool::default(), rest: None, large: Bytes::new() }
-    }
-}
-
-/// Takes the next part of a large frame.
-pub(super) fn divided(large: &mut Bytes) -> Bytes {
-    match large.len() {
-        len if len > LARGE => large.split_to(FRAME),
-        _ => std::mem::take(large),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::body::{FRAME, LARGE};
+use super::frame_size::{FRAME, LARGE};
 use super::schema::Schema;
 use crate::deflate::Checksum;
 use crate::exposition::deflate::Deflater;

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::body::{FRAME, Place, Progress, Step, Walk, divided, expand};
+use super::body::{Place, Progress, Step, Walk, expand};
 use super::buffer_pool::BufferPool;
 use super::code_cache::{CodeCache, code_builder, little_text};
 use super::deflate_cache::{self, DeflateJob};
+use super::frame_size::{FRAME, divided};
 use super::resource::Resource;
 use crate::deflate::{Checksum, CodeBuilder, CodeSet, Encoder, StreamSize};
 use crate::exposition::{DeflatePart, Format, Piece};

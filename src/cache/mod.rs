@@ -17,6 +17,7 @@ mod code_cache;
 mod counted_labels;
 mod deflate_cache;
 mod deflated_body;
+mod frame_size;
 mod object_filter;
 mod object_view;
 mod objects;
