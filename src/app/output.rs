@@ -17,7 +17,7 @@ pub(crate) fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Writes to standard output like [`print`].
+/// Writes to standard output like [`print()`].
 ///
 /// # Errors
 /// The text could not be written.
