@@ -682,8 +682,10 @@ fn random_histories() {
 #[test]
 fn a_seed_determines_the_history() {
     let journal = |seed| {
-        let journal = History::new(seed).run().journal;
-        assert!(journal.len() > STEPS / 2, "seed {seed}");
+        let history = History::new(seed);
+        let steps = history.many_series.steps(STEPS);
+        let journal = history.run().journal;
+        assert!(journal.len() > steps / 2, "seed {seed}");
         Journal { seed, lines: journal.iter().map(|line| format!("{line:?}")).collect() }
     };
     assert_same_in_another_process(

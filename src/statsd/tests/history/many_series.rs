@@ -28,6 +28,8 @@ const USUAL: Size = Size { series: 900, lines: 200 };
 const LARGE: Size = Size { series: 12_000, lines: 12_000 };
 /// One of so many histories with these series has the large size.
 const LARGE_OF: u32 = 5;
+/// The largest number of lines that are sent at once: as many as the socket of a relay's target can hold.
+const AT_ONCE: usize = 200;
 /// The values of lines are multiples of this part, so that their sums are exact.
 const PART: f64 = 0.125;
 
@@ -104,9 +106,11 @@ impl History {
             .collect();
         self.used(Feature::ManySeries);
         self.outcome.lines += lines.len();
-        let (reasons, _) = self.send(Some(self.senders[sender]), &lines)?;
-        if !reasons.is_empty() {
-            return Err(format!("lines of many series are rejected for {reasons:?}"));
+        for lines in lines.chunks(AT_ONCE) {
+            let (reasons, _) = self.send(Some(self.senders[sender]), lines)?;
+            if !reasons.is_empty() {
+                return Err(format!("lines of many series are rejected for {reasons:?}"));
+            }
         }
         let all = &mut self.many_series;
         for (number, value) in numbers {
