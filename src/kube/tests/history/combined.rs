@@ -68,13 +68,13 @@ impl Scenario {
         let mut at = Duration::from_millis(rng.u64(20_000..60_000));
         while at < self.length.saturating_sub(MIN_TAIL) {
             let duration = Duration::from_millis(rng.u64(2_000..10_000));
-            self.add_pair((at, duration), Fault::NoStreaming, Fault::Compacted);
+            self.add_pair((at, duration), Fault::NoStreaming, Fault::WatchesExpired);
             at += duration + Duration::from_millis(rng.u64(20_000..100_000));
         }
         self
     }
 
-    /// Lets so much time pass between the reloads of some histories, without a fault, that each has certainly taken effect. The lists
+    /// Lets so much time pass between the pairs of reloads of some histories, without a fault, that each has certainly taken effect. The lists
     /// of the new configuration are often old.
     pub(super) fn with_rare_reloads(mut self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x983e_5152_ee66_dfab);
@@ -87,7 +87,7 @@ impl Scenario {
             reloads.push(at);
             at += Duration::from_millis(rng.u64(65_000..120_000));
         }
-        (self.kind_reloads, self.is_lagging) = (Some(reloads), true);
+        (self.kind_reloads, self.reloads_twice, self.is_lagging) = (Some(reloads), true, true);
         self.lacks.push(Fault::NoStreaming);
         self
     }

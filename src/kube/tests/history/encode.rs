@@ -80,7 +80,7 @@ fn envelope(version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
 
 /// Encodes the fields of `ObjectMeta`.
 fn metadata(object: &Object) -> Vec<u8> {
-    let Object { scope, name, uid, state, version, .. } = object;
+    let Object { scope, name, uid, version, .. } = object;
     let has_time = has_time(scope.kind);
     let time = |tag, is_set: bool| if is_set { time(tag, object.started()) } else { Vec::new() };
     [
@@ -90,7 +90,7 @@ fn metadata(object: &Object) -> Vec<u8> {
         field(6, version.to_string().as_bytes()),
         time(8, has_time),
         time(9, object.is_being_deleted()),
-        entry(11, "state", &state.to_string()),
+        entry(11, "state", &object.label_state().to_string()),
         owner(object),
     ]
     .concat()
@@ -159,8 +159,9 @@ fn json(object: &Object, form: ObjectForm) -> String {
     };
     let times = time("creationTimestamp", has_time(scope.kind))
         + &time("deletionTimestamp", object.is_being_deleted());
+    let label = object.label_state();
     let metadata = format!(
-        r#""metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}","labels":{{"state":"{state}"}}{times}{owner}}}"#
+        r#""metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}","labels":{{"state":"{label}"}}{times}{owner}}}"#
     );
     let rest = match (form, scope.kind) {
         (ObjectForm::Metadata | ObjectForm::Table, _) | (_, Kind::ConfigMap) => String::new(),

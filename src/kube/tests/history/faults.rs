@@ -35,6 +35,8 @@ pub enum Fault {
     WatchesEnded,
     /// Old versions are compacted, and open watches get a 410.
     Compacted,
+    /// Open watches get a 410 from a server whose cache is young, although versions are not compacted.
+    WatchesExpired,
     /// Versions that are older than the last bookmarks are compacted, and all connections are reset.
     OldCompacted,
     /// Connections fall silent forever. With `new_too`, new ones do so as well until the end of the fault.
@@ -139,6 +141,7 @@ impl Fault {
             Self::WatchesBroken => "watches broken (RST_STREAM)",
             Self::WatchesEnded => "watches ended early",
             Self::Compacted => "compaction: 410 on watches and pages",
+            Self::WatchesExpired => "410 on watches",
             Self::OldCompacted => "connections broken, old versions compacted",
             Self::ListsHang => "lists stop half-way",
             Self::Frozen { new_too: false } => "connections silent for good",
@@ -276,6 +279,7 @@ impl Fault {
             | Self::WatchesEnded
             | Self::Compacted
             | Self::OldCompacted
+            | Self::WatchesExpired
             | Self::Frozen { new_too: false }
             | Self::WatchesSilent
             | Self::TokenRotated

@@ -19,6 +19,8 @@ pub const KINDS: [Kind; 3] = [Kind::ConfigMap, Kind::Secret, Kind::Widget];
 /// The kinds of a history.
 pub struct KindReloads {
     rng: Rng,
+    /// Another reload always follows at once.
+    is_double: bool,
     kinds: Vec<Kind>,
     removed: BTreeSet<Kind>,
     /// The number of changes of each kind's options.
@@ -30,10 +32,11 @@ pub struct KindReloads {
 }
 
 impl KindReloads {
-    /// Starts with all of these kinds.
-    pub fn new(seed: u64, kinds: &[Kind]) -> Self {
+    /// Starts with all of these kinds. If it `is_double`, another reload follows each one at once.
+    pub fn new(seed: u64, kinds: &[Kind], is_double: bool) -> Self {
         Self {
             rng: Rng::with_seed(seed ^ 0x428a_2f98_d728_ae22),
+            is_double,
             kinds: kinds.to_vec(),
             removed: BTreeSet::new(),
             options: BTreeMap::new(),
@@ -73,7 +76,8 @@ impl KindReloads {
         }
         // Another one often comes while the lists of this one are on their way.
         let longest = [30, 1_500][rng.usize(0..2)];
-        let next = rng.bool().then(|| Duration::from_millis(rng.u64(0..longest)));
+        let next =
+            (rng.bool() || self.is_double).then(|| Duration::from_millis(rng.u64(0..longest)));
         (format!("without {:?}, options {:?}", self.removed, self.options), next)
     }
 
@@ -107,6 +111,8 @@ impl KindReloads {
         let is_late = Instant::now() < may_be_stale_until.max(*changed) + *RELOAD;
         match self.removed.contains(&scope.kind) {
             true if is_applied => Expectation::Empty,
+            // A list from the server's cache may be old at first.
+            false if is_applied && is_late && other == Expectation::Present => Expectation::Past,
             false if is_applied => other,
             _ if is_late => Expectation::PastOrEmpty,
             true => Expectation::Empty,

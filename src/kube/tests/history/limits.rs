@@ -99,13 +99,17 @@ impl Fit {
         if !identities(rest.iter().map(|(line, _)| *line)).is_disjoint(&shown) {
             return None;
         }
-        // What need not be shown is not missing.
-        let rest = rest.into_iter().filter(|(_, shows)| *shows == Some(true));
-        fit.missing = rest.map(|(line, _)| line.clone()).collect();
-        let gone = identities(&fit.missing).len() as u64;
-        if missing.is_some_and(|missing| gone != missing) {
+        // What need not be shown may have been left out before, but is not missing.
+        let (wanted, optional): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|(_, shows)| *shows == Some(true));
+        let count = |lines: &[(&String, Option<bool>)]| {
+            identities(lines.iter().map(|(line, _)| *line)).len() as u64
+        };
+        let gone = count(&wanted);
+        if missing.is_some_and(|missing| !(gone..=gone + count(&optional)).contains(&missing)) {
             return None;
         }
+        fit.missing = wanted.into_iter().map(|(line, _)| line.clone()).collect();
         Some(fit)
     }
 }
@@ -113,6 +117,8 @@ impl Fit {
 /// The budgets of a history.
 pub struct Limits {
     rng: Rng,
+    /// The limit of the values of a label is below this number.
+    most_values: u64,
     /// All budgets so far, with the times from which they were configured.
     budgets: Vec<(Instant, Arc<Budget>)>,
     /// The periods in which scrapes may have been stale.
@@ -125,11 +131,13 @@ pub struct Limits {
 }
 
 impl Limits {
-    pub fn new(seed: u64, metrics: &KubeMetrics) -> Self {
+    /// A shard has few objects, so its budgets are small.
+    pub fn new(seed: u64, metrics: &KubeMetrics, has_shards: bool) -> Self {
+        let most_values = if has_shards { 12 } else { 30 };
         let rng = Rng::with_seed(seed ^ 0x510e_527f_ade6_82d1);
         let (budgets, stale, room, first_seen) = Default::default();
         let metrics = metrics.clone();
-        let mut limits = Self { rng, budgets, stale, room, first_seen, metrics };
+        let mut limits = Self { rng, most_values, budgets, stale, room, first_seen, metrics };
         limits.reload();
         limits
     }
@@ -143,7 +151,8 @@ impl Limits {
             _ => BudgetMode::Enforce,
         };
         let limit = |rng: &mut Rng, range| if rng.u32(0..3) == 0 { 0 } else { rng.u64(range) };
-        let (series_per_kind, values_per_label) = (limit(rng, 8..160), limit(rng, 3..30));
+        let (series_per_kind, values_per_label) =
+            (limit(rng, 8..160), limit(rng, 3..self.most_values));
         let budget = Budget { mode, series_per_kind, values_per_label, ..Budget::default() };
         let budget = Arc::new(budget);
         self.budgets.push((Instant::now(), Arc::clone(&budget)));
@@ -417,7 +426,7 @@ impl History<'_> {
         let mut wanted: BTreeSet<u64> = BTreeSet::new();
         for snapshot in states_since(self.snapshots, from) {
             let labelled = snapshot.labelled.iter().filter(|(uid, _)| is_followed(*uid));
-            wanted.extend(labelled.map(|(_, series)| series));
+            wanted.extend(labelled.map(|(_, value)| value));
             if wanted.len() as u64 > limit {
                 break;
             }

@@ -223,7 +223,9 @@ impl World {
         let custom = scenario.custom.as_ref();
         let custom = custom.map(|_| CustomResources::new(&server, seed, is_lagging, &metrics));
         config.resources.extend(custom.iter().flat_map(CustomResources::watched));
-        let limits = scenario.limits.as_ref().map(|_| Limits::new(scenario.seed, &metrics));
+        let limits = scenario.limits.as_ref();
+        let has_shards = scenario.object_shards.is_some();
+        let limits = limits.map(|_| Limits::new(scenario.seed, &metrics, has_shards));
         config.budget = limits.as_ref().map_or_else(Arc::default, Limits::current);
         let mut timer = JoinSet::new();
         let expired = Arc::clone(&counts);
@@ -258,7 +260,7 @@ impl World {
         }
         let kind_reloads = scenario.kind_reloads.as_ref().map(|times| {
             times.iter().for_each(|at| queue.add(start + *at, Action::ReloadKinds));
-            KindReloads::new(scenario.seed, kinds)
+            KindReloads::new(scenario.seed, kinds, scenario.reloads_twice)
         });
         for at in &scenario.server_changes {
             queue.add(start + *at, Action::ChangeServer);

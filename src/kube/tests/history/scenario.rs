@@ -85,6 +85,8 @@ pub struct Scenario {
     pub has_uncached_events: bool,
     /// The times of reloads that change which kinds are watched, if there are any.
     pub kind_reloads: Option<Vec<Duration>>,
+    /// Two such reloads always follow one another at once.
+    pub reloads_twice: bool,
     /// Nothing but changes of objects happens for minutes at the end.
     pub ends_calmly: bool,
     /// The times of reloads that lead to another API server.
@@ -147,6 +149,7 @@ impl Scenario {
             counts_rest: false,
             has_uncached_events: false,
             kind_reloads: None,
+            reloads_twice: false,
             ends_calmly: false,
             server_changes: Vec::new(),
             has_pod_labels: false,

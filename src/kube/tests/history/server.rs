@@ -306,6 +306,7 @@ impl Server {
             Fault::Closed => state.connections.iter().for_each(ConnectionHandle::end),
             Fault::GoAway => state.goaways += 1,
             Fault::WatchesBroken | Fault::Flapping(_) => state.broken = state.watches,
+            Fault::WatchesExpired => state.expired = state.watches,
             Fault::WatchesEnded => state.ended = state.watches,
             Fault::Compacted => {
                 self.cluster().upgrade_definition();

@@ -52,7 +52,7 @@ pub struct Snapshot {
     owners: Arc<[Owner]>,
     /// The hash of the UID of each object, with the number of its series.
     pub objects: Arc<[(u64, u64)]>,
-    /// The hashes of the series with a label whose values have a budget, each after the hash of its object's UID.
+    /// The hashes of the UIDs of objects and of their values of the label that has a budget.
     pub labelled: Arc<[(u64, u64)]>,
 }
 
@@ -70,12 +70,14 @@ impl Snapshot {
         for owner in &owners {
             *objects.entry(owner.uid).or_default() += 1;
         }
-        let labelled = lines.iter().zip(owners.iter().zip(&hashes));
-        let labelled = labelled.filter(|(line, _)| line.contains(LABELLED));
+        let labelled = lines.iter().zip(&owners).filter_map(|(line, owner)| {
+            let (value, _) = line.split_once(LABELLED)?.1.split_once('"')?;
+            Some((owner.uid, hash(value.as_bytes())))
+        });
         Self {
             since,
             objects: objects.into_iter().collect(),
-            labelled: labelled.map(|(_, (owner, hash))| (owner.uid, *hash)).collect(),
+            labelled: labelled.collect(),
             lines: lines.into(),
             hashes: hashes.into(),
             owners: owners.into(),
