@@ -25,7 +25,7 @@ impl History {
     /// Compares a scrape, also in another format, and the copies of lines with the model.
     pub(super) fn scrape(&mut self) -> Result<(), String> {
         let (text, samples) = self.compare()?;
-        if self.rng.u32(0..3) == 0 {
+        if self.many_series.are_large() || self.rng.u32(0..3) == 0 {
             self.same_in_other_format(&ScrapeQuery::default(), &samples)?;
         }
         self.check_relay()?;
@@ -245,9 +245,11 @@ impl History {
             && target.1 == burst.labels
             && !before.contains_key(target)
         {
-            let others = before.keys().filter(|key| key.0 == target.0 && shown.contains_key(*key));
-            let others: Vec<&Labels> = others.map(|(_, labels)| labels).collect();
-            if let Some(why) = self.exceeded_limit(target, &others) {
+            let all = || before.keys().filter(|key| key.0 == target.0);
+            let certain = all().filter(|key| shown.contains_key(*key));
+            let certain: Vec<&Labels> = certain.map(|(_, labels)| labels).collect();
+            let all: Vec<&Labels> = all().map(|(_, labels)| labels).collect();
+            if let Some(why) = self.exceeded_limit(target, &certain, &all) {
                 return Err(format!("{target:?} exceeds a budget: {why}"));
             }
         }

@@ -27,7 +27,7 @@ const USUAL: Size = Size { series: 900, lines: 200 };
 /// each.
 const LARGE: Size = Size { series: 12_000, lines: 12_000 };
 /// One of so many histories with these series has the large size.
-const LARGE_OF: u32 = 5;
+const LARGE_OF: u32 = 4;
 /// The largest number of lines that are sent at once: as many as the socket of a relay's target can hold.
 const AT_ONCE: usize = 200;
 /// The values of lines are multiples of this part, so that their sums are exact.
@@ -72,7 +72,12 @@ impl ManySeries {
 
     /// Returns the part of the usual number of steps that the history has: a scrape takes as long as its series are many.
     pub(super) fn steps(&self, usual: usize) -> usize {
-        if self.are_used && self.size.series > USUAL.series { usual / 4 } else { usual }
+        if self.are_large() { usual / 4 } else { usual }
+    }
+
+    /// Returns true if there are so many that each scrape is to be compared with another format.
+    pub(super) fn are_large(&self) -> bool {
+        self.are_used && self.size.series > USUAL.series
     }
 
     pub(super) fn yaml(&self) -> String {

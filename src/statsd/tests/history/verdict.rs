@@ -80,46 +80,49 @@ impl History {
         if self.mode != BudgetMode::Track || !self.scrapes_each {
             return Ok(());
         }
-        let all = self.offline.shared().registry.violations.all();
-        let own = all.iter().filter(|violation| violation.metric == key.0.metric());
+        let violations = self.offline.shared().registry.violations.all();
+        let own = violations.iter().filter(|violation| violation.metric == key.0.metric());
         let count: u64 = own.map(|violation| violation.times).sum();
         let before = std::mem::replace(&mut self.model.violations[key.0 as usize], count);
-        let lives =
-            |(other, known): &(&Key, &Known)| other.0 == key.0 && !self.may_end(other, known);
-        let others = self.model.shown.iter().filter(lives);
-        let others: Vec<&Labels> = others.map(|((_, labels), _)| labels).collect();
+        let of_kind = || self.model.shown.iter().filter(|(other, _)| other.0 == key.0);
+        let all: Vec<&Labels> = of_kind().map(|((_, labels), _)| labels).collect();
+        let certain = of_kind().filter(|(other, known)| !self.may_end(other, known));
+        let certain: Vec<&Labels> = certain.map(|((_, labels), _)| labels).collect();
         // Of the values of a label, only as many are kept as it may have: once one of these is gone, others are not known.
         let are_known = !self.ttl && !self.model.has_ended;
-        let exceeded = self.exceeded_limit(key, &others).filter(|_| are_known);
+        let exceeded = self.exceeded_limit(key, &certain, &all).filter(|_| are_known);
         match exceeded.filter(|_| !self.model.shown.contains_key(key)) {
             Some(why) if count <= before => {
                 Err(format!("{key:?} is beyond a budget, which is not counted: {why}"))
             }
             None if count > before && self.has_room(key) => {
-                Err(format!("{key:?} counts as beyond a budget: {all:?}"))
+                Err(format!("{key:?} counts as beyond a budget: {violations:?}"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Returns the limit of its metric that a new series under its own labels exceeds beside these others, if any.
+    /// Returns the limit of its metric that a new series under its own labels exceeds, if any: `certain` are the labels of series that
+    /// were there beside it, `all` those of series that may have been.
     pub(super) fn exceeded_limit(
         &self,
         (kind, labels): &Key,
-        others: &[&Labels],
+        certain: &[&Labels],
+        all: &[&Labels],
     ) -> Option<String> {
         let series = self.mapping.series.unwrap_or(self.budget.series_per_metric);
         let values = self.mapping.values.unwrap_or(self.budget.values_per_label);
-        let samples = (others.len() + 1) * self.start_times.samples(*kind);
+        let samples = (certain.len() + 1) * self.start_times.samples(*kind);
         if *kind != Kind::Observer && !fits(samples, series) {
             return Some(format!("{samples} series of a metric, not {series}"));
         }
         labels.iter().find_map(|(name, value)| {
-            let known = others.iter().filter_map(|labels| labels.get(name));
-            let mut known: BTreeSet<&String> = known.filter(|value| *value != FOLDED).collect();
-            let is_new = value != FOLDED && known.insert(value);
-            let is_over = is_new && !fits(known.len(), values);
-            is_over.then(|| format!("{known:?} of {name}, which may have {values} values"))
+            let known = certain.iter().filter_map(|labels| labels.get(name));
+            let known: BTreeSet<&String> = known.filter(|value| *value != FOLDED).collect();
+            let is_new =
+                value != FOLDED && all.iter().all(|labels| labels.get(name) != Some(value));
+            let is_over = is_new && !fits(known.len() + 1, values);
+            is_over.then(|| format!("{value:?} of {name} beside {known:?}, of at most {values}"))
         })
     }
 
