@@ -88,9 +88,7 @@ impl History {
         let all: Vec<&Labels> = of_kind().map(|((_, labels), _)| labels).collect();
         let certain = of_kind().filter(|(other, known)| !self.may_end(other, known));
         let certain: Vec<&Labels> = certain.map(|((_, labels), _)| labels).collect();
-        // Of the values of a label, only as many are kept as it may have: once one of these is gone, others are not known.
-        let are_known = !self.ttl && !self.model.has_ended;
-        let exceeded = self.exceeded_limit(key, &certain, &all).filter(|_| are_known);
+        let exceeded = self.exceeded_limit(key, &certain, &all);
         match exceeded.filter(|_| !self.model.shown.contains_key(key)) {
             Some(why) if count <= before => {
                 Err(format!("{key:?} is beyond a budget, which is not counted: {why}"))
