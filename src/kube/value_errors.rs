@@ -3,16 +3,14 @@
 //! The same error recurs with every update of an object. Each combination of family and reason is therefore logged at
 //! most once a minute, with the first object as an example and the number of values since the previous line.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hashbrown::HashMap;
 
 use crate::resources::custom::{Reason, ValueError, ValueErrors};
 use crate::telemetry::KubeMetrics;
 use crate::util::lock::Lock;
-
-/// The minimum time between two log lines for the same family and reason.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
+use crate::util::log_limit::LogLimit;
 
 /// The maximum number of tracked combinations. Beyond it, those not logged within the last minute are dropped.
 const MAX_TRACKED: usize = 10_000;
@@ -23,13 +21,7 @@ pub struct ValueErrorLog {
     metrics: KubeMetrics,
     /// The log verbosity (`-v`).
     verbosity: i64,
-    logged: Lock<HashMap<(String, String, Reason), LastLine>>,
-}
-
-#[derive(Debug)]
-struct LastLine {
-    at: Instant,
-    suppressed: u64,
+    logged: Lock<HashMap<(String, String, Reason), LogLimit>>,
 }
 
 impl ValueErrorLog {
@@ -43,24 +35,13 @@ impl ValueErrorLog {
     fn due(&self, error: &ValueError<'_>, now: Instant) -> Option<u64> {
         let mut logged = self.logged.lock();
         if logged.len() >= MAX_TRACKED {
-            logged.retain(|_, logged| now.duration_since(logged.at) < LOG_INTERVAL);
+            logged.retain(|_, limit| limit.is_recent(now));
         }
         let key = (error.resource.to_owned(), error.family.to_owned(), error.reason);
-        if let Some(logged) = logged.get_mut(&key) {
-            let count = logged.suppressed + error.count;
-            let is_due = now.duration_since(logged.at) >= LOG_INTERVAL;
-            *logged = if is_due {
-                LastLine { at: now, suppressed: 0 }
-            } else {
-                LastLine { at: logged.at, suppressed: count }
-            };
-            return is_due.then_some(count);
+        if logged.len() >= MAX_TRACKED && !logged.contains_key(&key) {
+            return None;
         }
-        let has_room = logged.len() < MAX_TRACKED;
-        if has_room {
-            logged.insert(key, LastLine { at: now, suppressed: 0 });
-        }
-        has_room.then_some(error.count)
+        logged.entry(key).or_default().add(error.count, now)
     }
 }
 
@@ -95,6 +76,7 @@ impl ValueErrors for ValueErrorLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::util::log_limit::INTERVAL;
 
     #[test]
     fn one_line_a_minute_for_each_distinct_error() {
@@ -112,9 +94,9 @@ mod tests {
         };
         let start = Instant::now();
         assert_eq!(log.due(&error("f", Reason::Nothing, 1), start), Some(1));
-        assert_eq!(log.due(&error("f", Reason::Nothing, 2), start + LOG_INTERVAL / 2), None);
+        assert_eq!(log.due(&error("f", Reason::Nothing, 2), start + INTERVAL / 2), None);
         assert_eq!(log.due(&error("f", Reason::WrongType, 1), start), Some(1));
         assert_eq!(log.due(&error("g", Reason::Nothing, 1), start), Some(1));
-        assert_eq!(log.due(&error("f", Reason::Nothing, 1), start + LOG_INTERVAL), Some(3));
+        assert_eq!(log.due(&error("f", Reason::Nothing, 1), start + INTERVAL), Some(3));
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::connection::Deadlines;
 use crate::telemetry::connections::CONNECTIONS;
 use crate::util::descriptors::{self, Descriptors, Permit, Share};
+use crate::util::log_limit::LogLimit;
 
 /// The maximum number of connections regardless of descriptors, because each costs memory too.
 const MAX_CONNECTIONS: usize = 1_024;
@@ -26,9 +27,6 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The interval of checks while waiting: descriptors outside HTTP become free too.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// The minimum interval between log messages about the limit.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The connection limit and its current use.
 pub(crate) struct Admission {
@@ -45,7 +43,7 @@ struct OpenConnections {
     connections: HashMap<u64, (Share, Deadlines)>,
     /// True if the last connection was refused; the next one then waits less.
     full: bool,
-    last_logged: Option<Instant>,
+    log_limit: LogLimit,
     /// Connections closed since the last log message.
     closed: u64,
     refused: u64,
@@ -156,10 +154,7 @@ impl Admission {
 
     /// Logs the effect of the limit, at once and then at most once a minute.
     fn log_full(&self, open: &mut OpenConnections, now: Instant) {
-        if open
-            .last_logged
-            .is_some_and(|last_logged| now.saturating_duration_since(last_logged) < LOG_INTERVAL)
-        {
+        if open.log_limit.add(1, now.into_std()).is_none() {
             return;
         }
         tracing::warn!(
@@ -169,7 +164,6 @@ impl Admission {
             open_files = self.descriptors.limit(),
             "HTTP connection limit reached: closing idle connections, or rejecting new ones with 503"
         );
-        open.last_logged = Some(now);
         (open.closed, open.refused) = (0, 0);
     }
 }

@@ -29,6 +29,8 @@ use super::connection::Peer;
 use super::fair_queue::FairQueue;
 use super::query;
 use super::response::{self, Response};
+use crate::util::lock::Lock;
+use crate::util::log_limit::LogLimit;
 use crate::util::reasons::reason;
 
 /// The maximum wait for a review.
@@ -42,9 +44,6 @@ pub(super) const MAX_CACHED: usize = 1024;
 const MAX_REVIEWS: usize = 16;
 const MAX_NEW_REVIEWS: usize = 12;
 const MAX_NEW_REVIEWS_PER_CLIENT: usize = 6;
-
-/// The minimum interval between log messages about one kind of failure.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The lifetimes of cached token owners, grants and denials.
 const IDENTITY_TTL: Duration = Duration::from_secs(60);
@@ -119,26 +118,9 @@ pub struct Authorisation {
 /// Failure counters for the log.
 #[derive(Default)]
 struct Failures {
-    unknown_token: Throttle,
-    authentication: Throttle,
-    authorisation: Throttle,
-}
-
-/// Lets one event through per [`LOG_INTERVAL`] and counts the others.
-#[derive(Default)]
-struct Throttle(Mutex<(Option<Instant>, u64)>);
-
-impl Throttle {
-    /// Counts an event. If it may pass, returns the number of events since the last that passed.
-    fn pass(&self, now: Instant) -> Option<u64> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.1 += 1;
-        if state.0.is_some_and(|last| now.saturating_duration_since(last) < LOG_INTERVAL) {
-            return None;
-        }
-        state.0 = Some(now);
-        Some(std::mem::take(&mut state.1))
-    }
+    unknown_token: Lock<LogLimit>,
+    authentication: Lock<LogLimit>,
+    authorisation: Lock<LogLimit>,
 }
 
 impl Authorisation {
@@ -175,14 +157,14 @@ impl Authorisation {
             return refuse(401, "Unauthorized".to_owned());
         };
         let client = head.extensions.get::<Peer>().and_then(Peer::address);
-        let (throttle, error) = match self.caller(token, client).await {
+        let (limit, error) = match self.caller(token, client).await {
             Ok(Some(caller)) => {
                 return self.authorise(caller, client, head, path, by_namespace).await;
             }
             Ok(None) => (&self.failures.unknown_token, "the token is not valid".into()),
             Err(error) => (&self.failures.authentication, error),
         };
-        if let Some(times) = throttle.pass(Instant::now()) {
+        if let Some(times) = limit.lock().add(1, Instant::now().into_std()) {
             tracing::warn!(
                 %error,
                 times,
@@ -233,7 +215,8 @@ impl Authorisation {
                 refuse(403, format!("Authorization denied for user {name} in {namespaces}"))
             }
             Err(error) => {
-                if let Some(times) = self.failures.authorisation.pass(Instant::now()) {
+                let due = self.failures.authorisation.lock().add(1, Instant::now().into_std());
+                if let Some(times) = due {
                     tracing::warn!(user = name, %error, times, "Authorization failed");
                 }
                 refuse(500, format!("Authorization for user {name} failed"))
@@ -642,15 +625,6 @@ mod tests {
         let reviews = stub.accesses.load(Ordering::Relaxed);
         assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
         assert_eq!(stub.accesses.load(Ordering::Relaxed), reviews, "it is remembered");
-    }
-
-    #[test]
-    fn failures_are_logged_once_a_minute_with_a_count() {
-        let (throttle, now) = (Throttle::default(), Instant::now());
-        let passed: Vec<u64> = (0..=180)
-            .filter_map(|second| throttle.pass(now + Duration::from_secs(second)))
-            .collect();
-        assert_eq!(passed, [1, 60, 60, 60]);
     }
 
     #[test]

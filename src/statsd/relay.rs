@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use super::metrics::counters::bump;
 use super::supervise;
+use crate::util::lock::Lock;
 use crate::util::log_limit::LogLimit;
 
 pub(super) mod lookup;
@@ -96,7 +97,7 @@ pub(crate) struct Relay {
     target: String,
     packet_length: usize,
     /// Limits log lines about lines that are too long.
-    long_lines: Mutex<LogLimit>,
+    long_lines: Lock<LogLimit>,
     /// `None` once the relay shuts down.
     queue: Mutex<Option<Sender<RelayBatch>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -166,7 +167,7 @@ impl Relay {
         let relay = Self {
             target: config.address.clone(),
             packet_length: config.packet_length,
-            long_lines: Mutex::default(),
+            long_lines: Lock::default(),
             queue: Mutex::new(Some(sender)),
             thread: Mutex::new(None),
             counts,
@@ -186,8 +187,8 @@ impl Relay {
 
     /// Logs, at most once a minute, that lines do not fit into a datagram.
     pub(crate) fn log_long_line(&self) {
-        let mut limit = self.long_lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lines) = limit.add(1, Instant::now()) {
+        let due = self.long_lines.lock().add(1, Instant::now());
+        if let Some(lines) = due {
             tracing::warn!(
                 target_address = %self.target,
                 lines,

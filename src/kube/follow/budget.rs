@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::handover::{CollectedObjects, ServedObjects};
 use super::labels::{Exceeded, RejectedSeries, Rules, Table};
@@ -19,12 +19,10 @@ use crate::exposition::budget::{self, Action, Budget, BudgetMode, Limit};
 use crate::resources::Renderer;
 use crate::telemetry::KubeMetrics;
 use crate::util::lock::Lock;
+use crate::util::log_limit::LogLimit;
 
 #[cfg(test)]
 mod tests;
-
-/// The minimum interval of log lines about a kind.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The budgets of one kind, for all its list/watches together.
 pub(crate) struct KindBudget {
@@ -47,8 +45,8 @@ struct State {
     table: Option<Table>,
     /// The table counts objects that are gone. It is dropped when no list is in progress.
     stale: bool,
-    /// The time of the last log line.
-    logged_at: Option<Instant>,
+    /// Limits log lines about exceeded budgets.
+    log_limit: LogLimit,
 }
 
 /// The budget state of one list/watch.
@@ -136,8 +134,8 @@ impl KindBudget {
         }
         let rules = Rules::new(budget, &renderer.schema(), renderer.user_labels());
         let members = std::iter::repeat_with(Member::default).take(members).collect();
-        let (objects, series, table, stale, logged_at) = (0, 0, None, false, None);
-        let state = Lock::new(State { members, objects, series, table, stale, logged_at });
+        let (objects, series, table, stale, log_limit) = Default::default();
+        let state = Lock::new(State { members, objects, series, table, stale, log_limit });
         let (mode, max_series, metrics) = (budget.mode, budget.series_per_kind, metrics.clone());
         Some(Arc::new(Self { mode, max_series, rules, resource, metrics, state }))
     }
@@ -466,9 +464,10 @@ impl Allowance {
         for (labels, times) in times {
             kind.metrics.over_budget(labels, &kind.resource, times);
         }
-        let due = state.logged_at.is_none_or(|logged_at| logged_at.elapsed() >= LOG_INTERVAL);
-        let (Some(first), true) = (exceeded.first(), due) else { return };
-        state.logged_at = Some(Instant::now());
+        let Some(first) = exceeded.first() else { return };
+        if state.log_limit.add(1, Instant::now()).is_none() {
+            return;
+        }
         tracing::warn!(
             resource = kind.resource,
             metric = name(first),

@@ -4,13 +4,11 @@
 //! limit holds before and after the new state replaces the old one. Only numbers are known here, not objects.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::telemetry::metric::Counter;
 use crate::util::lock::Lock;
-
-/// The minimum interval of log lines about rejected objects of a kind.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
+use crate::util::log_limit::LogLimit;
 
 /// The object limit of one kind.
 #[derive(Debug)]
@@ -25,8 +23,8 @@ struct State {
     members: Vec<Member>,
     /// The number of objects of all list/watches of the kind.
     total: usize,
-    /// The time of the last log line.
-    logged_at: Option<Instant>,
+    /// Limits log lines about rejected objects.
+    log_limit: LogLimit,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -42,7 +40,10 @@ impl Quota {
     pub(crate) fn new(limit: u64, members: usize) -> Arc<Self> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let members = vec![Member::default(); members];
-        Arc::new(Self { limit, state: Lock::new(State { members, total: 0, logged_at: None }) })
+        Arc::new(Self {
+            limit,
+            state: Lock::new(State { members, total: 0, log_limit: LogLimit::default() }),
+        })
     }
 
     /// Returns the share of one list/watch, which has `kept` objects now. Rejected objects are counted in `rejected`.
@@ -95,11 +96,7 @@ impl Share {
         self.rejected.inc_by(objects);
         let mut state = self.quota.state.lock();
         state.members[self.number].has_rejected = true;
-        let due = state.logged_at.is_none_or(|logged_at| logged_at.elapsed() >= LOG_INTERVAL);
-        if due {
-            state.logged_at = Some(Instant::now());
-        }
-        due
+        state.log_limit.add(objects, Instant::now()).is_some()
     }
 
     /// Returns whether there is room for a rejected object.
