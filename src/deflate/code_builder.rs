@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::crc32::Checksum;
 use super::huffman::{HEAD_BITS, Histogram, HuffmanCode};
 use super::identity_diff::IdentityDiffs;
 use super::line_encoder::{EncodingParams, LineEncoder};
@@ -102,8 +101,8 @@ impl CodeSet {
 
     /// Records the size of a complete scrape. The codes become outdated if it exceeds the first one's ratio by more
     /// than 1/16.
-    pub(super) fn record_size(&self, compressed: u64, text: Checksum) {
-        let bits = (compressed * 8 * 1024).checked_div(text.len).unwrap_or(0);
+    pub(super) fn record_size(&self, compressed: u64, text_len: u64) {
+        let bits = (compressed * 8 * 1024).checked_div(text_len).unwrap_or(0);
         let first =
             self.initial_size.compare_exchange(0, bits, Ordering::Relaxed, Ordering::Relaxed);
         if first.is_err_and(|initial_size| bits > initial_size + initial_size / 16) {

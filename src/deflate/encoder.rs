@@ -21,7 +21,7 @@ pub(crate) struct Encoder {
     lines: LineEncoder,
     /// Checksum of the text since the last piece, and length of the whole text.
     sum: Checksum,
-    text: Checksum,
+    text_len: u64,
     compressed: u64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct StreamSize {
     /// `None` if they are not all written in the same codes.
     codes: Option<Arc<CodeSet>>,
     compressed: u64,
-    text: Checksum,
+    text_len: u64,
 }
 
 impl StreamSize {
@@ -42,13 +42,13 @@ impl StreamSize {
         };
         self.codes = self.codes.take().filter(is_same);
         self.compressed += other.compressed;
-        self.text.len += other.text.len;
+        self.text_len += other.text_len;
     }
 
     /// Records the size of a complete resource with its codes.
     pub(crate) fn record(&self) {
         if let Some(codes) = &self.codes {
-            codes.record_size(self.compressed, self.text);
+            codes.record_size(self.compressed, self.text_len);
         }
     }
 }
@@ -60,14 +60,14 @@ impl Encoder {
             codes,
             lines: LineEncoder::default(),
             sum: Checksum::default(),
-            text: Checksum::default(),
+            text_len: 0,
             compressed: 0,
         }
     }
 
     fn add(&mut self, sum: Checksum) {
         self.sum.append(sum);
-        self.text.len += sum.len;
+        self.text_len += sum.len;
     }
 
     /// Returns true if the output suffices for a piece.
@@ -91,7 +91,7 @@ impl Encoder {
 
     /// Returns the size of the stream, after its last piece was taken.
     pub(crate) fn size(self) -> StreamSize {
-        StreamSize { codes: Some(self.codes), compressed: self.compressed, text: self.text }
+        StreamSize { codes: Some(self.codes), compressed: self.compressed, text_len: self.text_len }
     }
 
     /// Writes text that is no series line, such as a family header.
