@@ -228,7 +228,7 @@ fn explain(args: ExplainArgs) -> Result<(), CommandError> {
                 refused += usize::from(!explained.is_accepted());
                 match output.is_json() {
                     true => answers.push(explained.fields.into()),
-                    false => drop(print(&explained.text)),
+                    false => written(&explained.text)?,
                 }
             }
             Ok(())
@@ -242,12 +242,12 @@ fn explain(args: ExplainArgs) -> Result<(), CommandError> {
             refused += usize::from(!explanation.accepted);
             match output.is_json() {
                 true => answers.push(serde_json::to_value(&explanation).unwrap_or_default()),
-                false => drop(print(&explanation.text())),
+                false => written(&explanation.text())?,
             }
         }
     }
     if output.is_json() {
-        print(&json_line(&answers));
+        written(&json_line(&answers))?;
     }
     match (refused, lines.len()) {
         (0, _) => Ok(()),
@@ -264,9 +264,9 @@ fn explain_object(args: ObjectArgs) -> Result<(), CommandError> {
     })?;
     let has_series = explained.has_series();
     match output.is_json() {
-        true => print(&json_line(&explained.fields)),
-        false => print(&explained.text),
-    };
+        true => written(&json_line(&explained.fields))?,
+        false => written(&explained.text)?,
+    }
     if has_series { Ok(()) } else { Err(format!("{resource} {object} has no series").into()) }
 }
 
