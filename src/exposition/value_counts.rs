@@ -30,7 +30,7 @@ impl ValueCounts {
         self.values_of(label) >= most && !self.series.contains_key(&value)
     }
 
-    /// Adds a series.
+    /// Adds a series with a value of a label.
     pub(crate) fn add(&mut self, label: u64, value: u64) {
         let series = self.series.entry(value).or_default();
         *series += 1;

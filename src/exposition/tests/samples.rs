@@ -27,7 +27,7 @@ impl PartialEq for Value {
 /// The native buckets of a histogram of positive values.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NativeBuckets {
-    /// The resolution.
+    /// The resolution: the larger, the narrower the buckets.
     pub schema: i32,
     /// The number of values of each bucket that has any.
     pub counts: BTreeMap<i32, i64>,

@@ -392,9 +392,8 @@ async fn a_change_retries_missing_kinds_alone() {
     assert!(fixture.stub.is_idle() && requests.0.values().all(Vec::is_empty));
 }
 
-/// A kind in backoff lets the others be listed, instead of after 20 s.
-#[tokio::test]
-async fn a_kind_in_backoff_yields_at_once() {
+/// Returns a configuration in which a kind sends one request each time that it is listed.
+fn with_one_request(resources: &[&str]) -> PipelineConfig {
     let backoff = BackoffConfig {
         initial: BEYOND_DEADLINE,
         cap: BEYOND_DEADLINE,
@@ -402,7 +401,13 @@ async fn a_kind_in_backoff_yields_at_once() {
         ..config().timing.backoff
     };
     let timing = Timing { backoff, ..config().timing };
-    let config = PipelineConfig { timing, ..with_resources(&["a", "b"]) };
+    PipelineConfig { timing, ..with_resources(resources) }
+}
+
+/// A kind in backoff lets the others be listed, instead of after 20 s.
+#[tokio::test]
+async fn a_kind_in_backoff_yields_at_once() {
+    let config = with_one_request(&["a", "b"]);
     let (mut fixture, client, mut requests, _bodies) = synced(&config).await;
     let start = Instant::now();
     let selected = PipelineConfig { selector: "x=y".to_owned(), ..config };

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use super::senders::{Key, Pod, claim_of};
 use crate::statsd::tests::history::Origin;
 
-/// One of so many steps is a succession.
+/// On average one of this many steps is a succession.
 const ONE_OF: u32 = 8;
 /// The number of its steps.
 const STEPS: std::ops::Range<u32> = 3..9;
@@ -45,7 +45,7 @@ impl Succession {
         self.is_now = false;
     }
 
-    /// Chooses other origins.
+    /// Chooses other origins for the lines that follow.
     fn choose(&mut self, live: &[Pod]) {
         let rng = &mut self.rng;
         let mut newest: Vec<&Pod> = live.iter().collect();

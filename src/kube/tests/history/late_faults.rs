@@ -41,7 +41,7 @@ impl Scenario {
         self
     }
 
-    /// Lets few objects change in some histories with an object limit, so that no event tells of those that lists have left out, until
+    /// Lets few objects change in some histories with an object limit, so that no event shows those that lists have left out, until
     /// many objects are deleted at once.
     pub(super) fn thin_out(&mut self, seed: u64) {
         let mut rng = Rng::with_seed(seed ^ 0x8cc7_0208_1a64_39ec);

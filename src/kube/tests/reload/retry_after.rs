@@ -5,18 +5,6 @@ use super::*;
 /// A `Retry-After` in seconds, of which two minutes are obeyed.
 const LONG: u64 = 3600;
 
-/// Returns a configuration in which a kind sends one request each time that it is listed.
-fn with_one_request(resources: &[&str]) -> PipelineConfig {
-    let backoff = BackoffConfig {
-        initial: BEYOND_DEADLINE,
-        cap: BEYOND_DEADLINE,
-        denied_cap: BEYOND_DEADLINE,
-        ..config().timing.backoff
-    };
-    let timing = Timing { backoff, ..config().timing };
-    PipelineConfig { timing, ..with_resources(resources) }
-}
-
 /// A kind that yields to others is not requested before the time in its `Retry-After`, also after another kind has recovered.
 #[tokio::test]
 async fn a_kind_that_yields_obeys_retry_after() {

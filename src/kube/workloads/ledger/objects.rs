@@ -421,7 +421,7 @@ mod tests {
         assert!(few >= 200 && many <= 8 * few, "{few} visits for 200 objects, {many} for 1,600");
     }
 
-    /// Whatever happens, a list/watch has the keys of those objects that belong to it.
+    /// After each operation a list/watch has the keys of the objects that belong to it.
     #[test]
     fn keys_are_those_of_the_objects() {
         let mut random = fastrand::Rng::with_seed(7);

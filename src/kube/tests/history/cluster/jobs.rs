@@ -27,7 +27,7 @@ impl Cluster {
         self.jobs.are_used = true;
     }
 
-    /// Lets later jobs create pods as soon as they exist, too: whoever watches both kinds may see these pods first.
+    /// Lets later jobs create pods as soon as they exist, too. A watcher of both kinds may see these pods first.
     pub fn create_pods_with_jobs(&mut self, seed: u64) {
         self.jobs.starts = Some(Rng::with_seed(seed ^ 0x391c_0cb3_c5c9_5a63));
     }

@@ -1,4 +1,4 @@
-//! What histories of both sides ask of the Kubernetes side.
+//! The interface of the Kubernetes side to histories of both sides.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{DROPPED, LEFT_OUT, World};
 use crate::kube::shard::Shard;
 
 impl World {
-    /// Observes the pods anew, as a reload of the options does: they are listed again and exchanged.
+    /// Observes the pods again, as a reload of the options does: they are listed again and exchanged.
     pub fn reload(&mut self) {
         let options = self.workloads.options();
         self.workloads = self.workloads.renewed(options, &self.metrics, Shard::ALL);
