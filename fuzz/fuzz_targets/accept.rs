@@ -44,7 +44,8 @@ fn media(number: u8) -> (String, Option<Media>) {
     (text, media)
 }
 
-/// A simple implementation: the best entry that the dialect offers, wildcards after named types, otherwise text.
+/// A simple implementation: the best entry that the dialect offers, wildcards after named types, otherwise text. A native
+/// client refuses what has no weight.
 fn reference_choice(entries: &[(u8, u8)], dialect: Dialect) -> Media {
     let native = matches!(dialect, Dialect::Native { .. });
     let answer = |number: u8| -> Option<Media> {
@@ -67,7 +68,7 @@ fn reference_choice(entries: &[(u8, u8)], dialect: Dialect) -> Media {
         8 => 1,
         _ => 0,
     };
-    for weight in (0..=10).rev() {
+    for weight in (u8::from(native)..=10).rev() {
         for wild in 0..3 {
             for (number, of) in entries {
                 if of % 11 == weight
