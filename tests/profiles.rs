@@ -360,9 +360,14 @@ fn a_heap_that_grew_is_red_and_subtracted_for_tools() {
     let output = compare(&before, &now, &[]);
     assert!(output.status.success(), "{}", output.stderr);
     assert!(grown(&output.stdout, "") > 50.0, "{}", output.stdout);
-    // With the same total nothing has grown by that much: the heap has the same shape.
-    let normalized = compare(&before, &now, &["--normalize"]).stdout;
-    assert!(grown(&normalized, "") < 10.0, "{normalized}");
+    // A heap of the same shape that is twice as large has grown by half of what it is now, and with the same total by nothing.
+    let mut twice = Profile::read(&now);
+    twice.sample.iter_mut().flat_map(|sample| &mut sample.value).for_each(|value| *value *= 2);
+    let larger = twice.encode_to_vec();
+    for (flags, growth) in [(&[][..], 50.0), (&["--normalize"], 0.0)] {
+        let output = compare(&now, &larger, flags).stdout;
+        assert!((grown(&output, "") - growth).abs() < 1.0, "{flags:?}: {output}");
+    }
     let change = exporter.profile("heap?base=before");
     let (mut own, mut base) = (0, 0);
     for sample in &change.sample {
