@@ -70,6 +70,8 @@ pub(crate) struct Health {
     pub(super) failing: bool,
     /// The time of the first refusal since the last success.
     denied_since: Option<Instant>,
+    /// The time of the first other failure since the last refusal.
+    failed_otherwise_since: Option<Instant>,
     /// The objects were dropped because of refusals.
     given_up: bool,
     /// The start of the list in progress.
@@ -483,8 +485,11 @@ impl Reflector {
             }
             // Lists may work while watches are refused, so only a refused list leads to the end of the objects.
             let is_watch = matches!(state, State::Watching { .. });
-            return matches!(code, 401 | 403 | 404) && self.handle_refusal(is_watch);
+            if matches!(code, 401 | 403 | 404) {
+                return self.handle_refusal(is_watch);
+            }
         }
+        self.health.failed_otherwise_since.get_or_insert_with(Instant::now);
         false
     }
 
@@ -501,8 +506,13 @@ impl Reflector {
     }
 
     /// Handles a refused request: drops the objects if the server has refused for longer than the staleness limit, and not only
-    /// to watch. Returns whether they were dropped now.
+    /// to watch. Refusals before and after an outage of half that time do not count as one that lasted. Returns whether they
+    /// were dropped now.
     fn handle_refusal(&mut self, is_watch: bool) -> bool {
+        let outage = self.health.failed_otherwise_since.take().map(|since| since.elapsed());
+        if outage > self.timing.staleness_limit.map(|limit| limit / 2) {
+            self.health.denied_since = None;
+        }
         let since = *self.health.denied_since.get_or_insert_with(Instant::now);
         let due = self.timing.staleness_limit.is_some_and(|limit| since.elapsed() >= limit);
         if !due || is_watch || self.health.given_up {

@@ -275,3 +275,38 @@ fn objects_stay_while_only_watches_are_refused() {
         }
     });
 }
+
+/// A refusal before and one after an outage are not one that lasted all the time: servers refuse for a moment when they
+/// start, or when a token is replaced.
+#[test]
+fn refusals_before_and_after_an_outage_drop_nothing() {
+    in_simulated_time(1, async {
+        let mut simulation = Simulation::new(&[Kind::ConfigMap], &["west"], true).await;
+        simulation
+            .wait_for_series(&simulation.expected(&["west"], all_series), *PERMISSION_NOTICED)
+            .await;
+        let series = simulation.series();
+        simulation.server.forbid(Some("west"));
+        simulation.server.begin_fault(0, &Fault::Reset);
+        sleep(Duration::from_secs(5)).await;
+        simulation.server.forbid(None);
+        simulation
+            .server
+            .begin_fault(1, &Fault::Status { code: 503, retry_after: None, share: 1.0 });
+        sleep(STALENESS_LIMIT * 2).await;
+        simulation.server.forbid(Some("west"));
+        simulation.server.end_fault(1);
+        simulation.server.take_request_counts("west");
+        let again = Instant::now();
+        while again.elapsed() < STALENESS_LIMIT - *PERMISSION_NOTICED {
+            sleep(Duration::from_millis(200)).await;
+            assert_eq!(simulation.series(), series, "{:?} after the outage", again.elapsed());
+        }
+        assert!(simulation.server.take_request_counts("west").lists > 1);
+        // This one lasts.
+        while !simulation.series().is_empty() {
+            assert!(again.elapsed() < STALENESS_LIMIT + *PERMISSION_NOTICED);
+            sleep(Duration::from_millis(200)).await;
+        }
+    });
+}
