@@ -32,6 +32,7 @@ mod kind_reloads;
 mod kube_events;
 mod late_faults;
 mod ledger;
+mod ledger_reloads;
 mod limits;
 mod lives;
 mod network;

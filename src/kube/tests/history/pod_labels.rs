@@ -1,8 +1,8 @@
 //! Labels of pods and of their workloads on the series of pods in a history (`--pod-workload-labels`).
 //!
 //! In a scrape all series of a pod have the same of these labels: those of the state of the pod that is shown, and those of
-//! the state of its job that the same scrape shows, or of any state of a job of another shard. Without them the series are compared
-//! like any others.
+//! the state of its job that the same scrape shows, or of any state of a job of another shard. So have the pod's own counters.
+//! Without the labels the series are compared like any others.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +14,9 @@ use crate::kube::workloads::PodLabels;
 
 /// The labels, as the flag states them.
 const FLAG: &str = "workload,workload_type,labels=[state],pod_labels=[state]";
+
+/// The counter that pods have of their own.
+const COUNTER: &str = "kstatd_pod_container_terminations_total{";
 
 /// Returns the labels of histories with or without them.
 pub fn selected(is_on: bool) -> PodLabels {
@@ -55,13 +58,14 @@ impl<'b> Jobs<'b> {
     }
 }
 
-/// Takes the labels off the series of pods, and compares them with the pods and jobs of the same scrape, which shows those of these
-/// shards.
+/// Takes the labels off the series of pods, and compares them, and those of the pods' `counters`, with the pods and jobs of the same
+/// scrape, which shows those of these shards.
 ///
 /// # Errors
 /// Describes the difference.
 pub fn separate(
     states: &mut Vec<&str>,
+    counters: &[&str],
     accounts: &Accounts,
     shards: Option<ExposedShards>,
 ) -> Result<Vec<String>, String> {
@@ -77,6 +81,13 @@ pub fn separate(
         pod.labels.push(labels);
         pod.state = pod.state.or_else(|| state(rest));
         others.push(format!("{before}{rest}"));
+    }
+    for line in counters.iter().filter(|line| line.starts_with(COUNTER)) {
+        if let Some((uid, _, labels, _)) = split(line)
+            && let Some(pod) = pods.get_mut(uid)
+        {
+            pod.labels.push(labels);
+        }
     }
     for (uid, pod) in pods {
         let Some((account, state)) = accounts.get(uid).zip(pod.state) else { continue };
@@ -107,7 +118,10 @@ fn split(line: &str) -> Option<(&str, &str, &str, &str)> {
     let start = line.find("uid=\"")? + "uid=\"".len();
     let end = start + line[start..].find('"')?;
     let (before, after) = line.split_at(end + 1);
-    let own = [",label_state=", ",phase="].into_iter().filter_map(|name| after.find(name)).min()?;
+    let own = [",label_state=", ",phase=", ",container="]
+        .into_iter()
+        .filter_map(|name| after.find(name))
+        .min()?;
     let (labels, rest) = after.split_at(own);
     Some((&line[start..end], before, labels, rest))
 }

@@ -26,6 +26,8 @@ pub enum Action {
     RevertCustom,
     /// A reload of the budgets.
     ReloadLimits,
+    /// A reload of the options of the counters of events.
+    ReloadLedger,
     /// A reload that changes which kinds are watched.
     ReloadKinds,
     /// A reload that leads to another API server.

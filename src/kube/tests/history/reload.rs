@@ -281,7 +281,7 @@ fn objects_stay_while_only_watches_are_refused() {
 #[test]
 fn refusals_before_and_after_an_outage_drop_nothing() {
     in_simulated_time(1, async {
-        let mut simulation = Simulation::new(&[Kind::ConfigMap], &["west"], true).await;
+        let simulation = Simulation::new(&[Kind::ConfigMap], &["west"], true).await;
         simulation
             .wait_for_series(&simulation.expected(&["west"], all_series), *PERMISSION_NOTICED)
             .await;

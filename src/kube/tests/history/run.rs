@@ -40,6 +40,7 @@ use super::setup::{connect, in_simulated_time, pipeline_config, tls};
 use super::snapshot::Selected;
 use super::totals::{self, Differences, Lines, namespace_totals};
 use crate::cache::Catalog;
+use crate::cache::tests::ANY_TEXT_HAS_CODES;
 use crate::exposition::{Format, ScrapeQuery};
 use crate::kube::shard::Shard;
 use crate::kube::workloads::Workloads;
@@ -193,6 +194,7 @@ impl World {
         let has_plugin = scenario.plugin.is_some();
         let kinds = &scenario.kinds;
         let server = Server::new(kinds, &mut rng, http2.then(tls), trace);
+        ANY_TEXT_HAS_CODES.set(seed.is_multiple_of(2));
         let folder = tempfile::tempdir().expect("a folder");
         let client = Arc::new(connect(&server, folder.path(), (http2, scenario.plugin)));
         let namespaces = if each_namespace { &NAMESPACES[..] } else { &[] };
@@ -254,6 +256,9 @@ impl World {
         }
         for at in scenario.limits.iter().flatten() {
             queue.add(start + *at, Action::ReloadLimits);
+        }
+        for at in &scenario.ledger_reloads {
+            queue.add(start + *at, Action::ReloadLedger);
         }
         for (at, seed) in &scenario.deletions {
             queue.add(start + *at, Action::Delete(*seed));
@@ -390,6 +395,9 @@ impl World {
                     self.apply();
                 }
             }
+            // What a new list/watch shows first may count as old.
+            Action::ReloadLedger if self.is_current() => self.reload(),
+            Action::ReloadLedger => {}
             Action::ReloadKinds => self.reload_kinds(),
             Action::ChangeServer => self.change_server(),
             Action::Scrape(again) => {
@@ -519,7 +527,8 @@ impl World {
         let shards = self.object_shards.as_ref().map(|shards| shards.exposed);
         let of_pods = match self.scenario.has_pod_labels {
             true => {
-                pod_labels::separate(&mut lines.states, &self.server.cluster().accounts, shards)
+                let accounts = &self.server.cluster().accounts;
+                pod_labels::separate(&mut lines.states, &lines.counters, accounts, shards)
             }
             false => Ok(Vec::new()),
         };

@@ -75,6 +75,8 @@ pub struct Scenario {
     pub custom: Option<Vec<Duration>>,
     /// The times of reloads of the budgets, if there are any.
     pub limits: Option<Vec<Duration>>,
+    /// The times of reloads of the options of the counters of events.
+    pub ledger_reloads: Vec<Duration>,
     /// The largest number of objects of a kind that is shown, if there is a limit.
     pub object_limit: Option<u64>,
     /// The times at which many objects are deleted, each with the seed that determines which.
@@ -144,6 +146,7 @@ impl Scenario {
             shards: Vec::new(),
             custom: None,
             limits: None,
+            ledger_reloads: Vec::new(),
             object_limit: None,
             deletions: Vec::new(),
             counts_rest: false,
@@ -192,6 +195,7 @@ impl Scenario {
             .with_slow_lists(seed)
             .with_lists_after_streams(seed)
             .with_rare_reloads(seed)
+            .with_ledger_reloads(seed)
     }
 
     /// One kind of fault again and again, if it is named, with budgets that are reloaded often, a defined custom kind, or

@@ -39,6 +39,7 @@ pub fn namespace_totals(
         is_partial,
         pod_labels,
         max_series,
+        may_change: true,
         ..WorkloadOptions::default()
     };
     let ledger = SharedLedger::new(&options.ledger, catalog, metrics);
