@@ -4,9 +4,10 @@
 //! ([`Collect`]) and encoded here. Large data (the lines of the cache, the series of StatsD clients) is written
 //! straight from its storage, through the same [`header`], [`float`] and [`FamilyEncoder`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use super::frames::FRAME;
 pub use super::typed::Kind;
 use super::typed::{FamilyEncoder, FamilyHead, Sample, SampleValue, TypedBody};
 use super::{Format, float, header, labels};
@@ -18,6 +19,17 @@ pub trait Collect: Send + Sync {
 
     /// Returns whether any of its families may have one of these names. Otherwise a request for them does not collect it.
     fn may_have(&self, names: &BTreeSet<String>) -> bool;
+}
+
+/// A constant family.
+impl Collect for Family {
+    fn collect(&self, out: &mut Vec<Family>) {
+        out.push(self.clone());
+    }
+
+    fn may_have(&self, names: &BTreeSet<String>) -> bool {
+        names.contains(self.name)
+    }
 }
 
 /// A metric family.
@@ -159,56 +171,23 @@ impl Family {
         encoder: &mut dyn FamilyEncoder,
         out: &mut Vec<u8>,
     ) {
+        let head = FamilyHead { name: self.name, help: self.help, kind: self.kind };
         for pass in 0..encoder.passes() {
-            encoder.begin(&self.head(), pass);
+            encoder.begin(&head, pass);
             self.series.iter().for_each(|series| series.encode(created, encoder, out));
             encoder.end(out);
         }
     }
-
-    fn head(&self) -> FamilyHead<'_> {
-        FamilyHead { name: self.name, help: self.help, kind: self.kind }
-    }
 }
 
-/// The maximum number of series that [`TypedFamilies`] passes in one step.
-const STEP: usize = 1_000;
-
-/// Families as the typed form of a source.
-pub struct TypedFamilies {
-    /// The families, in exposition order, each with the start of its series, if known.
-    families: Vec<(Family, Option<Duration>)>,
-    /// The position: family, pass and series.
-    at: (usize, u8, usize),
-}
-
-impl TypedFamilies {
-    /// Returns families in exposition order, each with the start of its series, if known.
-    pub fn new(families: Vec<(Family, Option<Duration>)>) -> Self {
-        Self { families, at: (0, 0, 0) }
-    }
-}
+/// Families as the typed form of a source, in exposition order, each with the start of its series, if known.
+pub struct TypedFamilies(pub VecDeque<(Family, Option<Duration>)>);
 
 impl TypedBody for TypedFamilies {
     fn step(&mut self, encoder: &mut dyn FamilyEncoder, out: &mut Vec<u8>) -> bool {
-        let mut left = STEP;
-        while left > 0 {
-            let (number, pass, first) = self.at;
-            let Some((family, created)) = self.families.get(number) else { return false };
-            if first == 0 {
-                encoder.begin(&family.head(), pass);
-            }
-            let series = family.series.iter().skip(first).take(left);
-            let count = series.len();
-            series.for_each(|series| series.encode(*created, encoder, out));
-            left -= count;
-            self.at.2 += count;
-            if self.at.2 == family.series.len() {
-                encoder.end(out);
-                let is_last = pass + 1 == encoder.passes();
-                self.at = if is_last { (number + 1, 0, 0) } else { (number, pass + 1, 0) };
-                left = left.saturating_sub(1);
-            }
+        while out.len() < FRAME {
+            let Some((family, created)) = self.0.pop_front() else { return false };
+            family.encode(created, encoder, out);
         }
         true
     }
@@ -242,7 +221,7 @@ fn with_bound(labels: &[u8], format: Format, bound: f64) -> Vec<u8> {
     with
 }
 
-/// A row of a table of families.
+/// A row of a table of families; see [`family_rows!`](family_rows).
 pub(crate) struct FamilyRow<V> {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
@@ -251,22 +230,15 @@ pub(crate) struct FamilyRow<V> {
     pub(crate) value: V,
 }
 
-impl<V> FamilyRow<V> {
-    /// Creates a row; see [`family_rows!`](family_rows).
-    pub(crate) const fn new(name: &'static str, help: &'static str, kind: Kind, value: V) -> Self {
-        Self { name, help, kind, value }
-    }
-}
-
 /// Declares a table of families, one row each: `TYPE NAME, HELP: VALUE;`.
 macro_rules! family_rows {
     ($($kind:ident $name:literal, $help:literal: $value:expr;)+) => {
-        &[$($crate::exposition::family::FamilyRow::new(
-            $name,
-            $help,
-            $crate::exposition::family::Kind::$kind,
-            $value,
-        )),+]
+        &[$($crate::exposition::family::FamilyRow {
+            name: $name,
+            help: $help,
+            kind: $crate::exposition::family::Kind::$kind,
+            value: $value,
+        }),+]
     };
 }
 
@@ -334,7 +306,7 @@ mod tests {
         let body = || -> Vec<Box<dyn TypedBody>> {
             let created = Some(Duration::from_millis(7_500));
             let families = families().map(|family| (family, created)).into();
-            vec![Box::new(TypedFamilies::new(families))]
+            vec![Box::new(TypedFamilies(families))]
         };
         let direct = message::frames(body(), ProtoText::new(Layout::Compact));
         assert_eq!(String::from_utf8(direct.flatten().collect()).expect("UTF-8"), text);

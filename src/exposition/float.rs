@@ -79,12 +79,10 @@ fn general(out: &mut Vec<u8>, value: f64) {
         out.push(b'-');
     }
     let mut buffer = zmij::Buffer::new();
-    let text = buffer.format_finite(value.abs()).as_bytes();
+    let text = buffer.format_finite(value.abs());
     // Reduces `ddd.ddd` with an optional `e±x` to its digits and the exponent of the first digit.
-    let (mantissa, exponent) = match memchr::memchr(b'e', text) {
-        Some(at) => (&text[..at], decimal(&text[at + 1..])),
-        None => (text, 0),
-    };
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let (mantissa, exponent) = (mantissa.as_bytes(), exponent.parse().unwrap_or(0));
     let point = memchr::memchr(b'.', mantissa).unwrap_or(mantissa.len());
     let mut digits = [0u8; 40];
     let mut len = 0;
@@ -95,22 +93,12 @@ fn general(out: &mut Vec<u8>, value: f64) {
     let leading = digits[..len].iter().take_while(|&&d| d == b'0').count();
     let trailing = digits[leading..len].iter().rev().take_while(|&&d| d == b'0').count();
     let significant = &digits[leading..len - trailing];
-    let exponent = exponent + point as i32 - 1 - leading as i32;
+    let exponent: i32 = exponent + point as i32 - 1 - leading as i32;
     if (-4..6).contains(&exponent) {
         plain(out, significant, exponent);
     } else {
         scientific(out, significant, exponent);
     }
-}
-
-fn decimal(text: &[u8]) -> i32 {
-    let (negative, digits) = match text {
-        [b'-', rest @ ..] => (true, rest),
-        [b'+', rest @ ..] => (false, rest),
-        rest => (false, rest),
-    };
-    let value = digits.iter().fold(0, |sum, &d| sum * 10 + i32::from(d - b'0'));
-    if negative { -value } else { value }
 }
 
 fn plain(out: &mut Vec<u8>, digits: &[u8], exponent: i32) {

@@ -11,14 +11,14 @@ use bytes::Bytes;
 use super::frames::Frames;
 use super::labels;
 use super::protobuf::{Binary, Field, Length, Sink, fields, varint};
-use super::prototext::{BucketTemplate, Cursor, Layout, Text};
+use super::prototext::{Layout, Text};
 use super::typed::{
     FamilyEncoder, FamilyHead, Kind, NativeBucket, NativeHistogram, Quantile, Sample, SampleValue,
     TypedBody, ZERO_THRESHOLD,
 };
 
 /// Writes binary messages, each preceded by its length. Families without samples are omitted.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Delimited {
     kind: Kind,
     /// The encoded length of the samples of the current family.
@@ -27,13 +27,6 @@ pub struct Delimited {
     is_measured: bool,
     /// The encoded fields before the first sample, until that is written.
     head: Vec<u8>,
-}
-
-impl Default for Delimited {
-    fn default() -> Self {
-        let (samples, head) = (Length::default(), Vec::new());
-        Self { kind: Kind::Gauge, samples, is_measured: false, head }
-    }
 }
 
 impl FamilyEncoder for Delimited {
@@ -72,15 +65,12 @@ pub struct ProtoText {
     layout: Layout,
     /// The encoded fields before the first sample, until that is written.
     head: Vec<u8>,
-    cursor: Cursor,
-    buckets: BucketTemplate,
 }
 
 impl ProtoText {
     /// Returns an encoder with this layout.
     pub fn new(layout: Layout) -> Self {
-        let (head, buckets) = (Vec::new(), BucketTemplate::default());
-        Self { kind: Kind::Gauge, layout, head, cursor: Cursor::new(layout), buckets }
+        Self { kind: Kind::default(), layout, head: Vec::new() }
     }
 }
 
@@ -92,21 +82,20 @@ impl FamilyEncoder for ProtoText {
     fn begin(&mut self, family: &FamilyHead<'_>, _pass: u8) {
         self.kind = family.kind;
         self.head.clear();
-        let mut text = Text::new(&mut self.head, Cursor::new(self.layout));
-        write_head(&mut text, family);
-        self.cursor = text.cursor();
+        write_head(&mut Text::new(&mut self.head, self.layout), family);
     }
 
     fn sample(&mut self, sample: &Sample<'_>, out: &mut Vec<u8>) {
         out.append(&mut self.head);
-        let mut text = Text::with_buckets(out, self.cursor, &mut self.buckets);
+        let mut text = Text::new(out, self.layout);
+        text.first = false;
         metric(&mut text, self.kind, sample);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
         // If the head has not been written, the message was never begun.
         if self.head.is_empty() {
-            Text::new(out, self.cursor).end();
+            Text::new(out, self.layout).end();
         }
         self.head.clear();
     }
@@ -200,24 +189,14 @@ fn native_buckets(histogram: &mut impl Sink, native: &NativeHistogram) {
     histogram.signed(fields::SCHEMA, i64::from(native.schema));
     histogram.double(fields::ZERO_THRESHOLD, ZERO_THRESHOLD);
     histogram.unsigned(fields::ZERO_COUNT, native.zero);
-    buckets(histogram, NEGATIVE, &native.negative);
-    buckets(histogram, POSITIVE, &native.positive);
+    let negative = (fields::NEGATIVE_SPAN, fields::NEGATIVE_DELTA);
+    buckets(histogram, negative, &native.negative);
+    let positive = (fields::POSITIVE_SPAN, fields::POSITIVE_DELTA);
+    buckets(histogram, positive, &native.positive);
 }
 
 /// The maximum number of consecutive empty buckets written as zeros, which is shorter than another span.
 const FILLED_GAP: i32 = 2;
-
-/// The fields for the buckets of one sign.
-#[derive(Clone, Copy)]
-struct BucketFields {
-    span: Field,
-    delta: Field,
-}
-
-const NEGATIVE: BucketFields =
-    BucketFields { span: fields::NEGATIVE_SPAN, delta: fields::NEGATIVE_DELTA };
-const POSITIVE: BucketFields =
-    BucketFields { span: fields::POSITIVE_SPAN, delta: fields::POSITIVE_DELTA };
 
 /// A run of consecutive buckets, `offset` buckets after the previous run.
 struct BucketSpan {
@@ -225,7 +204,12 @@ struct BucketSpan {
     length: u32,
 }
 
-fn buckets(histogram: &mut impl Sink, to: BucketFields, buckets: &[NativeBucket]) {
+/// Appends the buckets of one sign, with the fields of their spans and deltas.
+fn buckets(
+    histogram: &mut impl Sink,
+    (spans_to, deltas_to): (Field, Field),
+    buckets: &[NativeBucket],
+) {
     let mut spans: Vec<BucketSpan> = Vec::new();
     let mut deltas: Vec<i64> = Vec::with_capacity(buckets.len());
     let mut previous = 0i64;
@@ -248,13 +232,13 @@ fn buckets(histogram: &mut impl Sink, to: BucketFields, buckets: &[NativeBucket]
         next = index + 1;
     }
     for BucketSpan { offset, length } in spans {
-        histogram.message(to.span, |span| {
+        histogram.message(spans_to, |span| {
             span.signed(fields::OFFSET, i64::from(offset));
             span.unsigned(fields::LENGTH, u64::from(length));
         });
     }
     for value in deltas {
-        histogram.signed(to.delta, value);
+        histogram.signed(deltas_to, value);
     }
 }
 
@@ -267,17 +251,18 @@ mod tests {
         let mut out = Vec::new();
         let found =
             [(-3, 2), (-1, 5), (0, 5), (4, 1)].map(|(index, count)| NativeBucket { index, count });
-        buckets(&mut Binary(&mut out), POSITIVE, &found);
+        let to = (fields::POSITIVE_SPAN, fields::POSITIVE_DELTA);
+        buckets(&mut Binary(&mut out), to, &found);
         let mut want = Vec::new();
         let mut sink = Binary(&mut want);
         for (offset, length) in [(-3, 4), (3, 1)] {
-            sink.message(POSITIVE.span, |span| {
+            sink.message(fields::POSITIVE_SPAN, |span| {
                 span.signed(fields::OFFSET, offset);
                 span.unsigned(fields::LENGTH, length);
             });
         }
         for delta in [2, -2, 5, 0, -4] {
-            sink.signed(POSITIVE.delta, delta);
+            sink.signed(fields::POSITIVE_DELTA, delta);
         }
         assert_eq!(out, want);
     }

@@ -60,34 +60,25 @@ words! {
     }
 }
 
-words! {
-    /// The `escaping` parameter, echoed to the client. All names are legacy names, so the body is the same for every
-    /// scheme.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    enum Escaping {
-        Underscores = "underscores",
-        Dots = "dots",
-        Values = "values",
-        AllowUtf8 = "allow-utf-8",
-    }
-}
+/// The values of the `escaping` parameter, which is echoed to the client. All names are legacy names, so the body is the
+/// same for every scheme.
+const ESCAPINGS: [&str; 4] = ["underscores", "dots", "values", "allow-utf-8"];
 
 /// The outcome of negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The media type to send.
     pub media: Media,
-    escaping: Escaping,
+    escaping: &'static str,
     dialect: Dialect,
 }
 
 impl Choice {
-    /// Returns the text format to request from a source; `None` for protobuf.
-    pub fn format(&self) -> Option<Format> {
+    /// Returns the text format to request from a source.
+    pub fn format(&self) -> Format {
         match self.media {
-            Media::Text => Some(Format::Text),
-            Media::OpenMetrics(_) => Some(Format::OpenMetrics),
-            Media::Protobuf(_) => None,
+            Media::OpenMetrics(_) => Format::OpenMetrics,
+            Media::Text | Media::Protobuf(_) => Format::Text,
         }
     }
 
@@ -113,29 +104,26 @@ impl Choice {
                 encoding.as_str()
             ),
         };
-        if has_escaping { format!("{base}; escaping={}", self.escaping.as_str()) } else { base }
+        if has_escaping { format!("{base}; escaping={}", self.escaping) } else { base }
     }
 }
 
 /// Chooses the format for the value of an `Accept` header (empty if absent).
 pub fn format(accept: &str, dialect: Dialect) -> Choice {
-    let mut escaping = Escaping::Underscores;
+    let mut escaping = ESCAPINGS[0];
     let is_native = matches!(dialect, Dialect::Native { .. });
     for range in media_ranges(accept) {
         // The client refuses these. The originals send them if nothing else matches.
         if is_native && range.quality <= 0.0 {
             continue;
         }
-        let named = |known: &Escaping| range.parameter("escaping") == Some(known.as_str());
-        escaping = Escaping::ALL.into_iter().find(named).unwrap_or(escaping);
+        let named = |known: &&str| range.parameter("escaping") == Some(*known);
+        escaping = ESCAPINGS.into_iter().find(named).unwrap_or(escaping);
         let media = match range.media {
             "application/vnd.google.protobuf" => protobuf(&range),
             "application/openmetrics-text" => match range.parameter("version") {
                 None | Some("") => Some(Media::OpenMetrics(OpenMetricsVersion::V0_0_1)),
-                Some(version) => OpenMetricsVersion::ALL
-                    .into_iter()
-                    .find(|known| known.as_str() == version)
-                    .map(Media::OpenMetrics),
+                Some(version) => OpenMetricsVersion::parse(version).map(Media::OpenMetrics),
             },
             "text/plain" => match range.parameter("version") {
                 None | Some("" | "0.0.4") => Some(Media::Text),
@@ -155,9 +143,7 @@ fn protobuf(range: &MediaRange<'_>) -> Option<Media> {
     if range.parameter("proto") != Some("io.prometheus.client.MetricFamily") {
         return None;
     }
-    let encoding = range.parameter("encoding")?;
-    let known = ProtobufEncoding::ALL.into_iter().find(|known| known.as_str() == encoding);
-    known.map(Media::Protobuf)
+    ProtobufEncoding::parse(range.parameter("encoding")?).map(Media::Protobuf)
 }
 
 /// Returns the dialect's answer to a client that accepts `media`; `None` continues with its next preference.
@@ -292,7 +278,7 @@ mod tests {
                 "{accept}"
             );
             assert_eq!(
-                choice.format() == Some(Format::OpenMetrics),
+                choice.format() == Format::OpenMetrics,
                 case["eof"].as_bool().expect("eof"),
                 "{accept}"
             );

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::go;
+use crate::util::reasons::reason;
 
 /// Size limit of one compiled expression, in bytes.
 const SIZE_LIMIT: usize = 8 << 20;
@@ -91,26 +92,21 @@ impl Step {
 
     /// Applies the step to a value.
     pub(crate) fn apply(&self, value: &str) -> String {
-        let alphanumeric = |byte: u8| byte.is_ascii_alphanumeric();
+        // Letters and digits, and these signs.
+        let part = |signs: &'static [u8]| {
+            move |byte: u8| byte.is_ascii_alphanumeric() || signs.contains(&byte)
+        };
+        let whole = |signs: &'static [u8], is: fn(&str) -> bool, word: &str| {
+            runs(value, part(signs), |run, out| out.push_str(if is(run) { word } else { run }))
+        };
         match self {
-            Self::Uuid => runs(value, |byte| alphanumeric(byte) || byte == b'-', uuids),
-            Self::Hex => runs(value, alphanumeric, |run, out| whole(run, is_hex, "<hex>", out)),
-            Self::Number => {
-                runs(value, alphanumeric, |run, out| whole(run, is_number, "<number>", out))
-            }
-            Self::Ip => runs(value, |byte| alphanumeric(byte) || b".:".contains(&byte), addresses),
-            Self::Email => {
-                let part = |byte: u8| alphanumeric(byte) || b"._%+-@".contains(&byte);
-                runs(value, part, |run, out| whole(run, is_email, "<email>", out))
-            }
-            Self::Timestamp => {
-                let part = |byte: u8| alphanumeric(byte) || b"-:.+".contains(&byte);
-                runs(value, part, |run, out| whole(run, is_timestamp, "<timestamp>", out))
-            }
-            Self::Base64 => {
-                let part = |byte: u8| alphanumeric(byte) || b"+_-=".contains(&byte);
-                runs(value, part, |run, out| whole(run, is_base64, "<base64>", out))
-            }
+            Self::Uuid => runs(value, part(b"-"), uuids),
+            Self::Hex => whole(b"", is_hex, "<hex>"),
+            Self::Number => whole(b"", is_number, "<number>"),
+            Self::Ip => runs(value, part(b".:"), addresses),
+            Self::Email => whole(b"._%+-@", is_email, "<email>"),
+            Self::Timestamp => whole(b"-:.+", is_timestamp, "<timestamp>"),
+            Self::Base64 => whole(b"+_-=", is_base64, "<base64>"),
             Self::Url => url(value),
             Self::Truncate(most) => {
                 value.get(..value.floor_char_boundary(*most)).unwrap_or_default().to_owned()
@@ -125,24 +121,9 @@ impl Step {
     }
 }
 
-/// The reason why a flag's value is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NormaliserError {
-    /// An item has another form.
-    #[error("{0:?} is no LABEL=STEP")]
-    Item(String),
-    /// An item has no label.
-    #[error("{0:?} has no label")]
-    NoLabel(String),
-    /// Two items have the same label.
-    #[error("label {0:?} is there twice")]
-    Twice(String),
-    /// A step of a label is unknown.
-    #[error(
-        "step {0:?} of label {1:?} is none of {words}, truncate:BYTES",
-        words = Step::KEYWORDS.map(|(word, _)| word).join(", ")
-    )]
-    Step(String, String),
+reason! {
+    /// The reason why a flag's value is refused.
+    pub struct NormaliserError;
 }
 
 /// The normalisation steps of labels, by label name.
@@ -160,16 +141,18 @@ impl Normaliser {
         let mut normaliser = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (label, steps) =
-                part.rsplit_once('=').ok_or_else(|| NormaliserError::Item(part.to_owned()))?;
+                part.rsplit_once('=').ok_or_else(|| format!("{part:?} is no LABEL=STEP"))?;
             if label.is_empty() {
-                return Err(NormaliserError::NoLabel(part.to_owned()));
+                return Err(format!("{part:?} has no label").into());
             }
             if normaliser.steps(label).is_some() {
-                return Err(NormaliserError::Twice(label.to_owned()));
+                return Err(format!("label {label:?} is there twice").into());
             }
             let steps = steps.split('+').map(|step| {
-                Step::parse(step)
-                    .ok_or_else(|| NormaliserError::Step(step.to_owned(), label.to_owned()))
+                Step::parse(step).ok_or_else(|| {
+                    let words = Step::KEYWORDS.map(|(word, _)| word).join(", ");
+                    format!("step {step:?} of label {label:?} is none of {words}, truncate:BYTES")
+                })
             });
             normaliser.set(label, steps.collect::<Result<_, _>>()?);
         }
@@ -188,13 +171,10 @@ impl Normaliser {
     }
 
     /// Adds the steps of `other` for labels that have none here.
-    pub(crate) fn or(mut self, other: &Self) -> Self {
-        for (label, steps) in &other.labels {
-            if !self.labels.iter().any(|(known, _)| known == label) {
-                self.labels.push((label.clone(), steps.clone()));
-            }
-        }
-        self
+    pub(crate) fn or(self, other: &Self) -> Self {
+        let mut all = other.clone();
+        self.labels.into_iter().for_each(|(label, steps)| all.set(&label, steps));
+        all
     }
 
     /// Returns the steps of the label, if any are configured.
@@ -209,13 +189,8 @@ impl Normaliser {
 
     /// Returns the normalised value. If it is empty, the series does not get the label.
     pub(crate) fn value<'v>(&self, label: &str, value: &'v str) -> Cow<'v, str> {
-        match self.labels.iter().find(|(known, _)| known == label) {
-            None => Cow::Borrowed(value),
-            Some((_, steps)) => {
-                let take = |value: Cow<'v, str>, step: &Step| Cow::Owned(step.apply(&value));
-                steps.iter().fold(Cow::Borrowed(value), take)
-            }
-        }
+        let take = |value: Cow<'v, str>, step: &Step| Cow::Owned(step.apply(&value));
+        self.steps(label).unwrap_or_default().iter().fold(Cow::Borrowed(value), take)
     }
 }
 
@@ -237,10 +212,6 @@ fn runs(value: &str, part: impl Fn(u8) -> bool, change: impl Fn(&str, &mut Strin
         rest = behind;
     }
     out
-}
-
-fn whole(run: &str, is: fn(&str) -> bool, word: &str, out: &mut String) {
-    out.push_str(if is(run) { word } else { run });
 }
 
 fn is_number(run: &str) -> bool {

@@ -110,8 +110,7 @@ pub trait Sink {
     /// Appends a nested message, whose fields are written by `fill`.
     fn message(&mut self, field: Field, fill: impl FnOnce(&mut Self));
 
-    /// Appends a message with cumulative count and upper bound for each bucket of a histogram. Consecutive metrics
-    /// share the same bounds, which an implementation may exploit.
+    /// Appends a message with cumulative count and upper bound for each bucket of a histogram.
     #[inline]
     fn buckets(&mut self, bounds: &[f64], counts: &[u64]) {
         for (&bound, &count) in bounds.iter().zip(counts) {

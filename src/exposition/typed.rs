@@ -9,11 +9,12 @@ use std::time::Duration;
 
 words! {
     /// The type of a family.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub enum Kind {
         /// A monotonic counter.
         Counter = "counter",
         /// A value that can go up and down.
+        #[default]
         Gauge = "gauge",
         /// Quantiles, sum and count.
         Summary = "summary",

@@ -79,7 +79,7 @@ async fn answer(
 fn parse_question(query: &str) -> Result<Question, QueryError> {
     let order = match query::first(query, "sort") {
         None => Order::default(),
-        Some(word) => Order::read(&word)
+        Some(word) => Order::parse(&word)
             .ok_or_else(|| QueryError::value("sort", &word, "series, growth or bytes"))?,
     };
     let metric = query::first(query, "metric").filter(|metric| !metric.is_empty());

@@ -17,7 +17,7 @@ use super::query::{self, Filters};
 use super::response::{self, Response};
 use super::router::Call;
 use crate::exposition::message::{self, Delimited, ProtoText};
-use crate::exposition::negotiate::{self, Choice, Dialect, Media, ProtobufEncoding};
+use crate::exposition::negotiate::{self, Dialect, Media, ProtobufEncoding};
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 
@@ -88,15 +88,20 @@ impl Scrape {
         if !missing.is_empty() {
             return response::waiting_for(&missing);
         }
-        // The body of a HEAD is never read, so it is not produced.
-        let wanted = call.head.method != Method::HEAD;
-        let (choice, body) = match choice.media {
-            Media::Protobuf(encoding) => match self.protobuf(encoding, &query) {
-                Some(frames) if wanted => (choice, protobuf_body(frames, compressed)),
-                Some(_) => (choice, Body::empty()),
-                None => self.text(choice.or_text(), &query, compressed, wanted),
-            },
-            _ => self.text(choice, &query, compressed, wanted),
+        let typed = match choice.media {
+            Media::Protobuf(encoding) => self.protobuf(encoding, &query),
+            _ => None,
+        };
+        let has_no_protobuf = typed.is_none() && matches!(choice.media, Media::Protobuf(_));
+        let choice = if has_no_protobuf { choice.or_text() } else { choice };
+        let body = match typed {
+            // The body of a HEAD is never read, so it is not produced.
+            _ if call.head.method == Method::HEAD => Body::empty(),
+            Some(frames) if compressed => {
+                Body::member(Member::new(Box::new(frames.map(Piece::Text))))
+            }
+            Some(frames) => Body::frames(frames),
+            None => self.text(choice.format(), &query, compressed),
         };
         let mut answer = response::with_type(200, "text/plain; charset=utf-8", body);
         if let Ok(content_type) = HeaderValue::from_str(&choice.content_type()) {
@@ -108,29 +113,18 @@ impl Scrape {
         answer
     }
 
-    fn text(
-        &self,
-        choice: Choice,
-        query: &ScrapeQuery,
-        compressed: bool,
-        wanted: bool,
-    ) -> (Choice, Body) {
-        let format = choice.format().unwrap_or(Format::Text);
-        let end = (format == Format::OpenMetrics).then_some(EOF);
-        let body = if !wanted {
-            Body::empty()
-        } else if compressed {
+    fn text(&self, format: Format, query: &ScrapeQuery, compressed: bool) -> Body {
+        let end = (format == Format::OpenMetrics).then_some(Bytes::from_static(EOF));
+        if compressed {
             let bodies: Vec<Pieces> =
                 self.asked(query).map(|source| source.deflated(format, query)).collect();
-            let end = end.map(|end| Piece::Text(Bytes::from_static(end)));
-            let pieces = bodies.into_iter().flatten().chain(end);
+            let pieces = bodies.into_iter().flatten().chain(end.map(Piece::Text));
             Body::member(Member::new(Box::new(pieces)))
         } else {
             let bodies: Vec<Frames> =
                 self.asked(query).map(|source| source.frames(format, query)).collect();
-            Body::frames(Box::new(bodies.into_iter().flatten().chain(end.map(Bytes::from_static))))
-        };
-        (choice, body)
+            Body::frames(Box::new(bodies.into_iter().flatten().chain(end)))
+        }
     }
 
     /// Returns the sources that match the query.
@@ -155,14 +149,6 @@ impl Scrape {
                 Box::new(message::frames(bodies, ProtoText::new(Layout::Compact)))
             }
         })
-    }
-}
-
-fn protobuf_body(frames: Frames, compressed: bool) -> Body {
-    if compressed {
-        Body::member(Member::new(Box::new(frames.map(Piece::Text))))
-    } else {
-        Body::frames(frames)
     }
 }
 

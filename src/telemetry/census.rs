@@ -18,6 +18,7 @@ use crate::exposition::series_visitor::{FamilySize, ObjectSeries, Series, Series
 use crate::util::hyper_log_log::HyperLogLog;
 use crate::util::misra_gries::MisraGries;
 use crate::util::per_minute::MINUTES;
+use crate::util::words::words;
 
 /// The maximum number of label names whose values are counted.
 const MAX_LABELS: usize = 4_096;
@@ -54,27 +55,17 @@ impl Question {
     }
 }
 
-/// The sort order of metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// By number of series.
-    #[default]
-    Series,
-    /// By series created in the last 60 minutes.
-    Growth,
-    /// By memory.
-    Bytes,
-}
-
-impl Order {
-    /// Parses a sort order.
-    pub(crate) fn read(word: &str) -> Option<Self> {
-        match word {
-            "series" => Some(Self::Series),
-            "growth" => Some(Self::Growth),
-            "bytes" => Some(Self::Bytes),
-            _ => None,
-        }
+words! {
+    /// The sort order of metrics.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) enum Order {
+        /// By number of series.
+        #[default]
+        Series = "series",
+        /// By series created in the last 60 minutes.
+        Growth = "growth",
+        /// By memory.
+        Bytes = "bytes",
     }
 }
 
@@ -180,22 +171,13 @@ fn hashed(text: &[u8]) -> impl Iterator<Item = Label<'_>> {
 /// Returns the sample names of a family's series, with the number of series of each.
 fn names_of(kind: Kind, name: &str, label_sets: u64, samples: u64) -> Vec<(String, u64)> {
     let rest = samples.saturating_sub(2 * label_sets);
-    let derived = |suffix: &str| format!("{name}{suffix}");
-    let mut names = match kind {
-        Kind::Histogram => vec![
-            (derived("_bucket"), rest),
-            (derived("_sum"), label_sets),
-            (derived("_count"), label_sets),
-        ],
-        Kind::Summary => vec![
-            (name.to_owned(), rest),
-            (derived("_sum"), label_sets),
-            (derived("_count"), label_sets),
-        ],
-        _ => vec![(name.to_owned(), samples)],
+    let counts = match kind {
+        Kind::Histogram => vec![("_bucket", rest), ("_sum", label_sets), ("_count", label_sets)],
+        Kind::Summary => vec![("", rest), ("_sum", label_sets), ("_count", label_sets)],
+        _ => vec![("", samples)],
     };
-    names.retain(|(_, count)| *count > 0);
-    names
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    counts.map(|(suffix, count)| (format!("{name}{suffix}"), count)).collect()
 }
 
 /// The counts of a family.
@@ -222,10 +204,9 @@ impl About {
             }
             self.labels.push((label.name.to_owned(), Values::default()));
         }
-        let at = known.unwrap_or_else(|| self.labels.len().saturating_sub(1));
-        if let Some((_, values)) = self.labels.get_mut(at)
-            && values.note(label, series)
-        {
+        let at = known.unwrap_or(self.labels.len() - 1);
+        let (_, values) = &mut self.labels[at];
+        if values.note(label, series) {
             values.show(label.value);
         }
     }
@@ -262,11 +243,7 @@ impl LabelValues {
 
 /// Counts the series of all sides in one scan.
 pub(super) struct Census {
-    /// The maximum length of each list.
-    limit: usize,
-    order: Order,
-    /// The only family to report.
-    metric: Option<String>,
+    question: Question,
     pub(super) now: Duration,
     /// The families being scanned.
     current: Vec<(String, About)>,
@@ -285,15 +262,12 @@ pub(super) struct Census {
 
 impl Census {
     fn new(question: &Question) -> Self {
-        let Question { limit, order, ref metric } = *question;
         Self {
-            limit,
-            order,
-            metric: metric.clone(),
+            question: question.clone(),
             now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             current: Vec::new(),
-            families: Top::new(limit),
-            names: Top::new(limit),
+            families: Top::new(question.limit),
+            names: Top::new(question.limit),
             values: LabelValues::default(),
             family_count: 0,
             name_count: 0,
@@ -335,18 +309,15 @@ impl Census {
             self.name_bytes += name.len() as u64 * count;
             self.names.offer(count, &name, || ());
         }
-        if self.metric.as_ref().is_some_and(|only| only != name) {
+        if self.question.metric.as_ref().is_some_and(|only| only != name) {
             return;
         }
-        let (limit, rank) = (
-            self.limit,
-            match self.order {
-                Order::Series => samples,
-                Order::Growth => growth.iter().flatten().sum(),
-                Order::Bytes => bytes,
-            },
-        );
-        let labels = || greatest(labels, limit);
+        let rank = match self.question.order {
+            Order::Series => samples,
+            Order::Growth => growth.iter().flatten().sum(),
+            Order::Bytes => bytes,
+        };
+        let labels = || greatest(labels, self.question.limit);
         let about = || About { kind, label_sets, samples, bytes, growth, labels: labels() };
         self.families.offer(rank, name, about);
     }

@@ -24,7 +24,7 @@ impl Recorder {
     pub fn new() -> Self {
         let mut recorder = Self::process();
         CONNECTIONS.register(&mut recorder);
-        recorder.add(Always(build::info("kstatd_build_info", &[])));
+        recorder.add(build::info("kstatd_build_info", &[]));
         recorder
     }
 
@@ -38,8 +38,7 @@ impl Recorder {
     /// Adds kube-state-metrics' build information.
     pub fn kube_build_info(&mut self) {
         // There is no client-go.
-        let more = [("client_go_version", "")];
-        self.add(Always(build::info("kube_state_metrics_build_info", &more)));
+        self.add(build::info("kube_state_metrics_build_info", &[("client_go_version", "")]));
     }
 
     /// Adds a collector.
@@ -68,19 +67,6 @@ impl From<OwnMetrics> for Recorder {
 impl Extend<Row> for Recorder {
     fn extend<I: IntoIterator<Item = Row>>(&mut self, rows: I) {
         rows.into_iter().for_each(|row| self.add(row));
-    }
-}
-
-/// A constant family.
-struct Always(Family);
-
-impl Collect for Always {
-    fn collect(&self, out: &mut Vec<Family>) {
-        out.push(self.0.clone());
-    }
-
-    fn may_have(&self, names: &BTreeSet<String>) -> bool {
-        names.contains(self.0.name)
     }
 }
 
@@ -194,7 +180,7 @@ impl Source for OwnMetrics {
             let created = self.start.filter(|_| counts_from_start(&family));
             (family, created)
         });
-        Some(Box::new(TypedFamilies::new(families.collect())))
+        Some(Box::new(TypedFamilies(families.collect())))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Enums of words: labels, flag values and other fixed texts.
 
-/// Declares an enum with one text for each variant, the array `ALL` of its variants and the method `as_str`.
+/// Declares an enum with one text for each variant, the array `ALL` of its variants and the methods `as_str` and `parse`.
 macro_rules! words {
     (
         $(#[$attribute:meta])*
@@ -18,6 +18,11 @@ macro_rules! words {
             /// Returns the text of the variant.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
+            }
+
+            /// Returns the variant with this text.
+            pub fn parse(text: &str) -> Option<Self> {
+                match text { $($text => Some(Self::$variant),)+ _ => None }
             }
         }
     };

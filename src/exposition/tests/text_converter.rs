@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use crate::exposition::protobuf::{Field, Sink, read_varint, unzigzag};
-use crate::exposition::prototext::{Cursor, Layout, Text};
+use crate::exposition::prototext::{Layout, Text};
 
 /// The type of a field.
 #[derive(Clone, Copy)]
@@ -99,19 +99,22 @@ pub struct TextConverter<I> {
     pending: Vec<u8>,
     /// Remaining bytes of the current family, once its length is known.
     family: Option<u64>,
-    cursor: Cursor,
+    layout: Layout,
+    /// True before the first field of a family.
+    first: bool,
 }
 
 impl<I> TextConverter<I> {
     /// Converts the messages in `chunks`.
     pub fn new(chunks: I, layout: Layout) -> Self {
-        Self { chunks, pending: Vec::new(), family: None, cursor: Cursor::new(layout) }
+        Self { chunks, pending: Vec::new(), family: None, layout, first: true }
     }
 
     /// Converts and consumes all complete fields of a family.
     fn advance(&mut self, out: &mut Vec<u8>) {
         let mut rest = self.pending.as_slice();
-        let mut text = Text::new(out, self.cursor);
+        let mut text = Text::new(out, self.layout);
+        text.first = self.first;
         loop {
             let left = match self.family {
                 Some(left) => left,
@@ -134,7 +137,7 @@ impl<I> TextConverter<I> {
             self.family = Some(left - used);
             rest = rest.get(used as usize..).unwrap_or_default();
         }
-        self.cursor = text.cursor();
+        self.first = text.first;
         let used = self.pending.len() - rest.len();
         self.pending.drain(..used);
     }
@@ -225,8 +228,8 @@ fn packed_value(kind: FieldType, bytes: &[u8]) -> Option<(Wire<'_>, &[u8])> {
 fn scalar(field: Field, kind: FieldType, wire: &Wire<'_>, text: &mut Text<'_>) {
     match (kind, wire) {
         (FieldType::Double, Wire::Fixed(bits)) => text.double(field, f64::from_bits(*bits)),
-        (FieldType::ZigZag, Wire::Varint(value)) => text.integer(field, unzigzag(*value)),
-        (FieldType::Signed, Wire::Varint(value)) => text.integer(field, *value as i64),
+        (FieldType::ZigZag, Wire::Varint(value)) => text.signed(field, unzigzag(*value)),
+        (FieldType::Signed, Wire::Varint(value)) => text.signed(field, *value as i64),
         (FieldType::Type, Wire::Varint(value)) => {
             match usize::try_from(*value).ok().and_then(|index| TYPES.get(index)) {
                 Some(name) => text.word(field, *value, name),
