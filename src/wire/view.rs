@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use super::varint::{VarintError, read_varint};
-use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// The bytes of an API object in one of the wire formats.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,7 @@ pub fn decode<'a, T: Field<'a>>(object: ObjectBytes<'a>) -> Result<T, DecodeErro
         }
         ObjectBytes::Json(bytes) => {
             let mut json = serde_json::Deserializer::from_slice(bytes);
-            let value = Nullable::<T>::default().deserialize(&mut json)?;
+            let value = or_default(Nullable::<T>::deserialize(&mut json)?);
             json.end()?;
             Ok(value)
         }
@@ -88,12 +88,10 @@ pub fn decode<'a, T: Field<'a>>(object: ObjectBytes<'a>) -> Result<T, DecodeErro
 pub enum Wire<'a> {
     /// Wire type 0.
     Varint(u64),
-    /// Wire type 1, which no supported field uses.
-    Fixed64,
     /// Wire type 2: a string, bytes or a message.
     Bytes(&'a [u8]),
-    /// Wire type 5, which no supported field uses.
-    Fixed32,
+    /// Wire types 1 and 5, which no supported field uses.
+    Fixed,
 }
 
 impl<'a> Wire<'a> {
@@ -135,7 +133,7 @@ impl<'a> Message<'a> {
             0 => Wire::Varint(self.varint()?),
             1 => {
                 self.take(8)?;
-                Wire::Fixed64
+                Wire::Fixed
             }
             2 => {
                 let len = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
@@ -143,7 +141,7 @@ impl<'a> Message<'a> {
             }
             5 => {
                 self.take(4)?;
-                Wire::Fixed32
+                Wire::Fixed
             }
             _ => return Err(DecodeError::WireType(FieldPath::new())),
         };
@@ -189,48 +187,58 @@ pub trait Field<'a>: Default + Sized {
     /// # Errors
     /// The value is malformed or of another type.
     fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error>;
-}
 
-/// A serde seed that reads a [`Field`] from JSON, with `null` as its default; used by the generated visitors.
-#[derive(Default)]
-pub struct Nullable<T>(PhantomData<T>);
-
-impl<'de, T: Field<'de>> DeserializeSeed<'de> for Nullable<T> {
-    type Value = T;
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<T, D::Error> {
-        json.deserialize_option(self)
-    }
-}
-
-impl<'de, T: Field<'de>> Visitor<'de> for Nullable<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value or null")
-    }
-
-    fn visit_none<E>(self) -> Result<T, E> {
-        Ok(T::default())
-    }
-
-    fn visit_unit<E>(self) -> Result<T, E> {
-        Ok(T::default())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, json: D) -> Result<T, D::Error> {
-        T::json(json)
-    }
-}
-
-/// A view that can be embedded in another, like an embedded struct in Go. JSON has its fields next to those of the
-/// outer view; protobuf has them in a nested message.
-pub trait Inline<'a>: Field<'a> {
-    /// Takes the value of `key` if it is one of the view's fields; returns true if it was.
+    /// Takes the value of `key` in a JSON object, if the type has this key; returns true if it has. So a view can be
+    /// embedded in another, like an embedded struct in Go: JSON has its fields next to those of the outer view, protobuf in
+    /// a nested message.
     ///
     /// # Errors
     /// The value is malformed or of another type.
-    fn json_entry<A: MapAccess<'a>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error>;
+    fn json_entry<A: MapAccess<'a>>(&mut self, _: Str<'a>, _: &mut A) -> Result<bool, A::Error> {
+        Ok(false)
+    }
+}
+
+/// A [`Field`] that is not null, as a serde value.
+#[derive(Default)]
+pub struct NotNull<T>(T);
+
+impl<'de, T: Field<'de>> Deserialize<'de> for NotNull<T> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        T::json(json).map(Self)
+    }
+}
+
+/// A [`Field`] in JSON, where `null` reads as the default; used by the generated visitors.
+pub type Nullable<T> = Option<NotNull<T>>;
+
+/// Returns the value of a field, or the default for `null`.
+pub fn or_default<'a, T: Field<'a>>(value: Nullable<T>) -> T {
+    value.unwrap_or_default().0
+}
+
+/// Reads a JSON object, one [`Field::json_entry`] after the other.
+///
+/// # Errors
+/// The value is malformed or of another type.
+pub fn object<'a, T: Field<'a>, D: Deserializer<'a>>(json: D) -> Result<T, D::Error> {
+    struct Entries<T>(PhantomData<T>);
+    impl<'de, T: Field<'de>> Visitor<'de> for Entries<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+            let mut out = T::default();
+            while let Some(key) = map.next_key::<Str<'de>>()? {
+                if !out.json_entry(key, &mut map)? {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+            Ok(out)
+        }
+    }
+    json.deserialize_map(Entries(PhantomData))
 }
 
 impl<'a, T: Field<'a>> Field<'a> for Option<T> {
@@ -260,8 +268,8 @@ impl<'a, T: Field<'a>> Field<'a> for Vec<T> {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
                 let mut items = Vec::new();
-                while let Some(item) = seq.next_element_seed(Nullable::default())? {
-                    items.push(item);
+                while let Some(item) = seq.next_element()? {
+                    items.push(or_default(item));
                 }
                 Ok(items)
             }
@@ -320,7 +328,7 @@ impl<'a> Field<'a> for Str<'a> {
     }
 }
 
-impl<'de> de::Deserialize<'de> for Str<'de> {
+impl<'de> Deserialize<'de> for Str<'de> {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
         Self::json(json)
     }
@@ -336,7 +344,7 @@ macro_rules! varint_field {
                 Ok(())
             }
             fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
-                de::Deserialize::deserialize(json)
+                Deserialize::deserialize(json)
             }
         }
     )*};
@@ -353,7 +361,7 @@ impl<'a> Field<'a> for Present {
     }
 
     fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
-        de::Deserialize::deserialize(json).map(|IgnoredAny| Self)
+        Deserialize::deserialize(json).map(|IgnoredAny| Self)
     }
 }
 
@@ -428,21 +436,16 @@ impl<'a, V: Field<'a> + Clone> Field<'a> for Map<'a, V> {
     }
 
     fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
-        struct Entries<V>(PhantomData<V>);
-        impl<'de, V: Field<'de> + Clone> Visitor<'de> for Entries<V> {
-            type Value = Map<'de, V>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut out = Map::default();
-                while let Some(key) = map.next_key::<Str<'de>>()? {
-                    out.push(key, map.next_value_seed(Nullable::default())?);
-                }
-                Ok(out)
-            }
-        }
-        json.deserialize_map(Entries(PhantomData))
+        object(json)
+    }
+
+    fn json_entry<A: MapAccess<'a>>(
+        &mut self,
+        key: Str<'a>,
+        map: &mut A,
+    ) -> Result<bool, A::Error> {
+        self.push(key, or_default(map.next_value()?));
+        Ok(true)
     }
 }
 
@@ -497,44 +500,19 @@ macro_rules! view {
             }
 
             fn json<D: serde::Deserializer<$lt>>(json: D) -> Result<Self, D::Error> {
-                struct Fields;
-                impl<'de> serde::de::Visitor<'de> for Fields {
-                    type Value = $name<'de>;
-
-                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        f.write_str("an object")
-                    }
-
-                    fn visit_map<A: serde::de::MapAccess<'de>>(
-                        self,
-                        mut map: A,
-                    ) -> Result<Self::Value, A::Error> {
-                        let mut out = $name::default();
-                        while let Some(key) = map.next_key::<$crate::wire::view::Str<'de>>()? {
-                            use $crate::wire::view::Inline;
-                            if !out.json_entry(&key, &mut map)? {
-                                map.next_value::<serde::de::IgnoredAny>()?;
-                            }
-                        }
-                        Ok(out)
-                    }
-                }
-                json.deserialize_map(Fields)
+                $crate::wire::view::object(json)
             }
-        }
 
-        impl<$lt> $crate::wire::view::Inline<$lt> for $name<$lt> {
             fn json_entry<A: serde::de::MapAccess<$lt>>(
                 &mut self,
-                key: &str,
+                key: $crate::wire::view::Str<$lt>,
                 map: &mut A,
             ) -> Result<bool, A::Error> {
-                match key {
-                    $($json => self.$field = map
-                        .next_value_seed($crate::wire::view::Nullable::default())?,)*
+                match &*key {
+                    $($json => self.$field = $crate::wire::view::or_default(map.next_value()?),)*
                     _ => {
                         return Ok(false
-                            $(|| $crate::wire::view::Inline::json_entry(&mut self.$inner, key, map)?)*);
+                            $(|| $crate::wire::view::Field::json_entry(&mut self.$inner, key, map)?)*);
                     }
                 }
                 Ok(true)
