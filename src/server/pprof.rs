@@ -51,6 +51,7 @@ use super::query::{self, QueryError};
 use super::response::{self, Response, nosniff};
 use super::router::{Call, Methods, Router};
 use crate::status::words::duration;
+use crate::telemetry::process;
 use crate::util::allocator;
 use kept::KEPT;
 use profile::Profile;
@@ -96,26 +97,34 @@ pub fn routes(symbol: Methods) -> Router {
     let path = |name: &str| format!("{PREFIX}{name}");
     let mut router = Router::default()
         .at(PREFIX, Methods::Read, index)
-        .at_async(&path("profile"), Methods::Read, |call| cpu(call, Form::Pprof))
-        .at_async(&path("flamegraph"), Methods::Read, |call| cpu(call, Form::Flamegraph))
-        .at(&path("cmdline"), Methods::Read, |_| nosniff(response::text(200, cmdline())))
-        .at_async(&path("symbol"), symbol, names)
-        .at_async(&path("heap_flamegraph"), Methods::Read, |call| heap(call, Form::Flamegraph));
+        .at_async(&path("profile"), Methods::Read, |call| answer(cpu(call, Form::Pprof)))
+        .at_async(&path("flamegraph"), Methods::Read, |call| answer(cpu(call, Form::Flamegraph)))
+        .at(&path("cmdline"), Methods::Read, |_| {
+            nosniff(response::text(200, process::arguments().join("\0")))
+        })
+        .at_async(&path("symbol"), symbol, |call| answer(names(call)))
+        .at_async(&path("heap_flamegraph"), Methods::Read, |call| {
+            answer(heap(call, Form::Flamegraph))
+        });
     for name in ["heap", "allocs"] {
         router = router.at_async(&path(name), Methods::Read, |call| {
             let form = if wants_text(&call) { Form::Text } else { Form::Pprof };
-            heap(call, form)
+            answer(heap(call, form))
         });
     }
     for (name, why) in UNAVAILABLE {
-        router = router.at(&path(name), Methods::Read, move |_| absent(&format!("{why}\n")));
+        router = router.at(&path(name), Methods::Read, move |_| *refusal(404, format!("{why}\n")));
     }
     for name in ["threads", "goroutine", "threadcreate"] {
-        router = router.at(&path(name), Methods::Read, |_| {
-            nosniff(response::text(200, crate::telemetry::process::threads()))
-        });
+        router = router
+            .at(&path(name), Methods::Read, |_| nosniff(response::text(200, process::threads())));
     }
     router
+}
+
+/// Returns the response, which may be a refusal.
+async fn answer(response: impl Future<Output = Result<Response, Box<Response>>>) -> Response {
+    response.await.unwrap_or_else(|refusal| *refusal)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,14 +151,9 @@ impl Form {
     }
 }
 
-/// Returns the response for an unavailable profile.
-fn absent(why: &str) -> Response {
-    *refusal(404, why)
-}
-
 fn index(call: &Call) -> Response {
     if call.path != PREFIX {
-        return absent("Unknown profile\n");
+        return *refusal(404, "Unknown profile\n");
     }
     let mut kept = Vec::new();
     let mut links = vec![
@@ -179,15 +183,9 @@ fn index(call: &Call) -> Response {
     nosniff(response::with_type(200, "text/html; charset=utf-8", Body::whole(page)))
 }
 
-fn cmdline() -> String {
-    let args: Vec<String> =
-        std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    args.join("\0")
-}
-
 /// Implements the protocol of `pprof -symbolize=remote`: the number of symbols (any number but 0
 /// will do), and a line for each address of the query that is in a function.
-async fn names(call: Call) -> Response {
+async fn names(call: Call) -> Result<Response, Box<Response>> {
     let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     let addresses: BTreeSet<u64> = call.query().split('+').filter_map(number).collect();
     let lines = move || {
@@ -202,10 +200,8 @@ async fn names(call: Call) -> Response {
         }
         Ok(text)
     };
-    match aside(SYMBOLS.lock().await, lines).await {
-        Ok((_, text)) => nosniff(response::text(200, text)),
-        Err(refusal) => *refusal,
-    }
+    let (_, text) = aside(SYMBOLS.lock().await, lines).await?;
+    Ok(nosniff(response::text(200, text)))
 }
 
 /// Returns whether the request has `debug=` with a non-zero integer.
@@ -252,11 +248,6 @@ impl Comparison {
         let (keep, base) = (name("keep")?, name("base")?);
         let base = base.map(|name| find_kept(&name, is_cpu)).transpose()?;
         Ok(Self { keep, base, normalize })
-    }
-
-    /// Returns whether the profile is kept or compared.
-    fn is_wanted(&self) -> bool {
-        self.keep.is_some() || self.base.is_some()
     }
 
     /// Keeps the profile, then subtracts the base. Returns the profile to show and whether it was kept.
@@ -366,13 +357,9 @@ async fn aside<T: Send + 'static>(
     done.map_err(|error| refusal(500, format!("The profile failed: {error}\n")))
 }
 
-async fn cpu(call: Call, form: Form) -> Response {
-    take_cpu(&call, form).await.unwrap_or_else(|refusal| *refusal)
-}
-
-async fn take_cpu(call: &Call, form: Form) -> Result<Response, Box<Response>> {
-    let seconds = seconds(call)?.unwrap_or(DEFAULT_SECONDS);
-    let comparison = Comparison::read(call, true)?;
+async fn cpu(call: Call, form: Form) -> Result<Response, Box<Response>> {
+    let seconds = seconds(&call)?.unwrap_or(DEFAULT_SECONDS);
+    let comparison = Comparison::read(&call, true)?;
     if call.head.method == Method::HEAD {
         return Ok(form.respond("profile", Vec::new()));
     }
@@ -380,7 +367,7 @@ async fn take_cpu(call: &Call, form: Form) -> Result<Response, Box<Response>> {
     let session = cpu::Session::start()
         .map_err(|error| refusal(500, format!("Could not enable CPU profiling: {error}\n")))?;
     let mut counts = cpu::Counts::default();
-    if !wait(call, seconds, || session.collect(&mut counts)).await {
+    if !wait(&call, seconds, || session.collect(&mut counts)).await {
         return Ok(disconnected());
     }
     let report = move || {
@@ -393,14 +380,11 @@ async fn take_cpu(call: &Call, form: Form) -> Result<Response, Box<Response>> {
     aside(only, report).await.map(|(_, response)| response)
 }
 
-async fn heap(call: Call, form: Form) -> Response {
-    take_heap(&call, form).await.unwrap_or_else(|refusal| *refusal)
-}
-
-async fn take_heap(call: &Call, form: Form) -> Result<Response, Box<Response>> {
+async fn heap(call: Call, form: Form) -> Result<Response, Box<Response>> {
     let name = call.path.strip_prefix(PREFIX).unwrap_or_default();
-    let (seconds, comparison) = (seconds(call)?, Comparison::read(call, false)?);
-    if comparison.is_wanted() && (seconds.is_some() || form == Form::Text) {
+    let (seconds, comparison) = (seconds(&call)?, Comparison::read(&call, false)?);
+    let is_compared = comparison.keep.is_some() || comparison.base.is_some();
+    if is_compared && (seconds.is_some() || form == Form::Text) {
         let message = "keep and base cannot be combined with seconds or debug of a heap profile\n";
         return Err(refusal(400, message));
     }
@@ -414,14 +398,14 @@ async fn take_heap(call: &Call, form: Form) -> Result<Response, Box<Response>> {
     let mut only = only(&HEAP, "heap")?;
     let stacks = || {
         let dump = heap::dump().map_err(|error| error.to_string())?;
-        heap::parse(&dump).map_err(|error| error.to_string())
+        heap::parse(&dump)
     };
     let before = match seconds {
         None => None,
         Some(seconds) => {
             let before;
             (only, (_, before)) = aside(only, stacks).await?;
-            if !wait(call, seconds, || {}).await {
+            if !wait(&call, seconds, || {}).await {
                 return Ok(disconnected());
             }
             Some(before)

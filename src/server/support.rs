@@ -31,19 +31,15 @@ pub(crate) fn routes(board: &Arc<Board>, web_config: Option<PathBuf>) -> Router 
     // A file that cannot be read for long delays neither the log nor the pages of the status.
     let [of_log, of_configuration] = [(); 2].map(|()| SerialBlocking::default());
     let log = move |_| {
-        let worker = of_log.clone();
-        async move {
-            let text = worker.run(|| redaction::redact(&log::recent())).await;
-            response::nosniff(response::text(200, text.unwrap_or_default()))
-        }
+        response::blocking(of_log.clone(), || {
+            response::nosniff(response::text(200, redaction::redact(&log::recent())))
+        })
     };
     let configuration = move |_| {
-        let (worker, board) = (of_configuration.clone(), Arc::clone(&board));
-        let web_config = web_config.clone();
-        async move {
-            let described = worker.run(move || configuration(&board, web_config)).await;
-            response::json(200, described.unwrap_or_default().to_string())
-        }
+        let (board, web_config) = (Arc::clone(&board), web_config.clone());
+        response::blocking(of_configuration.clone(), move || {
+            response::json(200, configuration(&board, web_config).to_string())
+        })
     };
     Router::default().at_async(LOG_PATH, Methods::Read, log).at_async(
         CONFIGURATION_PATH,
@@ -54,7 +50,6 @@ pub(crate) fn routes(board: &Arc<Board>, web_config: Option<PathBuf>) -> Router 
 
 /// Describes the configuration; may block on files.
 fn configuration(board: &Board, web_config: Option<PathBuf>) -> Value {
-    let args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
     let files = board.facts().files.into_iter().filter(|file| file.what != "kubeconfig");
     let files = files.map(|file| (file.what, PathBuf::from(file.path)));
     let files = files.chain(web_config.map(|path| ("web configuration", path)));
@@ -70,7 +65,7 @@ fn configuration(board: &Board, web_config: Option<PathBuf>) -> Value {
         "revision": REVISION,
         "toolchain": TOOLCHAIN,
         "target": format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
-        "arguments": redaction::redact_arguments(args),
+        "arguments": redaction::redact_arguments(process::arguments().into_iter()),
         "files": files.collect::<Vec<Value>>(),
         "limits": {
             "memory_bytes": process::memory_limit(),

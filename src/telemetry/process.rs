@@ -1,6 +1,6 @@
 //! `process_*` metrics and the thread list, read from `/proc/self` on request.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +24,8 @@ pub struct Process;
 struct Files {
     stat: Option<Stat>,
     limits: String,
-    status: String,
+    /// As [`memory`] returns it.
+    memory: BTreeMap<String, u64>,
     network: Option<(f64, f64)>,
 }
 
@@ -42,11 +43,11 @@ const ROWS: &[Row] = family_rows! {
         |of| Some(of.network?.1);
     Gauge "process_open_fds", "Open file descriptors.": |_| open_files();
     Gauge "process_resident_memory_bytes", "Memory in RAM in bytes.":
-        |of| kilobytes(&of.status, "VmRSS:");
+        |of| Some(*of.memory.get("VmRSS")? as f64);
     Gauge "process_start_time_seconds", "Start of the process, seconds since the Unix epoch.":
         |of| of.stat.as_ref()?.started();
     Gauge "process_virtual_memory_bytes", "Size of the address space in bytes.":
-        |of| kilobytes(&of.status, "VmSize:");
+        |of| Some(*of.memory.get("VmSize")? as f64);
     Gauge "process_virtual_memory_max_bytes",
         "Largest address space allowed in bytes; without a limit, the largest number of 64 bits.":
         |of| soft_limit(&of.limits, "Max address space");
@@ -58,7 +59,7 @@ impl Collect for Process {
         let files = Files {
             stat: Stat::read(),
             limits: read("/proc/self/limits"),
-            status: read("/proc/self/status"),
+            memory: memory(),
             network: network(),
         };
         out.extend(ROWS.iter().filter_map(|&FamilyRow { name, help, kind, value }| {
@@ -104,11 +105,6 @@ fn open_files() -> Option<f64> {
     Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
 }
 
-fn kilobytes(status: &str, key: &str) -> Option<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-    Some(line.split_whitespace().next()?.parse::<f64>().ok()? * 1024.0)
-}
-
 fn soft_limit(limits: &str, key: &str) -> Option<f64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(key))?;
     match line.split_whitespace().next()? {
@@ -140,9 +136,7 @@ pub(crate) struct Usage {
 
 /// Returns the current resource usage.
 pub(crate) fn usage() -> Option<Usage> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let memory = kilobytes(&status, "VmRSS:")? as u64;
-    Some(Usage { cpu: Stat::read()?.cpu, memory })
+    Some(Usage { cpu: Stat::read()?.cpu, memory: *memory().get("VmRSS")? })
 }
 
 /// Returns the memory limit of the process's cgroup in bytes: the lowest of its ancestors. Absent without a limit.
@@ -172,14 +166,22 @@ fn lowest_limit(groups: &str, mount: &Path) -> Option<u64> {
 }
 
 /// Returns the memory of the process in bytes, by the field names of `/proc/self/status`.
-pub fn memory() -> std::collections::BTreeMap<String, u64> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+pub fn memory() -> BTreeMap<String, u64> {
+    sizes(&fs::read_to_string("/proc/self/status").unwrap_or_default())
+}
+
+fn sizes(status: &str) -> BTreeMap<String, u64> {
     let bytes = |line: &str| {
         let (name, value) = line.split_once(':')?;
         let kilobytes: u64 = value.trim().strip_suffix(" kB")?.trim().parse().ok()?;
         Some((name.to_owned(), kilobytes * 1024))
     };
     status.lines().filter_map(bytes).collect()
+}
+
+/// Returns the command line, with invalid UTF-8 replaced.
+pub(crate) fn arguments() -> Vec<String> {
+    std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect()
 }
 
 /// Returns one line per thread: id, name, state.
@@ -220,7 +222,7 @@ mod tests {
         assert_eq!(soft_limit(limits, "Max open files"), Some(1024.0));
         assert_eq!(soft_limit(limits, "Max address space"), Some(18_446_744_073_709_551_615.0));
         assert_eq!(soft_limit(limits, "Max nothing"), None);
-        assert_eq!(kilobytes("VmRSS:\t    8 kB\n", "VmRSS:"), Some(8192.0));
+        assert_eq!(sizes("VmRSS:\t    8 kB\n").get("VmRSS"), Some(&8192));
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //! holds a [`Permit`]. Descriptors of listeners, logs, configuration files and profiles are reserved and not counted.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
+
+use super::lock::Lock;
 
 /// A user of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +33,13 @@ const GUARANTEED: [(usize, usize); SHARES] = [(4, 512), (8, 256), (4, 128), (8, 
 /// A semaphore over the descriptors of a process, divided into shares.
 #[derive(Debug)]
 pub struct Descriptors {
-    limit: usize,
+    /// The limit being divided.
+    pub limit: usize,
     /// Guaranteed number for each share.
     guaranteed: [usize; SHARES],
     /// Number available to all shares.
     common: usize,
-    used: Mutex<[usize; SHARES]>,
+    used: Lock<[usize; SHARES]>,
 }
 
 /// The descriptor of one connection, released on drop.
@@ -52,17 +55,12 @@ impl Descriptors {
         let usable = limit - RESERVED.min(limit / 2);
         let guaranteed = GUARANTEED.map(|(divisor, most)| (usable / divisor).min(most));
         let common = usable - guaranteed.iter().sum::<usize>();
-        Self { limit, guaranteed, common, used: Mutex::default() }
-    }
-
-    /// Returns the limit being divided.
-    pub fn limit(&self) -> usize {
-        self.limit
+        Self { limit, guaranteed, common, used: Lock::default() }
     }
 
     /// Takes a descriptor for `share`. Returns `None` if both its guaranteed and the common part are used up.
     pub fn take(&self, share: Share) -> Option<Permit<'_>> {
-        let mut used = self.used();
+        let mut used = self.used.lock();
         let mine = share as usize;
         if used[mine] >= self.guaranteed[mine] {
             let common: usize =
@@ -77,23 +75,19 @@ impl Descriptors {
 
     /// Returns true if `share` uses more than its guaranteed part, so that a released descriptor is available to all.
     pub(crate) fn exceeds_guarantee(&self, share: Share) -> bool {
-        self.used()[share as usize] > self.guaranteed[share as usize]
+        self.used.lock()[share as usize] > self.guaranteed[share as usize]
     }
 
     /// Returns the number of descriptors in use by `share`.
     #[cfg(test)]
     pub(crate) fn used_by(&self, share: Share) -> usize {
-        self.used()[share as usize]
-    }
-
-    fn used(&self) -> MutexGuard<'_, [usize; SHARES]> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock()[share as usize]
     }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let mut used = self.descriptors.used();
+        let mut used = self.descriptors.used.lock();
         used[self.share as usize] = used[self.share as usize].saturating_sub(1);
     }
 }

@@ -1,6 +1,7 @@
 //! Utilities that know nothing of Kubernetes, StatsD or HTTP.
 //!
 //! - [`allocator`] returns freed memory to the system when the process goes idle.
+//! - [`memory_map`] parses the memory mappings of the process.
 //! - [`program_pages`] unmaps the pages of the program that are not in use.
 //! - [`descriptors`] divides the limit on open files between the users of connections.
 //! - [`serial_blocking`] runs one blocking job at a time outside the async workers.
@@ -26,6 +27,7 @@ pub(crate) mod hyper_log_log;
 pub(crate) mod jump_hash;
 pub(crate) mod lock;
 pub(crate) mod log_limit;
+pub(crate) mod memory_map;
 pub(crate) mod misra_gries;
 pub(crate) mod name_lookup;
 pub(crate) mod per_minute;

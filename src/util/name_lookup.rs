@@ -2,12 +2,14 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::Shared;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
+
+use super::lock::Lock;
 
 /// The addresses of a name, or the error of the resolver.
 type Found = Result<Vec<SocketAddr>, Arc<io::Error>>;
@@ -36,7 +38,7 @@ impl Name for (String, u16) {
 #[derive(Debug)]
 pub(crate) struct NameLookup<T> {
     name: T,
-    running: Arc<Mutex<Option<Shared<oneshot::Receiver<Found>>>>>,
+    running: Arc<Lock<Option<Shared<oneshot::Receiver<Found>>>>>,
 }
 
 impl<T: Name> NameLookup<T> {
@@ -53,7 +55,7 @@ impl<T: Name> NameLookup<T> {
             return Ok(vec![address]);
         }
         let found = {
-            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut running = self.running.lock();
             running.get_or_insert_with(|| self.begin()).clone()
         };
         found.await.unwrap_or_else(|_| Err(Arc::new(io::Error::other("the look-up was aborted"))))
@@ -65,7 +67,7 @@ impl<T: Name> NameLookup<T> {
         spawn_blocking(move || {
             let addresses = name.to_socket_addrs().map(Iterator::collect).map_err(Arc::new);
             // The next call looks the name up again.
-            *running.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *running.lock() = None;
             let _ = answer.send(addresses);
         });
         found.shared()
@@ -75,8 +77,8 @@ impl<T: Name> NameLookup<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Condvar;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Condvar, Mutex, PoisonError};
     use std::time::Duration;
     use tokio::time::timeout;
 

@@ -13,6 +13,8 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
 
+use super::memory_map::mapping;
+
 /// Bits of an entry of `/proc/self/pagemap`.
 const IS_PRESENT: u64 = 1 << 63;
 const IS_SWAPPED: u64 = 1 << 62;
@@ -44,16 +46,11 @@ pub(crate) fn unmap() {
 
 /// Returns the addresses of the read-only mappings of `program`.
 fn program_mappings(maps: &str, program: &str) -> Vec<Range<usize>> {
-    let mapping = |line: &str| {
-        let (fields, path) = line.split_at_checked(line.find('/')?)?;
-        let mut fields = fields.split_ascii_whitespace();
-        let (start, end) = fields.next()?.split_once('-')?;
-        let permissions = fields.next()?;
-        let is_wanted = path == program && permissions.starts_with("r-");
-        let address = |text| usize::from_str_radix(text, 16).ok();
-        is_wanted.then_some(address(start)?..address(end)?)
-    };
-    maps.lines().filter_map(mapping).collect()
+    let wanted = maps
+        .lines()
+        .filter_map(mapping)
+        .filter(|mapping| mapping.path == program && mapping.permissions.starts_with("r-"));
+    wanted.map(|mapping| mapping.start as usize..mapping.end as usize).collect()
 }
 
 /// Tells whether each page of the range that is in memory is the file's. False if that is unknown.

@@ -73,22 +73,13 @@ pub(crate) fn redact_value(value: &mut Value) -> bool {
 
 /// Removes all scalars of a value and keeps its structure. Returns false for null.
 fn remove(value: &mut Value) -> bool {
-    let mut removed = true;
     match value {
-        Value::Null => removed = false,
-        Value::Array(items) => {
-            for item in items {
-                remove(item);
-            }
-        }
-        Value::Object(fields) => {
-            for value in fields.values_mut() {
-                remove(value);
-            }
-        }
+        Value::Null => return false,
+        Value::Array(items) => items.iter_mut().for_each(|item| _ = remove(item)),
+        Value::Object(fields) => fields.values_mut().for_each(|value| _ = remove(value)),
         _ => *value = REMOVED.into(),
     }
-    removed
+    true
 }
 
 /// Returns the arguments of a command line without secrets, which may follow a flag as an own argument.

@@ -91,11 +91,11 @@ impl Elf {
         if header[..6] != [0x7f, b'E', b'L', b'F', 2, order] {
             return Err(wrong("not an ELF file for this architecture"));
         }
-        let segments = Self::records(
-            &file,
-            (u64_at(&header, 32), u16_at(&header, 56), u16_at(&header, 54)),
-            SEGMENT,
-        )?;
+        // Offset of a table, number of its records, and their size.
+        let table = |offset, count, each| {
+            (u64_at(&header, offset), u16_at(&header, count), u16_at(&header, each))
+        };
+        let segments = Self::records(&file, table(32, 56, 54), SEGMENT)?;
         let segments = segments.chunks_exact(SEGMENT).map(|record| Segment {
             kind: u32_at(record, 0),
             offset: u64_at(record, 8),
@@ -103,11 +103,7 @@ impl Elf {
             size: u64_at(record, 32),
         });
         let segments = segments.collect();
-        let sections = Self::records(
-            &file,
-            (u64_at(&header, 40), u16_at(&header, 60), u16_at(&header, 58)),
-            SECTION,
-        )?;
+        let sections = Self::records(&file, table(40, 60, 58), SECTION)?;
         let of_kind = |kind: u32| {
             let mut records = sections.chunks_exact(SECTION);
             let record = records.find(|record| u32_at(record, 4) == kind)?;
@@ -199,17 +195,10 @@ impl Elf {
 
     fn name(&self, table: &Table, at: u64) -> Option<String> {
         let left = usize::try_from(table.names_size.checked_sub(at)?).ok()?;
-        let mut name = Vec::new();
-        while name.len() < left.min(LONGEST_NAME) {
-            let known = name.len();
-            name.resize((known + 256).min(left), 0);
-            self.file.read_exact_at(&mut name[known..], table.names + at + known as u64).ok()?;
-            if let Some(end) = memchr::memchr(0, &name[known..]) {
-                name.truncate(known + end);
-                return String::from_utf8(name).ok().filter(|name| !name.is_empty());
-            }
-        }
-        None
+        let mut bytes = vec![0; left.min(LONGEST_NAME)];
+        self.file.read_exact_at(&mut bytes, table.names + at).ok()?;
+        let name = std::str::from_utf8(bytes.split(|byte| *byte == 0).next()?).ok()?;
+        (!name.is_empty()).then(|| name.to_owned())
     }
 }
 

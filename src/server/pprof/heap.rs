@@ -64,34 +64,23 @@ fn file_in_memory() -> io::Result<File> {
 /// Objects and bytes by stack, the innermost address first.
 pub(super) type Stacks = HashMap<Vec<u64>, [f64; 2]>;
 
-/// The reason why a dump cannot be parsed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum DumpError {
-    /// The first line is not the header of a dump.
-    #[error("{0:?} is not a heap_v2 header")]
-    Header(String),
-    /// A later line is malformed.
-    #[error("{0:?} in a heap_v2 file")]
-    Line(String),
-}
-
 /// Parses the output of [`dump`]: the mean number of bytes between samples, and the estimated heap.
 ///
 /// # Errors
 ///
 /// When the format is unknown; the text contains the line.
-pub(super) fn parse(dump: &str) -> Result<(f64, Stacks), DumpError> {
+pub(super) fn parse(dump: &str) -> Result<(f64, Stacks), String> {
     let mut lines = dump.lines();
     let first = lines.next().unwrap_or_default();
     let interval: f64 = first
         .strip_prefix("heap_v2/")
         .and_then(|number| number.parse().ok())
         .filter(|interval| *interval > 0.0)
-        .ok_or_else(|| DumpError::Header(first.to_owned()))?;
+        .ok_or_else(|| format!("{first:?} is not a heap_v2 header"))?;
     let mut stacks = Stacks::new();
     let mut stack: Option<Vec<u64>> = None;
     for line in lines {
-        let malformed = || DumpError::Line(line.to_owned());
+        let malformed = || format!("{line:?} in a heap_v2 file");
         let line = line.trim();
         if line == "MAPPED_LIBRARIES:" {
             break;
@@ -239,7 +228,7 @@ MAPPED_LIBRARIES:
             ("heap_v2/1\n@ 0xzz\n", "@ 0xzz"),
             ("heap_v2/1\n@ 0x1\n t*: x: 1\n", "t*: x"),
         ] {
-            let error = parse(text).expect_err(text).to_string();
+            let error = parse(text).expect_err(text);
             assert!(error.contains(part), "{error}");
         }
     }

@@ -1,10 +1,11 @@
 //! Profiles that the process keeps under a name, as a base for later ones.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::profile::Profile;
+use crate::util::lock::Lock;
 
 /// The maximum number of kept profiles.
 const MAX_PROFILES: usize = 8;
@@ -24,10 +25,10 @@ pub(super) struct Kept {
 }
 
 /// The kept profiles, oldest first.
-pub(super) struct KeptProfiles(Mutex<VecDeque<Kept>>);
+pub(super) struct KeptProfiles(Lock<VecDeque<Kept>>);
 
 /// The kept profiles of this process.
-pub(super) static KEPT: KeptProfiles = KeptProfiles(Mutex::new(VecDeque::new()));
+pub(super) static KEPT: KeptProfiles = KeptProfiles(Lock::new(VecDeque::new()));
 
 /// Returns whether a profile can have this name.
 pub(super) fn is_name(name: &str) -> bool {
@@ -42,7 +43,7 @@ impl KeptProfiles {
         if profile.size() > MAX_BYTES {
             return false;
         }
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.retain(|kept| kept.name != name);
         all.push_back(Kept { name: name.to_owned(), profile, since: Instant::now() });
         let size = |all: &VecDeque<Kept>| all.iter().map(|kept| kept.profile.size()).sum::<usize>();
@@ -59,7 +60,7 @@ impl KeptProfiles {
 
     /// Returns all profiles, oldest first.
     pub(super) fn all(&self) -> Vec<Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.0.lock().iter().cloned().collect()
     }
 }
 
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_oldest_make_room_by_number_and_by_size() {
-        let kept = KeptProfiles(Mutex::default());
+        let kept = KeptProfiles(Lock::default());
         for name in ["a", "b", "a", "c", "d", "e", "f", "g", "h", "i"] {
             assert!(kept.keep(name, profile(10)));
         }

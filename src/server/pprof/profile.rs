@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::flame_graph::{self, Caption, DrawError, Extent, Folded};
 use super::symbols::{Name, Symbols};
-use crate::exposition::protobuf;
+use crate::exposition::protobuf::{Binary, Field, Sink, varint};
 use crate::status::words::{bytes, count};
 use crate::telemetry::VERSION;
 
@@ -60,40 +60,23 @@ pub(super) mod tag {
     pub(crate) const DEFAULT_SAMPLE_TYPE: u32 = 14;
 }
 
-/// A protobuf message being written.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn varint(&mut self, number: u64) {
-        protobuf::varint(&mut self.0, number);
+/// Appends a number; 0 is the default and omitted.
+fn number(message: &mut Binary<'_>, tag: u32, number: u64) {
+    if number != 0 {
+        message.unsigned(field(tag), number);
     }
+}
 
-    /// Appends a number; 0 is the default and omitted.
-    fn number(mut self, tag: u32, number: u64) -> Self {
-        if number != 0 {
-            self.varint(u64::from(tag) << 3);
-            self.varint(number);
-        }
-        self
-    }
+/// Appends packed numbers.
+fn numbers(message: &mut Binary<'_>, tag: u32, numbers: impl IntoIterator<Item = u64>) {
+    message.message(field(tag), |packed| {
+        numbers.into_iter().for_each(|number| varint(packed.0, number));
+    });
+}
 
-    fn bytes(mut self, tag: u32, bytes: &[u8]) -> Self {
-        self.varint(u64::from(tag) << 3 | 2);
-        self.varint(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-        self
-    }
-
-    fn message(self, tag: u32, message: Self) -> Self {
-        self.bytes(tag, &message.0)
-    }
-
-    fn numbers(self, tag: u32, numbers: impl IntoIterator<Item = u64>) -> Self {
-        let mut packed = Self::default();
-        numbers.into_iter().for_each(|number| packed.varint(number));
-        self.message(tag, packed)
-    }
+/// Returns a field, whose name does not matter in the binary form.
+fn field(tag: u32) -> Field {
+    Field { number: tag.into(), name: "" }
 }
 
 /// The string table; number 0 is the empty string.
@@ -109,9 +92,12 @@ impl Strings {
         number
     }
 
-    fn value_type(&mut self, kind: &str, unit: &str) -> Message {
-        let (kind, unit) = (self.number(kind), self.number(unit));
-        Message::default().number(1, kind).number(2, unit)
+    /// Appends two texts as a message.
+    fn pair(&mut self, message: &mut Binary<'_>, tag: u32, [one, other]: [&str; 2]) {
+        message.message(field(tag), |pair| {
+            number(pair, 1, self.number(one));
+            number(pair, 2, self.number(other));
+        });
     }
 
     fn in_order(self) -> Vec<String> {
@@ -135,9 +121,10 @@ impl Profile {
     /// Encodes the message `perftools.profiles.Profile`, uncompressed.
     pub(super) fn encode(&self, symbols: &Symbols) -> Vec<u8> {
         let mut strings = Strings([(String::new(), 0)].into());
-        let mut out = Message::default();
+        let mut bytes = Vec::new();
+        let mut out = Binary(&mut bytes);
         for (kind, unit) in self.kinds {
-            out = out.message(tag::SAMPLE_TYPE, strings.value_type(kind, unit));
+            strings.pair(&mut out, tag::SAMPLE_TYPE, [kind, unit]);
         }
         let mut locations: BTreeMap<u64, u64> = BTreeMap::new();
         for sample in &self.samples {
@@ -147,71 +134,62 @@ impl Profile {
                 let next = locations.len() as u64 + 1;
                 ids.push(*locations.entry(*address).or_insert(next));
             }
-            // Negative numbers, of differences, are written as their two's complement.
-            let values = sample.values.map(|value| value as u64);
-            let mut message = Message::default().numbers(1, ids).numbers(2, values);
-            let thread = sample.thread.as_deref().map(|name| (THREAD, name));
-            let base = sample.of_base.then_some((BASE, "true"));
-            for (key, text) in thread.into_iter().chain(base) {
-                let (key, text) = (strings.number(key), strings.number(text));
-                let label = Message::default();
-                let label = label.number(1, key).number(2, text);
-                message = message.message(3, label);
-            }
-            out = out.message(tag::SAMPLE, message);
+            let thread = sample.thread.as_deref().map(|name| [THREAD, name]);
+            let base = sample.of_base.then_some([BASE, "true"]);
+            out.message(field(tag::SAMPLE), |message| {
+                numbers(message, 1, ids);
+                // Negative numbers, of differences, are written as their two's complement.
+                numbers(message, 2, sample.values.map(|value| value as u64));
+                for label in thread.into_iter().chain(base) {
+                    strings.pair(message, 3, label);
+                }
+            });
         }
-        let named = |address: &u64| Some((symbols.mapping(*address)?, symbols.name(*address)?));
         let mut with_names = BTreeSet::new();
         let mut functions: HashMap<&Name, u64> = HashMap::new();
         for (address, id) in &locations {
             let mapping = symbols.mapping(*address);
-            let mut message = Message::default()
-                .number(1, *id)
-                .number(2, mapping.map_or(0, |index| index as u64 + 1))
-                .number(3, *address);
-            if let Some((mapping, name)) = named(address) {
-                with_names.insert(mapping);
-                let next = functions.len() as u64 + 1;
-                let function = *functions.entry(name).or_insert(next);
-                let line = Message::default().number(1, function);
-                message = message.message(4, line);
-            }
-            out = out.message(tag::LOCATION, message);
+            out.message(field(tag::LOCATION), |location| {
+                number(location, 1, *id);
+                number(location, 2, mapping.map_or(0, |index| index as u64 + 1));
+                number(location, 3, *address);
+                if let Some((mapping, name)) = mapping.zip(symbols.name(*address)) {
+                    with_names.insert(mapping);
+                    let next = functions.len() as u64 + 1;
+                    let function = *functions.entry(name).or_insert(next);
+                    location.message(field(4), |line| number(line, 1, function));
+                }
+            });
         }
         for (name, id) in functions {
-            let (readable, linked) = (strings.number(&name.readable), strings.number(&name.linked));
-            let message = Message::default().number(1, id).number(2, readable).number(3, linked);
-            out = out.message(tag::FUNCTION, message);
+            out.message(field(tag::FUNCTION), |function| {
+                number(function, 1, id);
+                number(function, 2, strings.number(&name.readable));
+                number(function, 3, strings.number(&name.linked));
+            });
         }
         for (index, mapping) in symbols.mappings.iter().enumerate() {
             let build_id = mapping.build_id.as_deref().unwrap_or_default();
             let (path, build_id) = (strings.number(&mapping.path), strings.number(build_id));
-            let message = Message::default()
-                .number(1, index as u64 + 1)
-                .number(2, mapping.start)
-                .number(3, mapping.end)
-                .number(4, mapping.offset)
-                .number(5, path)
-                .number(6, build_id)
-                .number(7, with_names.contains(&index).into());
-            out = out.message(tag::MAPPING, message);
+            let (start, end, offset) = (mapping.start, mapping.end, mapping.offset);
+            let values = [index as u64 + 1, start, end, offset, path, build_id];
+            out.message(field(tag::MAPPING), |message| {
+                values.into_iter().zip(1..).for_each(|(value, tag)| number(message, tag, value));
+                number(message, 7, with_names.contains(&index).into());
+            });
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (kind, unit, period) = self.period;
-        let period_type = strings.value_type(kind, unit);
-        let comments: Vec<u64> = self.comments.iter().map(|text| strings.number(text)).collect();
-        let first_looked_at = strings.number(self.kinds[1].0);
-        out = out
-            .number(tag::TIME_NANOS, nanoseconds(now))
-            .number(tag::DURATION_NANOS, self.duration.map_or(0, nanoseconds))
-            .message(tag::PERIOD_TYPE, period_type)
-            .number(tag::PERIOD, period as u64)
-            .numbers(tag::COMMENT, comments)
-            .number(tag::DEFAULT_SAMPLE_TYPE, first_looked_at);
+        number(&mut out, tag::TIME_NANOS, nanoseconds(now));
+        number(&mut out, tag::DURATION_NANOS, self.duration.map_or(0, nanoseconds));
+        strings.pair(&mut out, tag::PERIOD_TYPE, [kind, unit]);
+        number(&mut out, tag::PERIOD, period as u64);
+        numbers(&mut out, tag::COMMENT, self.comments.iter().map(|text| strings.number(text)));
+        number(&mut out, tag::DEFAULT_SAMPLE_TYPE, strings.number(self.kinds[1].0));
         for text in strings.in_order() {
-            out = out.bytes(tag::STRING_TABLE, text.as_bytes());
+            out.text(field(tag::STRING_TABLE), text.as_bytes());
         }
-        out.0
+        bytes
     }
 
     /// Subtracts the samples of `base`, made comparable as [`Extent::scale`] describes.
@@ -326,9 +304,13 @@ pub(super) mod tests {
 
     #[test]
     fn numbers_of_any_size() {
-        let message = Message::default().number(1, 300).number(2, 0).numbers(3, [-1_i64 as u64]);
+        let mut message = Vec::new();
+        let mut out = Binary(&mut message);
+        number(&mut out, 1, 300);
+        number(&mut out, 2, 0);
+        numbers(&mut out, 3, [-1_i64 as u64]);
         let minus = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
-        assert_eq!(message.0, [&[0x08, 0xac, 0x02, 0x1a, 10][..], &minus].concat());
+        assert_eq!(message, [&[0x08, 0xac, 0x02, 0x1a, 10][..], &minus].concat());
     }
 
     #[test]

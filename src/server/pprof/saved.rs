@@ -271,21 +271,14 @@ impl<'a> Tables<'a> {
         for id in locations.iter().rev() {
             let missing = ReadError::Missing { table: "location", id: *id };
             let location = self.locations.get(id).ok_or(missing)?;
+            let before = frames.len();
             // A line without a function names nothing.
-            let mut functions = location
-                .lines
-                .iter()
-                .rev()
-                .map(|line| line.function)
-                .filter(|id| *id != 0)
-                .peekable();
-            let has_none = functions.peek().is_none();
-            for id in functions {
-                let name = self.functions.get(&id);
-                let name = name.ok_or(ReadError::Missing { table: "function", id })?;
+            for line in location.lines.iter().rev().filter(|line| line.function != 0) {
+                let missing = ReadError::Missing { table: "function", id: line.function };
+                let name = self.functions.get(&line.function).ok_or(missing)?;
                 frames.push(Cow::Owned(frame(&self.text(*name)?)));
             }
-            if has_none {
+            if frames.len() == before {
                 frames.push(self.file(location.mapping)?);
             }
             if frames.len() >= MAX_DEPTH {

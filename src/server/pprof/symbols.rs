@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 
 use super::elf::Elf;
+use crate::util::memory_map;
 
 /// The suffix that the kernel appends to the path of a deleted or replaced file.
 const DELETED: &str = " (deleted)";
@@ -96,25 +97,12 @@ impl Symbols {
     }
 }
 
-/// Parses `start-end perms offset device inode path`, if it is executable and has a name.
+/// Parses a line of `/proc/self/maps`, if its mapping is executable and has a name.
 fn mapping(line: &str) -> Option<Mapping> {
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let permissions = fields.next()?;
-    let offset = fields.next()?;
-    let path = fields.nth(2)?.trim();
-    let path = path.strip_suffix(DELETED).unwrap_or(path);
-    if !permissions.contains('x') || path.is_empty() {
-        return None;
-    }
-    let number = |text: &str| u64::from_str_radix(text, 16).ok();
-    Some(Mapping {
-        start: number(start)?,
-        end: number(end)?,
-        offset: number(offset)?,
-        path: path.to_owned(),
-        build_id: None,
-    })
+    let memory_map::Mapping { start, end, permissions, offset, path } = memory_map::mapping(line)?;
+    let path = path.strip_suffix(DELETED).unwrap_or(path).to_owned();
+    let is_wanted = permissions.contains('x') && !path.is_empty();
+    is_wanted.then_some(Mapping { start, end, offset, path, build_id: None })
 }
 
 #[cfg(test)]

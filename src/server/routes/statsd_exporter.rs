@@ -21,7 +21,7 @@ use crate::server::scrape::{Gzip, Scrape};
 use crate::server::status;
 use crate::status::Board;
 use crate::telemetry::countable::Countable;
-use crate::telemetry::{HttpMetrics, VERSION};
+use crate::telemetry::{HttpMetrics, VERSION, process};
 
 /// The path of metrics that the original does not have.
 pub(crate) const ABOUT_PATH: &str = "/kstatd/metrics";
@@ -162,11 +162,6 @@ fn answered(http: &HttpMetrics) -> Response {
 
 /// `/debug/vars`: the command line and memory of the process as JSON.
 fn variables() -> Response {
-    let args: Vec<String> =
-        std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let page = serde_json::json!({
-        "cmdline": args,
-        "memstats": crate::telemetry::process::memory(),
-    });
+    let page = serde_json::json!({"cmdline": process::arguments(), "memstats": process::memory()});
     response::with_type(200, "application/json; charset=utf-8", Body::whole(page.to_string()))
 }

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::LazyLock;
 
 use crate::tools::CommandError;
+use crate::util::memory_map::mapping;
 use memchr::memmem;
 use regex::{Captures, Regex};
 use ring::hmac;
@@ -170,12 +171,8 @@ fn is_number(word: &str) -> bool {
 fn texts() -> io::Result<Vec<u8>> {
     let place = REFERENCE.as_ptr().addr() as u64;
     let maps = fs::read_to_string("/proc/self/maps")?;
-    let range = maps.lines().find_map(|line| {
-        let (start, end) = line.split(' ').next()?.split_once('-')?;
-        let number = |text| u64::from_str_radix(text, 16).ok();
-        let range = number(start)?..number(end)?;
-        range.contains(&place).then_some(range)
-    });
+    let mut ranges = maps.lines().filter_map(mapping).map(|mapping| mapping.start..mapping.end);
+    let range = ranges.find(|range| range.contains(&place));
     let range = range.ok_or_else(|| io::Error::other("its memory is not known"))?;
     let mut texts = vec![0; usize::try_from(range.end - range.start).map_err(io::Error::other)?];
     fs::File::open("/proc/self/mem")?.read_exact_at(&mut texts, range.start)?;
