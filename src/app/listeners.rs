@@ -245,7 +245,7 @@ impl Listeners {
 
     /// Returns true if the loaded web configuration is the configured one.
     fn has_web(&self) -> bool {
-        self.web.as_ref().map(|web| web.path()) == self.config.web_config.as_deref()
+        self.web.as_ref().map(|web| &*web.path) == self.config.web_config.as_deref()
     }
 
     /// Brings the listeners in line with the configuration, as far as possible now.
@@ -407,7 +407,7 @@ impl Listeners {
         let bound = socket.local_addr().map_err(bind_error)?;
         let (trigger, shutdown) = oneshot::channel();
         let filter = self.filters.get(&role).filter(|_| desired.authorised);
-        let web = desired.web.as_ref().map(|web| web.path());
+        let web = desired.web.as_ref().map(|web| &*web.path);
         let router = (self.routers)(role, desired.gzip, web)
             .with_authorisation(filter.cloned())
             .with_web_config(desired.web.clone());
@@ -435,8 +435,8 @@ impl Listeners {
 pub fn web_config(config: &Config) -> Result<Option<Arc<WebConfig>>, WebConfigError> {
     let web = config.web_config.as_deref().map(WebConfig::load).transpose()?;
     if let Some(web) = &web {
-        let (tls, http2) = (web.is_tls(), web.is_http2());
-        tracing::info!(file = %web.path().display(), tls, http2, "Using a web configuration");
+        let (tls, http2) = (web.is_tls, web.is_http2);
+        tracing::info!(file = %web.path.display(), tls, http2, "Using a web configuration");
     }
     Ok(web.map(Arc::new))
 }

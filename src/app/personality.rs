@@ -186,7 +186,7 @@ fn native_telemetry(config: &Config, readiness: &Readiness) -> Telemetry {
     Telemetry::new(Recorder::new(), |recorder, http, kube| {
         recorder.extend([ready(readiness)]);
         http.register_duration(recorder);
-        http.register_incomplete(recorder);
+        http.log.register(recorder);
         // These metrics also count reloads of the options file.
         if config.kube.is_some() || config.options_file.is_some() {
             kube.register(recorder);
@@ -253,7 +253,7 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
             Telemetry::new(Recorder::new(), |recorder, http, kube| {
                 recorder.extend([ready(readiness)]);
                 http.register_duration(recorder);
-                http.register_incomplete(recorder);
+                http.log.register(recorder);
                 kube.register(recorder);
                 recorder.kube_build_info();
             })
@@ -309,7 +309,7 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
             // Own metrics that the original does not have.
             let mut about = Recorder::new();
             about.extend([ready(context.readiness)]);
-            context.telemetry.http.register_incomplete(&mut about);
+            context.telemetry.http.log.register(&mut about);
             let about: Arc<dyn Source> = Arc::new(context.with_side_metrics(about));
             let args = context.config.statsd.clone().unwrap_or_default();
             let lifecycle = lifecycle(context);

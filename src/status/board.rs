@@ -1,7 +1,7 @@
 //! Collects the status from its reporters.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::task::JoinError;
@@ -17,6 +17,7 @@ use crate::telemetry::census::Question;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::scrapes::ScrapeLog;
 use crate::telemetry::{VERSION, process};
+use crate::util::lock::Lock;
 use crate::util::program_pages;
 use crate::util::serial_blocking::SerialBlocking;
 
@@ -63,9 +64,9 @@ pub(crate) struct Board {
     started: f64,
     scrapes: ScrapeLog,
     reporters: Vec<Arc<dyn Reporter>>,
-    past: Mutex<BoardState>,
+    past: Lock<BoardState>,
     /// The last summary and the time it was made.
-    summary: Mutex<Option<(Instant, String)>>,
+    summary: Lock<Option<(Instant, String)>>,
     /// Limits explanations and counts to one at a time.
     worker: SerialBlocking,
     /// Limits pages to one at a time. They do not wait for a count of all series.
@@ -94,8 +95,7 @@ impl Board {
         reporters: Vec<Arc<dyn Reporter>>,
     ) -> Self {
         let started = unix(SystemTime::now());
-        let (past, summary, worker) =
-            (Mutex::default(), Mutex::default(), SerialBlocking::default());
+        let (past, summary, worker) = (Lock::default(), Lock::default(), SerialBlocking::default());
         let (pages, objects) = (SerialBlocking::default(), tokio::sync::Mutex::default());
         Self { name, started, scrapes, reporters, past, summary, worker, pages, objects }
     }
@@ -115,9 +115,9 @@ impl Board {
 
     /// Collects the current facts. With many list/watches, it takes long.
     pub(crate) fn facts(&self) -> Facts {
-        let usage = process::usage();
+        let (usage, scrapes) = (process::usage(), self.scrapes.kept.lock().clone());
         let (history, cpu) = {
-            let past = self.lock();
+            let past = self.past.lock();
             (past.history.past(DRAWN), past.history.recent("cpu", ""))
         };
         let mut facts = Facts {
@@ -130,15 +130,15 @@ impl Board {
                 memory_limit_bytes: process::memory_limit(),
                 cpu_percent: cpu.map(|cores| 100.0 * cores),
             },
-            scrapes: self.scrapes.latest(),
-            incomplete_scrapes: self.scrapes.incomplete(),
-            slow_scrapes: self.scrapes.slow(),
+            scrapes: scrapes.scrapes.into(),
+            incomplete_scrapes: scrapes.incomplete,
+            slow_scrapes: scrapes.slow,
             history,
             ..Facts::default()
         };
         self.reporters.iter().for_each(|reporter| reporter.report(&mut facts));
         if let Some(kubernetes) = &mut facts.kubernetes {
-            let past = self.lock();
+            let past = self.past.lock();
             for kind in &mut kubernetes.kinds {
                 kind.events_per_second = past.history.recent("events", &kind.resource);
             }
@@ -153,7 +153,7 @@ impl Board {
     /// Returns state and totals in one sentence without any names, so that it may be public. It is
     /// computed at most once per second, which takes as long as [`Board::facts`].
     pub(crate) fn summary(&self) -> String {
-        let mut summary = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut summary = self.summary.lock();
         match &*summary {
             Some((at, text)) if at.elapsed() < SUMMARY => text.clone(),
             _ => {
@@ -214,19 +214,15 @@ impl Board {
             sample.level("memory", "", usage.memory as f64);
             sample.total("cpu", "", usage.cpu);
         }
-        if let Some(scrape) = self.scrapes.last() {
+        if let Some(scrape) = self.scrapes.kept.lock().scrapes.front() {
             sample.level("scrape_seconds", "", scrape.seconds);
             sample.level("scrape_bytes", "", scrape.bytes as f64);
         }
         let now = Instant::now();
-        let mut past = self.lock();
+        let mut past = self.past.lock();
         let before = past.at.replace(now);
         let after = before.map_or(STEP, |before| now.duration_since(before));
         past.history.enter(sample, after);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BoardState> {
-        self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -35,14 +35,16 @@ pub(crate) struct Sample(BTreeMap<Key, Number>);
 impl Sample {
     /// Adds a gauge value. Values with the same name are summed.
     pub(crate) fn level(&mut self, what: &'static str, of: &str, value: f64) {
-        match self.0.entry((what, of.into())).or_insert(Number::Level(0.0)) {
-            Number::Level(sum) | Number::Total(sum) => *sum += value,
-        }
+        self.add((what, of.into()), Number::Level(0.0), value);
     }
 
     /// Adds a counter value, whose rate is recorded. Values with the same name are summed.
     pub(crate) fn total(&mut self, what: &'static str, of: &str, value: f64) {
-        match self.0.entry((what, of.into())).or_insert(Number::Total(0.0)) {
+        self.add((what, of.into()), Number::Total(0.0), value);
+    }
+
+    fn add(&mut self, key: Key, new: Number, value: f64) {
+        match self.0.entry(key).or_insert(new) {
             Number::Level(sum) | Number::Total(sum) => *sum += value,
         }
     }
@@ -115,12 +117,8 @@ impl History {
                     let before = self.totals.get(&key);
                     totals.insert(key.clone(), value);
                     // A counter that was reset has no rate.
-                    before.map(|before| value - before).filter(|grown| *grown >= 0.0).and_then(
-                        |grown| {
-                            let seconds = after.as_secs_f64();
-                            (seconds > 0.0).then(|| grown / seconds)
-                        },
-                    )
+                    let grown = before.map(|before| value - before).filter(|grown| *grown >= 0.0);
+                    grown.filter(|_| !after.is_zero()).map(|grown| grown / after.as_secs_f64())
                 }
             };
             new.insert(key, value.map_or(f32::NAN, |value| value as f32));
@@ -160,19 +158,13 @@ impl History {
             of: of.to_string(),
             values: values.iter().map(|value| Some(*value).filter(|v| !v.is_nan())).collect(),
         };
-        let (wholes, parts): (Vec<_>, Vec<_>) =
+        let (mut tracks, mut parts): (Vec<_>, Vec<_>) =
             self.values.iter().map(track).partition(|track| track.of.is_empty());
-        let mut by_what: BTreeMap<&str, Vec<Track>> = BTreeMap::new();
-        for part in parts {
-            by_what.entry(part.what).or_default().push(part);
-        }
         let sum = |track: &Track| track.values.iter().flatten().sum::<f32>();
-        let mut tracks = wholes;
-        for (_, mut parts) in by_what {
-            parts.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
-            parts.truncate(most);
-            parts.retain(|part| sum(part) > 0.0);
-            tracks.append(&mut parts);
+        parts.retain(|part| sum(part) > 0.0);
+        parts.sort_by(|a, b| a.what.cmp(b.what).then_with(|| sum(b).total_cmp(&sum(a))));
+        for of_one in parts.chunk_by(|a, b| a.what == b.what) {
+            tracks.extend_from_slice(of_one.get(..most).unwrap_or(of_one));
         }
         Past { step: STEP.as_secs(), tracks }
     }

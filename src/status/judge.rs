@@ -5,10 +5,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::facts::{
-    ConfigFile, EmptyMetric, Facts, Health, Kind, Kubernetes, Listener, Program, StandbyPeer,
-    StandbyStatus, State, Statsd,
+    ConfigFile, EmptyMetric, Facts, Findings, Health, Kind, Kubernetes, Listener, Program,
+    StandbyPeer, StandbyStatus, State, Statsd,
 };
-use super::findings::Findings;
 use super::words::{bytes, clock, count, duration, some_names};
 use crate::exposition::budget;
 

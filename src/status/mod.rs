@@ -9,7 +9,6 @@
 mod board;
 pub(crate) mod explanation;
 mod facts;
-mod findings;
 mod history;
 mod html;
 mod judge;

@@ -1,7 +1,6 @@
 //! Notes on scrapes that were not taken in full, or may soon not be.
 
-use super::facts::Facts;
-use super::findings::Findings;
+use super::facts::{Facts, Findings};
 use super::words::{bytes, clock, duration};
 use crate::telemetry::scrapes::{Cause, Scrape, VICTORIAMETRICS};
 

@@ -2,82 +2,64 @@
 
 use std::time::Instant;
 
-use super::metric::{Counter, Gauge, Histogram, Labelled, Row};
+use super::metric::{Counter, Gauge, Histogram, Labelled, own_metrics};
 use super::registry::Recorder;
 use super::scrapes::ScrapeLog;
-use crate::exposition::family::Kind;
 
-/// `http_request_duration_seconds` and, if registered, the `promhttp_*` metrics of Prometheus' Go
-/// client.
-#[derive(Clone, Debug)]
-pub struct HttpMetrics {
-    duration: Labelled<Histogram, 2>,
-    scrapes: Labelled<Counter, 1>,
-    in_flight: Gauge,
-    log: ScrapeLog,
+own_metrics! {
+    /// The duration histogram, which kube-state-metrics has.
+    #[derive(Clone, Debug)]
+    struct Durations {
+        histogram requests: Labelled<Histogram, 2> ["handler", "method"] =
+            "http_request_duration_seconds",
+            "Time from the request head to the last byte of the response.";
+    }
 }
 
-impl Default for HttpMetrics {
-    fn default() -> Self {
-        Self {
-            duration: Labelled::new(["handler", "method"]),
-            scrapes: Labelled::new(["code"]),
-            in_flight: Gauge::default(),
-            log: ScrapeLog::default(),
-        }
+own_metrics! {
+    /// The scrape counters of Prometheus' Go client, which statsd_exporter has.
+    #[derive(Clone, Debug)]
+    struct Scrapes {
+        gauge in_flight: Gauge = "promhttp_metric_handler_requests_in_flight",
+            "Scrapes in flight.";
+        counter answered: Labelled<Counter, 1> ["code"] = "promhttp_metric_handler_requests_total",
+            "Scrapes answered, by status.";
     }
+}
+
+/// The metrics of the HTTP server. Each part is exposed if it is registered.
+#[derive(Clone, Debug, Default)]
+pub struct HttpMetrics {
+    durations: Durations,
+    scrapes: Scrapes,
+    /// The log of the last scrapes.
+    pub(crate) log: ScrapeLog,
 }
 
 impl HttpMetrics {
-    /// Registers the duration histogram, which kube-state-metrics has.
+    /// Registers the duration histogram.
     pub fn register_duration(&self, recorder: &mut Recorder) {
-        recorder.extend([Row {
-            name: "http_request_duration_seconds",
-            help: "Time from the request head to the last byte of the response.",
-            kind: Kind::Histogram,
-            series: Box::new(self.duration.clone()),
-        }]);
+        self.durations.register(recorder);
     }
 
-    /// Registers the scrape counters, which statsd_exporter has.
+    /// Registers the scrape counters.
     pub fn register_scrapes(&self, recorder: &mut Recorder) {
         for code in ["200", "500", "503"] {
             // The series exist before the first scrape.
-            drop(self.scrapes.with([code]));
+            drop(self.scrapes.answered.with([code]));
         }
-        recorder.extend([
-            Row::gauge(
-                "promhttp_metric_handler_requests_in_flight",
-                "Scrapes in flight.",
-                self.in_flight.clone(),
-            ),
-            Row::counter(
-                "promhttp_metric_handler_requests_total",
-                "Scrapes answered, by status.",
-                self.scrapes.clone(),
-            ),
-        ]);
-    }
-
-    /// Registers the counter of incomplete scrapes, which is kstatd's own.
-    pub fn register_incomplete(&self, recorder: &mut Recorder) {
-        recorder.extend([self.log.row()]);
-    }
-
-    /// Returns the log of the last scrapes.
-    pub(crate) fn log(&self) -> &ScrapeLog {
-        &self.log
+        self.scrapes.register(recorder);
     }
 
     /// Returns the numbers of answered scrapes, regardless of the status, and of scrapes in flight.
     pub fn scrapes(&self) -> (u64, i64) {
-        let answered = self.scrapes.each().iter().map(|(_, count)| count.get()).sum();
-        (answered, self.in_flight.get() as i64)
+        let answered = self.scrapes.answered.each().iter().map(|(_, count)| count.get()).sum();
+        (answered, self.scrapes.in_flight.get() as i64)
     }
 
     /// Starts timing a request; dropping the timer stops it.
     pub fn start(&self, handler: &'static str, method: &str) -> Timer {
-        self.in_flight.add(1.0);
+        self.scrapes.in_flight.add(1.0);
         // Other methods share a label value, because clients choose them freely.
         let method = match method {
             "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "CONNECT" | "OPTIONS"
@@ -112,9 +94,9 @@ impl Drop for Timer {
     fn drop(&mut self) {
         let elapsed = self.from.elapsed().as_secs_f64();
         let (handler, method) = &self.labels;
-        self.metrics.duration.with([handler, method]).observe(elapsed);
-        self.metrics.scrapes.with([&self.code.to_string()]).inc();
-        self.metrics.in_flight.add(-1.0);
+        self.metrics.durations.requests.with([handler, method]).observe(elapsed);
+        self.metrics.scrapes.answered.with([&self.code.to_string()]).inc();
+        self.metrics.scrapes.in_flight.add(-1.0);
     }
 }
 

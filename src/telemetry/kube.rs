@@ -3,9 +3,10 @@
 //! Labels are sorted by name, like Go's client does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::metric::{Counter, Gauge, Labelled, own_metrics};
+use crate::util::lock::Lock;
 use crate::util::words::words;
 
 words! {
@@ -171,10 +172,10 @@ own_metrics! {
     }
     state {
         /// The number of shards that the stage refers to, once there is one.
-        stage_total: Arc<Mutex<Option<i64>>>,
-        custom: Arc<Mutex<CustomProblems>>,
+        stage_total: Arc<Lock<Option<i64>>>,
+        pub(crate) custom: Arc<Lock<CustomProblems>>,
         /// The resources with an object limit; `None` until the configuration has changed.
-        limited: Arc<Mutex<Option<BTreeSet<String>>>>,
+        limited: Arc<Lock<Option<BTreeSet<String>>>>,
     }
 }
 
@@ -262,7 +263,7 @@ impl KubeMetrics {
     /// Records the number of objects of a resource after a list, and the limit; only with
     /// `--object-limit`.
     pub fn listed(&self, resource: &str, objects: usize, limit: usize) {
-        let limited = self.limited.lock().unwrap_or_else(PoisonError::into_inner);
+        let limited = self.limited.lock();
         if limited.as_ref().is_none_or(|limited| limited.contains(resource)) {
             self.list_objects.with([resource]).set(objects as f64);
             self.list_objects_limit.with([resource]).set(limit as f64);
@@ -272,7 +273,7 @@ impl KubeMetrics {
     /// Removes the numbers of objects of all resources but these. Others that are [listed](Self::listed) before their list/watches
     /// are replaced do not bring them back.
     pub(crate) fn keep_listed(&self, resources: &[&str]) {
-        let mut limited = self.limited.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limited = self.limited.lock();
         *limited = Some(resources.iter().map(|&resource| resource.to_owned()).collect());
         for gauge in [&self.list_objects, &self.list_objects_limit] {
             for ([resource], _) in gauge.each() {
@@ -326,7 +327,7 @@ impl KubeMetrics {
     /// lost ones. There is one series.
     pub fn shard_stage(&self, total: i64, level: i64) {
         // Clearing on every call would let a concurrent scrape find no series.
-        let mut stage_total = self.stage_total.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stage_total = self.stage_total.lock();
         if stage_total.replace(total) != Some(total) {
             self.shard_stage.clear();
         }
@@ -336,7 +337,7 @@ impl KubeMetrics {
     /// Records that a configuration file with this content is in use since `now` (Unix seconds).
     pub fn config_loaded(&self, file: ConfigFile, path: &str, content: &[u8], now: f64) {
         let labels = [path, file.as_str()];
-        self.config_hash.with(labels).set(super::config_hash::config_hash(content) as f64);
+        self.config_hash.with(labels).set(config_hash(content) as f64);
         self.reload_ok.with(labels).set(1.0);
         self.reload_time.with(labels).set(now);
     }
@@ -369,15 +370,16 @@ impl KubeMetrics {
 
     /// Notes the path of a metric at which an object had no value.
     pub(crate) fn note_absent_value(&self, resource: &str, family: &str, path: &str) {
-        let mut custom = self.custom();
+        let mut custom = self.custom.lock();
         let paths = custom.absent.entry(resource.to_owned()).or_default();
         paths.insert((family.to_owned(), path.to_owned()));
     }
+}
 
-    /// Returns what is known about problems of the custom resource configuration.
-    pub(crate) fn custom(&self) -> MutexGuard<'_, CustomProblems> {
-        self.custom.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Returns the first six bytes of the MD5 digest as a little-endian number, which dashboards compare between replicas.
+fn config_hash(content: &[u8]) -> u64 {
+    let md5::Digest(digest) = md5::compute(content);
+    digest.iter().take(6).rev().fold(0, |hash, byte| (hash << 8) | u64::from(*byte))
 }
 
 #[cfg(test)]
@@ -391,10 +393,10 @@ mod tests {
         let metrics = KubeMetrics::default();
         let require = |paths: &[[&str; 2]]| {
             let paths = paths.iter().map(|path| path.map(str::to_owned).into());
-            metrics.custom().require(BTreeMap::from([("r".to_owned(), paths.collect())]));
+            metrics.custom.lock().require(BTreeMap::from([("r".to_owned(), paths.collect())]));
         };
         let absent = || {
-            let paths = metrics.custom().absent().into_values().flatten();
+            let paths = metrics.custom.lock().absent().into_values().flatten();
             paths.map(|(family, path)| format!("{family} {path}")).collect::<Vec<_>>()
         };
         require(&[["f", "[a]"], ["g", "[b]"], ["h", "[c]"]]);
@@ -408,7 +410,7 @@ mod tests {
         // A list/watch that the reload has not replaced yet.
         metrics.note_absent_value("r", "h", "[c]");
         assert_eq!(absent(), ["f [a]"]);
-        metrics.custom().require(BTreeMap::new());
+        metrics.custom.lock().require(BTreeMap::new());
         assert!(absent().is_empty());
         // Objects are not listed again for a change that is taken back at once.
         require(&[["f", "[a]"], ["h", "[c]"]]);
@@ -427,9 +429,12 @@ mod tests {
         let metrics = KubeMetrics::default();
         let path = |number: usize| ("f".to_owned(), number.to_string());
         let require = |number| {
-            metrics.custom().require(BTreeMap::from([("r".to_owned(), [path(number)].into())]));
+            metrics
+                .custom
+                .lock()
+                .require(BTreeMap::from([("r".to_owned(), [path(number)].into())]));
         };
-        let noted = || metrics.custom().absent["r"].len();
+        let noted = || metrics.custom.lock().absent["r"].len();
         for number in 0..=MAX_ABSENT {
             require(number);
             metrics.note_absent_value("r", "f", &number.to_string());
@@ -439,7 +444,7 @@ mod tests {
         require(0);
         assert_eq!(noted(), 2);
         require(MAX_ABSENT);
-        assert_eq!(metrics.custom().absent()["r"], [path(MAX_ABSENT)].into());
+        assert_eq!(metrics.custom.lock().absent()["r"], [path(MAX_ABSENT)].into());
     }
 
     /// A list/watch may list again before the reload that removes its limit replaces it.
@@ -498,5 +503,16 @@ mod tests {
             assert!(body.contains(line), "{line} in {body}");
         }
         assert_eq!(body.matches("kube_state_metrics_shard_ordinal{").count(), 1);
+    }
+
+    #[test]
+    fn hashes_of_kube_state_metrics() {
+        for case in crate::recorded::cases("ksm/config_hash.json", 6) {
+            let content = case["content"].as_str().expect("content");
+            assert_eq!(
+                config_hash(content.as_bytes()).to_string(),
+                case["value"].as_str().expect("value")
+            );
+        }
     }
 }

@@ -1,22 +1,18 @@
 //! Log output on stderr: human-readable, JSON, and the formats of the originals.
 
-use super::stderr;
+use super::stderr::{LAST_WAIT, STDERR};
 use crate::go::strconv;
+use crate::util::lock::Lock;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
-use std::io;
 use std::panic::PanicHookInfo;
-use std::sync::{Mutex, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::writer::MakeWriterExt;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// The format of a log line.
@@ -49,10 +45,6 @@ pub struct LogConfig {
 
 /// Starts logging to stderr. Further calls have no effect.
 pub fn init(config: LogConfig) {
-    let layer = tracing_subscriber::fmt::layer()
-        .event_format(Lines(config.format))
-        .with_writer((move || StderrLines(config.format)).and(|| RecentLines))
-        .with_ansi(false);
     // Libraries log only warnings and errors, or up to debug level if this program traces.
     let libraries = match config.level {
         Level::TRACE => LevelFilter::DEBUG,
@@ -63,7 +55,7 @@ pub fn init(config: LogConfig) {
         .with_default(libraries)
         .with_target("kstatd", LevelFilter::from_level(config.level));
     // Tests of this crate may have installed another subscriber.
-    if tracing_subscriber::registry().with(filter).with(layer).try_init().is_ok() {
+    if tracing_subscriber::registry().with(filter).with(Lines(config.format)).try_init().is_ok() {
         // The default hook waits for room in a full pipe.
         std::panic::set_hook(Box::new(log_panic));
     }
@@ -81,76 +73,39 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 
 /// Writes the last text of the process to stderr. It does not wait for a reader that has stopped.
 pub(crate) fn print_last(text: &str) {
-    stderr::write_last(format!("{text}\n").as_bytes());
-}
-
-/// Writes lines to stderr, as far as it has room.
-struct StderrLines(LogFormat);
-
-impl io::Write for StderrLines {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        stderr::write(line, |lost| {
-            let message = "Log lines were lost because nobody read them".to_owned();
-            let fields = Fields { message, rest: vec![("lines", Value::Plain(lost.to_string()))] };
-            let source = Some((file!(), line!()));
-            let line = Line { level: Level::WARN, target: module_path!(), source, fields };
-            line.render(self.0, &jiff::Zoned::now())
-        });
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    STDERR.lock().write_last(format!("{text}\n").as_bytes(), LAST_WAIT);
 }
 
 /// The maximum size of [`RECENT`] in bytes.
 const MAX_RECENT: usize = 256 << 10;
 
 /// The most recent log lines, for support archives.
-static RECENT: Mutex<VecDeque<u8>> = Mutex::new(VecDeque::new());
+static RECENT: Lock<VecDeque<u8>> = Lock::new(VecDeque::new());
 
-/// Appends lines to [`RECENT`].
-struct RecentLines;
-
-impl io::Write for RecentLines {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.extend(line);
-        if let Some(excess) = recent.len().checked_sub(MAX_RECENT + 1) {
-            // The first line that is kept begins after a line feed.
-            let end = recent.iter().skip(excess).position(|byte| *byte == b'\n');
-            let end = end.map_or(recent.len(), |end| excess + end + 1);
-            recent.drain(..end);
-        }
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+/// Appends a line to [`RECENT`].
+fn keep(line: &[u8]) {
+    let mut recent = RECENT.lock();
+    recent.extend(line);
+    if let Some(excess) = recent.len().checked_sub(MAX_RECENT + 1) {
+        // The first line that is kept begins after a line feed.
+        let end = recent.iter().skip(excess).position(|byte| *byte == b'\n');
+        let end = end.map_or(recent.len(), |end| excess + end + 1);
+        recent.drain(..end);
     }
 }
 
 /// Returns the most recent log lines.
 pub(crate) fn recent() -> String {
-    let recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let recent = RECENT.lock();
     let bytes: Vec<u8> = recent.iter().copied().collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Writes a line for each event to stderr, as far as it has room, and keeps it.
 struct Lines(LogFormat);
 
-impl<S, N> FormatEvent<S, N> for Lines
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        _: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
+impl<S: Subscriber> Layer<S> for Lines {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let metadata = event.metadata();
@@ -160,7 +115,15 @@ where
             source: metadata.file().map(|file| (file, metadata.line().unwrap_or(0))),
             fields,
         };
-        writeln!(writer, "{}", line.render(self.0, &jiff::Zoned::now()))
+        let text = line.render(self.0, &jiff::Zoned::now()) + "\n";
+        STDERR.lock().write(text.as_bytes(), |lost| {
+            let message = "Log lines were lost because nobody read them".to_owned();
+            let fields = Fields { message, rest: vec![("lines", Value::Plain(lost.to_string()))] };
+            let source = Some((file!(), line!()));
+            let line = Line { level: Level::WARN, target: module_path!(), source, fields };
+            line.render(self.0, &jiff::Zoned::now())
+        });
+        keep(text.as_bytes());
     }
 }
 
@@ -389,15 +352,14 @@ mod tests {
 
     #[test]
     fn recent_lines_are_whole_and_bounded() {
-        use io::Write as _;
         let line = |number: u32| format!("{number:05} {}\n", "x".repeat(90));
         for number in 0..10_000 {
-            RecentLines.write_all(line(number).as_bytes()).expect("written");
+            keep(line(number).as_bytes());
         }
         let kept = recent();
         assert!(kept.len() <= MAX_RECENT && kept.len() > MAX_RECENT - 200, "{}", kept.len());
         assert!(kept.ends_with(&line(9_999)) && kept.lines().all(|line| line.len() == 96));
-        RecentLines.write_all(&vec![b'y'; 2 * MAX_RECENT]).expect("written");
+        keep(&vec![b'y'; 2 * MAX_RECENT]);
         assert!(recent().is_empty());
     }
 

@@ -4,11 +4,12 @@
 //! metric.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::exposition::family::{Buckets, Collect, Family, Kind, Series, Value};
 use crate::exposition::labels;
+use crate::util::lock::Lock;
 
 /// A counter.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +57,7 @@ impl Gauge {
 
 /// A histogram of seconds with the default buckets of Prometheus' clients.
 #[derive(Clone, Debug, Default)]
-pub struct Histogram(Arc<Mutex<HistogramState>>);
+pub struct Histogram(Arc<Lock<HistogramState>>);
 
 const BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
@@ -70,7 +71,7 @@ struct HistogramState {
 impl Histogram {
     /// Records an observation.
     pub fn observe(&self, value: f64) {
-        let mut observed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut observed = self.0.lock();
         let bucket = BOUNDS.partition_point(|bound| *bound < value);
         if let Some(count) = observed.counts.get_mut(bucket) {
             *count += 1;
@@ -83,7 +84,7 @@ impl Histogram {
 #[derive(Clone, Debug)]
 pub struct Labelled<M, const N: usize> {
     names: [&'static str; N],
-    series: Arc<RwLock<BTreeMap<[Box<str>; N], M>>>,
+    series: Arc<Lock<BTreeMap<[Box<str>; N], M>>>,
 }
 
 impl<M: Clone + Default, const N: usize> Labelled<M, N> {
@@ -95,42 +96,32 @@ impl<M: Clone + Default, const N: usize> Labelled<M, N> {
 
     /// Returns the series with these label values, creating it if needed.
     pub fn with(&self, values: [&str; N]) -> M {
-        let values = values.map(Box::from);
-        let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(metric) = series.get(&values) {
-            return metric.clone();
-        }
-        drop(series);
-        let mut series = self.series.write().unwrap_or_else(PoisonError::into_inner);
-        series.entry(values).or_default().clone()
+        self.series.lock().entry(values.map(Box::from)).or_default().clone()
     }
 
     /// Returns the number of series.
     pub(crate) fn len(&self) -> usize {
-        self.series.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.series.lock().len()
     }
 
     /// Returns whether there is a series with these label values.
     pub(crate) fn has(&self, values: [&str; N]) -> bool {
-        let values = values.map(Box::from);
-        self.series.read().unwrap_or_else(PoisonError::into_inner).contains_key(&values)
+        self.series.lock().contains_key(&values.map(Box::from))
     }
 
     /// Returns all series with their label values.
     pub(crate) fn each(&self) -> Vec<([Box<str>; N], M)> {
-        let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
-        series.iter().map(|(values, metric)| (values.clone(), metric.clone())).collect()
+        self.series.lock().clone().into_iter().collect()
     }
 
     /// Removes the series with these label values.
     pub(crate) fn remove(&self, values: [&str; N]) {
-        let values = values.map(Box::from);
-        self.series.write().unwrap_or_else(PoisonError::into_inner).remove(&values);
+        self.series.lock().remove(&values.map(Box::from));
     }
 
     /// Removes all series.
     pub fn clear(&self) {
-        self.series.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.series.lock().clear();
     }
 }
 
@@ -156,7 +147,7 @@ impl Read for Gauge {
 
 impl Read for Histogram {
     fn read(&self, labels: &[u8], out: &mut Vec<Series>) {
-        let observed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let observed = self.0.lock();
         let mut sum = 0;
         let cumulative = observed.counts.iter().map(|count| {
             sum += count;
@@ -169,7 +160,7 @@ impl Read for Histogram {
 
 impl<M: Read, const N: usize> Read for Labelled<M, N> {
     fn read(&self, before: &[u8], out: &mut Vec<Series>) {
-        let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
+        let series = self.series.lock();
         for (values, metric) in series.iter() {
             let mut text = before.to_vec();
             for (name, value) in self.names.iter().zip(values) {
@@ -204,6 +195,11 @@ impl Row {
         Self { name, help, kind: Kind::Counter, series: Box::new(series) }
     }
 
+    /// Creates the row of a histogram.
+    pub fn histogram(name: &'static str, help: &'static str, series: impl Read + 'static) -> Self {
+        Self { name, help, kind: Kind::Histogram, series: Box::new(series) }
+    }
+
     /// Creates the row of a gauge.
     pub fn gauge(name: &'static str, help: &'static str, series: impl Read + 'static) -> Self {
         Self { name, help, kind: Kind::Gauge, series: Box::new(series) }
@@ -224,7 +220,7 @@ impl Collect for Row {
 
 /// Declares a struct of metrics, one row for each family, with `Default` and `register`.
 ///
-/// A row is `TYPE FIELD: METRIC [LABELS] = NAME, HELP;`, where the metric type is `counter` or `gauge` and only a
+/// A row is `TYPE FIELD: METRIC [LABELS] = NAME, HELP;`, where the metric type is `counter`, `gauge` or `histogram` and only a
 /// [`Labelled`] has labels. Fields below `state` are no metrics.
 macro_rules! own_metrics {
     (@new $metric:ty) => { <$metric>::default() };

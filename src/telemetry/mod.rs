@@ -8,7 +8,6 @@
 pub(crate) mod build;
 pub(crate) mod cardinality;
 pub(crate) mod census;
-mod config_hash;
 pub(crate) mod connections;
 pub(crate) mod countable;
 pub(crate) mod http;

@@ -1,11 +1,12 @@
 //! The log of recent scrapes.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::metric::{Counter, Labelled, Row};
+use super::metric::{Counter, Labelled, own_metrics};
+use crate::util::lock::Lock;
 use crate::util::words::words;
 
 /// The maximum number of logged scrapes.
@@ -92,27 +93,28 @@ pub(crate) fn product(agent: &str) -> &'static str {
     PRODUCTS.iter().find(|(prefix, _)| is(prefix)).map_or("other", |(_, product)| product)
 }
 
-/// The log of recent scrapes; clones share it.
-#[derive(Clone, Debug)]
-pub(crate) struct ScrapeLog {
-    kept: Arc<Mutex<Kept>>,
-    incomplete: Labelled<Counter, 2>,
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    scrapes: VecDeque<Scrape>,
-    /// The last incomplete scrape of each product.
-    incomplete: Vec<Scrape>,
-    /// The last slow scrape of each product.
-    slow: Vec<Scrape>,
-    noted: u64,
-}
-
-impl Default for ScrapeLog {
-    fn default() -> Self {
-        Self { kept: Arc::default(), incomplete: Labelled::new(["cause", "scraper"]) }
+own_metrics! {
+    /// The log of recent scrapes; clones share it.
+    #[derive(Clone, Debug)]
+    pub(crate) struct ScrapeLog {
+        counter incomplete: Labelled<Counter, 2> ["cause", "scraper"] =
+            "kstatd_http_scrapes_incomplete_total",
+            "Responses of the metrics paths that their client did not take in full.";
     }
+    state {
+        pub(crate) kept: Arc<Lock<Kept>>,
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept {
+    /// The latest scrapes, newest first.
+    pub(crate) scrapes: VecDeque<Scrape>,
+    /// The last incomplete scrape of each product.
+    pub(crate) incomplete: Vec<Scrape>,
+    /// The last slow scrape of each product that took all of it.
+    pub(crate) slow: Vec<Scrape>,
+    noted: u64,
 }
 
 /// Keeps a scrape instead of the last one by the same product.
@@ -122,21 +124,12 @@ fn replace(kept: &mut Vec<Scrape>, scrape: &Scrape) {
 }
 
 impl ScrapeLog {
-    /// Returns the family of incomplete scrapes.
-    pub(super) fn row(&self) -> Row {
-        Row::counter(
-            "kstatd_http_scrapes_incomplete_total",
-            "Responses of the metrics paths that their client did not take in full.",
-            self.incomplete.clone(),
-        )
-    }
-
     /// Logs a scrape whose response has ended; returns its entry.
     pub(crate) fn note(&self, mut scrape: Scrape) -> Scrape {
         for text in [&mut scrape.agent, &mut scrape.path] {
             text.truncate(text.floor_char_boundary(LONGEST));
         }
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         kept.noted += 1;
         scrape.id = kept.noted;
         kept.scrapes.push_front(scrape.clone());
@@ -155,7 +148,7 @@ impl ScrapeLog {
     pub(crate) fn unread(&self, scrape: Scrape, cause: Cause) {
         let scrape = Scrape { complete: false, cause: Some(cause), ..scrape };
         self.count(cause, scrape.scraper);
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         replace(&mut kept.incomplete, &scrape);
         kept.slow.retain(|entry| entry.id != scrape.id);
         if let Some(entry) = kept.scrapes.iter_mut().find(|entry| entry.id == scrape.id) {
@@ -165,30 +158,6 @@ impl ScrapeLog {
 
     fn count(&self, cause: Cause, scraper: &str) {
         self.incomplete.with([cause.as_str(), scraper]).inc();
-    }
-
-    /// Returns the last incomplete scrape of each product.
-    pub(crate) fn incomplete(&self) -> Vec<Scrape> {
-        self.lock().incomplete.clone()
-    }
-
-    /// Returns the last slow scrape of each product that took all of it.
-    pub(crate) fn slow(&self) -> Vec<Scrape> {
-        self.lock().slow.clone()
-    }
-
-    /// Returns the logged scrapes, newest first.
-    pub(crate) fn latest(&self) -> Vec<Scrape> {
-        self.lock().scrapes.iter().cloned().collect()
-    }
-
-    /// Returns the newest scrape.
-    pub(crate) fn last(&self) -> Option<Scrape> {
-        self.lock().scrapes.front().cloned()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -204,10 +173,10 @@ mod tests {
         };
         let slow = [scrape("prometheus", 8.0), scrape("grafana", 6.0)];
         (0..2 * KEPT).for_each(|_| drop(scrape("prometheus", 0.1)));
-        assert_eq!(log.slow(), slow);
+        assert_eq!(log.kept.lock().slow, slow);
         let [_, last] = slow;
         log.unread(last, Cause::Closed);
         let later = scrape("prometheus", 7.0);
-        assert_eq!(log.slow(), [later]);
+        assert_eq!(log.kept.lock().slow, [later]);
     }
 }

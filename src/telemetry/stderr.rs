@@ -12,31 +12,19 @@ use std::io::{self, ErrorKind, IsTerminal as _, Stderr, Write};
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
+use crate::util::lock::Lock;
+
 /// The time that the last text of the process waits for room.
-const LAST_WAIT: Duration = Duration::from_millis(200);
+pub(super) const LAST_WAIT: Duration = Duration::from_millis(200);
 
 /// Standard error.
-static STDERR: LazyLock<Mutex<LineWriter<Stderr>>> =
-    LazyLock::new(|| Mutex::new(LineWriter::new(io::stderr())));
-
-fn stderr() -> MutexGuard<'static, LineWriter<Stderr>> {
-    STDERR.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Writes a line, which ends with a line feed, if there is room. `report` formats the number of lost lines.
-pub(super) fn write(line: &[u8], report: impl Fn(u64) -> String) {
-    stderr().write(line, report);
-}
-
-/// Writes the last text of the process, after a short wait for room if necessary.
-pub(super) fn write_last(text: &[u8]) {
-    stderr().write_last(text, LAST_WAIT);
-}
+pub(super) static STDERR: LazyLock<Lock<LineWriter<Stderr>>> =
+    LazyLock::new(|| Lock::new(LineWriter::new(io::stderr())));
 
 /// A way of writing without waiting.
 enum Way {
@@ -67,7 +55,8 @@ impl Way {
     }
 }
 
-struct LineWriter<W> {
+/// Writes lines as far as there is room for them.
+pub(super) struct LineWriter<W> {
     out: W,
     way: Way,
     /// The number of lost lines since the last report.
@@ -81,7 +70,8 @@ impl<W: AsFd + Write> LineWriter<W> {
         Self { way: Way::of(&out), out, lost: 0, rest: Vec::new() }
     }
 
-    fn write(&mut self, line: &[u8], report: impl Fn(u64) -> String) {
+    /// Writes a line, which ends with a line feed, if there is room. `report` formats the number of lost lines.
+    pub(super) fn write(&mut self, line: &[u8], report: impl Fn(u64) -> String) {
         if self.lost > 0 && self.begin(format!("{}\n", report(self.lost)).as_bytes()) {
             self.lost = 0;
         }
@@ -105,7 +95,8 @@ impl<W: AsFd + Write> LineWriter<W> {
         is_begun
     }
 
-    fn write_last(&mut self, text: &[u8], wait: Duration) {
+    /// Writes the last text of the process, after a wait for room if necessary.
+    pub(super) fn write_last(&mut self, text: &[u8], wait: Duration) {
         let all = [&mem::take(&mut self.rest), text].concat();
         self.write_available(&all, wait);
     }

@@ -113,7 +113,8 @@ pub(super) async fn answer(standby: Standby, call: Call) -> Response {
     let poll = PollQuery::parse(call.query());
     let shared = &standby.0;
     let mut versions = shared.version.subscribe();
-    let is_verified = call.head.extensions.get::<Connection>().is_some_and(Connection::is_verified);
+    let is_verified =
+        call.head.extensions.get::<Connection>().is_some_and(|connection| connection.is_verified);
     let is_admitted = is_verified || call.head.extensions.get::<Unprotected>().is_some();
     let mirror = shared.lines.as_ref().and_then(|lines| lines.mirror());
     let mirror = mirror.filter(|_| is_admitted);

@@ -58,7 +58,7 @@ async fn timed(scrape: Arc<Scrape>, http: HttpMetrics, call: Call) -> Response {
         return scrape.respond(&call).map(|body| body.hold(PurgeGuard::new()));
     }
     let timer = http.start("metrics", call.head.method.as_str());
-    let logged_scrape = LoggedScrape::new(&call, http.log());
+    let logged_scrape = LoggedScrape::new(&call, &http.log);
     scrape.prepare().await;
     let answer = scrape.respond(&call);
     let timer = timer.answered(answer.status().as_u16());

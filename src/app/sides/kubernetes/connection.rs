@@ -115,7 +115,7 @@ pub(crate) fn own_identity(config: &Config) -> Option<ListenerIdentity> {
     if !is_shard && config.standby.is_none() {
         return None;
     }
-    let web = WebConfig::load(config.web_config.as_deref()?).ok().filter(WebConfig::is_tls)?;
+    let web = WebConfig::load(config.web_config.as_deref()?).ok().filter(|web| web.is_tls)?;
     let web = Arc::new(web);
     Some(Arc::new(move || {
         let web = Arc::clone(&web);

@@ -51,7 +51,7 @@ impl CustomState {
         let Some(entries) = &custom.config else { return watched };
         let options = custom.resolve_options(Arc::clone(&self.errors) as _);
         let served = custom.served(self.discovery.served());
-        self.metrics.custom().unserved = entries.unserved(&served);
+        self.metrics.custom.lock().unserved = entries.unserved(&served);
         let outcome = match resolve(entries, &served, &options) {
             Ok(resolution) => {
                 let names: Vec<String> = resolution
@@ -62,7 +62,7 @@ impl CustomState {
                 let required = resolution.resources.iter();
                 let required =
                     required.map(|one| (one.definition.dotted_name(), one.required.clone()));
-                self.metrics.custom().require(required.collect());
+                self.metrics.custom.lock().require(required.collect());
                 watched.extend(resolution.resources.into_iter().map(WatchedResource::custom));
                 let mut summary = format!("Custom resources with metrics: {names:?}");
                 if !resolution.replaced.is_empty() {

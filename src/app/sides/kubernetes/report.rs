@@ -133,8 +133,9 @@ impl Reporter for KubeReporter {
         let is_known = pipeline.lists.iter().any(|list| {
             list.api.plural == "customresourcedefinitions" && list.status.is_complete()
         });
-        let unserved = if is_known { self.metrics.custom().unserved.clone() } else { Vec::new() };
-        let absent = self.metrics.custom().absent();
+        let unserved =
+            if is_known { self.metrics.custom.lock().unserved.clone() } else { Vec::new() };
+        let absent = self.metrics.custom.lock().absent();
         let empty_metrics = empty_metrics(&pipeline.lists, &absent, |resource, family| {
             self.catalog.lacks_family(resource, family)
         });
