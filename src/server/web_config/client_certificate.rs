@@ -3,7 +3,6 @@
 //!
 //! The modes are Go's. In every mode, a client must prove possession of the certificate's key.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -64,6 +63,7 @@ impl ClientAuth {
 }
 
 /// Verifies client certificates.
+#[derive(Debug)]
 pub(super) struct ClientCertificates {
     mode: ClientAuth,
     /// The verifier of signatures; `None` without CAs.
@@ -71,13 +71,6 @@ pub(super) struct ClientCertificates {
     /// The accepted names. A certificate must have one of them.
     names: Option<Vec<String>>,
     algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl fmt::Debug for ClientCertificates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("ClientCertificates");
-        debug.field("mode", &self.mode).field("names", &self.names).finish_non_exhaustive()
-    }
 }
 
 impl ClientCertificates {
@@ -132,19 +125,17 @@ impl ClientCertificates {
 /// `bad_certificate`, like `BadEncoding`.
 fn as_the_original(error: Error) -> CertificateError {
     tracing::debug!(%error, "A client certificate was rejected");
+    let Error::InvalidCertificate(error) = error else { return CertificateError::BadEncoding };
     match error {
-        Error::InvalidCertificate(error) => match error {
-            // A signature that does not match the authority of this name counts as an unknown
-            // authority.
-            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                CertificateError::UnknownIssuer
-            }
-            CertificateError::Expired
-            | CertificateError::ExpiredContext { .. }
-            | CertificateError::NotValidYet
-            | CertificateError::NotValidYetContext { .. } => CertificateError::Expired,
-            _ => CertificateError::BadEncoding,
-        },
+        // A signature that does not match the authority of this name counts as an unknown
+        // authority.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            CertificateError::UnknownIssuer
+        }
+        CertificateError::Expired
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYet
+        | CertificateError::NotValidYetContext { .. } => CertificateError::Expired,
         _ => CertificateError::BadEncoding,
     }
 }

@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use hyper::header::{HeaderName, HeaderValue};
 
-use super::names;
 use crate::config_file::{
     Document, Entry, Node, Position, Problem, ProblemClass, Resolved, Values, nearest,
 };
 use crate::go::strconv;
 
 /// The content of the file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct File {
     /// The TLS settings, if any.
     pub(super) tls: TlsSection,
@@ -94,25 +93,94 @@ const HEADERS: [(&str, &[&str]); 5] = [
     ("Strict-Transport-Security", &[]),
 ];
 
-/// The keys at the top level.
-pub(super) const SECTIONS: [&str; 4] =
-    ["tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"];
-
-const TLS_KEYS: [&str; 13] = [
-    "cert_file",
-    "cert",
-    "key_file",
-    "key",
-    "client_auth_type",
-    "client_ca_file",
-    "client_ca",
-    "client_allowed_sans",
-    "min_version",
-    "max_version",
-    "cipher_suites",
-    "curve_preferences",
-    "prefer_server_cipher_suites",
+/// The suites known to the original; those of TLS 1.3 are always enabled.
+const SUITES: [&str; 13] = [
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
 ];
+
+/// Go's names of curves.
+const CURVES: [&str; 4] = ["CurveP256", "CurveP384", "CurveP521", "X25519"];
+
+/// Parses the value of a key into a part of the file.
+type Setter<T> = for<'d> fn(&mut Reader<'d>, &mut T, &'d Node, &str);
+
+/// The keys of a section.
+type Keys<T> = [(&'static str, Setter<T>)];
+
+const SECTIONS: &Keys<File> = &[
+    ("tls_server_config", |reader, file, node, key| {
+        reader.section(node, key, TLS_KEYS, &mut file.tls);
+    }),
+    ("http_server_config", |reader, file, node, key| {
+        // A section that is present but null turns everything off.
+        file.http2 = !node.is_null();
+        reader.section(node, key, HTTP_KEYS, file);
+    }),
+    ("basic_auth_users", |reader, file, node, _| file.users = reader.users(node)),
+    ("rate_limit", |reader, file, node, key| {
+        reader.section(node, key, RATE_KEYS, &mut file.rate);
+    }),
+];
+
+const TLS_KEYS: &Keys<TlsSection> = &[
+    ("cert_file", |reader, tls, node, key| tls.certificate.file = reader.path(node, key)),
+    ("cert", |reader, tls, node, key| tls.certificate.text = reader.some_text(node, key)),
+    ("key_file", |reader, tls, node, key| tls.key.file = reader.path(node, key)),
+    ("key", |reader, tls, node, key| tls.key.text = reader.some_text(node, key)),
+    ("client_auth_type", |reader, tls, node, key| {
+        tls.client_auth = reader.values.text(node, key).unwrap_or_default();
+    }),
+    ("client_ca_file", |reader, tls, node, key| tls.client_ca.file = reader.path(node, key)),
+    ("client_ca", |reader, tls, node, key| tls.client_ca.text = reader.some_text(node, key)),
+    ("client_allowed_sans", |reader, tls, node, key| tls.client_names = reader.texts(node, key)),
+    ("min_version", |reader, tls, node, key| tls.min_version = reader.version(node, key)),
+    ("max_version", |reader, tls, node, key| tls.max_version = reader.version(node, key)),
+    ("cipher_suites", |reader, tls, node, key| {
+        tls.suites = reader.words(node, key, "cipher suite", &SUITES);
+    }),
+    ("curve_preferences", |reader, tls, node, key| {
+        tls.curves = reader.words(node, key, "curve", &CURVES);
+    }),
+    ("prefer_server_cipher_suites", |reader, _, node, key| {
+        reader.values.boolean(node, key);
+    }),
+];
+
+const HTTP_KEYS: &Keys<File> = &[
+    ("http2", |reader, file, node, key| {
+        file.http2 = reader.values.boolean(node, key).unwrap_or(false);
+    }),
+    ("headers", |reader, file, node, _| file.headers = reader.headers(node)),
+];
+
+const RATE_KEYS: &Keys<Rate> = &[
+    ("interval", |reader, rate, node, key| {
+        // A negative interval means no limit, too.
+        let nanos = reader.duration(node, key).and_then(|nanos| u64::try_from(nanos).ok());
+        rate.interval = nanos.filter(|nanos| *nanos > 0).map(Duration::from_nanos);
+    }),
+    ("burst", |reader, rate, node, key| {
+        let burst = reader.int(node, key).unwrap_or(0).clamp(0, u32::MAX.into());
+        rate.burst = u32::try_from(burst).unwrap_or(0);
+    }),
+];
+
+/// Returns whether a key is one of the top level.
+pub(super) fn is_section(name: &str) -> bool {
+    SECTIONS.iter().any(|(known, _)| *known == name)
+}
 
 impl File {
     /// Parses the text of a file in `directory`, to which its paths are relative.
@@ -123,7 +191,10 @@ impl File {
     pub(super) fn parse(text: &str, directory: &Path) -> Result<Self, Vec<Problem>> {
         let document = Document::parse(text).map_err(|problem| vec![problem])?;
         let mut reader = Reader { values: Values::new(&document), directory };
-        let file = reader.file(document.root());
+        let mut file = File { http2: true, ..Self::default() };
+        if let Some(root) = document.root() {
+            reader.section(root, "the file", SECTIONS, &mut file);
+        }
         let problems = reader.values.problems;
         if problems.is_empty() { Ok(file) } else { Err(problems) }
     }
@@ -135,70 +206,17 @@ struct Reader<'d> {
 }
 
 impl<'d> Reader<'d> {
-    fn file(&mut self, root: Option<&'d Node>) -> File {
-        let mut file = File {
-            tls: TlsSection::default(),
-            http2: true,
-            headers: Vec::new(),
-            users: BTreeMap::new(),
-            rate: Rate::default(),
-        };
-        let entries = root.and_then(|root| self.entries(root, "the file"));
-        for ((key, position), value) in entries.unwrap_or_default() {
-            match key {
-                "tls_server_config" => file.tls = self.tls(value),
-                "http_server_config" => (file.http2, file.headers) = self.http(value),
-                "basic_auth_users" => file.users = self.users(value),
-                "rate_limit" => file.rate = self.rate(value),
-                _ => self.unknown(key, position, &SECTIONS),
+    /// Parses a section. It may be null.
+    fn section<T>(&mut self, node: &'d Node, what: &str, keys: &Keys<T>, into: &mut T) {
+        for ((key, position), value) in self.entries(node, what).unwrap_or_default() {
+            if let Some((_, set)) = keys.iter().find(|(known, _)| *known == key) {
+                set(self, into, value, key);
+            } else {
+                let known: Vec<&str> = keys.iter().map(|(known, _)| *known).collect();
+                let (message, hint) = (format!("unknown key {key:?}"), suggestion(key, &known));
+                self.values.error(ProblemClass::UnknownField, position, message, hint);
             }
         }
-        file
-    }
-
-    fn tls(&mut self, node: &'d Node) -> TlsSection {
-        let mut tls = TlsSection::default();
-        for ((key, position), value) in self.entries(node, "tls_server_config").unwrap_or_default()
-        {
-            match key {
-                "cert_file" => tls.certificate.file = self.path(value, key),
-                "cert" => tls.certificate.text = self.some_text(value, key),
-                "key_file" => tls.key.file = self.path(value, key),
-                "key" => tls.key.text = self.some_text(value, key),
-                "client_ca_file" => tls.client_ca.file = self.path(value, key),
-                "client_ca" => tls.client_ca.text = self.some_text(value, key),
-                "client_auth_type" => {
-                    tls.client_auth = self.values.text(value, key).unwrap_or_default()
-                }
-                "client_allowed_sans" => tls.client_names = self.texts(value, key),
-                "min_version" => tls.min_version = self.version(value, key),
-                "max_version" => tls.max_version = self.version(value, key),
-                "cipher_suites" => {
-                    tls.suites = self.words(value, key, "cipher suite", &names::SUITES);
-                }
-                "curve_preferences" => {
-                    tls.curves = self.words(value, key, "curve", &names::CURVES);
-                }
-                "prefer_server_cipher_suites" => drop(self.values.boolean(value, key)),
-                _ => self.unknown(key, position, &TLS_KEYS),
-            }
-        }
-        tls
-    }
-
-    /// Returns whether HTTP/2 is on, and the headers. A section that is present but null turns
-    /// everything off.
-    fn http(&mut self, node: &'d Node) -> (bool, Vec<(HeaderName, HeaderValue)>) {
-        let (mut http2, mut headers) = (!node.is_null(), Vec::new());
-        for ((key, position), value) in self.entries(node, "http_server_config").unwrap_or_default()
-        {
-            match key {
-                "http2" => http2 = self.values.boolean(value, key).unwrap_or(false),
-                "headers" => headers = self.headers(value),
-                _ => self.unknown(key, position, &["http2", "headers"]),
-            }
-        }
-        (http2, headers)
     }
 
     fn headers(&mut self, node: &'d Node) -> Vec<(HeaderName, HeaderValue)> {
@@ -235,26 +253,6 @@ impl<'d> Reader<'d> {
             (name.to_owned(), hash.unwrap_or_default())
         };
         entries.into_iter().map(user).collect()
-    }
-
-    fn rate(&mut self, node: &'d Node) -> Rate {
-        let mut rate = Rate::default();
-        for ((key, position), value) in self.entries(node, "rate_limit").unwrap_or_default() {
-            match key {
-                // A negative interval means no limit, too.
-                "interval" => {
-                    let nanos = self.duration(value, key).unwrap_or(0);
-                    let nanos = u64::try_from(nanos).ok().filter(|nanos| *nanos > 0);
-                    rate.interval = nanos.map(Duration::from_nanos);
-                }
-                "burst" => {
-                    let burst = self.int(value, key).unwrap_or(0).clamp(0, u32::MAX.into());
-                    rate.burst = u32::try_from(burst).unwrap_or(0);
-                }
-                _ => self.unknown(key, position, &["interval", "burst"]),
-            }
-        }
-        rate
     }
 
     /// Returns the entries of a section; `None` if it is null.
@@ -318,12 +316,6 @@ impl<'d> Reader<'d> {
 
     fn bad(&mut self, position: Position, message: String, hint: String) {
         self.values.error(ProblemClass::InvalidOptions, position, message, hint);
-    }
-
-    fn unknown(&mut self, key: &str, position: Position, known: &[&str]) {
-        let message = format!("unknown key {key:?}");
-        let hint = suggestion(key, known);
-        self.values.error(ProblemClass::UnknownField, position, message, hint);
     }
 }
 

@@ -74,14 +74,12 @@ fn read(path: &Path, first: bool) -> io::Result<Vec<u8>> {
     })
 }
 
-/// A value and the files it was built from.
+/// A value and the files it was built from, once it was.
 #[derive(Debug)]
-pub(super) struct FileCache<T> {
-    made: Option<CachedValue<T>>,
-}
+pub(super) struct FileCache<T>(pub(super) Option<CachedValue<T>>);
 
 #[derive(Debug)]
-struct CachedValue<T> {
+pub(super) struct CachedValue<T> {
     stamps: Vec<Option<Stamp>>,
     /// The time before the files were read.
     at: SystemTime,
@@ -89,19 +87,13 @@ struct CachedValue<T> {
     value: T,
 }
 
-impl<T> Default for FileCache<T> {
-    fn default() -> Self {
-        Self { made: None }
-    }
-}
-
 impl<T: Clone> FileCache<T> {
     /// Returns the value for the current files, or the last one while a file does not respond.
     pub(super) fn get(&mut self, paths: Vec<PathBuf>, make: impl FnOnce(&Contents) -> T) -> T {
         let at = SystemTime::now();
-        let first = self.made.is_none();
+        let first = self.0.is_none();
         let stamps = paths.iter().map(|path| stamp(path)).collect::<io::Result<Vec<_>>>();
-        let (stamps, contents) = match (stamps, &self.made) {
+        let (stamps, contents) = match (stamps, &self.0) {
             (Ok(stamps), Some(made)) if made.is_of(&paths, &stamps) => return made.value.clone(),
             (Err(_), Some(made)) => return made.value.clone(),
             (stamps, made) => match (Contents::read(paths, first), made) {
@@ -109,11 +101,11 @@ impl<T: Clone> FileCache<T> {
                 (contents, _) => (stamps.unwrap_or_default(), contents.unwrap_or_default()),
             },
         };
-        let value = match self.made.take() {
+        let value = match self.0.take() {
             Some(made) if made.contents == contents => made.value,
             _ => make(&contents),
         };
-        self.made = Some(CachedValue { stamps, at, contents, value: value.clone() });
+        self.0 = Some(CachedValue { stamps, at, contents, value: value.clone() });
         value
     }
 }
@@ -146,7 +138,7 @@ mod tests {
     fn a_value_is_built_once_per_content() {
         let dir = tempfile::tempdir().expect("dir");
         let (one, other) = (dir.path().join("a"), dir.path().join("b"));
-        let mut file_cache = FileCache::default();
+        let mut file_cache = FileCache(None);
         let mut made = 0;
         let mut get =
             |paths: &[&PathBuf], file_cache: &mut FileCache<Result<Vec<u8>, Unusable>>| {

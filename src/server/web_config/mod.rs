@@ -17,7 +17,6 @@
 mod client_certificate;
 mod file;
 mod file_cache;
-mod names;
 mod rate_limit;
 mod tls;
 mod unusable;
@@ -25,7 +24,7 @@ mod users;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue, WWW_AUTHENTICATE};
@@ -39,19 +38,24 @@ use self::users::{Checker, Verdict};
 use super::connection::Peer;
 use super::response::{self, Response};
 use crate::config_file::{self, FileError, Problem};
+use crate::util::lock::Lock;
 
 pub(crate) use self::tls::Settings;
 
 /// The web configuration of a process.
 pub struct WebConfig {
-    path: PathBuf,
-    tls: bool,
-    http2: bool,
-    had_users: bool,
+    /// The path of the file.
+    pub path: PathBuf,
+    /// True if connections are encrypted.
+    pub is_tls: bool,
+    /// True if HTTP/2 is offered.
+    pub is_http2: bool,
+    /// True if there were users when the file was first read.
+    pub(crate) had_users: bool,
     rate: Rate,
     checker: Checker,
-    file: Mutex<FileCache<Result<Arc<File>, Unusable>>>,
-    settings: Mutex<FileCache<Result<Arc<Settings>, Unusable>>>,
+    file: Lock<FileCache<Result<Arc<File>, Unusable>>>,
+    settings: Lock<FileCache<Result<Arc<Settings>, Unusable>>>,
 }
 
 /// An unusable web configuration.
@@ -67,7 +71,7 @@ pub struct WebConfigError {
 impl fmt::Debug for WebConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("WebConfig");
-        debug.field("path", &self.path).field("tls", &self.tls).finish_non_exhaustive()
+        debug.field("path", &self.path).field("is_tls", &self.is_tls).finish_non_exhaustive()
     }
 }
 
@@ -87,18 +91,18 @@ impl WebConfig {
     fn try_load(path: &Path) -> Result<Self, Unusable> {
         let mut config = Self {
             path: path.to_owned(),
-            tls: false,
-            http2: false,
+            is_tls: false,
+            is_http2: false,
             had_users: false,
             rate: Rate::default(),
             checker: Checker::new()?,
-            file: Mutex::default(),
-            settings: Mutex::default(),
+            file: Lock::new(FileCache(None)),
+            settings: Lock::new(FileCache(None)),
         };
         let file = config.file_now()?;
         users::check(&file.users)?;
         if file.tls.is_wanted() {
-            (config.tls, config.http2) = (true, file.http2);
+            (config.is_tls, config.is_http2) = (true, file.http2);
             config.settings_now()?;
             tls::check_http2(&file.tls, file.http2)?;
         }
@@ -120,7 +124,7 @@ impl WebConfig {
 
     /// Returns whether a file has this key at its top level.
     pub fn is_key(name: &str) -> bool {
-        file::SECTIONS.contains(&name)
+        file::is_section(name)
     }
 
     /// Returns the certificate and key files that a readable configuration refers to.
@@ -130,26 +134,6 @@ impl WebConfig {
         let file = File::parse(&text, directory);
         let named = |file: File| tls::files(&file.tls).into_iter().map(Path::to_owned).collect();
         file.map(named).unwrap_or_default()
-    }
-
-    /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns whether connections are encrypted.
-    pub fn is_tls(&self) -> bool {
-        self.tls
-    }
-
-    /// Returns whether HTTP/2 is offered.
-    pub fn is_http2(&self) -> bool {
-        self.http2
-    }
-
-    /// Returns whether there were users when the file was first read.
-    pub(crate) fn had_users(&self) -> bool {
-        self.had_users
     }
 
     /// Returns the settings of the next handshake.
@@ -168,7 +152,7 @@ impl WebConfig {
     }
 
     fn file_now(&self) -> Result<Arc<File>, Unusable> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         file.get(vec![self.path.clone()], |contents| {
             let file = parse(contents, &self.path);
             self.note(file.as_ref().err());
@@ -181,7 +165,7 @@ impl WebConfig {
         if !file.tls.is_wanted() {
             return Err("the TLS section was removed; disabling TLS requires a restart".into());
         }
-        let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut settings = self.settings.lock();
         let named = tls::files(&file.tls).into_iter().map(Path::to_owned);
         let paths = std::iter::once(self.path.clone()).chain(named).collect();
         settings.get(paths, |contents| {
@@ -189,7 +173,7 @@ impl WebConfig {
             let changed = parse(contents, &self.path)?;
             let is_complete = tls::files(&changed.tls) == tls::files(&file.tls);
             let tls = if is_complete { &changed.tls } else { &file.tls };
-            let settings = tls::build(tls, self.http2, |path| contents.of(path)).map(Arc::new);
+            let settings = tls::build(tls, self.is_http2, |path| contents.of(path)).map(Arc::new);
             self.note(settings.as_ref().err());
             settings
         })
@@ -220,7 +204,7 @@ async fn aside<T: Send + 'static>(
 
 /// The web configuration at one listener.
 pub(crate) struct Guard {
-    config: Arc<WebConfig>,
+    pub(crate) config: Arc<WebConfig>,
     limiter: Option<Limiter>,
 }
 
@@ -236,10 +220,6 @@ impl Guard {
     pub(crate) fn new(config: Arc<WebConfig>) -> Self {
         let limiter = Limiter::new(config.rate, Instant::now());
         Self { config, limiter }
-    }
-
-    pub(crate) fn config(&self) -> &Arc<WebConfig> {
-        &self.config
     }
 
     /// Returns whether users are configured, or an invalid file may contain some.

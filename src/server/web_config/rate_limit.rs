@@ -1,9 +1,9 @@
 //! A token bucket that limits the requests of a listener.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::file::Rate;
+use crate::util::lock::Lock;
 
 /// The token bucket of one listener.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(super) struct Limiter {
     speed: f64,
     /// The capacity.
     burst: f64,
-    level: Mutex<(f64, Instant)>,
+    level: Lock<(f64, Instant)>,
 }
 
 impl Limiter {
@@ -20,12 +20,12 @@ impl Limiter {
     pub(super) fn new(rate: Rate, now: Instant) -> Option<Self> {
         let burst = f64::from(rate.burst);
         let speed = rate.interval?.as_secs_f64().recip();
-        Some(Self { speed, burst, level: Mutex::new((burst, now)) })
+        Some(Self { speed, burst, level: Lock::new((burst, now)) })
     }
 
     /// Takes a token, if there is one.
     pub(super) fn allows(&self, now: Instant) -> bool {
-        let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut level = self.level.lock();
         let (left, at) = *level;
         let passed = now.saturating_duration_since(at).as_secs_f64();
         let left = (left + passed * self.speed).min(self.burst);

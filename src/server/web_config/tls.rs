@@ -163,48 +163,47 @@ pub(super) fn build(
     } else {
         None
     };
-    let settings = |configs, identity| Settings {
-        configs,
-        old_without_suites,
-        names_wanted,
-        verifies_clients,
-        identity,
-    };
-    if let Some(alert) = refused {
-        return Ok(settings(Err(alert), identity));
-    }
-    let provider = |suites: Vec<SupportedCipherSuite>| {
-        let base = ring::default_provider();
-        Arc::new(CryptoProvider { cipher_suites: suites, kx_groups: groups.clone(), ..base })
-    };
-    let clients = match mode {
-        ClientAuth::No => None,
-        mode => {
-            let names = section.client_names.clone();
-            Some(Arc::new(ClientCertificates::new(mode, &authorities, names)?))
+    let configs = match refused {
+        Some(alert) => Err(alert),
+        None => {
+            let clients = match mode {
+                ClientAuth::No => None,
+                mode => {
+                    let names = section.client_names.clone();
+                    Some(Arc::new(ClientCertificates::new(mode, &authorities, names)?))
+                }
+            };
+            let config =
+                |suites: Vec<SupportedCipherSuite>| -> Result<Arc<ServerConfig>, Unusable> {
+                    let provider = CryptoProvider {
+                        cipher_suites: suites,
+                        kx_groups: groups.clone(),
+                        ..ring::default_provider()
+                    };
+                    let builder = ServerConfig::builder_with_provider(Arc::new(provider))
+                        .with_protocol_versions(&versions)
+                        .map_err(|error| error.to_string())?;
+                    let builder = match &clients {
+                        Some(clients) => {
+                            builder.with_client_cert_verifier(Arc::clone(clients) as _)
+                        }
+                        None => builder.with_client_cert_verifier(Arc::new(NoClientAuth)),
+                    };
+                    let resolver = SingleCertAndKey::from(Arc::clone(&identity));
+                    let mut config = builder.with_cert_resolver(Arc::new(resolver));
+                    config.ignore_client_order = true;
+                    if http2 {
+                        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+                    }
+                    Ok(Arc::new(config))
+                };
+            let (chacha, aes): (Vec<_>, Vec<_>) =
+                suites.iter().copied().partition(|suite| CHACHA.contains(&suite.suite()));
+            let chacha_first = config(chacha.into_iter().chain(aes).collect())?;
+            Ok(ServerConfigs { aes_first: config(suites)?, chacha_first })
         }
     };
-    let config = |suites: Vec<SupportedCipherSuite>| -> Result<Arc<ServerConfig>, Unusable> {
-        let builder = ServerConfig::builder_with_provider(provider(suites))
-            .with_protocol_versions(&versions)
-            .map_err(|error| error.to_string())?;
-        let builder = match &clients {
-            Some(clients) => builder.with_client_cert_verifier(Arc::clone(clients) as _),
-            None => builder.with_client_cert_verifier(Arc::new(NoClientAuth)),
-        };
-        let resolver = SingleCertAndKey::from(Arc::clone(&identity));
-        let mut config = builder.with_cert_resolver(Arc::new(resolver));
-        config.ignore_client_order = true;
-        if http2 {
-            config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        }
-        Ok(Arc::new(config))
-    };
-    let (chacha, aes): (Vec<_>, Vec<_>) =
-        suites.iter().copied().partition(|suite| CHACHA.contains(&suite.suite()));
-    let chacha_first = chacha.into_iter().chain(aes).collect();
-    let configs = ServerConfigs { aes_first: config(suites)?, chacha_first: config(chacha_first)? };
-    Ok(settings(Ok(configs), identity))
+    Ok(Settings { configs, old_without_suites, names_wanted, verifies_clients, identity })
 }
 
 /// Checks what the original rejects only at start-up.

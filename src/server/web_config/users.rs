@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -21,6 +20,7 @@ use ring::rand::SystemRandom;
 use super::unusable::Unusable;
 use crate::server::authorisation::{Digest, RecentValues};
 use crate::server::fair_queue::FairQueue;
+use crate::util::lock::Lock;
 
 /// The maximum number of hashes computed concurrently.
 const MAX_CONCURRENT: usize = 2;
@@ -44,21 +44,6 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// The reason why a text is not a bcrypt hash.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum HashError {
-    #[error("too short for a bcrypt hash: {0} bytes, at least {MIN_HASH_LENGTH} are needed")]
-    Short(usize),
-    #[error("a bcrypt hash must begin with $")]
-    Prefix,
-    #[error("bcrypt version {0:?} is newer than 2")]
-    Version(char),
-    #[error("invalid cost {0:?}")]
-    NoCost(String),
-    #[error("the cost {0} is outside 4 to 31")]
-    Cost(i32),
-}
-
 /// A hash as parsed by the original: version 2 or older, with any minor version, ignoring
 /// everything after the digest.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,24 +54,30 @@ struct Hash<'t> {
 }
 
 impl<'t> Hash<'t> {
-    fn parse(text: &'t str) -> Result<Self, HashError> {
+    /// # Errors
+    ///
+    /// The reason why the text is not a bcrypt hash.
+    fn parse(text: &'t str) -> Result<Self, String> {
         let bytes = text.as_bytes();
         if bytes.len() < MIN_HASH_LENGTH {
-            return Err(HashError::Short(bytes.len()));
+            let length = bytes.len();
+            return Err(format!(
+                "too short for a bcrypt hash: {length} bytes, at least {MIN_HASH_LENGTH} are needed"
+            ));
         }
         let at = |index: usize| bytes.get(index).copied().unwrap_or_default();
         if at(0) != b'$' {
-            return Err(HashError::Prefix);
+            return Err("a bcrypt hash must begin with $".to_owned());
         }
         if at(1) > b'2' {
-            return Err(HashError::Version(at(1).into()));
+            return Err(format!("bcrypt version {:?} is newer than 2", char::from(at(1))));
         }
         let cost_at = if at(2) == b'$' { 3 } else { 4 };
         let cost = bytes.get(cost_at..cost_at + 2).unwrap_or_default();
         let cost = String::from_utf8_lossy(cost);
-        let number: i32 = cost.parse().map_err(|_| HashError::NoCost(cost.into_owned()))?;
+        let number: i32 = cost.parse().map_err(|_| format!("invalid cost {cost:?}"))?;
         let cost = u32::try_from(number).ok().filter(|cost| (4..=31).contains(cost));
-        let cost = cost.ok_or(HashError::Cost(number))?;
+        let cost = cost.ok_or_else(|| format!("the cost {number} is outside 4 to 31"))?;
         let rest = bytes.get(cost_at + 3..).unwrap_or_default();
         let (salt, digest) = rest.split_at(SALT.min(rest.len()));
         Ok(Self { cost, salt, digest: digest.get(..DIGEST).unwrap_or(digest) })
@@ -146,7 +137,7 @@ pub(super) enum Verdict {
 /// Checks passwords and caches the results.
 pub(super) struct Checker {
     key: hmac::Key,
-    seen: Mutex<PasswordCache>,
+    seen: Lock<PasswordCache>,
     queue: FairQueue,
 }
 
@@ -166,7 +157,7 @@ impl Checker {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         Ok(Self {
             key: key.map_err(|_| "no random bytes available".to_owned())?,
-            seen: Mutex::default(),
+            seen: Lock::default(),
             queue: FairQueue::new(MAX_CONCURRENT, MAX_CONCURRENT),
         })
     }
@@ -184,12 +175,12 @@ impl Checker {
         let user = users.iter().find(|(name, _)| name.as_bytes() == credentials.user);
         let hash = user.map(|(_, hash)| hash.as_str());
         let digest = self.digest(hash, &credentials);
-        if let Some(verdict) = self.seen().verdict(&digest) {
+        if let Some(verdict) = self.seen.lock().verdict(&digest) {
             return verdict;
         }
         let Some(permit) = self.queue.acquire(client).await else { return Verdict::Busy };
         // Another request may have checked the same credentials meanwhile.
-        if let Some(verdict) = self.seen().verdict(&digest) {
+        if let Some(verdict) = self.seen.lock().verdict(&digest) {
             return verdict;
         }
         let hash = hash.map(str::to_owned);
@@ -201,20 +192,16 @@ impl Checker {
             match hash.as_deref().map(Hash::parse) {
                 Some(Ok(hash)) => hash.fits(&password),
                 // As slow as for a user that exists.
-                _ => black_box(dummy_digest(cost, &password)),
+                _ => black_box(self::digest(cost, [0; 16], &password)).is_empty(),
             }
         });
         let is_right = is_right.await.unwrap_or(false);
-        let mut seen = self.seen();
+        let mut seen = self.seen.lock();
         match user {
             Some((name, _)) if is_right => seen.cache_valid(users, name, digest),
             _ => seen.wrong.put(digest, ()),
         }
         if is_right { Verdict::Known } else { Verdict::Unknown }
-    }
-
-    fn seen(&self) -> std::sync::MutexGuard<'_, PasswordCache> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn digest(&self, hash: Option<&str>, credentials: &Credentials) -> Digest {
@@ -240,10 +227,6 @@ impl PasswordCache {
         self.right.retain(|name, _| users.contains_key(name));
         self.right.insert(user.to_owned(), digest);
     }
-}
-
-fn dummy_digest(cost: u32, password: &[u8]) -> bool {
-    digest(cost, [0; 16], password).is_empty()
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -295,16 +278,19 @@ mod tests {
             assert!(!Hash::parse(&hash).expect(&hash).fits(b"pw"), "{hash}");
         }
         for (hash, error) in [
-            (HASH[..58].to_owned(), HashError::Short(58)),
-            (format!("#2a$04${rest}"), HashError::Prefix),
-            (format!("$3a$04${rest}"), HashError::Version('3')),
-            (format!("$2a$03${rest}"), HashError::Cost(3)),
-            (format!("$2a$32${rest}"), HashError::Cost(32)),
-            (format!("$2a$-4${rest}"), HashError::Cost(-4)),
-            (format!("$2a$4${rest}x"), HashError::NoCost("4$".to_owned())),
-            ("é".repeat(60), HashError::Prefix),
+            (
+                HASH[..58].to_owned(),
+                "too short for a bcrypt hash: 58 bytes, at least 59 are needed",
+            ),
+            (format!("#2a$04${rest}"), "a bcrypt hash must begin with $"),
+            (format!("$3a$04${rest}"), "bcrypt version '3' is newer than 2"),
+            (format!("$2a$03${rest}"), "the cost 3 is outside 4 to 31"),
+            (format!("$2a$32${rest}"), "the cost 32 is outside 4 to 31"),
+            (format!("$2a$-4${rest}"), "the cost -4 is outside 4 to 31"),
+            (format!("$2a$4${rest}x"), "invalid cost \"4$\""),
+            ("é".repeat(60), "a bcrypt hash must begin with $"),
         ] {
-            assert_eq!(Hash::parse(&hash), Err(error), "{hash}");
+            assert_eq!(Hash::parse(&hash), Err(error.to_owned()), "{hash}");
         }
     }
 
@@ -327,8 +313,8 @@ mod tests {
                 );
             }
         }
-        assert_eq!(checker.seen().right.len(), 1);
-        assert_eq!(checker.seen().wrong.by_digest.len(), 3);
+        assert_eq!(checker.seen.lock().right.len(), 1);
+        assert_eq!(checker.seen.lock().wrong.by_digest.len(), 3);
         assert_eq!(checker.check(&users, None, None).await, Verdict::Unknown);
         let pw = basic("alice", "pw");
         users.insert("alice".to_owned(), "secret".to_owned());
@@ -337,7 +323,7 @@ mod tests {
         assert_eq!(checker.check(&users, Some(&pw), None).await, Verdict::Unknown);
         users.insert("bob".to_owned(), HASH.to_owned());
         assert_eq!(checker.check(&users, Some(&basic("bob", "pw")), None).await, Verdict::Known);
-        assert_eq!(Vec::from_iter(checker.seen().right.keys()), ["bob"]);
+        assert_eq!(Vec::from_iter(checker.seen.lock().right.keys()), ["bob"]);
     }
 
     /// However many wrong passwords arrive, and even while all permits are in use.
@@ -352,7 +338,7 @@ mod tests {
         for number in 0..2 * MAX_CACHED as u64 {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&number.to_le_bytes());
-            checker.seen().wrong.put(digest, ());
+            checker.seen.lock().wrong.put(digest, ());
         }
         assert_eq!(checker.check(&users, Some(&right), None).await, Verdict::Known);
     }
