@@ -5,7 +5,7 @@
 //! limit; a part of it is reserved for the telemetry listener.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::connection::Deadlines;
 use crate::telemetry::connections::CONNECTIONS;
 use crate::util::descriptors::{self, Descriptors, Permit, Share};
+use crate::util::lock::Lock;
 use crate::util::log_limit::LogLimit;
 
 /// The maximum number of connections regardless of descriptors, because each costs memory too.
@@ -33,7 +34,7 @@ pub(crate) struct Admission {
     descriptors: &'static Descriptors,
     most: usize,
     reserved: usize,
-    open: Mutex<OpenConnections>,
+    open: Lock<OpenConnections>,
     freed: Notify,
 }
 
@@ -66,11 +67,7 @@ pub(crate) fn of_process() -> &'static Admission {
 
 impl Admission {
     fn new(descriptors: &'static Descriptors, most: usize, reserved: usize) -> Self {
-        Self { descriptors, most, reserved, open: Mutex::default(), freed: Notify::new() }
-    }
-
-    fn open(&self) -> MutexGuard<'_, OpenConnections> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { descriptors, most, reserved, open: Lock::default(), freed: Notify::new() }
     }
 
     /// Waits for a slot for an accepted connection; `None` if the wait times out.
@@ -82,7 +79,7 @@ impl Admission {
         if let Some(place) = self.try_admit(deadlines, share) {
             return Some(place);
         }
-        let patience = if self.open().full { RECHECK_INTERVAL } else { WAIT_TIMEOUT };
+        let patience = if self.open.lock().full { RECHECK_INTERVAL } else { WAIT_TIMEOUT };
         let end = Instant::now() + patience;
         loop {
             self.make_room(share);
@@ -100,15 +97,11 @@ impl Admission {
     }
 
     fn try_admit(&self, deadlines: &Deadlines, share: Share) -> Option<ConnectionSlot<'_>> {
-        let mut open = self.open();
+        let mut open = self.open.lock();
         let others = open.connections.values().filter(|(other, _)| *other != Share::Telemetry);
         let is_full = match share {
             Share::Telemetry => open.connections.len() >= self.most,
-            // There are usually few connections.
-            _ => {
-                open.connections.len() >= self.most - self.reserved
-                    && others.count() >= self.most - self.reserved
-            }
+            _ => others.count() >= self.most - self.reserved,
         };
         if is_full {
             return None;
@@ -126,14 +119,14 @@ impl Admission {
     /// there is one.
     fn make_room(&self, share: Share) {
         let now = Instant::now();
-        let mut open = self.open();
+        let mut open = self.open.lock();
         let [own, other] = match share {
             Share::Telemetry => [Share::Telemetry, Share::Http],
             _ => [Share::Http, Share::Telemetry],
         };
         let other = Some(other).filter(|other| self.descriptors.exceeds_guarantee(*other));
         let eviction_priority = open.connections.values().filter_map(|(share, deadlines)| {
-            let eviction_priority = deadlines.eviction_priority(now)?;
+            let eviction_priority = deadlines.state.lock().eviction_priority(now)?;
             (*share == own || Some(*share) == other).then_some((eviction_priority, deadlines))
         });
         let chosen = eviction_priority.min_by_key(|(eviction_priority, _)| *eviction_priority);
@@ -146,7 +139,7 @@ impl Admission {
 
     fn refused(&self) {
         CONNECTIONS.refused.inc();
-        let mut open = self.open();
+        let mut open = self.open.lock();
         open.full = true;
         open.refused += 1;
         self.log_full(&mut open, Instant::now());
@@ -161,7 +154,7 @@ impl Admission {
             open = open.connections.len(),
             closed = open.closed,
             refused = open.refused,
-            open_files = self.descriptors.limit(),
+            open_files = self.descriptors.limit,
             "HTTP connection limit reached: closing idle connections, or rejecting new ones with 503"
         );
         (open.closed, open.refused) = (0, 0);
@@ -170,7 +163,7 @@ impl Admission {
 
 impl Drop for ConnectionSlot<'_> {
     fn drop(&mut self) {
-        self.admission.open().connections.remove(&self.id);
+        self.admission.open.lock().connections.remove(&self.id);
         self.permit = None;
         CONNECTIONS.open.add(-1.0);
         self.admission.freed.notify_one();
@@ -225,7 +218,7 @@ mod tests {
         admission.make_room(Share::Http);
         let now = Instant::now();
         let is_cut = |(_, deadlines): &(ConnectionSlot<'_>, Deadlines)| {
-            deadlines.eviction_priority(now).is_none()
+            deadlines.state.lock().eviction_priority(now).is_none()
         };
         assert_eq!(idle.iter().map(is_cut).collect::<Vec<_>>(), [true, false]);
     }
@@ -236,11 +229,11 @@ mod tests {
         let kept = busy(admission).await;
         let newcomer = Deadlines::new(LIMITS);
         assert!(admission.admit(&newcomer, Share::Http).await.is_none());
-        assert!(admission.open().full);
+        assert!(admission.open.lock().full);
         assert!(admission.admit(&newcomer, Share::Http).await.is_none());
         drop(kept);
         assert!(admission.admit(&newcomer, Share::Http).await.is_some());
-        assert!(!admission.open().full);
+        assert!(!admission.open.lock().full);
     }
 
     /// The main listener cannot use up the slots and descriptors of the telemetry listener.

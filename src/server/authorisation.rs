@@ -12,10 +12,11 @@
 //! of tokens are stored. [`Reviews`] makes the requests to the API server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Display;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
@@ -26,7 +27,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use super::connection::Peer;
-use super::fair_queue::FairQueue;
+use super::fair_queue::{FairQueue, SharedByKey};
 use super::query;
 use super::response::{self, Response};
 use crate::util::lock::Lock;
@@ -106,8 +107,8 @@ pub(super) type Digest = [u8; 32];
 /// The filter of one listener.
 pub struct Authorisation {
     reviews: Arc<dyn Reviews>,
-    callers: ReviewCache<Option<Caller>>,
-    accesses: ReviewCache<Access>,
+    callers: Lock<ReviewCache<Option<Caller>>>,
+    accesses: Lock<ReviewCache<Access>>,
     permits: Semaphore,
     /// The reviews available to callers never granted.
     new: FairQueue,
@@ -128,8 +129,8 @@ impl Authorisation {
     pub fn new(reviews: Arc<dyn Reviews>) -> Self {
         Self {
             reviews,
-            callers: ReviewCache::default(),
-            accesses: ReviewCache::default(),
+            callers: Lock::default(),
+            accesses: Lock::default(),
             permits: Semaphore::new(MAX_REVIEWS),
             new: FairQueue::new(MAX_NEW_REVIEWS, MAX_NEW_REVIEWS_PER_CLIENT),
             review_timeout: REVIEW_TIMEOUT,
@@ -149,12 +150,10 @@ impl Authorisation {
         path: &str,
         by_namespace: bool,
     ) -> Result<(), Box<Response>> {
-        let refuse =
-            |status: u16, text: String| Err(Box::new(response::error(status, text + "\n")));
         let Some(token) =
             head.headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()))
         else {
-            return refuse(401, "Unauthorized".to_owned());
+            return refuse(401, "Unauthorized");
         };
         let client = head.extensions.get::<Peer>().and_then(Peer::address);
         let (limit, error) = match self.caller(token, client).await {
@@ -172,7 +171,7 @@ impl Authorisation {
                 "Authentication failed"
             );
         }
-        refuse(500, "Authentication failed".to_owned())
+        refuse(500, "Authentication failed")
     }
 
     /// Decides whether an authenticated caller has access.
@@ -184,10 +183,7 @@ impl Authorisation {
         path: &str,
         by_namespace: bool,
     ) -> Result<(), Box<Response>> {
-        let refuse =
-            |status: u16, text: String| Err(Box::new(response::error(status, text + "\n")));
-        let verb = verb(&head.method);
-        let action = Action::Path { path: path.to_owned(), verb };
+        let action = Action::Path { path: path.to_owned(), verb: verb(&head.method) };
         let mut access = self.is_allowed(&caller, client, &action).await;
         let mut refused = Vec::new();
         if by_namespace
@@ -195,11 +191,7 @@ impl Authorisation {
             && let Ok(Some(namespaces)) = query::namespaces(head.uri.query().unwrap_or_default())
         {
             let reviews = self.refused(&caller, client, namespaces);
-            let late = |_| {
-                Err(format!("no response from the API server within {:?}", self.review_timeout)
-                    .into())
-            };
-            access = timeout(self.review_timeout, reviews).await.unwrap_or_else(late).map(|some| {
+            access = self.in_time(reviews).await.map(|some| {
                 refused = some;
                 refused.is_empty()
             });
@@ -282,22 +274,23 @@ impl Authorisation {
     /// one. `judge` returns whether an answer is a grant, and its lifetime.
     async fn cached<T: Clone>(
         &self,
-        memory: &ReviewCache<T>,
+        memory: &Lock<ReviewCache<T>>,
         client: Option<IpAddr>,
         digest: Digest,
         review: impl Fn() -> Review<T>,
         judge: impl Fn(&T) -> (bool, Duration),
     ) -> Result<T, ReviewError> {
         let answer = async {
-            if let Some(value) = memory.get(&digest, Instant::now()) {
+            if let Some(value) = memory.lock().get(&digest, Instant::now()) {
                 return Ok(value);
             }
-            let turn = memory.permit(digest);
+            // Requests for the same answer share this lock.
+            let turn = memory.lock().pending.get(digest, Default::default);
             let _turn = turn.lock().await;
-            if let Some(value) = memory.get(&digest, Instant::now()) {
+            if let Some(value) = memory.lock().get(&digest, Instant::now()) {
                 return Ok(value);
             }
-            let _new = if memory.was_granted(&digest) {
+            let _new = if memory.lock().was_granted(&digest) {
                 None
             } else {
                 let permit = self.new.acquire(client).await;
@@ -306,14 +299,24 @@ impl Authorisation {
             let _permit = self.permits.acquire().await.map_err(|error| error.to_string())?;
             let value = review().await?;
             let (is_grant, lasts) = judge(&value);
-            memory.put(digest, value.clone(), Instant::now() + lasts, is_grant);
+            memory.lock().put(digest, value.clone(), Instant::now() + lasts, is_grant);
             Ok(value)
         };
-        let late = |_| {
-            Err(format!("no response from the API server within {:?}", self.review_timeout).into())
-        };
-        timeout(self.review_timeout, answer).await.unwrap_or_else(late)
+        self.in_time(answer).await
     }
+
+    async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ReviewError>>,
+    ) -> Result<T, ReviewError> {
+        timeout(self.review_timeout, answer).await.unwrap_or_else(|_| {
+            Err(format!("no response from the API server within {:?}", self.review_timeout).into())
+        })
+    }
+}
+
+fn refuse(status: u16, text: impl Display) -> Result<(), Box<Response>> {
+    Err(Box::new(response::error(status, format!("{text}\n"))))
 }
 
 /// Returns the verb of a method in RBAC rules.
@@ -339,12 +342,10 @@ fn digest(parts: &[&str]) -> Digest {
 }
 
 /// A cache of review answers that expire.
-struct ReviewCache<T>(Mutex<CachedReview<T>>);
-
-struct CachedReview<T> {
+struct ReviewCache<T> {
     granted: RecentValues<(Instant, T)>,
     refused: RecentValues<(Instant, T)>,
-    pending: BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>,
+    pending: SharedByKey<Digest, tokio::sync::Mutex<()>>,
 }
 
 /// The last values, by the hash of what they are about; further ones replace the oldest.
@@ -382,45 +383,27 @@ impl<V> RecentValues<V> {
 impl<T> Default for ReviewCache<T> {
     fn default() -> Self {
         let (granted, refused) = (RecentValues::default(), RecentValues::default());
-        Self(Mutex::new(CachedReview { granted, refused, pending: BTreeMap::new() }))
+        Self { granted, refused, pending: SharedByKey::default() }
     }
 }
 
 impl<T: Clone> ReviewCache<T> {
-    fn inner(&self) -> std::sync::MutexGuard<'_, CachedReview<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn get(&self, digest: &Digest, now: Instant) -> Option<T> {
-        let inner = self.inner();
-        let granted = inner.granted.by_digest.get(digest);
-        let (until, value) = granted.or_else(|| inner.refused.by_digest.get(digest))?;
+        let granted = self.granted.by_digest.get(digest);
+        let (until, value) = granted.or_else(|| self.refused.by_digest.get(digest))?;
         (now < *until).then(|| value.clone())
     }
 
     /// Returns whether the last answer was a grant, even if it has expired.
     fn was_granted(&self, digest: &Digest) -> bool {
-        self.inner().granted.by_digest.contains_key(digest)
+        self.granted.by_digest.contains_key(digest)
     }
 
-    fn put(&self, digest: Digest, value: T, until: Instant, is_grant: bool) {
-        let mut inner = self.inner();
-        let CachedReview { granted, refused, .. } = &mut *inner;
+    fn put(&mut self, digest: Digest, value: T, until: Instant, is_grant: bool) {
+        let Self { granted, refused, .. } = self;
         let (of_this_sort, other) = if is_grant { (granted, refused) } else { (refused, granted) };
         other.remove(&digest);
         of_this_sort.put(digest, (until, value));
-    }
-
-    /// Returns the lock shared by requests for the same answer.
-    fn permit(&self, digest: Digest) -> Arc<tokio::sync::Mutex<()>> {
-        let mut inner = self.inner();
-        if let Some(turn) = inner.pending.get(&digest).and_then(Weak::upgrade) {
-            return turn;
-        }
-        inner.pending.retain(|_, turn| turn.strong_count() > 0);
-        let turn = Arc::default();
-        inner.pending.insert(digest, Arc::downgrade(&turn));
-        turn
     }
 }
 
@@ -543,7 +526,7 @@ mod tests {
 
     #[test]
     fn cached_reviews_expire() {
-        let (memory, now) = (ReviewCache::default(), Instant::now());
+        let (mut memory, now) = (ReviewCache::default(), Instant::now());
         let one = digest(&["one"]);
         memory.put(one, 1, now + DENIED_TTL, false);
         assert_eq!(memory.get(&one, now + DENIED_TTL / 2), Some(1));
@@ -583,7 +566,7 @@ mod tests {
         let filter = Authorisation::new(Arc::clone(&stub) as Arc<dyn Reviews>);
         assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
         let good = Caller { name: "me".into(), identity: "me".into() };
-        filter.callers.put(digest(&["0", "good"]), Some(good), Instant::now(), true);
+        filter.callers.lock().put(digest(&["0", "good"]), Some(good), Instant::now(), true);
         let tokens: Vec<String> = (0..2 * MAX_REVIEWS).map(|n| format!("Bearer mute{n}")).collect();
         let mut strangers: Vec<_> =
             tokens.iter().map(|token| Box::pin(status(&filter, "GET", token))).collect();
@@ -612,7 +595,7 @@ mod tests {
         for number in 0..2 * MAX_CACHED {
             assert_eq!(status(&filter, "GET", &format!("Bearer bad{number}")).await, 500);
         }
-        assert_eq!(filter.callers.inner().refused.order.len(), MAX_CACHED);
+        assert_eq!(filter.callers.lock().refused.order.len(), MAX_CACHED);
         let reviews = stub.tokens.load(Ordering::Relaxed);
         assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
         assert_eq!(stub.tokens.load(Ordering::Relaxed), reviews, "it is remembered");
@@ -629,7 +612,7 @@ mod tests {
 
     #[test]
     fn the_cache_is_bounded() {
-        let (memory, now) = (ReviewCache::default(), Instant::now());
+        let (mut memory, now) = (ReviewCache::default(), Instant::now());
         for is_grant in [true, false] {
             let digest = |number: usize| digest(&[&is_grant.to_string(), &number.to_string()]);
             for number in 0..=MAX_CACHED {
@@ -638,8 +621,7 @@ mod tests {
             assert_eq!(memory.get(&digest(0), now), None);
             assert_eq!(memory.get(&digest(1), now), Some(1));
         }
-        let inner = memory.inner();
-        for answers in [&inner.granted, &inner.refused] {
+        for answers in [&memory.granted, &memory.refused] {
             assert_eq!((answers.by_digest.len(), answers.order.len()), (MAX_CACHED, MAX_CACHED));
         }
     }

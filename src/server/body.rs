@@ -64,7 +64,6 @@ impl Sent {
 }
 
 enum Data {
-    Empty,
     Whole(Bytes),
     Frames(Frames),
 }
@@ -102,7 +101,7 @@ impl Frames {
 impl Body {
     /// Returns an empty body.
     pub fn empty() -> Self {
-        Self::new(Data::Empty)
+        Self::whole(Bytes::new())
     }
 
     /// Returns a body of known length, which is announced.
@@ -142,14 +141,15 @@ impl Body {
     /// body would end while its entire last frame is still buffered for a client that reads
     /// nothing, and no timeout would watch it.
     pub(super) fn with_answer(self, answer: Answer) -> Self {
-        let is_http2 = answer.is_http2();
+        let is_http2 = answer.deadlines.state.lock().is_http2;
         Self { answer: Some((answer, is_http2)), ..self }
     }
 
     /// Counts the bytes from now on.
     pub fn counted(self) -> (Self, Arc<Sent>) {
         // An empty body is never polled for a frame.
-        let complete = AtomicBool::new(matches!(self.data, Data::Empty));
+        let complete =
+            AtomicBool::new(matches!(&self.data, Data::Whole(bytes) if bytes.is_empty()));
         let sent = Arc::new(Sent { bytes: AtomicU64::new(0), complete, text: self.text.clone() });
         (Self { sent: Some(Arc::clone(&sent)), ..self }, sent)
     }
@@ -159,7 +159,7 @@ impl Body {
         if let Some(sent) = &self.sent {
             sent.complete.store(true, Ordering::Relaxed);
         }
-        Self { data: Data::Empty, ..self }
+        Self { data: Data::Whole(Bytes::new()), ..self }
     }
 }
 
@@ -178,7 +178,6 @@ impl hyper::body::Body for Body {
         let is_tail = tail.is_some();
         let mut frame = match &mut self.data {
             _ if is_tail => tail,
-            Data::Empty => None,
             Data::Whole(bytes) => {
                 Some(bytes.split_to(bytes.len().min(MAX_FRAME))).filter(|bytes| !bytes.is_empty())
             }
@@ -199,7 +198,7 @@ impl hyper::body::Body for Body {
             }
         }
         if frame.is_none() {
-            self.data = Data::Empty;
+            self.data = Data::Whole(Bytes::new());
             self.held = None;
             self.answer = None;
         }
@@ -209,7 +208,6 @@ impl hyper::body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.data {
             _ if self.tail.is_some() => false,
-            Data::Empty => true,
             Data::Whole(bytes) => bytes.is_empty(),
             Data::Frames(_) => false,
         }
@@ -217,7 +215,6 @@ impl hyper::body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match &self.data {
-            Data::Empty => SizeHint::with_exact(0),
             Data::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Data::Frames(_) => SizeHint::default(),
         }

@@ -12,13 +12,31 @@
 //! no write. [`Peer`] tells a slow handler whether its client is still connected.
 
 mod deadlines;
-mod exchange;
 mod peer;
 mod request_head;
 mod timed_stream;
 mod timer;
 
 pub use deadlines::{Answer, Deadlines, Limits};
-pub use exchange::{Exchange, scrape_timeout};
 pub use peer::Peer;
 pub use timed_stream::TimedStream;
+
+use std::time::Duration;
+
+use hyper::header::{HeaderMap, HeaderName};
+
+/// The header in which Prometheus announces its scrape timeout.
+const SCRAPE_TIMEOUT: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
+
+/// Returns the scrape timeout, if the client announces it.
+pub fn scrape_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: f64 = headers.get(SCRAPE_TIMEOUT)?.to_str().ok()?.trim().parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero())
+}
+
+/// A request and its connection.
+#[derive(Clone)]
+pub struct Exchange {
+    pub(in crate::server) number: u64,
+    pub(in crate::server) deadlines: Deadlines,
+}

@@ -28,35 +28,55 @@ pub(crate) const MAX_LINE: usize = 16 << 10;
 
 /// Returns the route.
 pub(crate) fn routes(board: &Arc<Board>) -> Router {
-    let board = Arc::clone(board);
-    Router::default().at_async(PATH, Methods::Read, move |call| answer(Arc::clone(&board), call))
+    route(PATH, board, answer)
 }
 
-async fn answer(board: Arc<Board>, call: Call) -> Response {
-    let is_json = match wants_json(call.query()) {
-        Ok(is_json) => is_json,
-        Err(error) => return refuse(400, error, false),
-    };
-    let line = match line(call.query(), "line") {
-        Ok(Some(line)) => line,
-        Ok(None) => return refuse(400, "line= must be a StatsD line", is_json),
-        Err(error) => return refuse(400, error, is_json),
-    };
+/// Returns a route of explanations. `answer` returns the response, or the reason for refusing the request.
+fn route<F: Future<Output = Result<Response, Refusal>> + Send>(
+    path: &str,
+    board: &Arc<Board>,
+    answer: fn(Arc<Board>, Call, bool) -> F,
+) -> Router
+where
+    F: 'static,
+{
+    let board = Arc::clone(board);
+    Router::default().at_async(path, Methods::Read, move |call| {
+        let board = Arc::clone(&board);
+        async move {
+            let is_json = match wants_json(call.query()) {
+                Ok(is_json) => is_json,
+                Err(error) => return refuse(400, error, false),
+            };
+            let answered = answer(board, call, is_json).await;
+            answered.unwrap_or_else(|Refusal(status, reason)| refuse(status, reason, is_json))
+        }
+    })
+}
+
+/// A status and the reason for refusing a request.
+struct Refusal(u16, String);
+
+impl From<QueryError> for Refusal {
+    fn from(error: QueryError) -> Self {
+        Self(400, error.to_string())
+    }
+}
+
+async fn answer(board: Arc<Board>, call: Call, is_json: bool) -> Result<Response, Refusal> {
+    let line = line(call.query(), "line")?;
+    let line = line.ok_or_else(|| QueryError::from("line= must be a StatsD line"))?;
     let all = query::first(call.query(), "all").is_some();
-    let sender = match query::first(call.query(), "sender").as_deref() {
-        None | Some("") => None,
-        Some(address) => match address.parse::<IpAddr>() {
-            Ok(address) => Some(address.to_canonical()),
-            Err(_) => {
-                let error = QueryError::value("sender", address, "an IP address");
-                return refuse(400, error, is_json);
-            }
-        },
+    let sender = query::first(call.query(), "sender").filter(|address| !address.is_empty());
+    let sender = sender.map(|address| match address.parse::<IpAddr>() {
+        Ok(address) => Ok(address.to_canonical()),
+        Err(_) => Err(QueryError::value("sender", &address, "an IP address")),
+    });
+    let question = LineQuestion { line, all, sender: sender.transpose()? };
+    let Some(explanation) = board.explain(question).await else {
+        return Err(Refusal(404, "this process does not receive StatsD lines".to_owned()));
     };
-    let Some(explanation) = board.explain(LineQuestion { line, all, sender }).await else {
-        return refuse(404, "this process does not receive StatsD lines", is_json);
-    };
-    explained(&explanation, explanation.text(), is_json)
+    Ok(explained(&explanation, explanation.text(), is_json))
 }
 
 /// Returns whether the answer is JSON instead of text.
@@ -94,10 +114,10 @@ pub(crate) fn line(query: &str, parameter: &str) -> Result<Option<Vec<u8>>, Quer
         line.pop();
     }
     if line.len() > MAX_LINE {
-        return Err(QueryError::LongLine(MAX_LINE));
+        return Err(format!("lines of more than {MAX_LINE} bytes cannot be explained").into());
     }
     if line.contains(&b'\n') {
-        return Err(QueryError::Lines);
+        return Err("one line is explained at a time".into());
     }
     Ok(Some(line).filter(|line| !line.is_empty()))
 }
@@ -121,25 +141,14 @@ const MAX_NAME: usize = 300;
 
 /// Returns the route, below a prefix or at the root.
 pub(crate) fn object_routes(board: &Arc<Board>, below: &str) -> Router {
-    let board = Arc::clone(board);
-    let path = format!("{below}{OBJECT_PATH}");
-    Router::default()
-        .at_async(&path, Methods::Read, move |call| answer_object(Arc::clone(&board), call))
+    route(&format!("{below}{OBJECT_PATH}"), board, answer_object)
 }
 
-async fn answer_object(board: Arc<Board>, call: Call) -> Response {
-    let is_json = match wants_json(call.query()) {
-        Ok(is_json) => is_json,
-        Err(error) => return refuse(400, error, false),
+async fn answer_object(board: Arc<Board>, call: Call, is_json: bool) -> Result<Response, Refusal> {
+    let Some(explanation) = board.explain_object(object(call.query())?).await else {
+        return Err(Refusal(404, "this process does not watch Kubernetes objects".to_owned()));
     };
-    let object = match object(call.query()) {
-        Ok(object) => object,
-        Err(error) => return refuse(400, error, is_json),
-    };
-    let Some(explanation) = board.explain_object(object).await else {
-        return refuse(404, "this process does not watch Kubernetes objects", is_json);
-    };
-    explained(&explanation, explanation.text(), is_json)
+    Ok(explained(&explanation, explanation.text(), is_json))
 }
 
 /// Reads the object's name from a query.
@@ -161,7 +170,9 @@ fn object(query: &str) -> Result<ObjectName, QueryError> {
         name: part("name", "the name of an object")?,
     };
     match object.resource.is_empty() || object.name.is_empty() {
-        true => Err(QueryError::NoObject),
+        true => {
+            Err("resource= and name= must be given, and namespace= unless the kind has none".into())
+        }
         false => Ok(object),
     }
 }

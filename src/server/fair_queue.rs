@@ -6,9 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::util::lock::Lock;
 
 /// The maximum number of waiting requests of one client.
 const MAX_WAITING_PER_CLIENT: usize = 256;
@@ -22,7 +24,7 @@ pub(super) struct FairQueue {
     permits: Arc<Semaphore>,
     permits_each: usize,
     waiting: Arc<Semaphore>,
-    clients: Mutex<BTreeMap<Option<IpAddr>, Weak<Client>>>,
+    clients: Lock<SharedByKey<Option<IpAddr>, Client>>,
 }
 
 /// The state of one client.
@@ -47,7 +49,7 @@ impl FairQueue {
             permits: Arc::new(Semaphore::new(permits)),
             permits_each,
             waiting: Arc::new(Semaphore::new(MAX_WAITING)),
-            clients: Mutex::default(),
+            clients: Lock::default(),
         }
     }
 
@@ -65,17 +67,33 @@ impl FairQueue {
     }
 
     fn client(&self, network: Option<IpAddr>) -> Arc<Client> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = clients.get(&network).and_then(Weak::upgrade) {
-            return client;
-        }
-        clients.retain(|_, client| client.strong_count() > 0);
-        let client = Arc::new(Client {
+        self.clients.lock().get(network, || Client {
             permits: Arc::new(Semaphore::new(self.permits_each)),
             waiting: Arc::new(Semaphore::new(MAX_WAITING_PER_CLIENT)),
-        });
-        clients.insert(network, Arc::downgrade(&client));
-        client
+        })
+    }
+}
+
+/// Values that exist as long as they are in use.
+#[derive(Debug)]
+pub(super) struct SharedByKey<K, V>(BTreeMap<K, Weak<V>>);
+
+impl<K, V> Default for SharedByKey<K, V> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord, V> SharedByKey<K, V> {
+    /// Returns the value of a key, which is made if it is not in use.
+    pub(super) fn get(&mut self, key: K, make: impl FnOnce() -> V) -> Arc<V> {
+        if let Some(value) = self.0.get(&key).and_then(Weak::upgrade) {
+            return value;
+        }
+        self.0.retain(|_, value| value.strong_count() > 0);
+        let value = Arc::new(make());
+        self.0.insert(key, Arc::downgrade(&value));
+        value
     }
 }
 
@@ -135,6 +153,6 @@ mod tests {
         assert!(matches!(poll(same.as_mut()), Poll::Ready(None)));
         drop((waiting, kept));
         drop(queue.acquire(address("10.0.0.1")).await.expect("a permit"));
-        assert_eq!(queue.clients.lock().expect("lock").len(), 1);
+        assert_eq!(queue.clients.lock().0.len(), 1);
     }
 }

@@ -26,18 +26,11 @@ pub struct Member {
     pieces: Box<dyn Iterator<Item = Piece> + Send>,
     deflater: Deflater,
     crc: crc32fast::Hasher,
-    text_len: u64,
-    /// `text_len`, for readers elsewhere.
+    /// The length of the text so far, for readers elsewhere too.
     progress: Arc<AtomicU64>,
     /// The frame to yield next.
     next: Option<Bytes>,
-    state: State,
-}
-
-enum State {
-    Header,
-    Pieces,
-    Done,
+    is_done: bool,
 }
 
 impl Member {
@@ -47,10 +40,9 @@ impl Member {
             pieces,
             deflater: Deflater::default(),
             crc: crc32fast::Hasher::new(),
-            text_len: 0,
             progress: Arc::default(),
-            next: None,
-            state: State::Header,
+            next: Some(Bytes::from_static(&HEADER)),
+            is_done: false,
         }
     }
 
@@ -61,9 +53,7 @@ impl Member {
 
     fn sum(&mut self, crc: u32, text_len: u64) {
         self.crc.combine(&crc32fast::Hasher::new_with_initial_len(crc, text_len));
-        // The format stores the length modulo 2^32.
-        self.text_len = self.text_len.wrapping_add(text_len);
-        self.progress.store(self.text_len, Ordering::Relaxed);
+        self.progress.fetch_add(text_len, Ordering::Relaxed);
     }
 }
 
@@ -74,35 +64,33 @@ impl Iterator for Member {
         if let Some(next) = self.next.take() {
             return Some(next);
         }
+        if self.is_done {
+            return None;
+        }
         let mut out = Vec::new();
-        match self.state {
-            State::Header => {
-                self.state = State::Pieces;
-                return Some(Bytes::from_static(&HEADER));
+        match self.pieces.next() {
+            Some(Piece::Text(text)) if text.is_empty() => return Some(text),
+            Some(Piece::Text(text)) => {
+                self.sum(crc32fast::hash(&text), text.len() as u64);
+                self.deflater.add(&text, &mut out);
             }
-            State::Pieces => match self.pieces.next() {
-                Some(Piece::Text(text)) if text.is_empty() => return Some(text),
-                Some(Piece::Text(text)) => {
-                    self.sum(crc32fast::hash(&text), text.len() as u64);
-                    self.deflater.add(&text, &mut out);
+            Some(Piece::Deflated(part)) => {
+                self.sum(part.crc, part.text_len);
+                self.deflater.end(&mut out);
+                if out.is_empty() {
+                    return Some(part.bytes);
                 }
-                Some(Piece::Deflated(part)) => {
-                    self.sum(part.crc, part.text_len);
-                    self.deflater.end(&mut out);
-                    if out.is_empty() {
-                        return Some(part.bytes);
-                    }
-                    self.next = Some(part.bytes);
-                }
-                None => {
-                    self.state = State::Done;
-                    self.deflater.end(&mut out);
-                    out.extend_from_slice(&FINAL_BLOCK);
-                    out.extend_from_slice(&self.crc.clone().finalize().to_le_bytes());
-                    out.extend_from_slice(&(self.text_len as u32).to_le_bytes());
-                }
-            },
-            State::Done => return None,
+                self.next = Some(part.bytes);
+            }
+            None => {
+                self.is_done = true;
+                self.deflater.end(&mut out);
+                out.extend_from_slice(&FINAL_BLOCK);
+                out.extend_from_slice(&self.crc.clone().finalize().to_le_bytes());
+                // The format stores the length modulo 2^32.
+                let length = self.progress.load(Ordering::Relaxed) as u32;
+                out.extend_from_slice(&length.to_le_bytes());
+            }
         }
         Some(Bytes::from(out))
     }

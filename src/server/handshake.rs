@@ -51,8 +51,7 @@ pub(super) async fn accept(
 ) -> io::Result<Option<Encrypted>> {
     let begin = socket.look(VERSION_AT + 2).await?;
     if METHODS.iter().any(|method| begin.starts_with(*method)) {
-        refuse(socket, NOT_ENCRYPTED).await?;
-        return Ok(None);
+        return refuse(socket, NOT_ENCRYPTED).await;
     }
     if let (Some(&HANDSHAKE), Some(version)) =
         (begin.first(), begin.get(VERSION_AT..VERSION_AT + 2))
@@ -61,8 +60,7 @@ pub(super) async fn accept(
         // Such a client does not send the extensions that rustls requires before it checks the
         // version.
         tracing::debug!("A client supports only TLS versions before 1.2");
-        alert(socket, AlertDescription::ProtocolVersion).await?;
-        return Ok(None);
+        return alert(socket, AlertDescription::ProtocolVersion).await;
     }
     let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), socket);
     let begun = match (&mut acceptor).await {
@@ -78,16 +76,12 @@ pub(super) async fn accept(
         Ok(settings) => settings,
         Err(error) => {
             tracing::debug!(%error, "No handshake is possible now");
-            alert(begun.io, AlertDescription::InternalError).await?;
-            return Ok(None);
+            return alert(begun.io, AlertDescription::InternalError).await;
         }
     };
     let chosen = match settings.choose(&begun.client_hello()) {
         Ok(chosen) => chosen,
-        Err(description) => {
-            alert(begun.io, description).await?;
-            return Ok(None);
-        }
+        Err(description) => return alert(begun.io, description).await,
     };
     let mut begun = begun;
     begun.io.translate_alerts(settings.alerts());
@@ -110,14 +104,15 @@ pub(super) async fn accept(
 }
 
 /// Sends a fatal alert.
-async fn alert(socket: Socket, description: AlertDescription) -> io::Result<()> {
+async fn alert(socket: Socket, description: AlertDescription) -> io::Result<Option<Encrypted>> {
     refuse(socket, &[21, 3, 3, 0, 2, 2, description.into()]).await
 }
 
 /// Sends the final bytes to a client.
-async fn refuse(mut socket: Socket, answer: &[u8]) -> io::Result<()> {
+async fn refuse(mut socket: Socket, answer: &[u8]) -> io::Result<Option<Encrypted>> {
     socket.write_all(answer).await?;
-    leave(socket).await
+    leave(socket).await?;
+    Ok(None)
 }
 
 /// Closes a connection gracefully. Input is drained, because closing a socket with unread input

@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddr
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::util::reasons::reason;
+
 /// The backlog of pending connections; capped by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
@@ -19,31 +21,9 @@ pub struct ListenAddress {
     pub port: u16,
 }
 
-/// An invalid address.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
-    /// No `:port` at the end.
-    #[error("address {0}: missing port in address")]
-    MissingPort(String),
-    /// More than one colon outside brackets, or unbalanced brackets.
-    #[error("address {0}: too many colons in address, write IPv6 as [address]:port")]
-    Ambiguous(String),
-    /// The port is not a number.
-    #[error("address {address}: unknown port {port:?}, write it as a number")]
-    UnknownPort {
-        /// The entire text.
-        address: String,
-        /// The port part.
-        port: String,
-    },
-    /// The port is a number outside 0–65535.
-    #[error("address {address}: invalid port {port}, must be 0–65535")]
-    InvalidPort {
-        /// The entire text.
-        address: String,
-        /// The port part.
-        port: String,
-    },
+reason! {
+    /// The reason why an address is invalid.
+    pub struct AddressError;
 }
 
 impl ListenAddress {
@@ -54,32 +34,26 @@ impl ListenAddress {
     /// When the port is missing or not a number up to 65535, or the host is an unbracketed IPv6
     /// address.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
-        let ambiguous = || AddressError::Ambiguous(text.to_owned());
-        let (host, port) =
-            text.rsplit_once(':').ok_or_else(|| AddressError::MissingPort(text.to_owned()))?;
+        let missing = || format!("address {text}: missing port in address");
+        let ambiguous =
+            || format!("address {text}: too many colons in address, write IPv6 as [address]:port");
+        let (host, port) = text.rsplit_once(':').ok_or_else(missing)?;
         let host = match host.strip_prefix('[') {
-            Some(inner) => inner.strip_suffix(']').ok_or_else(|| {
-                if text.ends_with(']') {
-                    AddressError::MissingPort(text.to_owned())
-                } else {
-                    ambiguous()
-                }
-            })?,
-            None if host.contains(':') || host.contains(']') => return Err(ambiguous()),
+            Some(inner) => inner
+                .strip_suffix(']')
+                .ok_or_else(|| if text.ends_with(']') { missing() } else { ambiguous() })?,
+            None if host.contains(':') || host.contains(']') => return Err(ambiguous().into()),
             None => host,
         };
-        let owned = |port: &str| (text.to_owned(), port.to_owned());
         let digits = port.strip_prefix(['+', '-']).unwrap_or(port);
         if !port.is_empty() && (digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit())) {
-            let (address, port) = owned(port);
-            return Err(AddressError::UnknownPort { address, port });
+            let advice = "write it as a number";
+            return Err(format!("address {text}: unknown port {port:?}, {advice}").into());
         }
         // Like Go's resolver, which parses an empty port as 0.
         let number = if port.is_empty() { Ok(0) } else { port.parse::<u16>() };
-        let port = number.map_err(|_| {
-            let (address, port) = owned(port);
-            AddressError::InvalidPort { address, port }
-        })?;
+        let port =
+            number.map_err(|_| format!("address {text}: invalid port {port}, must be 0–65535"))?;
         Ok(Self { host: host.to_owned(), port })
     }
 
@@ -178,13 +152,18 @@ mod tests {
         assert_eq!(parse(":9102"), Ok((String::new(), 9102)));
         assert_eq!(parse("127.0.0.1:0"), Ok(("127.0.0.1".into(), 0)));
         assert_eq!(parse("[::1]:80"), Ok(("::1".into(), 80)));
-        assert_eq!(parse("foo"), Err(AddressError::MissingPort("foo".into())));
-        assert_eq!(parse("[::1]"), Err(AddressError::MissingPort("[::1]".into())));
-        assert_eq!(parse("::1:80"), Err(AddressError::Ambiguous("::1:80".into())));
-        assert_eq!(parse("[::1:80"), Err(AddressError::Ambiguous("[::1:80".into())));
-        assert!(matches!(parse("h:http"), Err(AddressError::UnknownPort { .. })));
-        assert!(matches!(parse("h:99999"), Err(AddressError::InvalidPort { .. })));
-        assert!(matches!(parse("h:-1"), Err(AddressError::InvalidPort { .. })));
+        assert_eq!(parse("foo"), Err("address foo: missing port in address".into()));
+        assert_eq!(parse("[::1]"), Err("address [::1]: missing port in address".into()));
+        for (text, reason) in [
+            ("::1:80", "too many colons in address"),
+            ("[::1:80", "too many colons in address"),
+            ("h:http", "unknown port"),
+            ("h:99999", "invalid port"),
+            ("h:-1", "invalid port"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("address {text}: {reason}")), "{error}");
+        }
     }
 
     #[test]

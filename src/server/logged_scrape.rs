@@ -85,7 +85,8 @@ impl Drop for LoggedScrape {
         self.scrape.text_bytes = self.sent.text_bytes();
         self.scrape.complete = self.sent.is_complete();
         if !self.scrape.complete {
-            let by_server = self.exchange.as_ref().is_some_and(Exchange::is_ended_by_server);
+            let ended = |of: &Exchange| of.deadlines.ends_response(of.number);
+            let by_server = self.exchange.as_ref().is_some_and(ended);
             let cause = if by_server { Cause::Server } else { cause(elapsed, self.timeout) };
             self.scrape.cause = Some(cause);
         }
@@ -93,7 +94,7 @@ impl Drop for LoggedScrape {
         let Some(exchange) = self.exchange.as_ref().filter(|_| scrape.complete) else { return };
         // The system may have taken the last bytes for a client that never reads them.
         let (log, from, timeout) = (self.log.clone(), self.from, self.timeout);
-        exchange.on_reset(move || {
+        exchange.deadlines.on_reset(move || {
             let elapsed = from.elapsed();
             if elapsed <= timeout.unwrap_or(RESET_WINDOW).mul_f64(1.1) {
                 log.unread(scrape, cause(elapsed, timeout));

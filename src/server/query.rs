@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use thiserror::Error;
-
 use crate::exposition::{ScrapeQuery, VirtualShard};
 use crate::util::percent;
+use crate::util::reasons::reason;
 
 /// Decodes `%XX`; `None` when an escape is invalid or the result is not UTF-8.
 pub fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
@@ -38,67 +37,16 @@ pub fn pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     })
 }
 
-/// The reason why a query is refused, for the client.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum QueryError {
-    /// The value of a parameter is not allowed.
-    #[error("{name}={value:?} is invalid; it must be {wanted}")]
-    Value {
-        /// The name of the parameter.
-        name: String,
-        /// The beginning of the value.
-        value: String,
-        /// The description of the allowed values.
-        wanted: String,
-    },
-    /// A parameter is there without the other one.
-    #[error("{name}={value:?} is invalid without {missing}")]
-    Alone {
-        /// The name of the parameter.
-        name: &'static str,
-        /// The value.
-        value: String,
-        /// The name of the other parameter.
-        missing: &'static str,
-    },
-    /// A parameter is there several times.
-    #[error("{name} is there several times, with {first:?} and {second:?}")]
-    Repeated {
-        /// The name of the parameter.
-        name: &'static str,
-        /// The first value.
-        first: String,
-        /// The second value.
-        second: String,
-    },
-    /// A name or value cannot be decoded.
-    #[error("invalid encoding in {0:?}")]
-    Encoding(String),
-    /// The name of a namespace is invalid.
-    #[error("namespace={0:?} is not a valid namespace name")]
-    Namespace(String),
-    /// The list of namespaces is empty.
-    #[error("namespace= is empty")]
-    NoNamespace,
-    /// There are more namespaces than a request may have.
-    #[error("{0} namespaces exceed the maximum of {NAMESPACES}")]
-    Namespaces(usize),
-    /// The parameters of an object are incomplete.
-    #[error("resource= and name= must be given, and namespace= unless the kind has none")]
-    NoObject,
-    /// A line to explain is too long.
-    #[error("lines of more than {0} bytes cannot be explained")]
-    LongLine(usize),
-    /// There are several lines to explain.
-    #[error("one line is explained at a time")]
-    Lines,
+reason! {
+    /// The reason why a query is refused, for the client.
+    pub struct QueryError;
 }
 
 impl QueryError {
     /// Creates the error for a parameter with an invalid value.
     pub(super) fn value(name: &str, value: &str, wanted: &str) -> Self {
-        let value = value.chars().take(100).collect();
-        Self::Value { name: name.to_owned(), value, wanted: wanted.to_owned() }
+        let value: String = value.chars().take(100).collect();
+        format!("{name}={value:?} is invalid; it must be {wanted}").into()
     }
 }
 
@@ -197,21 +145,24 @@ pub fn namespaces(query: &str) -> Result<Option<BTreeSet<String>>, QueryError> {
     for pair in query.split('&') {
         let name = pair.split('=').next().unwrap_or_default();
         if percent_decode(name).as_deref() == Some("namespace") && pairs(pair).next().is_none() {
-            return Err(QueryError::Encoding(pair.to_owned()));
+            return Err(format!("invalid encoding in {pair:?}").into());
         }
     }
     for (_, value) in pairs(query).filter(|(name, _)| name == "namespace") {
         let namespaces = namespaces.get_or_insert_default();
         for namespace in items(&value) {
             if !is_namespace(&namespace) {
-                return Err(QueryError::Namespace(namespace));
+                return Err(format!("namespace={namespace:?} is not a valid namespace name").into());
             }
             namespaces.insert(namespace);
         }
     }
     match &namespaces {
-        Some(names) if names.is_empty() => Err(QueryError::NoNamespace),
-        Some(names) if names.len() > NAMESPACES => Err(QueryError::Namespaces(names.len())),
+        Some(names) if names.is_empty() => Err("namespace= is empty".into()),
+        Some(names) if names.len() > NAMESPACES => {
+            let count = names.len();
+            Err(format!("{count} namespaces exceed the maximum of {NAMESPACES}").into())
+        }
         _ => Ok(namespaces),
     }
 }
@@ -228,14 +179,8 @@ fn is_namespace(name: &str) -> bool {
 /// Returns the canonical form of an absolute path: without empty, `.` or `..` segments, keeping a
 /// final slash.
 pub fn clean(path: &str) -> Cow<'_, str> {
-    let dirty = |segment: &str| segment.is_empty() || segment == "." || segment == "..";
-    let inner = path.strip_prefix('/').unwrap_or(path);
-    let body = inner.strip_suffix('/').unwrap_or(inner);
-    if path.starts_with('/') && (path == "/" || !body.split('/').any(dirty)) {
-        return Cow::Borrowed(path);
-    }
     let mut kept: Vec<&str> = Vec::new();
-    for segment in inner.split('/') {
+    for segment in path.split('/') {
         match segment {
             "" | "." => {}
             ".." => {
@@ -248,7 +193,7 @@ pub fn clean(path: &str) -> Cow<'_, str> {
     if path.ends_with('/') && clean.len() > 1 {
         clean.push('/');
     }
-    Cow::Owned(clean)
+    if clean == path { Cow::Borrowed(path) } else { Cow::Owned(clean) }
 }
 
 /// The maximum number of virtual shards.
@@ -266,14 +211,13 @@ const TOTAL: &str = "total_shards";
 ///
 /// When a parameter is invalid, there several times, or without the other one.
 fn shard(query: &str) -> Result<Option<VirtualShard>, QueryError> {
+    let alone = |name: &str, value: String, missing: &str| {
+        Err(format!("{name}={value:?} is invalid without {missing}").into())
+    };
     let (index, total) = match (only(query, SHARD)?, only(query, TOTAL)?) {
         (None, None) => return Ok(None),
-        (Some(value), None) => {
-            return Err(QueryError::Alone { name: SHARD, value, missing: TOTAL });
-        }
-        (None, Some(value)) => {
-            return Err(QueryError::Alone { name: TOTAL, value, missing: SHARD });
-        }
+        (Some(value), None) => return alone(SHARD, value, TOTAL),
+        (None, Some(value)) => return alone(TOTAL, value, SHARD),
         (Some(index), Some(total)) => (index, total),
     };
     let Some(of) = number(&total).filter(|of| (1..=MAX_TOTAL).contains(of)) else {
@@ -288,17 +232,20 @@ fn shard(query: &str) -> Result<Option<VirtualShard>, QueryError> {
 }
 
 /// Returns the only value of a parameter, `None` if there is none.
-fn only(query: &str, name: &'static str) -> Result<Option<String>, QueryError> {
+fn only(query: &str, name: &str) -> Result<Option<String>, QueryError> {
     // An undecodable pair would be skipped, and the limit with it.
     for pair in query.split('&') {
         let key = pair.split(['=', ';']).next().unwrap_or_default();
         if percent_decode(key).as_deref() == Some(name) && pairs(pair).next().is_none() {
-            return Err(QueryError::Encoding(pair.chars().take(100).collect()));
+            let pair: String = pair.chars().take(100).collect();
+            return Err(format!("invalid encoding in {pair:?}").into());
         }
     }
     let mut values = pairs(query).filter(|(key, _)| key == name).map(|(_, value)| value);
     match (values.next(), values.next()) {
-        (Some(first), Some(second)) => Err(QueryError::Repeated { name, first, second }),
+        (Some(first), Some(second)) => {
+            Err(format!("{name} is there several times, with {first:?} and {second:?}").into())
+        }
         (value, _) => Ok(value),
     }
 }

@@ -1,46 +1,30 @@
 //! Readiness as a set of latches: each part of the start-up holds one and drops it when done.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Weak};
 
-/// The latches of a process.
+use crate::util::lock::Lock;
+
+/// The latches of a process, oldest first.
 #[derive(Clone, Debug, Default)]
-pub struct Readiness(Arc<Mutex<Latches>>);
+pub struct Readiness(Arc<Lock<Vec<Weak<str>>>>);
 
-#[derive(Debug, Default)]
-struct Latches {
-    next: u64,
-    waiting: BTreeMap<u64, String>,
-}
-
-/// A reason for not being ready, removed on drop.
+/// A reason for not being ready, until it is dropped.
 #[derive(Debug)]
 pub struct Latch {
-    readiness: Readiness,
-    id: u64,
+    _reason: Arc<str>,
 }
 
 impl Readiness {
     /// Adds a reason for not being ready, in words for an operator ("first list of pods").
-    pub fn latch(&self, reason: impl Into<String>) -> Latch {
-        let mut latches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = latches.next;
-        latches.next += 1;
-        latches.waiting.insert(id, reason.into());
-        Latch { readiness: self.clone(), id }
+    pub fn latch(&self, reason: impl Into<Arc<str>>) -> Latch {
+        let reason = reason.into();
+        self.0.lock().push(Arc::downgrade(&reason));
+        Latch { _reason: reason }
     }
 
     /// Returns the remaining reasons, oldest first; empty means ready.
     pub fn waiting_for(&self) -> Vec<String> {
-        let latches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        latches.waiting.values().cloned().collect()
-    }
-}
-
-impl Drop for Latch {
-    fn drop(&mut self) {
-        let mut latches = self.readiness.0.lock().unwrap_or_else(PoisonError::into_inner);
-        latches.waiting.remove(&self.id);
+        self.0.lock().iter().filter_map(Weak::upgrade).map(|reason| reason.to_string()).collect()
     }
 }
 

@@ -186,7 +186,7 @@ impl Router {
 
     /// Returns the web configuration.
     pub fn web(&self) -> Option<&Arc<WebConfig>> {
-        self.guard.as_ref().map(Guard::config)
+        self.guard.as_ref().map(|guard| &guard.config)
     }
 
     /// Answers one request.
@@ -270,8 +270,8 @@ impl Router {
         let Some(peer) = head.extensions.get::<Peer>() else { return false };
         let is_of_this_host =
             || peer.address().is_some_and(|address| address.to_canonical().is_loopback());
-        let had_users = self.web().is_some_and(|web| web.had_users());
-        peer.is_verified() || (self.authorisation.is_none() && !had_users && is_of_this_host())
+        let had_users = self.web().is_some_and(|web| web.had_users);
+        peer.is_verified || (self.authorisation.is_none() && !had_users && is_of_this_host())
     }
 
     /// Returns whether a GET request for `path` has a handler.
@@ -416,10 +416,10 @@ mod tests {
             let client = tokio::net::TcpStream::connect(address).await.expect("connect");
             let stream = Arc::new(client);
             let mut head = profile();
-            head.extensions.insert(Peer::of(&stream));
+            head.extensions.insert(Peer::of(&stream, false));
             assert_eq!(router.dispatch(head).await.status(), here, "{before:?} to {after:?}");
             let mut head = profile();
-            head.extensions.insert(Peer::of(&stream).verified(true));
+            head.extensions.insert(Peer::of(&stream, true));
             assert_eq!(router.dispatch(head).await.status(), 200, "its certificate was verified");
         }
     }

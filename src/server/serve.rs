@@ -165,8 +165,9 @@ async fn converse(
     router: &Arc<Router>,
     told: &mut watch::Receiver<bool>,
 ) -> Result<(), String> {
-    let peer = Peer::of(socket.stream());
-    let Some(web) = router.web().filter(|web| web.is_tls()) else {
+    let stream = Arc::clone(&socket.stream);
+    let Some(web) = router.web().filter(|web| web.is_tls) else {
+        let peer = Peer::of(&stream, false);
         return serve_http1(socket, peer, deadlines, router, told).await;
     };
     let handshake = deadlines.before_first_request(handshake::accept(socket, web));
@@ -176,7 +177,8 @@ async fn converse(
         () = time_to_end(told, deadlines) => return Err(SHUTDOWN_NOTICE.to_owned()),
     };
     let Some(encrypted) = encrypted else { return Ok(()) };
-    let (stream, peer) = (encrypted.stream, peer.verified(encrypted.is_client_verified));
+    let peer = Peer::of(&stream, encrypted.is_client_verified);
+    let stream = encrypted.stream;
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         serve_http2(stream, peer, deadlines, router, told).await
     } else {
@@ -214,7 +216,7 @@ async fn serve_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     router: &Arc<Router>,
     told: &mut watch::Receiver<bool>,
 ) -> Result<(), String> {
-    deadlines.switch_to_http2();
+    deadlines.state.lock().is_http2 = true;
     let stream = TimedStream::new(stream, deadlines.clone());
     let (phases, router) = (deadlines.clone(), Arc::clone(router));
     let service = service_fn(move |request| {
@@ -269,7 +271,7 @@ struct Exchanges(Deadlines);
 impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Exchanges {
     fn execute(&self, stream: F) {
         let deadlines = self.0.clone();
-        if deadlines.refuses_streams() {
+        if deadlines.state.lock().refuses_streams {
             return;
         }
         let exchange = deadlines.next_exchange();
@@ -312,9 +314,9 @@ async fn time_to_end(told: &mut watch::Receiver<bool>, phases: &Deadlines) {
     // An error means shutdown, too.
     let _ = told.wait_for(|ending| *ending).await;
     let mut enough = pin!(sleep(FIRST_REQUEST));
-    poll_fn(|context| match phases.had_request() {
-        true => Poll::Ready(()),
-        false => enough.as_mut().poll(context),
+    poll_fn(|context| {
+        let had_request = phases.state.lock().had_request;
+        if had_request { Poll::Ready(()) } else { enough.as_mut().poll(context) }
     })
     .await;
 }
@@ -334,7 +336,7 @@ async fn incomplete_requests(phases: &Deadlines) {
 /// Further requests are refused: a client may confirm nothing, and send requests for ever.
 async fn last_response(deadlines: &Deadlines) {
     sleep(GOODBYE).await;
-    deadlines.refuse_streams();
+    deadlines.state.lock().refuses_streams = true;
     while !deadlines.is_quiet(GOODBYE) {
         sleep(GOODBYE / 4).await;
     }

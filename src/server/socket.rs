@@ -18,7 +18,8 @@ const ALERT_LENGTH: usize = 7;
 /// The socket of a connection.
 #[derive(Debug)]
 pub struct Socket {
-    stream: Arc<TcpStream>,
+    /// The underlying stream.
+    pub(super) stream: Arc<TcpStream>,
     /// Bytes read ahead.
     ahead: Vec<u8>,
     /// Replacements of alerts, as long as nothing is encrypted.
@@ -29,11 +30,6 @@ impl Socket {
     /// Wraps a stream.
     pub fn new(stream: TcpStream) -> Self {
         Self { stream: Arc::new(stream), ahead: Vec::new(), alerts: Vec::new() }
-    }
-
-    /// Returns the underlying stream.
-    pub(super) fn stream(&self) -> &Arc<TcpStream> {
-        &self.stream
     }
 
     /// Peeks at `count` bytes, or fewer at the end of the stream; they remain available to the next

@@ -34,7 +34,7 @@ pub fn web_config(path: &Path) -> Option<Result<(bool, bool), String>> {
         return None;
     }
     let config = WebConfig::load(path).map_err(|error| error.reason);
-    Some(config.map(|config| (config.is_tls(), config.is_http2())))
+    Some(config.map(|config| (config.is_tls, config.is_http2)))
 }
 
 /// Parses an exposition given in pieces and returns its lines and whether it is complete.

@@ -184,7 +184,7 @@ pub fn web(path: &Path) -> Report {
     match WebConfig::load(path) {
         Ok(web) => {
             let word = |is_on| if is_on { "yes" } else { "no" };
-            let contents = format!("TLS: {}, users: {}", word(web.is_tls()), word(web.had_users()));
+            let contents = format!("TLS: {}, users: {}", word(web.is_tls), word(web.had_users));
             Report::new(path, problems, &contents)
         }
         Err(error) => Report::unreadable(path, &error.reason),

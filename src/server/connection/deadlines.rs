@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use tokio::time::Instant;
 
 use super::request_head::HeadEnd;
 use super::timer::Timer;
+use crate::util::lock::Lock;
 
 /// The maximum time from the head of a response to its last byte, for a client that announces no
 /// scrape timeout.
@@ -57,8 +57,7 @@ enum Phase {
 }
 
 /// The state of a connection.
-#[derive(Debug)]
-pub(super) struct State {
+pub(in crate::server) struct State {
     phase: Phase,
     /// The start of the phase.
     since: Instant,
@@ -72,23 +71,23 @@ pub(super) struct State {
     pub(super) stalled: Option<Instant>,
     head: HeadEnd,
     /// True if there was a request.
-    had_request: bool,
+    pub(in crate::server) had_request: bool,
     /// True if the request has a body, which is read while answering.
     has_body: bool,
     /// True if it was closed for a new connection.
     is_evicted: bool,
-    /// True if new streams are refused.
-    refuses_streams: bool,
+    /// True if new streams of an HTTP/2 connection are refused.
+    pub(in crate::server) refuses_streams: bool,
     /// True if requests are multiplexed; only HTTP/2 can find their heads.
-    is_http2: bool,
+    pub(in crate::server) is_http2: bool,
     /// The requests being answered, by exchange number.
     exchanges: BTreeMap<u64, Exchange>,
     /// The number of the next exchange.
     next: u64,
     /// True if a write was too slow.
-    timed_out: bool,
+    pub(super) timed_out: bool,
     /// Called when the client resets the connection without having read the last response.
-    unread: Option<Unread>,
+    unread: Option<Box<dyn FnOnce() + Send>>,
     /// The task that polls the connection.
     task: Option<Waker>,
 }
@@ -120,15 +119,6 @@ impl Exchange {
     }
 }
 
-/// The consequence of a reset after a response.
-struct Unread(Box<dyn FnOnce() + Send>);
-
-impl std::fmt::Debug for Unread {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Unread")
-    }
-}
-
 /// The order in which connections are closed to make room: first idle ones, then those whose client stalls a request or
 /// response, then those with an old request; among equals, the longest waiting one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,10 +128,10 @@ pub(crate) struct EvictionPriority {
 }
 
 /// The phase of a connection, shared by its stream, its service and the connection limit.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Deadlines {
     limits: Limits,
-    state: Arc<Mutex<State>>,
+    pub(in crate::server) state: Arc<Lock<State>>,
 }
 
 impl Deadlines {
@@ -166,16 +156,12 @@ impl Deadlines {
             unread: None,
             task: None,
         };
-        Self { limits, state: Arc::new(Mutex::new(state)) }
-    }
-
-    pub(super) fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { limits, state: Arc::new(Lock::new(state)) }
     }
 
     /// Returns a number for the next exchange.
     pub(in crate::server) fn next_exchange(&self) -> u64 {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.next += 1;
         state.next
     }
@@ -193,7 +179,7 @@ impl Deadlines {
             .map_or(RESPONSE, |timeout| timeout.saturating_mul(2).min(LONGEST_RESPONSE));
         let write = self.limits.write.filter(|limit| !limit.is_zero());
         let limit = write.map_or(limit, |write| write.min(limit));
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.enter(Phase::ResponseFuture);
         state.exchanges.insert(exchange, Exchange { since: Instant::now(), limit, response: None });
         state.had_request = true;
@@ -207,7 +193,7 @@ impl Deadlines {
 
     /// Returns whether the server, and not its client, ends the response of an exchange.
     pub(in crate::server) fn ends_response(&self, exchange: u64) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         let expires_at = state.exchanges.get(&exchange).and_then(Exchange::expires_at);
         state.is_evicted || state.timed_out || expires_at.is_some_and(|at| at <= Instant::now())
     }
@@ -215,29 +201,24 @@ impl Deadlines {
     /// Calls `unread` if the client resets the connection before its next request. The system does
     /// so when a client closes a connection with unread data. HTTP/2 has its own signal.
     pub(in crate::server) fn on_reset(&self, unread: impl FnOnce() + Send + 'static) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !state.is_http2 {
-            state.unread = Some(Unread(Box::new(unread)));
+            state.unread = Some(Box::new(unread));
         }
     }
 
     /// Called when the socket has failed.
     pub(super) fn failed(&self, error: &io::Error) {
         let unread = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             match error.kind() {
                 io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => state.unread.take(),
                 _ => None,
             }
         };
-        if let Some(Unread(unread)) = unread {
+        if let Some(unread) = unread {
             unread();
         }
-    }
-
-    /// Called when a write was too slow.
-    pub(super) fn write_timed_out(&self) {
-        self.state().timed_out = true;
     }
 
     /// Completes when the connection must end at once: it was closed for a new one or, with HTTP/1,
@@ -245,7 +226,7 @@ impl Deadlines {
     pub(in crate::server) async fn expired(&self) {
         let mut timer = Timer::default();
         poll_fn(|cx| {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.watch(cx);
             if state.is_evicted {
                 return Poll::Ready(());
@@ -263,15 +244,10 @@ impl Deadlines {
     pub(in crate::server) async fn response_expired(&self, exchange: u64) {
         let mut timer = Timer::default();
         poll_fn(|cx| {
-            let ends = self.state().exchanges.get(&exchange).and_then(Exchange::expires_at);
+            let ends = self.state.lock().exchanges.get(&exchange).and_then(Exchange::expires_at);
             timer.poll(ends, cx)
         })
         .await;
-    }
-
-    /// Switches to multiplexed requests.
-    pub(in crate::server) fn switch_to_http2(&self) {
-        self.state().is_http2 = true;
     }
 
     /// Runs the work before the first request, until the connection is closed for a new one or
@@ -284,58 +260,34 @@ impl Deadlines {
         &self,
         work: impl Future<Output = io::Result<T>>,
     ) -> io::Result<T> {
-        let (mut work, mut timer) = (pin!(work), Timer::default());
-        poll_fn(|cx| {
-            if let Poll::Ready(result) = work.as_mut().poll(cx) {
-                return Poll::Ready(result);
-            }
-            let deadline = {
-                let mut state = self.state();
-                state.watch(cx);
-                state.read_by.unwrap_or(state.since + HANDSHAKE)
-            };
-            timer
-                .poll(Some(deadline), cx)
-                .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "TLS handshake timed out")))
-        })
-        .await
-    }
-
-    /// Returns whether the connection has had a request.
-    pub(in crate::server) fn had_request(&self) -> bool {
-        self.state().had_request
+        let mut timer = Timer::default();
+        let late = poll_fn(|cx| {
+            let mut state = self.state.lock();
+            state.watch(cx);
+            timer.poll(Some(state.read_by.unwrap_or(state.since + HANDSHAKE)), cx)
+        });
+        tokio::select! {
+            biased;
+            result = work => result,
+            () = late => Err(io::Error::new(io::ErrorKind::TimedOut, "TLS handshake timed out")),
+        }
     }
 
     /// Returns whether a request is incomplete and nothing was received for `quiet`.
     pub(in crate::server) fn is_request_stalled(&self, quiet: Duration) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.phase == Phase::Head && state.heard.elapsed() >= quiet
-    }
-
-    /// Refuses new streams of an HTTP/2 connection from now on.
-    pub(in crate::server) fn refuse_streams(&self) {
-        self.state().refuses_streams = true;
-    }
-
-    /// Returns whether new streams are refused.
-    pub(in crate::server) fn refuses_streams(&self) -> bool {
-        self.state().refuses_streams
     }
 
     /// Returns whether no request was being answered for this long.
     pub(in crate::server) fn is_quiet(&self, time: Duration) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.exchanges.is_empty() && state.since.elapsed() >= time
-    }
-
-    /// Returns how dispensable the connection is at a point in time; `None` while it is in use.
-    pub(crate) fn eviction_priority(&self, now: Instant) -> Option<EvictionPriority> {
-        self.state().eviction_priority(now)
     }
 
     /// Closes the connection, unless it is in use again.
     pub(crate) fn evict(&self, now: Instant) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.eviction_priority(now).is_none() {
             return false;
         }
@@ -350,7 +302,7 @@ impl Deadlines {
     /// Processes received bytes. Returns how many of them belong to the current request, and the
     /// escaped bytes to use instead, if any.
     pub(super) fn received(&self, bytes: &[u8]) -> (usize, Option<Vec<u8>>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.heard = Instant::now();
         if state.is_http2 {
             return (bytes.len(), None);
@@ -371,14 +323,14 @@ impl Deadlines {
     /// Returns whether the next request must wait until the last response is sent, as in the
     /// originals.
     pub(super) fn must_hold_next_request(&self, cx: &Context<'_>) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.watch(cx);
         state.phase == Phase::Sending && !state.has_body && !state.is_http2
     }
 
     /// Called when the system has accepted everything written.
     pub(in crate::server) fn flushed(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.phase == Phase::Sending {
             state.enter(Phase::Idle);
             state.read_by = after(self.limits.idle);
@@ -399,7 +351,8 @@ impl State {
         self.head = HeadEnd::default();
     }
 
-    fn eviction_priority(&self, now: Instant) -> Option<EvictionPriority> {
+    /// Returns how dispensable the connection is at a point in time; `None` while it is in use.
+    pub(in crate::server) fn eviction_priority(&self, now: Instant) -> Option<EvictionPriority> {
         if self.is_evicted {
             return None;
         }
@@ -441,9 +394,8 @@ fn after(limit: Option<Duration>) -> Option<Instant> {
 }
 
 /// A request being answered, until its response has ended.
-#[derive(Debug)]
 pub struct Answer {
-    deadlines: Deadlines,
+    pub(in crate::server) deadlines: Deadlines,
     exchange: u64,
 }
 
@@ -451,29 +403,24 @@ impl Answer {
     /// Starts the deadline of the response, which now has a head.
     pub(in crate::server) fn has_head(&self) {
         let now = Instant::now();
-        if let Some(exchange) = self.deadlines.state().exchanges.get_mut(&self.exchange) {
+        if let Some(exchange) = self.deadlines.state.lock().exchanges.get_mut(&self.exchange) {
             exchange.response = Some(Progress { deadline: now + exchange.limit, taken: now });
         }
     }
 
     /// Records that the client accepts another frame of the body.
     pub(in crate::server) fn progressed(&self) {
-        let mut state = self.deadlines.state();
+        let mut state = self.deadlines.state.lock();
         let exchange = state.exchanges.get_mut(&self.exchange);
         if let Some(response) = exchange.and_then(|exchange| exchange.response.as_mut()) {
             response.taken = Instant::now();
         }
     }
-
-    /// Returns whether this is a stream of an HTTP/2 connection.
-    pub(in crate::server) fn is_http2(&self) -> bool {
-        self.deadlines.state().is_http2
-    }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        let mut state = self.deadlines.state();
+        let mut state = self.deadlines.state.lock();
         let ended = state.exchanges.remove(&self.exchange);
         if !state.exchanges.is_empty() {
             return;
@@ -505,7 +452,7 @@ mod tests {
         let deadlines = Deadlines::new(LIMITS);
         // Identify the active limit by the time that remains.
         let limit = |deadlines: &Deadlines| {
-            let left = deadlines.state().read_by?.saturating_duration_since(Instant::now());
+            let left = deadlines.state.lock().read_by?.saturating_duration_since(Instant::now());
             [LIMITS.read_header, LIMITS.idle].into_iter().flatten().find(|limit| left <= *limit)
         };
         assert_eq!(limit(&deadlines), LIMITS.read_header);
@@ -531,21 +478,31 @@ mod tests {
         drop(idle.answering(1, false, None));
         idle.flushed();
         let now = Instant::now();
-        assert!(new.eviction_priority(now).is_none() && !new.evict(now), "it has just come");
-        let now = now + STALL_BEFORE_EVICTION * 2;
-        assert!(idle.eviction_priority(now).is_some());
         assert!(
-            idle.eviction_priority(now) < new.eviction_priority(now),
+            new.state.lock().eviction_priority(now).is_none() && !new.evict(now),
+            "it has just come"
+        );
+        let now = now + STALL_BEFORE_EVICTION * 2;
+        assert!(idle.state.lock().eviction_priority(now).is_some());
+        assert!(
+            idle.state.lock().eviction_priority(now) < new.state.lock().eviction_priority(now),
             "between requests goes first"
         );
-        assert!(busy.eviction_priority(now).is_none() && !busy.evict(now), "the socket takes all");
-        busy.state().stalled = Some(now);
         assert!(
-            busy.eviction_priority(now).is_some_and(|it| new.eviction_priority(now) < Some(it))
+            busy.state.lock().eviction_priority(now).is_none() && !busy.evict(now),
+            "the socket takes all"
+        );
+        busy.state.lock().stalled = Some(now);
+        assert!(
+            busy.state.lock().eviction_priority(now).is_some_and(|it| new
+                .state
+                .lock()
+                .eviction_priority(now)
+                < Some(it))
         );
         for cut in [idle, new, busy] {
             assert!(cut.evict(now) && !cut.evict(now));
-            assert_eq!(cut.state().read_by, Some(now));
+            assert_eq!(cut.state.lock().read_by, Some(now));
         }
         drop(answer);
     }
@@ -555,10 +512,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_nothing_is_evicted() {
         let deadlines = Deadlines::new(LIMITS);
-        deadlines.switch_to_http2();
+        deadlines.state.lock().is_http2 = true;
         let [first, second] = [1, 2].map(|exchange| deadlines.answering(exchange, false, None));
         let rank = || {
             deadlines
+                .state
+                .lock()
                 .eviction_priority(Instant::now())
                 .map(|eviction_priority| eviction_priority.rank)
         };
@@ -600,7 +559,7 @@ mod tests {
             for is_http2 in [false, true] {
                 let deadlines = Deadlines::new(limits);
                 if is_http2 {
-                    deadlines.switch_to_http2();
+                    deadlines.state.lock().is_http2 = true;
                 }
                 let answer = deadlines.answering(7, false, timeout);
                 // A handler has no time limit.

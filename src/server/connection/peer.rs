@@ -13,18 +13,14 @@ use tokio::net::TcpStream;
 #[derive(Clone, Debug)]
 pub struct Peer {
     stream: Weak<TcpStream>,
-    is_verified: bool,
+    /// True if the handshake verified a client certificate.
+    pub is_verified: bool,
 }
 
 impl Peer {
     /// Returns its address while it is connected.
     pub fn address(&self) -> Option<IpAddr> {
         Some(self.stream.upgrade()?.peer_addr().ok()?.ip())
-    }
-
-    /// Returns whether the handshake verified a client certificate.
-    pub fn is_verified(&self) -> bool {
-        self.is_verified
     }
 
     /// Returns true if the client has disconnected. A half-closed connection counts too, as in Go's server, so use it
@@ -39,13 +35,8 @@ impl Peer {
         }
     }
 
-    /// Returns the peer of `stream`, without a verified certificate.
-    pub(in crate::server) fn of(stream: &Arc<TcpStream>) -> Self {
-        Self { stream: Arc::downgrade(stream), is_verified: false }
-    }
-
-    /// Sets whether the handshake verified a client certificate.
-    pub(in crate::server) fn verified(self, is_verified: bool) -> Self {
-        Self { is_verified, ..self }
+    /// Returns the peer of `stream`, which may have a verified certificate.
+    pub(in crate::server) fn of(stream: &Arc<TcpStream>, is_verified: bool) -> Self {
+        Self { stream: Arc::downgrade(stream), is_verified }
     }
 }

@@ -40,16 +40,12 @@ impl HeadEnd {
         if !line.iter().any(|byte| b"<>".contains(byte)) {
             return None;
         }
-        let mut escaped = Vec::with_capacity(3 * bytes.len());
-        for byte in line {
-            match byte {
-                b'<' => escaped.extend_from_slice(b"%3C"),
-                b'>' => escaped.extend_from_slice(b"%3E"),
-                byte => escaped.push(*byte),
-            }
-        }
-        escaped.extend_from_slice(rest);
-        Some(escaped)
+        let escaped = line.iter().flat_map(|byte| match byte {
+            b'<' => b"%3C",
+            b'>' => b"%3E",
+            byte => std::slice::from_ref(byte),
+        });
+        Some(escaped.chain(rest).copied().collect())
     }
 }
 

@@ -38,7 +38,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TimedStream<S> {
             let result = result.inspect_err(|error| self.deadlines.failed(error));
             return Poll::Ready(result.map(|()| buf.filled().len()));
         }
-        let deadline = self.deadlines.state().read_by;
+        let deadline = self.deadlines.state.lock().read_by;
         self.reading
             .poll(deadline, cx)
             .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "request timed out")))
@@ -51,17 +51,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TimedStream<S> {
         give: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if let Poll::Ready(result) = give(Pin::new(&mut self.stream), cx) {
-            self.deadlines.state().stalled = None;
+            self.deadlines.state.lock().stalled = None;
             return Poll::Ready(result.inspect_err(|error| self.deadlines.failed(error)));
         }
         let deadline = {
-            let mut state = self.deadlines.state();
+            let mut state = self.deadlines.state.lock();
             state.watch(cx);
             let stalled = *state.stalled.get_or_insert_with(Instant::now) + RESPONSE;
             state.write_by.map_or(stalled, |deadline| deadline.min(stalled))
         };
         self.writing.poll(Some(deadline), cx).map(|()| {
-            self.deadlines.write_timed_out();
+            self.deadlines.state.lock().timed_out = true;
             Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads the response too slowly"))
         })
     }
@@ -81,11 +81,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Read for TimedStream<S> {
         // An escaped byte takes three.
         let room = buf.remaining().div_ceil(3).min(READ_SIZE);
         let count = if this.read_ahead.is_empty() {
-            match this.poll_bytes(cx, &mut bytes[..room]) {
-                Poll::Ready(Ok(count)) => count,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
-            }
+            ready!(this.poll_bytes(cx, &mut bytes[..room]))?
         } else {
             let count = room.min(this.read_ahead.len());
             bytes[..count].copy_from_slice(&this.read_ahead[..count]);

@@ -270,7 +270,7 @@ impl TcpSource {
         if let Some(closed) = self.displaced.add(closed, Instant::now()) {
             tracing::warn!(
                 closed,
-                limit = self.descriptors.limit(),
+                limit = self.descriptors.limit,
                 "Too many TCP senders for the limit of open files; new connections wait until others end or are idle for {MIN_SILENCE:?}"
             );
         }

@@ -93,7 +93,7 @@ impl Socket {
             format!(
                 "no file descriptor is left for another connection to the API server: the process may have {} \
                  open files",
-                descriptors.limit()
+                descriptors.limit
             )
             .into()
         })
