@@ -11,8 +11,6 @@ const SLACK: usize = 8 * 1024;
 pub struct Frames<F> {
     /// Appends the next part of the body. Returns true if there may be more.
     step: F,
-    /// The buffer for the next frame.
-    out: Vec<u8>,
     /// Bytes already written that did not fit into one frame.
     rest: Bytes,
     more: bool,
@@ -22,7 +20,7 @@ impl<F: FnMut(&mut Vec<u8>) -> bool> Frames<F> {
     /// Returns the frames that `step` writes. It appends until the buffer has [`FRAME`] bytes or a millisecond has
     /// passed, and returns true if there may be more.
     pub fn new(step: F) -> Self {
-        Self { step, out: Vec::new(), rest: Bytes::new(), more: true }
+        Self { step, rest: Bytes::new(), more: true }
     }
 }
 
@@ -34,12 +32,12 @@ impl<F: FnMut(&mut Vec<u8>) -> bool> Iterator for Frames<F> {
             if !self.more {
                 return None;
             }
-            self.out.reserve(FRAME + SLACK);
-            self.more = (self.step)(&mut self.out);
-            if self.out.is_empty() {
+            let mut out = Vec::with_capacity(FRAME + SLACK);
+            self.more = (self.step)(&mut out);
+            if out.is_empty() {
                 return self.more.then(Bytes::new);
             }
-            self.rest = Bytes::from(std::mem::take(&mut self.out));
+            self.rest = Bytes::from(out);
         }
         let length = match self.rest.len() {
             length if length <= 2 * FRAME => length,

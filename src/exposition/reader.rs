@@ -58,9 +58,9 @@ pub(crate) struct ReadError {
     pub reason: String,
 }
 
-/// An incremental parser of an exposition.
-#[derive(Debug, Default)]
-pub(crate) struct Reader {
+/// An incremental parser of the exposition that is written to it. It passes the lines on.
+pub(crate) struct LineWriter<F> {
+    sink: F,
     /// The unfinished last line.
     rest: Vec<u8>,
     /// The number of lines read.
@@ -68,25 +68,25 @@ pub(crate) struct Reader {
     ended: bool,
 }
 
-impl Reader {
+impl<F: FnMut(Line<'_>)> LineWriter<F> {
+    pub(crate) fn new(sink: F) -> Self {
+        Self { sink, rest: Vec::new(), line: 0, ended: false }
+    }
+
     /// Parses the next chunk.
     ///
     /// # Errors
     /// The first malformed line.
-    pub(crate) fn feed(
-        &mut self,
-        mut bytes: &[u8],
-        sink: &mut impl FnMut(Line<'_>),
-    ) -> Result<(), ReadError> {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), ReadError> {
         while let Some(end) = memchr(b'\n', bytes) {
             let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
             bytes = rest;
             if self.rest.is_empty() {
-                self.read(line, sink)?;
+                self.read(line)?;
             } else {
                 let mut whole = std::mem::take(&mut self.rest);
                 whole.extend_from_slice(line);
-                self.read(&whole, sink)?;
+                self.read(&whole)?;
                 whole.clear();
                 self.rest = whole;
             }
@@ -114,7 +114,7 @@ impl Reader {
         ReadError { line: self.line + 1, reason }
     }
 
-    fn read(&mut self, line: &[u8], sink: &mut impl FnMut(Line<'_>)) -> Result<(), ReadError> {
+    fn read(&mut self, line: &[u8]) -> Result<(), ReadError> {
         let text = std::str::from_utf8(line).map_err(|_| self.error("not UTF-8".to_owned()))?;
         if self.ended {
             return Err(self.error("something behind # EOF".to_owned()));
@@ -126,32 +126,15 @@ impl Reader {
         self.line += 1;
         if let Some(line) = read {
             self.ended = line == Line::End;
-            sink(line);
+            (self.sink)(line);
         }
         Ok(())
     }
 }
 
-/// Parses what is written to it, and passes the lines on.
-pub(crate) struct LineWriter<F> {
-    reader: Reader,
-    sink: F,
-}
-
-impl<F: FnMut(Line<'_>)> LineWriter<F> {
-    pub(crate) fn new(sink: F) -> Self {
-        Self { reader: Reader::default(), sink }
-    }
-
-    /// As [`Reader::finish`].
-    pub(crate) fn finish(self) -> Result<bool, ReadError> {
-        self.reader.finish()
-    }
-}
-
 impl<F: FnMut(Line<'_>)> Write for LineWriter<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.reader.feed(bytes, &mut self.sink).map_err(io::Error::other)?;
+        self.feed(bytes).map_err(io::Error::other)?;
         Ok(bytes.len())
     }
 
@@ -249,9 +232,10 @@ mod tests {
 
     /// Reads the entire text in chunks of `piece` bytes.
     fn read(text: &str, piece: usize) -> Result<(Vec<String>, bool), ReadError> {
-        let (mut reader, mut lines) = (Reader::default(), Vec::new());
+        let mut lines = Vec::new();
+        let mut reader = LineWriter::new(|line: Line<'_>| lines.push(format!("{line:?}")));
         for bytes in text.as_bytes().chunks(piece) {
-            reader.feed(bytes, &mut |line| lines.push(format!("{line:?}")))?;
+            reader.feed(bytes)?;
         }
         reader.finish().map(|ended| (lines, ended))
     }
@@ -300,7 +284,7 @@ mod tests {
             assert_eq!(error.line, line, "{text:?}: {error}");
             assert!(error.reason.contains(part), "{text:?}: {error}");
         }
-        let mut reader = Reader::default();
-        assert!(reader.feed(b"a{x=\"\xff\"} 1\n", &mut |_| {}).is_err());
+        let mut reader = LineWriter::new(|_: Line<'_>| {});
+        assert!(reader.feed(b"a{x=\"\xff\"} 1\n").is_err());
     }
 }

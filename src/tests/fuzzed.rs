@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Frame};
 
 use crate::app::peer_answers;
-use crate::exposition::reader::Reader;
+use crate::exposition::reader::{Line, LineWriter};
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::client::endpoint::Access;
 use crate::node::kubelet::{
@@ -44,10 +44,11 @@ pub fn web_config(path: &Path) -> Option<Result<(bool, bool), String>> {
 pub fn exposition<'b>(
     pieces: impl Iterator<Item = &'b [u8]>,
 ) -> Result<(Vec<String>, bool), (u64, String)> {
-    let (mut reader, mut lines) = (Reader::default(), Vec::new());
+    let mut lines = Vec::new();
+    let mut reader = LineWriter::new(|line: Line<'_>| lines.push(format!("{line:?}")));
     let said = |error: crate::exposition::reader::ReadError| (error.line, error.reason);
     for piece in pieces {
-        reader.feed(piece, &mut |line| lines.push(format!("{line:?}"))).map_err(said)?;
+        reader.feed(piece).map_err(said)?;
     }
     reader.finish().map(|ended| (lines, ended)).map_err(said)
 }
