@@ -50,7 +50,8 @@ impl ValueErrors for ValueErrorLog {
         // With an `errorLogV`, the author of the metric expects objects without a value.
         let is_optional = error.reason == Reason::Nothing && error.log_v > 0;
         let reason = if is_optional { "optional" } else { error.reason.as_str() };
-        self.metrics.value_errors(error.resource, error.family, reason, error.count);
+        let errors = self.metrics.value_errors.with([error.family, reason, error.resource]);
+        errors.inc_by(error.count);
         if error.reason == Reason::Nothing && !is_optional {
             self.metrics.note_absent_value(error.resource, error.family, error.path);
         }

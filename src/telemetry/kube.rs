@@ -106,7 +106,7 @@ own_metrics! {
     /// originals' Go type name, such as `*v1.Pod`.
     #[derive(Clone, Debug)]
     pub struct KubeMetrics {
-        counter value_errors: Labelled<Counter, 3> ["family", "reason", "resource"] =
+        counter pub(crate) value_errors: Labelled<Counter, 3> ["family", "reason", "resource"] =
             "kstatd_custom_resource_value_errors_total",
             "Custom resource values that produced no sample, by reason, counted on each update of an object.";
         counter errors: Labelled<Counter, 3> ["namespace", "reason", "resource"] =
@@ -130,7 +130,7 @@ own_metrics! {
         counter received: Labelled<Counter, 1> ["resource"] =
             "kstatd_kubernetes_received_bytes_total",
             "Bytes received in list and watch response bodies.";
-        counter restarts: Labelled<Counter, 1> ["resource"] = "kstatd_kubernetes_restarts_total",
+        counter pub(crate) restarts: Labelled<Counter, 1> ["resource"] = "kstatd_kubernetes_restarts_total",
             "List/watches restarted after a bug in this program; the previous state was served meanwhile.";
         gauge shard_stage: Labelled<Gauge, 1> ["total"] = "kstatd_kubernetes_shard_stage",
             "Resharding stage of this process: -1 starting, 0 incomplete, 1 watching, 2 serving, 3 exclusive.";
@@ -304,11 +304,6 @@ impl KubeMetrics {
         self.over_budget.each().into_iter().map(|(labels, times)| (labels, times.get())).collect()
     }
 
-    /// Counts a list/watch that was restarted after a bug in this program.
-    pub fn restarted(&self, resource: &str) {
-        self.restarts.with([resource]).inc();
-    }
-
     /// Records the shard of this process, replacing the previous one.
     pub fn shard(&self, ordinal: i64, total: i64) {
         self.shard_ordinal.clear();
@@ -361,11 +356,6 @@ impl KubeMetrics {
         self.definitions_updated.inc_by(updated);
         self.definitions_deleted.inc_by(deleted);
         self.custom_resource_cache.set(known as f64);
-    }
-
-    /// Counts custom resource values that could not become samples.
-    pub fn value_errors(&self, resource: &str, family: &str, reason: &'static str, count: u64) {
-        self.value_errors.with([family, reason, resource]).inc_by(count);
     }
 
     /// Notes the path of a metric at which an object had no value.

@@ -492,7 +492,7 @@ impl Following {
         let now = Instant::now();
         let wait = task.faults.add(now, backoff);
         self.ended += usize::from(task.restart.replace(now + wait).is_none());
-        metrics.restarted(&scope.api.unique_label());
+        metrics.restarts.with([&scope.api.unique_label()]).inc();
         task.progress.failed(None, reason);
         task.progress.stopped(true);
         tracing::error!(
