@@ -90,7 +90,10 @@ impl Admission {
                 return Some(place);
             }
             if Instant::now() >= end {
-                self.refused();
+                CONNECTIONS.refused.inc();
+                let mut open = self.open.lock();
+                (open.full, open.refused) = (true, open.refused + 1);
+                self.log_full(&mut open, Instant::now());
                 return None;
             }
         }
@@ -135,14 +138,6 @@ impl Admission {
             open.closed += 1;
             self.log_full(&mut open, now);
         }
-    }
-
-    fn refused(&self) {
-        CONNECTIONS.refused.inc();
-        let mut open = self.open.lock();
-        open.full = true;
-        open.refused += 1;
-        self.log_full(&mut open, Instant::now());
     }
 
     /// Logs the effect of the limit, at once and then at most once a minute.

@@ -217,6 +217,11 @@ fn refusal(status: u16, message: impl Into<String>) -> Box<Response> {
     Box::new(response::header(answer, X_GO_PPROF, HeaderValue::from_static("1")))
 }
 
+/// Returns the response to an invalid parameter.
+fn bad(error: QueryError) -> Box<Response> {
+    refusal(400, format!("{error}\n"))
+}
+
 /// The parameters of a request that relate its profile to others.
 struct Comparison {
     /// The name under which the process keeps the profile: `keep`.
@@ -233,18 +238,11 @@ impl Comparison {
         let name = |parameter: &str| match query::first(call.query(), parameter) {
             Some(name) if !kept::is_name(&name) => {
                 let wanted = "up to 64 letters, digits, dots, underscores and dashes";
-                Err(refusal(400, format!("{}\n", QueryError::value(parameter, &name, wanted))))
+                Err(bad(QueryError::value(parameter, &name, wanted)))
             }
             name => Ok(name),
         };
-        let normalize = match query::first(call.query(), "normalize").as_deref() {
-            None | Some("" | "0") => false,
-            Some("1") => true,
-            Some(value) => {
-                let message = format!("{}\n", QueryError::value("normalize", value, "0 or 1"));
-                return Err(refusal(400, message));
-            }
-        };
+        let normalize = query::flag(call.query(), "normalize").map_err(bad)?.unwrap_or(false);
         let (keep, base) = (name("keep")?, name("base")?);
         let base = base.map(|name| find_kept(&name, is_cpu)).transpose()?;
         Ok(Self { keep, base, normalize })

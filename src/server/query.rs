@@ -55,6 +55,16 @@ pub fn first(query: &str, name: &str) -> Option<String> {
     pairs(query).find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
+/// Parses a parameter that is 0 or 1; `None` if it is absent or empty.
+pub(super) fn flag(query: &str, name: &str) -> Result<Option<bool>, QueryError> {
+    match first(query, name).as_deref() {
+        None | Some("") => Ok(None),
+        Some("0") => Ok(Some(false)),
+        Some("1") => Ok(Some(true)),
+        Some(value) => Err(QueryError::value(name, value, "0 or 1")),
+    }
+}
+
 /// Returns the first value of `name`, as bytes.
 pub fn first_bytes(query: &str, name: &str) -> Option<Vec<u8>> {
     query.split('&').filter(|pair| !pair.contains(';')).find_map(|pair| {

@@ -56,12 +56,6 @@ impl Question {
     ///
     /// The first invalid parameter.
     fn read(text: &str) -> Result<Self, QueryError> {
-        let flag = |name| match query::first(text, name).as_deref() {
-            None | Some("") => Ok(None),
-            Some("0") => Ok(Some(false)),
-            Some("1") => Ok(Some(true)),
-            Some(value) => Err(QueryError::value(name, value, "0 or 1")),
-        };
         let form = match query::first(text, "format").as_deref() {
             None | Some("" | "html") => Form::Html,
             Some("json") => Form::Json,
@@ -70,7 +64,8 @@ impl Question {
                 return Err(QueryError::value("format", value, "html, json or text"));
             }
         };
-        let (refresh, labels) = (flag("refresh")?.unwrap_or(false), flag("labels")?);
+        let refresh = query::flag(text, "refresh")?.unwrap_or(false);
+        let labels = query::flag(text, "labels")?;
         Ok(Self { form, refresh, labels, explain: explain::line(text, "explain")? })
     }
 }

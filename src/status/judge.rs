@@ -174,15 +174,9 @@ fn growth(facts: &Facts, found: &mut Findings) {
     found.warning("KstatdSeriesGrowth", text);
 }
 
-/// The kinds that fail for the same reason.
-struct Failing<'k> {
-    why: String,
-    page: &'static str,
-    kinds: Vec<&'k Kind>,
-}
-
-/// Groups failing kinds by reason. If most kinds fail because of the API server, these form one group.
-fn failing(kubernetes: &Kubernetes) -> Vec<Failing<'_>> {
+/// Describes failing list/watches, with one sentence per reason. If most kinds fail because of the API server, these share
+/// one.
+fn failing(kubernetes: &Kubernetes, now: f64, found: &mut Findings) {
     let kinds = &kubernetes.kinds;
     let failure = |kind: &Kind| kind.failure.as_ref().map(|failure| failure.of_the_server);
     let of_server = kinds.iter().filter(|kind| failure(kind) == Some(true)).count();
@@ -193,7 +187,7 @@ fn failing(kubernetes: &Kubernetes) -> Vec<Failing<'_>> {
         let key = if is_whole && failure(kind) == Some(true) { "server" } else { reason };
         groups.entry(key).or_default().entry(reason).or_default().push(kind);
     }
-    let groups = groups.into_values().map(|reasons| {
+    for reasons in groups.into_values() {
         let mut reasons: Vec<_> = reasons.into_iter().collect();
         reasons.sort_by_key(|(_, kinds)| Reverse(kinds.len()));
         let said = reasons.iter().map(|(reason, kinds)| {
@@ -201,26 +195,23 @@ fn failing(kubernetes: &Kubernetes) -> Vec<Failing<'_>> {
             let message = failures.map(|failure| failure.message.as_str()).next();
             why(reason, message.unwrap_or_default())
         });
+        let why = said.collect::<Vec<_>>().join("; ");
         let page = match reasons.first() {
             Some(("unauthorized" | "forbidden", _)) => "KstatdKindForbidden",
             _ => "KstatdListWatchErrors",
         };
-        let why = said.collect::<Vec<_>>().join("; ");
-        Failing { why, page, kinds: reasons.into_iter().flat_map(|(_, kinds)| kinds).collect() }
-    });
-    groups.collect()
+        let affected: Vec<&Kind> = reasons.into_iter().flat_map(|(_, kinds)| kinds).collect();
+        let failures = affected.iter().filter_map(|kind| kind.failure.as_ref());
+        let since = failures.map(|failure| failure.since).fold(f64::INFINITY, f64::min);
+        let (who, since) = (subject(&affected, kinds.len()), clock(since, now));
+        found.reason(page, format!("{who}: {why} since {since}, {}", data(&affected, now)));
+    }
 }
 
-/// Describes failing list/watches, with one sentence per reason.
+/// Describes the list/watches that are not healthy.
 fn kinds(kubernetes: &Kubernetes, now: f64, found: &mut Findings) {
     let total = kubernetes.kinds.len();
-    for Failing { why, page, kinds } in failing(kubernetes) {
-        let failures = || kinds.iter().filter_map(|kind| kind.failure.as_ref());
-        let since = failures().map(|failure| failure.since).fold(f64::INFINITY, f64::min);
-        let who = subject(&kinds, total);
-        let text = format!("{who}: {why} since {}, {}", clock(since, now), data(&kinds, now));
-        found.reason(page, text);
-    }
+    failing(kubernetes, now, found);
     let of = |health| kubernetes.kinds.iter().filter(|kind| kind.health == health).collect();
     let stale: Vec<&Kind> = of(Health::Stale);
     if !stale.is_empty() {

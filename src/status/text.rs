@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::facts::{Facts, Kind, Kubernetes, Node, Statsd};
+use super::facts::{Facts, Kind, Kubernetes, Node, Refused, Statsd};
 use super::history::Track;
 use super::judge::buffer_hint;
 use super::words::{bytes, clock, count, duration, rate};
@@ -173,16 +173,10 @@ fn statsd(out: &mut Writer, statsd: &Statsd, cardinality: Option<&Report>, now: 
         ),
         None => "no mapping file".to_owned(),
     };
-    out.line(
-        1,
-        &format!(
-            "{} series in {} families; {mapping}; {} events mapped, {} unmapped",
-            count(statsd.series),
-            count(statsd.families),
-            count(statsd.mapped),
-            count(statsd.unmapped)
-        ),
-    );
+    let (series, families) = (count(statsd.series), count(statsd.families));
+    let events =
+        format!("{} events mapped, {} unmapped", count(statsd.mapped), count(statsd.unmapped));
+    out.line(1, &format!("{series} series in {families} families; {mapping}; {events}"));
     for over in statsd.over_budget.iter().take(LINES) {
         let (limit, action) = (budget::displayed(over.limit), over.action);
         let (subject, sets) = (over.subject(), count(over.label_sets));
@@ -201,25 +195,15 @@ fn statsd(out: &mut Writer, statsd: &Statsd, cardinality: Option<&Report>, now: 
     for sender in statsd.senders.iter().filter(|sender| sender.gains()).take(LINES) {
         let (who, lines, saving) = (sender.who(), sender.lines_per_datagram, 100.0 * sender.saving);
         let datagrams = count(sender.datagrams_per_second.round() as u64);
-        out.line(
-            2,
-            &format!(
-                "{who}: {lines:.1} lines per datagram, {datagrams} datagrams/s; batching would save about \
-                 {saving:.0}% of the CPU for datagrams"
-            ),
-        );
+        let saves = format!("batching would save about {saving:.0}% of the CPU for datagrams");
+        let sends = format!("{lines:.1} lines per datagram, {datagrams} datagrams/s");
+        out.line(2, &format!("{who}: {sends}; {saves}"));
     }
     let senders = cardinality.iter().flat_map(|report| &report.senders);
     for sender in senders.filter(|sender| sender.brings()).take(LINES) {
-        let (who, hour, beyond) =
-            (sender.display_name(), sender.in_an_hour(), sender.beyond_budget);
-        let (hour, beyond) = (count(hour), count(beyond));
-        out.line(
-            2,
-            &format!(
-                "from {who}: {hour} new series in the last hour, {beyond} label sets over budget"
-            ),
-        );
+        let (hour, beyond) = (count(sender.in_an_hour()), count(sender.beyond_budget));
+        let brings = format!("{hour} new series in the last hour, {beyond} label sets over budget");
+        out.line(2, &format!("from {}: {brings}", sender.display_name()));
     }
     let uncounted = statsd.largest.iter().filter(|_| cardinality.is_none());
     for metric in uncounted.take(LINES) {
@@ -236,16 +220,9 @@ fn statsd(out: &mut Writer, statsd: &Statsd, cardinality: Option<&Report>, now: 
         out.line(2, &format!("unmapped: {} (about {} events)", name.name, count(name.events)));
     }
     for refused in &statsd.refused {
-        out.line(
-            1,
-            &format!(
-                "rejected, {}: {}, last {} ago: {}",
-                refused.reason,
-                count(refused.count),
-                duration(now - refused.at),
-                refused.line
-            ),
-        );
+        let Refused { reason, line, .. } = refused;
+        let (times, last) = (count(refused.count), duration(now - refused.at));
+        out.line(1, &format!("rejected, {reason}: {times}, last {last} ago: {line}"));
     }
 }
 
@@ -256,15 +233,12 @@ fn scrapes(out: &mut Writer, scrapes: &[Scrape], now: f64) {
     }
     for scrape in scrapes.iter().take(SCRAPES) {
         let Scrape { client, agent, path, status, .. } = scrape;
+        let cut = if scrape.complete { "" } else { ", cut" };
+        let (ago, took) = (duration(now - scrape.at), duration(scrape.seconds));
+        let size = bytes(scrape.bytes as f64);
         out.line(
             1,
-            &format!(
-                "{} ago: {client} ({agent}) {path}: {status}, {}, {}{}",
-                duration(now - scrape.at),
-                bytes(scrape.bytes as f64),
-                duration(scrape.seconds),
-                if scrape.complete { "" } else { ", cut" }
-            ),
+            &format!("{ago} ago: {client} ({agent}) {path}: {status}, {size}, {took}{cut}"),
         );
     }
 }

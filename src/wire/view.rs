@@ -230,7 +230,7 @@ pub fn object<'a, T: Field<'a>, D: Deserializer<'a>>(json: D) -> Result<T, D::Er
         }
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
             let mut out = T::default();
-            while let Some(key) = map.next_key::<Str<'de>>()? {
+            while let Some(NotNull(key)) = map.next_key()? {
                 if !out.json_entry(key, &mut map)? {
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -325,12 +325,6 @@ impl<'a> Field<'a> for Str<'a> {
             }
         }
         json.deserialize_str(Text)
-    }
-}
-
-impl<'de> Deserialize<'de> for Str<'de> {
-    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        Self::json(json)
     }
 }
 

@@ -247,19 +247,16 @@ impl Guard {
         }
         let authorization = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
         let client = head.extensions.get::<Peer>().and_then(Peer::address);
-        match self.config.checker.check(&admitted.file.users, authorization, client).await {
-            Verdict::Known => Ok(admitted),
-            Verdict::Unknown => {
-                let refusal = *refuse(401, "Unauthorized");
-                let basic = HeaderValue::from_static("Basic");
-                let refusal = response::header(refusal, WWW_AUTHENTICATE, basic);
-                Err(Box::new(admitted.put_headers(refusal)))
-            }
-            Verdict::Busy => {
-                let refusal = *refuse(503, "Too many passwords are being checked");
-                Err(Box::new(admitted.put_headers(refusal)))
-            }
-        }
+        let refusal =
+            match self.config.checker.check(&admitted.file.users, authorization, client).await {
+                Verdict::Known => return Ok(admitted),
+                Verdict::Unknown => {
+                    let basic = HeaderValue::from_static("Basic");
+                    response::header(*refuse(401, "Unauthorized"), WWW_AUTHENTICATE, basic)
+                }
+                Verdict::Busy => *refuse(503, "Too many passwords are being checked"),
+            };
+        Err(Box::new(admitted.put_headers(refusal)))
     }
 }
 
