@@ -11,7 +11,7 @@
 //! delays its renewal. The other reviews are shared fairly between client addresses. Only digests
 //! of tokens are stored. [`Reviews`] makes the requests to the API server.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::future::Future;
 use std::net::IpAddr;
@@ -350,33 +350,31 @@ struct ReviewCache<T> {
 
 /// The last values, by the hash of what they are about; further ones replace the oldest.
 pub(super) struct RecentValues<V> {
-    pub(super) by_digest: BTreeMap<Digest, V>,
-    /// Oldest first.
-    pub(super) order: VecDeque<Digest>,
+    /// Each value with its number, in the order in which they were put.
+    pub(super) by_digest: BTreeMap<Digest, (u64, V)>,
+    next: u64,
 }
 
 impl<V> Default for RecentValues<V> {
     fn default() -> Self {
-        Self { by_digest: BTreeMap::new(), order: VecDeque::new() }
+        Self { by_digest: BTreeMap::new(), next: 0 }
     }
 }
 
 impl<V> RecentValues<V> {
     pub(super) fn put(&mut self, digest: Digest, value: V) {
-        self.remove(&digest);
-        self.by_digest.insert(digest, value);
-        self.order.push_back(digest);
-        while self.order.len() > MAX_CACHED {
-            if let Some(oldest) = self.order.pop_front() {
-                self.by_digest.remove(&oldest);
-            }
+        self.by_digest.insert(digest, (self.next, value));
+        self.next += 1;
+        let oldest = || self.by_digest.iter().min_by_key(|(_, (number, _))| *number);
+        if self.by_digest.len() > MAX_CACHED
+            && let Some(oldest) = oldest().map(|(digest, _)| *digest)
+        {
+            self.by_digest.remove(&oldest);
         }
     }
 
-    fn remove(&mut self, digest: &Digest) {
-        if self.by_digest.remove(digest).is_some() {
-            self.order.retain(|other| other != digest);
-        }
+    fn get(&self, digest: &Digest) -> Option<&V> {
+        self.by_digest.get(digest).map(|(_, value)| value)
     }
 }
 
@@ -389,8 +387,7 @@ impl<T> Default for ReviewCache<T> {
 
 impl<T: Clone> ReviewCache<T> {
     fn get(&self, digest: &Digest, now: Instant) -> Option<T> {
-        let granted = self.granted.by_digest.get(digest);
-        let (until, value) = granted.or_else(|| self.refused.by_digest.get(digest))?;
+        let (until, value) = self.granted.get(digest).or_else(|| self.refused.get(digest))?;
         (now < *until).then(|| value.clone())
     }
 
@@ -402,7 +399,7 @@ impl<T: Clone> ReviewCache<T> {
     fn put(&mut self, digest: Digest, value: T, until: Instant, is_grant: bool) {
         let Self { granted, refused, .. } = self;
         let (of_this_sort, other) = if is_grant { (granted, refused) } else { (refused, granted) };
-        other.remove(&digest);
+        other.by_digest.remove(&digest);
         of_this_sort.put(digest, (until, value));
     }
 }
@@ -595,7 +592,7 @@ mod tests {
         for number in 0..2 * MAX_CACHED {
             assert_eq!(status(&filter, "GET", &format!("Bearer bad{number}")).await, 500);
         }
-        assert_eq!(filter.callers.lock().refused.order.len(), MAX_CACHED);
+        assert_eq!(filter.callers.lock().refused.by_digest.len(), MAX_CACHED);
         let reviews = stub.tokens.load(Ordering::Relaxed);
         assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
         assert_eq!(stub.tokens.load(Ordering::Relaxed), reviews, "it is remembered");
@@ -622,7 +619,7 @@ mod tests {
             assert_eq!(memory.get(&digest(1), now), Some(1));
         }
         for answers in [&memory.granted, &memory.refused] {
-            assert_eq!((answers.by_digest.len(), answers.order.len()), (MAX_CACHED, MAX_CACHED));
+            assert_eq!(answers.by_digest.len(), MAX_CACHED);
         }
     }
 }

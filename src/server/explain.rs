@@ -32,14 +32,11 @@ pub(crate) fn routes(board: &Arc<Board>) -> Router {
 }
 
 /// Returns a route of explanations. `answer` returns the response, or the reason for refusing the request.
-fn route<F: Future<Output = Result<Response, Refusal>> + Send>(
+fn route<F: Future<Output = Result<Response, Refusal>> + Send + 'static>(
     path: &str,
     board: &Arc<Board>,
     answer: fn(Arc<Board>, Call, bool) -> F,
-) -> Router
-where
-    F: 'static,
-{
+) -> Router {
     let board = Arc::clone(board);
     Router::default().at_async(path, Methods::Read, move |call| {
         let board = Arc::clone(&board);

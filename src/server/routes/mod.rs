@@ -12,11 +12,9 @@ pub(crate) mod native;
 pub(crate) mod statsd_exporter;
 pub(crate) mod telemetry;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use super::authorisation::ReviewError;
+use super::authorisation::Review;
 use super::logged_scrape::LoggedScrape;
 use super::response::{self, Response};
 use super::router::{Call, Methods, Router};
@@ -26,8 +24,7 @@ use crate::util::allocator::PurgeGuard;
 use crate::util::serial_blocking::SerialBlocking;
 
 /// Checks the liveness of the API server connection, and logs failures.
-pub type LivenessProbe =
-    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), ReviewError>> + Send>> + Send + Sync>;
+pub type LivenessProbe = Arc<dyn Fn() -> Review<()> + Send + Sync>;
 
 fn metrics(
     router: Router,

@@ -351,7 +351,7 @@ mod tests {
             digest[..8].copy_from_slice(&number.to_le_bytes());
             seen.wrong.put(digest, ());
         }
-        assert_eq!((seen.wrong.order.len(), seen.wrong.by_digest.len()), (MAX_CACHED, MAX_CACHED));
+        assert_eq!(seen.wrong.by_digest.len(), MAX_CACHED);
         assert!(!seen.wrong.by_digest.contains_key(&[0; 32]));
     }
 }
