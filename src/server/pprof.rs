@@ -315,8 +315,7 @@ fn seconds(call: &Call) -> Result<Option<u64>, Box<Response>> {
 /// Acquires the exclusive right to take a profile, or returns a refusal while another is running.
 fn only(lock: &'static Mutex<()>, what: &str) -> Result<MutexGuard<'static, ()>, Box<Response>> {
     lock.try_lock().map_err(|_| {
-        let message = format!("Another {what} profile is in progress; try again later\n");
-        refusal(429, message)
+        refusal(429, format!("Another {what} profile is in progress; try again later\n"))
     })
 }
 

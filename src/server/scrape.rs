@@ -140,15 +140,14 @@ impl Scrape {
     fn protobuf(&self, encoding: ProtobufEncoding, query: &ScrapeQuery) -> Option<Frames> {
         let bodies: Option<Vec<_>> = self.asked(query).map(|source| source.typed(query)).collect();
         let bodies = bodies?;
-        Some(match encoding {
-            ProtobufEncoding::Delimited => Box::new(message::frames(bodies, Delimited::default())),
-            ProtobufEncoding::Text => {
-                Box::new(message::frames(bodies, ProtoText::new(Layout::Lines)))
+        let layout = match encoding {
+            ProtobufEncoding::Delimited => {
+                return Some(Box::new(message::frames(bodies, Delimited::default())));
             }
-            ProtobufEncoding::CompactText => {
-                Box::new(message::frames(bodies, ProtoText::new(Layout::Compact)))
-            }
-        })
+            ProtobufEncoding::Text => Layout::Lines,
+            ProtobufEncoding::CompactText => Layout::Compact,
+        };
+        Some(Box::new(message::frames(bodies, ProtoText::new(layout))))
     }
 }
 
