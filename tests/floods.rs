@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
+use socket2::{Domain, Socket, Type};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConnection, DEFAULT_VERSIONS, StreamOwned};
 
-use common::{DEADLINE, Program, until};
+use common::{DEADLINE, Program, get, until};
 
 /// Maximum wait of a well-behaved client: Prometheus' default timeout.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -383,7 +384,7 @@ fn frame_floods_do_not_affect_other_clients() {
             },
         );
         let more = own_memory(&kstatd.program).saturating_sub(steady);
-        assert!(more < 48 << 20, "{what}: {more} bytes more");
+        assert!(more < 64 << 20, "{what}: {more} bytes more");
     }
 }
 
@@ -487,6 +488,54 @@ fn reset_streams_are_incomplete_scrapes() {
         let series = "kstatd_http_scrapes_incomplete_total{cause=\"closed\",scraper=\"other\"} 1";
         counted().contains(series).then_some(())
     });
+}
+
+/// Each page has a row for every list/watch, and its client reads nothing but the head.
+#[test]
+fn pages_that_nobody_reads_use_little_memory() {
+    let namespaces: Vec<String> = (0..1_000).map(|number| format!("n{number}")).collect();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kstatd"));
+    command.args(["run", "--apiserver=http://127.0.0.1:1", "--statsd.listen-udp="]);
+    command.args([
+        "--listen=127.0.0.1:0",
+        "--telemetry-listen=127.0.0.1:0",
+        "--statsd.listen-tcp=",
+    ]);
+    command.arg(format!("--namespaces={}", namespaces.join(",")));
+    let program = Program::spawn(command.stdin(Stdio::null()));
+    let main = program.address(&["Started metrics server"], "address");
+    let telemetry = program.address(&["Started self metrics server"], "address");
+    // Those of one client wait for one another, but not those of another client.
+    let open = |client: &str, address: SocketAddr, path: &str| -> std::io::Result<TcpStream> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_recv_buffer_size(4 << 10)?;
+        socket.bind(&SocketAddr::new(client.parse().expect("an address"), 0).into())?;
+        socket.connect(&address.into())?;
+        let mut stream = TcpStream::from(socket);
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")?;
+        Ok(stream)
+    };
+    for (address, path) in [(main, "/status?format=json"), (telemetry, "/metrics")] {
+        let answer = |client| {
+            let mut stream = open(client, address, path).expect("a connection");
+            let mut head = [0; 12];
+            stream.read_exact(&mut head).expect("an answer");
+            assert_eq!(&head, b"HTTP/1.1 200");
+            stream
+        };
+        until("rows of all list/watches", || {
+            (get(address, path).text().len() > 6 << 20).then_some(())
+        });
+        let first = answer("127.0.0.2");
+        let before = own_memory(&program);
+        let others: Vec<_> = (0..16).map(|_| open("127.0.0.3", address, path)).collect();
+        assert!(others.iter().all(Result::is_ok));
+        // This one is answered after those that are made at all.
+        let last = answer("127.0.0.4");
+        let more = own_memory(&program).saturating_sub(before);
+        assert!(more < 64 << 20, "{path}: {more}");
+        drop((first, last));
+    }
 }
 
 /// Silence after the connection is opened, and requests for ever on a connection whose end is never confirmed.

@@ -3,6 +3,7 @@
 mod common;
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
 use common::{Output, Program, get, request, run, until};
@@ -165,6 +166,20 @@ fn a_denied_kind_and_a_silent_server() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.contains("× list/watch: "), "{output:?}");
     assert!(output.stdout.contains("? API server: cannot be asked: "), "{output:?}");
+}
+
+/// Each question costs requests to the API server, and anybody may ask.
+#[test]
+fn questions_load_the_api_server_little() {
+    let cluster = Cluster::new(5);
+    let kstatd = Kstatd::start(&cluster, &["--resources=pods"]).ready();
+    let start = Instant::now();
+    for number in 0..14 {
+        let path = format!("/api/v1/explain/object?resource=pods&namespace=a&name=p{number}");
+        assert_eq!(get(kstatd.main, &path).status, 200);
+    }
+    // Ten at once, and then two a second.
+    assert!(start.elapsed() >= Duration::from_millis(1_900), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use super::connection::Peer;
 use super::explain::refuse;
-use super::fair_queue::FairQueue;
+use super::fair_queue::{self, FairQueue};
 use super::query::{self, QueryError};
 use super::response::{self, Response, json};
 use super::router::{Call, Methods, Router};
@@ -29,13 +28,10 @@ type Report = fn(&[Box<dyn Snapshot>], &Question) -> serde_json::Value;
 /// The prefix of both paths under the name of an original that uses them differently.
 pub(crate) const KSTATD_PREFIX: &str = "/kstatd";
 
-/// The maximum number of reports in memory, and of those for one client. A report can have several megabytes.
-const MAX_REPORTS: (usize, usize) = (8, 2);
-
 /// Returns the routes of the reports, below a prefix or at the root.
 pub(crate) fn routes(sides: &[Arc<dyn Countable>], below: &str) -> Router {
     let worker = SerialBlocking::default();
-    let queue = Arc::new(FairQueue::new(MAX_REPORTS.0, MAX_REPORTS.1));
+    let queue = Arc::new(FairQueue::new(fair_queue::REPORTS));
     let handler = |report: Report| {
         let (sides, worker, queue) = (sides.to_vec(), worker.clone(), Arc::clone(&queue));
         move |call: Call| answer(call, sides.clone(), worker.clone(), Arc::clone(&queue), report)
@@ -59,9 +55,9 @@ async fn answer(
         Ok(parse_question) => parse_question,
         Err(error) => return refuse(400, error, true),
     };
-    let client = call.head.extensions.get::<Peer>().and_then(Peer::address);
-    let Some(permit) = queue.acquire(client).await else {
-        return response::text(503, "Too many reports at once\n");
+    let permit = match queue.admit(&call).await {
+        Ok(permit) => permit,
+        Err(refusal) => return refusal,
     };
     let make = move || {
         let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();

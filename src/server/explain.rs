@@ -7,7 +7,8 @@
 //! `/api/v1/explain/object?resource=pods&namespace=NS&name=NAME`: explains why an object has its series, or none, as text
 //! or with `format=json` as JSON.
 //!
-//! Each question costs at most two requests for the metadata of one object, and questions are answered one at a time.
+//! Each question costs at most four requests for the metadata of one object. Questions are answered one at a time, and in the
+//! long run two a second.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::fair_queue::{self, FairQueue};
 use super::query::{self, QueryError};
 use super::response::{self, Response, json, nosniff};
 use super::router::{Call, Methods, Router};
@@ -37,16 +39,22 @@ fn route<F: Future<Output = Result<Response, Refusal>> + Send + 'static>(
     board: &Arc<Board>,
     answer: fn(Arc<Board>, Call, bool) -> F,
 ) -> Router {
-    let board = Arc::clone(board);
+    let (board, queue) = (Arc::clone(board), Arc::new(FairQueue::new(fair_queue::REPORTS)));
     Router::default().at_async(path, Methods::Read, move |call| {
-        let board = Arc::clone(&board);
+        let (board, queue) = (Arc::clone(&board), Arc::clone(&queue));
         async move {
+            let permit = match queue.admit(&call).await {
+                Ok(permit) => permit,
+                Err(refusal) => return refusal,
+            };
             let is_json = match wants_json(call.query()) {
                 Ok(is_json) => is_json,
                 Err(error) => return refuse(400, error, false),
             };
             let answered = answer(board, call, is_json).await;
-            answered.unwrap_or_else(|Refusal(status, reason)| refuse(status, reason, is_json))
+            let answered =
+                answered.unwrap_or_else(|Refusal(status, reason)| refuse(status, reason, is_json));
+            answered.map(|body| body.hold(permit))
         }
     })
 }

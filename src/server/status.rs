@@ -10,6 +10,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, REFERRE
 
 use super::body::Body;
 use super::explain;
+use super::fair_queue::{self, FairQueue};
 use super::query::{self, QueryError};
 use super::response::{self, Response, nosniff};
 use super::router::{Call, Methods, Router};
@@ -29,7 +30,16 @@ pub(crate) fn add(
     profiles: bool,
 ) -> Router {
     let (board, place) = (Arc::clone(board), PageContext { path, profiles });
-    router.at_async(path, Methods::Read, move |call| answer(Arc::clone(&board), place, call))
+    let queue = Arc::new(FairQueue::new(fair_queue::REPORTS));
+    router.at_async(path, Methods::Read, move |call| {
+        let (board, queue) = (Arc::clone(&board), Arc::clone(&queue));
+        async move {
+            match queue.admit(&call).await {
+                Ok(permit) => answer(board, place, call).await.map(|body| body.hold(permit)),
+                Err(refusal) => refusal,
+            }
+        }
+    })
 }
 
 /// The formats of the status.

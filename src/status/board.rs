@@ -27,6 +27,10 @@ const DRAWN: usize = 5;
 /// The time for which a summary is cached.
 const SUMMARY: Duration = Duration::from_secs(1);
 
+/// The time between questions about objects in the long run, and by how much they may be ahead of that.
+const OBJECT_INTERVAL: Duration = Duration::from_millis(500);
+const OBJECT_BURST: Duration = Duration::from_millis(500 * 9);
+
 /// A component that contributes to the status.
 pub(crate) trait Reporter: Send + Sync {
     /// Adds its facts. It takes time in proportion to the number of list/watches, and may not wait for anything.
@@ -71,8 +75,8 @@ pub(crate) struct Board {
     worker: SerialBlocking,
     /// Limits pages to one at a time. They do not wait for a count of all series.
     pages: SerialBlocking,
-    /// Limits questions about objects to one at a time.
-    objects: tokio::sync::Mutex<()>,
+    /// Limits questions about objects to one at a time, and has the time when the next one is due.
+    objects: tokio::sync::Mutex<Instant>,
 }
 
 #[derive(Default)]
@@ -96,7 +100,8 @@ impl Board {
     ) -> Self {
         let started = unix(SystemTime::now());
         let (past, summary, worker) = (Lock::default(), Lock::default(), SerialBlocking::default());
-        let (pages, objects) = (SerialBlocking::default(), tokio::sync::Mutex::default());
+        let objects = tokio::sync::Mutex::new(Instant::now());
+        let pages = SerialBlocking::default();
         Self { name, started, scrapes, reporters, past, summary, worker, pages, objects }
     }
 
@@ -173,11 +178,15 @@ impl Board {
         told.inspect_err(|error| tracing::error!(%error, "Explaining a line failed")).ok()?
     }
 
-    /// Explains an object, one at a time; `None` if the process watches no objects.
+    /// Explains an object, one at a time, and no more than two a second after the first ten: anybody may ask, and each question
+    /// costs requests to the API server. `None` if the process watches no objects.
     pub(crate) async fn explain_object(&self, object: ObjectName) -> Option<ObjectExplanation> {
         let mut reporters = self.reporters.iter();
         let told = reporters.find_map(|reporter| reporter.explain_object(object.clone()))?;
-        let _turn = self.objects.lock().await;
+        let mut due = self.objects.lock().await;
+        let wait = due.saturating_duration_since(Instant::now()).saturating_sub(OBJECT_BURST);
+        tokio::time::sleep(wait).await;
+        *due = Instant::now().max(*due) + OBJECT_INTERVAL;
         Some(told.await)
     }
 
