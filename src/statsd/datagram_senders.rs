@@ -7,10 +7,10 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 
 use super::clock::Moment;
 use crate::status::{DatagramSender, LARGEST};
+use crate::util::lock::Lock;
 
 /// The number of senders that are tracked.
 const PLACES: usize = 256;
@@ -77,7 +77,7 @@ impl Minutes {
 
 /// The load of each sender of datagrams.
 #[derive(Debug, Default)]
-pub(crate) struct DatagramSenders(Mutex<Minutes>);
+pub(crate) struct DatagramSenders(Lock<Minutes>);
 
 impl DatagramSenders {
     /// Counts a datagram that stands for `weight` datagrams.
@@ -87,14 +87,14 @@ impl DatagramSenders {
         let lines = memchr::memchr_iter(b'\n', datagram).count() as u64 + ended;
         let (lines, bytes) = (weight * lines, weight * datagram.len() as u64);
         let counts = Counts { datagrams: weight, lines, bytes, inherited: 0 };
-        let mut minutes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut minutes = self.0.lock();
         minutes.advance(now.minute());
         minutes.add(address, counts);
     }
 
     /// Returns the senders that would save most, at most [`LARGEST`].
     pub(crate) fn report(&self, now: Moment) -> Vec<DatagramSender> {
-        let mut minutes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut minutes = self.0.lock();
         minutes.advance(now.minute());
         let mut senders = minutes.current.clone();
         for (address, counts) in &minutes.previous {
@@ -206,7 +206,7 @@ mod tests {
                 senders.note(address(65_535), b"busy:1|c", 64, at(1));
             }
         }
-        let minutes = senders.0.lock().expect("unlocked");
+        let minutes = senders.0.lock();
         assert_eq!(minutes.current.len(), PLACES);
         drop(minutes);
         let report = senders.report(at(10));

@@ -5,13 +5,13 @@
 //! are never part of it, so they do not return to where they came from.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::relay::RelayBatch;
+use crate::util::lock::Lock;
 
 /// The maximum size of the kept lines in bytes.
 const KEPT_BYTES: usize = 8 << 20;
@@ -48,7 +48,7 @@ pub(super) fn split_sender(line: &[u8]) -> (&[u8], &[u8]) {
 #[derive(Debug)]
 pub(crate) struct Mirror {
     started: Instant,
-    kept: Mutex<Kept>,
+    kept: Lock<Kept>,
     /// The number of the next line.
     next: watch::Sender<u64>,
     /// True if each line has its [sender](with_sender).
@@ -98,13 +98,13 @@ pub(crate) struct MirroredLines {
 impl Mirror {
     /// Returns an empty log. `has_senders` states whether each line has its [sender](with_sender).
     pub(super) fn new(has_senders: bool) -> Self {
-        let (started, kept) = (Instant::now(), Mutex::default());
+        let (started, kept) = (Instant::now(), Lock::default());
         Self { started, kept, next: watch::Sender::new(0), has_senders }
     }
 
     /// Adds a batch and evicts the oldest ones beyond the limit.
     pub(super) fn push(&self, batch: RelayBatch) {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         let (lines, cost) = (batch.lines(), batch.cost());
         let first = *self.next.borrow();
         while kept.bytes + cost > KEPT_BYTES
@@ -127,7 +127,7 @@ impl Mirror {
     /// Returns lines from number `from` on, or from the first kept one after it. Without `from`, returns no lines and the
     /// current number. A reader that resolves no senders gets the lines without them.
     pub(crate) fn read(&self, from: Option<u64>, with_senders: bool) -> MirroredLines {
-        let kept = self.lock();
+        let kept = self.kept.lock();
         let end = *self.next.borrow();
         let from = from.unwrap_or(u64::MAX);
         let at = kept.batches.partition_point(|kept| kept.first + kept.batch.lines() <= from);
@@ -157,7 +157,7 @@ impl Mirror {
         if self.started.elapsed() <= time {
             return 0;
         }
-        let kept = self.lock();
+        let kept = self.kept.lock();
         let is_older = |received: &Instant| received.elapsed() > time;
         let at = kept.evicted.partition_point(|(received, _)| is_older(received));
         if let Some((_, first)) = kept.evicted.get(at) {
@@ -170,10 +170,6 @@ impl Mirror {
     /// Returns a receiver of the number of the next line.
     pub(crate) fn next(&self) -> watch::Receiver<u64> {
         self.next.subscribe()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -270,7 +266,7 @@ mod tests {
         (0..5).for_each(|_| mirror.push(batch(&[&long, "a:1|c"])));
         let lines = mirror.read(Some(0), true);
         assert_eq!((lines.first, lines.next), (4, 6), "the first two batches were evicted");
-        assert!(mirror.lock().bytes <= KEPT_BYTES);
+        assert!(mirror.kept.lock().bytes <= KEPT_BYTES);
         mirror.push(batch(&[&"y".repeat(KEPT_BYTES)]));
         mirror.push(batch(&["z:1|c"]));
         assert_eq!(read(&mirror, Some(10)), (11, 12, "z:1|c\n".to_owned()));

@@ -20,7 +20,6 @@ mod pipeline;
 mod reasons;
 mod receive;
 mod relay;
-mod reload;
 mod scrape;
 mod series;
 mod series_snapshot;

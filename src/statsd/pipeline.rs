@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,12 +15,11 @@ use bytes::Bytes;
 
 use super::explain;
 use super::ingest::{LoadedMapping, Shared, Worker};
-use super::mapping::{self, MappingError};
+use super::mapping;
 use super::metrics::{Listener, bump, is_own_name};
 use super::mirror::Mirror;
 use super::receive::receiver::Receiver;
 use super::relay::Relay;
-use super::reload::ReloadLock;
 use super::scrape::Scrape;
 use super::series::registry::{NameChanges, Reserved};
 use super::series_snapshot::SeriesSnapshot;
@@ -29,13 +29,14 @@ use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::mapper::Mapper;
 use crate::status::{Explanation, LineQuestion};
 use crate::telemetry::countable::{Countable, Snapshot};
+use crate::util::lock::Lock;
 
 pub(super) mod config;
 mod facts;
 mod threads;
 
 pub use config::{PipelineConfig, ReloadError, SelfMetrics, StartError};
-use threads::{Addresses, Expiry, Signal, Threads};
+use threads::{Addresses, Expiry, Threads, wake};
 
 /// A running StatsD pipeline.
 pub struct Pipeline {
@@ -45,7 +46,8 @@ pub struct Pipeline {
     tcp_address: Option<SocketAddr>,
     unix_path: Option<String>,
     mapping_file: Option<PathBuf>,
-    reload_lock: ReloadLock,
+    /// The number of successful reloads. Locked during a reload, so that each reads the file after the one before.
+    reloads: Lock<u64>,
     self_metrics: SelfMetrics,
     openmetrics_created: bool,
     additional: Option<Arc<dyn Collect>>,
@@ -80,15 +82,16 @@ impl Pipeline {
         mapper: Mapper,
         relay: Option<Relay>,
     ) -> Result<Self, StartError> {
-        let signal = Arc::new(Signal::default());
-        let waker = Arc::clone(&signal);
+        let (waker, wakeups) = sync_channel(1);
         if let Some(pods) = &config.pods {
-            let waker = Arc::clone(&signal);
-            pods.on_end(move || waker.wake());
+            let waker = waker.clone();
+            pods.on_end(move || wake(&waker));
         }
+        let on_earlier_deadline = waker.clone();
         let rules = mapper.rules().len();
         let reserved = with_own_names(Arc::clone(&config.reserved));
-        let mut shared = config.shared(mapper, reserved, Box::new(move || waker.wake()));
+        let mut shared =
+            config.shared(mapper, reserved, Box::new(move || wake(&on_earlier_deadline)));
         shared.metrics.mapping_loaded(rules);
         shared.relay = relay;
         shared.mirror = config.mirrored.then(|| Mirror::new(config.pods.is_some()));
@@ -102,7 +105,7 @@ impl Pipeline {
         };
         let Addresses { udp: udp_address, tcp: tcp_address } = threads.listen(&config)?;
         if !config.clock.is_manual() {
-            let expiry = Expiry::start(Arc::clone(&shared), signal);
+            let expiry = Expiry::start(Arc::clone(&shared), waker, wakeups);
             threads.expiry = Some(expiry.map_err(StartError::Thread)?);
         }
         Ok(Self {
@@ -113,7 +116,7 @@ impl Pipeline {
             tcp_address,
             unix_path: config.unixgram,
             mapping_file: config.mapping_file.clone(),
-            reload_lock: ReloadLock::default(),
+            reloads: Lock::default(),
             self_metrics: config.self_metrics,
             openmetrics_created: config.openmetrics_created,
             additional: config.additional,
@@ -175,24 +178,20 @@ impl Pipeline {
             return Err(ReloadError::NoFile);
         };
         let metrics = &self.shared.metrics;
-        let publish = |mapper: Mapper, generation| {
-            let rules = mapper.rules().len();
-            let before = self.shared.mapping.load_full();
-            let loaded = LoadedMapping::new(Arc::new(mapper), generation, Some(&before));
-            metrics.examples.clear_names(generation);
-            self.shared.mapping.store(Arc::new(loaded));
-            metrics.mapping_loaded(rules);
-            bump(&metrics.reloads_ok);
-            rules
-        };
-        let read = || -> Result<Mapper, ReloadError> {
-            let failed = |error: &MappingError| {
-                metrics.mapping_failed(&error.first());
-                bump(&metrics.reloads_failed);
-            };
-            Ok(mapping::load_and_warn(path).inspect_err(failed)?)
-        };
-        self.reload_lock.run(read, publish)
+        let mut generation = self.reloads.lock();
+        let mapper = mapping::load_and_warn(path).inspect_err(|error| {
+            metrics.mapping_failed(&error.first());
+            bump(&metrics.reloads_failed);
+        })?;
+        *generation += 1;
+        let rules = mapper.rules().len();
+        let before = self.shared.mapping.load_full();
+        let loaded = LoadedMapping::new(Arc::new(mapper), *generation, Some(&before));
+        metrics.examples.clear_names(*generation);
+        self.shared.mapping.store(Arc::new(loaded));
+        metrics.mapping_loaded(rules);
+        bump(&metrics.reloads_ok);
+        Ok(rules)
     }
 
     /// Returns the received lines for other replicas, if they are kept.

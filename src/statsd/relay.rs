@@ -13,14 +13,13 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::metrics::counters::bump;
-use super::supervise;
+use super::supervise::SupervisedThread;
 use crate::util::lock::Lock;
 use crate::util::log_limit::LogLimit;
 
@@ -99,8 +98,8 @@ pub(crate) struct Relay {
     /// Limits log lines about lines that are too long.
     long_lines: Lock<LogLimit>,
     /// `None` once the relay shuts down.
-    queue: Mutex<Option<Sender<RelayBatch>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    queue: Lock<Option<Sender<RelayBatch>>>,
+    thread: Option<SupervisedThread>,
     pub(crate) counts: Arc<RelayCounts>,
 }
 
@@ -129,13 +128,12 @@ impl Relay {
     pub(crate) fn start(config: &RelayConfig) -> io::Result<Self> {
         let (relay, mut relay_sender) = Self::new(config)?;
         let restarts = Arc::clone(&relay.counts);
-        let thread = supervise::spawn(
+        let thread = SupervisedThread::spawn(
             "statsd-relay",
             move || bump(&restarts.restarts),
             move || relay_sender.run(),
         )?;
-        *relay.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
-        Ok(relay)
+        Ok(Self { thread: Some(thread), ..relay })
     }
 
     /// Creates both ends without a sending thread.
@@ -168,8 +166,8 @@ impl Relay {
             target: config.address.clone(),
             packet_length: config.packet_length,
             long_lines: Lock::default(),
-            queue: Mutex::new(Some(sender)),
-            thread: Mutex::new(None),
+            queue: Lock::new(Some(sender)),
+            thread: None,
             counts,
         };
         Ok((relay, relay_sender))
@@ -202,7 +200,7 @@ impl Relay {
     pub(crate) fn send(&self, batch: RelayBatch) -> bool {
         let (cost, lines) = (batch.cost(), batch.lines);
         let before = self.counts.queued.fetch_add(cost, Ordering::Relaxed);
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = self.queue.lock();
         let taken = before + cost <= QUEUE_BYTES
             && queue.as_ref().is_some_and(|queue| queue.send(batch).is_ok());
         if !taken {
@@ -214,13 +212,8 @@ impl Relay {
 
     /// Sends everything in the queue and ends the thread.
     pub(crate) fn shutdown(&self) {
-        drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
-            tracing::error!("The relay thread panicked");
-        }
+        drop(self.queue.lock().take());
+        self.thread.iter().for_each(SupervisedThread::join);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::examples::{EventSampler, Examples};
@@ -11,6 +10,7 @@ use super::sender_outcome::{RejectedClaim, SenderOutcome};
 use crate::mapper::MetricType;
 use crate::statsd::line::{EventKind, SampleError};
 use crate::statsd::series::registry::Rejection;
+use crate::util::lock::Lock;
 use crate::util::words::words;
 
 /// The maximum number of (type, name) pairs in `events_conflict_total`. Further names are counted together.
@@ -237,7 +237,7 @@ pub(crate) struct Metrics {
     pub(crate) samples: Counters<{ SampleOutcome::COUNT }>,
     pub(crate) senders: Counters<{ SenderOutcome::ALL.len() }>,
     pub(crate) rejected_origins: Counters<{ RejectedClaim::ALL.len() }>,
-    pub(crate) conflicts: Mutex<BTreeMap<(EventType, Box<str>), u64>>,
+    pub(crate) conflicts: Lock<BTreeMap<(EventType, Box<str>), u64>>,
     /// Examples for some of the counters.
     pub(crate) examples: Examples,
     pub(crate) tcp_connections: AtomicU64,
@@ -263,7 +263,7 @@ pub(crate) struct Metrics {
     mapped_before: AtomicU64,
     unmapped_before: AtomicU64,
     /// The first problem of the mapping file if its last load failed.
-    pub(crate) mapping_error: Mutex<Option<String>>,
+    pub(crate) mapping_error: Lock<Option<String>>,
     /// The number of cached keys of all threads.
     pub(crate) cached_keys: AtomicI64,
     pub(crate) key_evictions: AtomicU64,
@@ -305,7 +305,7 @@ impl Metrics {
         self.loaded_mappings.store(rules as u64, Ordering::Relaxed);
         self.mapped_before.store(self.mapped(), Ordering::Relaxed);
         self.unmapped_before.store(self.count(Count::Unmapped), Ordering::Relaxed);
-        *self.mapping_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.mapping_error.lock() = None;
         self.mapping_loaded.store(true, Ordering::Relaxed);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.mapping_loaded_at.store(now.as_millis() as u64, Ordering::Relaxed);
@@ -313,7 +313,7 @@ impl Metrics {
 
     /// Records that loading the mapping file failed.
     pub(crate) fn mapping_failed(&self, error: &str) {
-        *self.mapping_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_owned());
+        *self.mapping_error.lock() = Some(error.to_owned());
         self.mapping_loaded.store(false, Ordering::Relaxed);
     }
 
@@ -378,7 +378,7 @@ impl Metrics {
         } else {
             name.into()
         };
-        let mut conflicts = self.conflicts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut conflicts = self.conflicts.lock();
         let mut key = (kind, name);
         if conflicts.len() >= MAX_CONFLICT_NAMES && !conflicts.contains_key(&key) {
             key.1 = OTHER_NAMES.into();

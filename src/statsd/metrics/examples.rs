@@ -7,8 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
+
+use crate::util::lock::Lock;
 
 /// The maximum number of bytes kept of a line or name.
 const MAX_TEXT: usize = 200;
@@ -46,8 +47,8 @@ struct UnmappedNames {
 /// The recorded examples.
 #[derive(Debug, Default)]
 pub(crate) struct Examples {
-    rejected: Mutex<BTreeMap<&'static str, RejectedLine>>,
-    unmapped: Mutex<UnmappedNames>,
+    rejected: Lock<BTreeMap<&'static str, RejectedLine>>,
+    unmapped: Lock<UnmappedNames>,
     /// True if there are [`MAX_NAMES`] names; a hint that can be read without the lock.
     is_full: AtomicBool,
 }
@@ -86,7 +87,7 @@ impl Examples {
     /// Records a rejected line.
     pub(crate) fn record_rejected(&self, reason: &'static str, line: &[u8]) {
         let line = truncated(line);
-        lock(&self.rejected).insert(reason, RejectedLine { at: SystemTime::now(), line });
+        self.rejected.lock().insert(reason, RejectedLine { at: SystemTime::now(), line });
     }
 
     /// Returns true if a name can be recorded without replacing another one.
@@ -98,7 +99,7 @@ impl Examples {
     /// until their next batch; what they do not find in it is ignored.
     pub(crate) fn record_unmapped(&self, name: &[u8], events: u64, generation: u64) {
         let name = truncated(name);
-        let unmapped = &mut *lock(&self.unmapped);
+        let unmapped = &mut *self.unmapped.lock();
         if generation < unmapped.generation {
             return;
         }
@@ -120,26 +121,22 @@ impl Examples {
 
     /// Returns the last rejected line for each reason.
     pub(crate) fn rejected(&self) -> BTreeMap<&'static str, RejectedLine> {
-        lock(&self.rejected).clone()
+        self.rejected.lock().clone()
     }
 
     /// Returns the most frequent names with their estimated number of events.
     pub(crate) fn unmapped_names(&self) -> Vec<NameCount> {
-        let mut names = lock(&self.unmapped).names.clone();
+        let mut names = self.unmapped.lock().names.clone();
         names.sort_by(|a, b| b.events.cmp(&a.events).then_with(|| a.name.cmp(&b.name)));
         names
     }
 
     /// Removes all names, for a new mapping of this generation.
     pub(crate) fn clear_names(&self, generation: u64) {
-        let mut unmapped = lock(&self.unmapped);
+        let mut unmapped = self.unmapped.lock();
         *unmapped = UnmappedNames { generation, names: Vec::new() };
         self.is_full.store(false, Ordering::Relaxed);
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn truncated(bytes: &[u8]) -> String {

@@ -2,8 +2,8 @@
 //! names and meaning, and our own.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, PoisonError};
 
 use super::counters::{Count, Counters, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
 use super::largest_families::series_by_family;
@@ -328,7 +328,7 @@ fn budget_violation(violation: &Violation) -> Series {
 }
 
 fn conflicts_by_name(metrics: &Metrics) -> Vec<Series> {
-    let conflicts = metrics.conflicts.lock().unwrap_or_else(PoisonError::into_inner);
+    let conflicts = metrics.conflicts.lock();
     let series = conflicts.iter().map(|((kind, name), &number)| {
         Series::new(&[("metric_name", name), ("type", kind.as_str())], number as f64)
     });

@@ -1,7 +1,6 @@
 //! The facts about the StatsD pipeline for the status page.
 
 use std::path::Path;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
@@ -94,7 +93,7 @@ impl Pipeline {
             path: self.mapping_path()?,
             in_force: metrics.mapping_loaded.load(Ordering::Relaxed),
             loaded: (at > 0).then_some(at as f64 / 1000.0),
-            error: metrics.mapping_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            error: metrics.mapping_error.lock().clone(),
             unanswered_since: None,
         })
     }

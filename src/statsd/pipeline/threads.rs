@@ -5,17 +5,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 
 use super::config::{PipelineConfig, StartError};
 use crate::statsd::ingest::Shared;
 use crate::statsd::metrics::{Listener, bump};
 use crate::statsd::receive::net;
 use crate::statsd::receive::receiver::{Receiver, ReceiverBuilder};
-use crate::statsd::supervise;
+use crate::statsd::supervise::SupervisedThread;
 use crate::util::descriptors;
+use crate::util::lock::Lock;
 
 /// The addresses in use, with the actual port if 0 was configured.
 pub(super) struct Addresses {
@@ -40,8 +40,8 @@ impl Threads {
             let (listener, address) = (listener.as_str(), address.to_string());
             move |source| StartError::Listen { listener, address, source }
         };
-        let mut prepared = Vec::new();
-        let mut first = ReceiverBuilder::new(&self.shared).map_err(StartError::Thread)?;
+        let builder = || ReceiverBuilder::new(&self.shared).map_err(StartError::Thread);
+        let mut builders = vec![builder()?];
         let (buffer, several) = (config.read_buffer, config.udp_sockets > 1);
         let mut udp = config.udp;
         for number in 0..config.udp_sockets.max(1) {
@@ -53,34 +53,28 @@ impl Threads {
             let address = bound.unwrap_or(address);
             udp = Some(address);
             let open = Box::new(move || net::bind_udp(address, buffer, several));
-            let more = if number == 0 {
-                None
-            } else {
-                Some(ReceiverBuilder::new(&self.shared).map_err(StartError::Thread)?)
-            };
-            let extra = prepared.len();
-            prepared.extend(more);
-            prepared
-                .get_mut(extra)
-                .unwrap_or(&mut first)
+            if number > 0 {
+                builders.push(builder()?);
+            }
+            builders[number]
                 .datagrams(Listener::Udp, number, socket, open)
                 .map_err(StartError::Thread)?;
         }
+        let first = &mut builders[0];
         let mut tcp = None;
         if let Some(address) = config.tcp {
-            let listen = |first: &mut ReceiverBuilder| {
+            let mut listen = || {
                 let listener = net::bind_tcp(address)?;
                 let bound = listener.local_addr()?;
                 first.tcp(listener, config.tcp_idle, descriptors::of_process())?;
                 Ok(bound)
             };
-            tcp = Some(listen(&mut first).map_err(failed(Listener::Tcp, &address))?);
+            tcp = Some(listen().map_err(failed(Listener::Tcp, &address))?);
         }
         if let Some(name) = &config.unixgram {
-            self.listen_unix(name, config, &mut first).map_err(failed(Listener::Unixgram, name))?;
+            self.listen_unix(name, config, first).map_err(failed(Listener::Unixgram, name))?;
         }
-        prepared.insert(0, first);
-        for (number, builder) in prepared.into_iter().enumerate() {
+        for (number, builder) in builders.into_iter().enumerate() {
             self.receivers.push(builder.start(number).map_err(StartError::Thread)?);
         }
         Ok(Addresses { udp, tcp })
@@ -155,16 +149,12 @@ struct FileId {
 pub(super) struct SocketFile {
     path: PathBuf,
     /// The created file. Its ID is unique as long as the socket is open.
-    created: Mutex<Option<FileId>>,
+    created: Lock<Option<FileId>>,
 }
 
 impl SocketFile {
     fn new(path: &str) -> Self {
-        Self { path: PathBuf::from(path), created: Mutex::default() }
-    }
-
-    fn created(&self) -> MutexGuard<'_, Option<FileId>> {
-        self.created.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { path: PathBuf::from(path), created: Lock::default() }
     }
 
     fn current(&self) -> io::Result<FileId> {
@@ -174,12 +164,12 @@ impl SocketFile {
 
     /// Records the file of a socket that was just bound.
     fn record_created(&self) {
-        *self.created() = self.current().ok();
+        *self.created.lock() = self.current().ok();
     }
 
     /// Removes the file if it is still ours.
     fn remove(&self) -> io::Result<()> {
-        let mut created = self.created();
+        let mut created = self.created.lock();
         if created.is_some() && self.current().ok() == *created {
             std::fs::remove_file(&self.path)?;
         }
@@ -193,61 +183,42 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode & 0o777))
 }
 
-/// Wakes the expiry thread.
-#[derive(Debug, Default)]
-pub(super) struct Signal {
-    state: Mutex<SignalState>,
-    changed: Condvar,
+/// A message to the expiry thread.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wakeup {
+    /// Something is due earlier than expected.
+    Due,
+    Stop,
 }
 
-#[derive(Debug, Default)]
-struct SignalState {
-    woken: bool,
-    stopping: bool,
-}
-
-impl Signal {
-    fn set(&self, change: impl FnOnce(&mut SignalState)) {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
-        self.changed.notify_all();
-    }
-
-    pub(super) fn wake(&self) {
-        self.set(|state| state.woken = true);
-    }
-
-    /// Waits until woken or for `timeout`. Returns true if the thread must stop.
-    fn wait(&self, timeout: Option<Duration>) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let idle = |state: &mut SignalState| !state.woken && !state.stopping;
-        let mut state = match timeout {
-            None => self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
-            Some(timeout) => {
-                let waited = self.changed.wait_timeout_while(state, timeout, idle);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-        };
-        state.woken = false;
-        state.stopping
-    }
+/// Wakes the expiry thread. If its queue is full, it is about to wake.
+pub(super) fn wake(thread: &SyncSender<Wakeup>) {
+    let _ = thread.try_send(Wakeup::Due);
 }
 
 /// The thread that removes expired series and logs violations of budgets. It sleeps while nothing is due.
 pub(super) struct Expiry {
-    signal: Arc<Signal>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    waker: SyncSender<Wakeup>,
+    thread: SupervisedThread,
 }
 
 impl Expiry {
-    pub(super) fn start(shared: Arc<Shared>, signal: Arc<Signal>) -> io::Result<Self> {
-        let (mine, counted) = (Arc::clone(&signal), Arc::clone(&shared));
-        let thread = supervise::spawn(
+    pub(super) fn start(
+        shared: Arc<Shared>,
+        waker: SyncSender<Wakeup>,
+        wakeups: mpsc::Receiver<Wakeup>,
+    ) -> io::Result<Self> {
+        let counted = Arc::clone(&shared);
+        let thread = SupervisedThread::spawn(
             "statsd-expiry",
             move || bump(&counted.metrics.expiry_restarts),
             move || {
                 loop {
-                    let timeout = shared.run_due();
-                    if mine.wait(timeout) {
+                    let wakeup = match shared.run_due() {
+                        Some(timeout) => wakeups.recv_timeout(timeout),
+                        None => wakeups.recv().map_err(RecvTimeoutError::from),
+                    };
+                    if wakeup == Ok(Wakeup::Stop) {
                         // The listeners have stopped, so there will be no further violations.
                         let registry = &shared.registry;
                         return registry.violations.report(registry.clock.now());
@@ -255,16 +226,12 @@ impl Expiry {
                 }
             },
         )?;
-        Ok(Self { signal, thread: Mutex::new(Some(thread)) })
+        Ok(Self { waker, thread })
     }
 
     fn shutdown(&self) {
-        self.signal.set(|state| state.stopping = true);
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
-            tracing::error!("The expiry thread panicked");
-        }
+        // Fails if the thread has ended.
+        let _ = self.waker.send(Wakeup::Stop);
+        self.thread.join();
     }
 }

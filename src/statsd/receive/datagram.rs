@@ -5,8 +5,8 @@
 
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
@@ -17,6 +17,7 @@ use super::batch::{Batch, ControlData};
 use super::net::kernel_drops;
 use super::wakeup_batcher::WakeupBatcher;
 use crate::statsd::metrics::{Listener, Metrics, SocketStats, bump};
+use crate::util::lock::Lock;
 
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(5);
@@ -31,8 +32,8 @@ pub(crate) struct SocketState {
     /// The index among the sockets of this listener.
     number: usize,
     /// `None` after a read error until a new socket is open.
-    socket: Mutex<Option<Arc<Socket>>>,
-    drops: Mutex<Drops>,
+    socket: Lock<Option<Arc<Socket>>>,
+    drops: Lock<Drops>,
 }
 
 /// The kernel's 32-bit counter of the current socket, and the sum over all sockets so far.
@@ -56,8 +57,8 @@ impl Drops {
 impl SocketState {
     /// Returns the state of the socket and the drops of this and earlier sockets.
     pub(crate) fn facts(&self) -> SocketStats {
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut drops = self.drops.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = self.socket.lock();
+        let mut drops = self.drops.lock();
         if let Some(counter) = socket.as_deref().and_then(kernel_drops) {
             drops.update(counter);
         }
@@ -70,12 +71,12 @@ impl SocketState {
     }
 
     fn update(&self, counter: u32) {
-        self.drops.lock().unwrap_or_else(PoisonError::into_inner).update(counter);
+        self.drops.lock().update(counter);
     }
 
     fn set(&self, socket: Option<Arc<Socket>>) {
-        let mut present = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut drops = self.drops.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut present = self.socket.lock();
+        let mut drops = self.drops.lock();
         // Reads the final count of the old socket. The counter of the new one starts at 0.
         if let Some(counter) = present.as_deref().and_then(kernel_drops) {
             drops.update(counter);
@@ -122,7 +123,7 @@ impl DatagramSource {
             _ => ControlData::None,
         };
         let state =
-            SocketState { listener, number, socket: Mutex::new(None), drops: Mutex::default() };
+            SocketState { listener, number, socket: Lock::new(None), drops: Lock::default() };
         let mut source = Self {
             state: Arc::new(state),
             token,

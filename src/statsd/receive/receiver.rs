@@ -12,9 +12,8 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token, Waker};
@@ -24,7 +23,7 @@ use super::datagram::{DatagramSource, OpenSocket, SocketState};
 use super::tcp::{CONNECTIONS, TCP, TcpSource};
 use crate::statsd::ingest::{Shared, Worker};
 use crate::statsd::metrics::{Listener, SocketStats, bump};
-use crate::statsd::supervise;
+use crate::statsd::supervise::SupervisedThread;
 use crate::util::descriptors::Descriptors;
 
 const WAKER: Token = Token(0);
@@ -49,7 +48,7 @@ const POLL_RETRY_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Receiver {
     control: Arc<Control>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: SupervisedThread,
     sockets: Vec<Arc<SocketState>>,
 }
 
@@ -149,12 +148,12 @@ impl ReceiverBuilder {
         let Self { mut receive_loop, sockets } = self;
         let (control, shared) =
             (Arc::clone(&receive_loop.control), Arc::clone(&receive_loop.shared));
-        let thread = supervise::spawn(
+        let thread = SupervisedThread::spawn(
             &format!("statsd-in-{number}"),
             move || bump(&shared.metrics.receiver_restarts),
             move || receive_loop.run(),
         )?;
-        Ok(Receiver { control, thread: Mutex::new(Some(thread)), sockets })
+        Ok(Receiver { control, thread, sockets })
     }
 }
 
@@ -167,12 +166,7 @@ impl Receiver {
     /// Processes what the sockets have received so far and ends the thread.
     pub(crate) fn shutdown(&self) {
         self.control.stop();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
-            tracing::error!("The receiving thread panicked");
-        }
+        self.thread.join();
     }
 }
 
@@ -393,6 +387,7 @@ mod tests {
     use std::io::Write as _;
     use std::net::{TcpStream, UdpSocket};
     use std::os::unix::net::UnixDatagram;
+    use std::sync::Mutex;
 
     use crate::exposition::budget::Budget;
     use crate::mapper::Mapper;
@@ -539,7 +534,7 @@ mod tests {
         let mut builder = ReceiverBuilder::new(&shared()).expect("prepared");
         builder.receive_loop.before_poll = Some(Control::stop);
         let receiver = builder.start(0).expect("started");
-        let thread = receiver.thread.lock().expect("thread").take().expect("running");
+        let thread = receiver.thread.0.lock().take().expect("running");
         until("the thread ends", || thread.is_finished());
         thread.join().expect("no panic");
     }

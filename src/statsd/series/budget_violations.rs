@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::exposition::budget::{self, Action, Limit};
 use crate::statsd::clock::Moment;
+use crate::util::lock::Lock;
 
 /// The maximum number of entries. Further ones are counted together.
 const MAX_ENTRIES: usize = 1_000;
@@ -54,13 +54,9 @@ struct Inner {
 
 /// Counts violations of budgets and reports them in the log.
 #[derive(Debug, Default)]
-pub(crate) struct ViolationLog(Mutex<Inner>);
+pub(crate) struct ViolationLog(Lock<Inner>);
 
 impl ViolationLog {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds `times` violations. Returns true if this schedules a [report](Self::due).
     pub(crate) fn record(
         &self,
@@ -72,7 +68,7 @@ impl ViolationLog {
         now: Moment,
     ) -> bool {
         let (metric, label) = (truncated(metric), truncated(label));
-        let inner = &mut *self.lock();
+        let inner = &mut *self.0.lock();
         let full = inner.entries.len() >= MAX_ENTRIES;
         let hash = |metric, label| inner.hasher.hash_one((metric, label, limit, action));
         let is_other = full && !inner.entries.contains_key(&hash(metric, label));
@@ -99,7 +95,7 @@ impl ViolationLog {
 
     /// Returns the time of the next report in nanoseconds of the clock; `None` if there is nothing to report.
     pub(crate) fn due(&self) -> Option<u64> {
-        self.lock().due
+        self.0.lock().due
     }
 
     /// Logs the violations since the last report if a report is due.
@@ -111,7 +107,7 @@ impl ViolationLog {
 
     /// Returns the violations since the last report, the most frequent first, with the number of new ones.
     fn take_news(&self, now: Moment) -> Vec<(u64, Violation)> {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         (inner.due, inner.next) = (None, now.nanos() + REPORT_PAUSE);
         let news =
             inner.entries.values_mut().filter(|entry| entry.violation.times > entry.reported);
@@ -149,7 +145,7 @@ impl ViolationLog {
 
     /// Returns all entries, sorted by name.
     pub(crate) fn all(&self) -> Vec<Violation> {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let mut all: Vec<Violation> =
             inner.entries.values().map(|entry| entry.violation.clone()).collect();
         all.sort();

@@ -4,12 +4,13 @@
 //! tells a reference to the current series from a stale one. Counters and gauges are [`Scalar`]s. Larger
 //! values are behind a mutex in an [`ObserverCell`]. The registry knows which slot belongs to which series.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use arc_swap::ArcSwap;
 
 use super::observer::Observer;
 pub(crate) use super::scalar::{Lifetime, Scalar};
+use crate::util::lock::Lock;
 
 /// The number of slots per chunk. A chunk has 128 KiB, which fits a size class of the allocator well.
 const CHUNK: usize = 4096;
@@ -73,7 +74,7 @@ impl Handle {
 
 /// A cell for a summary, a histogram or a set.
 #[derive(Debug, Default)]
-pub(crate) struct ObserverCell(Mutex<ObserverSlot>);
+pub(crate) struct ObserverCell(Lock<ObserverSlot>);
 
 /// The content of an [`ObserverCell`].
 #[derive(Debug, Default)]
@@ -88,7 +89,7 @@ impl ObserverCell {
     /// Locks the cell regardless of its generation.
     pub(crate) fn lock_any(&self) -> MutexGuard<'_, ObserverSlot> {
         // Only the observer's arithmetic can panic under this lock, and its numbers stay usable.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Locks the cell if it still has this generation.

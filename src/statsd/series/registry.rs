@@ -9,7 +9,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use arc_swap::ArcSwap;
 use hashbrown::HashTable;
@@ -28,6 +28,7 @@ use crate::exposition::labels::ParsedLabels;
 use crate::mapper::SummaryOptions;
 use crate::statsd::clock::{Clock, Moment};
 use crate::statsd::timer_wheel::{DueBucket, TimerWheel};
+use crate::util::lock::Lock;
 use crate::util::per_minute::{MINUTES, PerMinuteCounter};
 
 mod admission;
@@ -311,9 +312,9 @@ pub(crate) struct Registry {
     members: RwLock<Members>,
     scalars: Slab<Scalar>,
     observers: Slab<ObserverCell>,
-    timer_wheel: Mutex<TimerWheel>,
+    timer_wheel: Lock<TimerWheel>,
     /// The bucket of the timer wheel that is being processed.
-    due: Mutex<DueBucket>,
+    due: Lock<DueBucket>,
     /// Called when something is due earlier than [`Registry::next_wakeup`] returned.
     pub(in crate::statsd) on_earlier_deadline: Box<dyn Fn() + Send + Sync>,
     reserved: ArcSwap<Reserved>,
@@ -368,8 +369,8 @@ impl Registry {
             members: RwLock::default(),
             scalars: Slab::new(),
             observers: Slab::new(),
-            timer_wheel: Mutex::default(),
-            due: Mutex::default(),
+            timer_wheel: Lock::default(),
+            due: Lock::default(),
             on_earlier_deadline,
             reserved: ArcSwap::from_pointee(reserved),
             budget,

@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 
 use super::budget_violations::truncated;
 use crate::statsd::clock::Moment;
 use crate::telemetry::countable::Sender;
+use crate::util::lock::Lock;
 use crate::util::per_minute::PerMinuteCounter;
 
 /// The number of counters.
@@ -89,12 +89,12 @@ impl Counts {
 
 /// Counts new series by sender.
 #[derive(Default)]
-pub(crate) struct Senders(Mutex<HashMap<Origin, Counts, foldhash::quality::RandomState>>);
+pub(crate) struct Senders(Lock<HashMap<Origin, Counts, foldhash::quality::RandomState>>);
 
 impl Senders {
     /// Counts a label set without a series.
     pub(crate) fn record(&self, origin: &Origin, metric: &str, outcome: Outcome, now: Moment) {
-        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counters = self.0.lock();
         if let Some(counts) = counters.get_mut(origin) {
             return counts.record(metric, outcome, now);
         }
@@ -112,7 +112,7 @@ impl Senders {
 
     /// Returns all counted senders.
     pub(crate) fn all(&self, now: Moment) -> Vec<Sender> {
-        let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counters = self.0.lock();
         let sender = |(origin, counts): (&Origin, &Counts)| Sender {
             address: origin.address.map(|address| address.to_string()),
             replica: origin.is_replica,

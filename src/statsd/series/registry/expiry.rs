@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -48,8 +47,7 @@ impl Registry {
 
     /// Inserts a series into the timer wheel.
     pub(crate) fn schedule(&self, handle: Handle, second: u32) {
-        let earlier =
-            self.timer_wheel.lock().unwrap_or_else(PoisonError::into_inner).insert(second, handle);
+        let earlier = self.timer_wheel.lock().insert(second, handle);
         if earlier {
             (self.on_earlier_deadline)();
         }
@@ -57,8 +55,8 @@ impl Registry {
 
     /// Returns the time, in nanoseconds of the clock, of the next expiry or report.
     pub(crate) fn next_wakeup(&self) -> Option<u64> {
-        let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        let timer_wheel = self.timer_wheel.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = self.due.lock();
+        let timer_wheel = self.timer_wheel.lock();
         let second = if due.is_done() { timer_wheel.next() } else { Some(due.second) };
         let expiry =
             second.map(|second| u64::from(second) * u64::from(TICKS_PER_SECOND) * TICK_NANOS);
@@ -74,11 +72,10 @@ impl Registry {
     /// Removes the expired series. After a panic the next call continues where the last one stopped.
     pub(crate) fn expire(&self) {
         let tick = self.clock.now().tick();
-        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut due = self.due.lock();
         loop {
             if due.is_done() {
-                let next =
-                    self.timer_wheel.lock().unwrap_or_else(PoisonError::into_inner).pop_due(tick);
+                let next = self.timer_wheel.lock().pop_due(tick);
                 let Some(next) = next else { return };
                 *due = next;
             }
