@@ -1,9 +1,9 @@
 //! Combines two mapping files, to preview the effect of suggested rules.
 
+use super::Mapper;
 use super::config::{Defaults, ObserverType};
 use super::load;
 use super::raw::{RawFile, RawRule};
-use super::{Mapper, next_id, validate};
 use crate::config_file::Problem;
 
 impl Mapper {
@@ -23,9 +23,7 @@ impl Mapper {
         file.rules.extend(apply_defaults(base.rules, &base.defaults));
         file.errors.extend(base.errors);
         file.defaults = merge_defaults(rules.defaults, base.defaults);
-        let validate::Validated { defaults, rules, globs, regexes, warnings } =
-            validate::validate(file)?;
-        Ok(Self { id: next_id(), defaults, rules, globs, regexes, warnings })
+        Self::new(file)
     }
 }
 
@@ -36,10 +34,10 @@ fn apply_defaults(mut rules: Vec<RawRule>, defaults: &Defaults) -> Vec<RawRule> 
         // The type of a rule with options must come from its own file.
         let has_options = rule.histogram_options.is_some() || rule.summary_options.is_some();
         if has_options {
-            rule.observer_type = rule.observer_type.or(defaults.observer_type);
+            rule.rule.observer_type = rule.rule.observer_type.or(defaults.observer_type);
         }
-        if rule.ttl.is_zero() {
-            rule.ttl = defaults.ttl;
+        if rule.rule.ttl.is_zero() {
+            rule.rule.ttl = defaults.ttl;
         }
     }
     rules

@@ -23,24 +23,13 @@ const NONE: u32 = u32::MAX;
 
 const TYPES: usize = MetricType::ALL.len();
 
-/// A segment of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Segment<'a> {
-    Literal(&'a str),
-    Star,
-}
-
-fn segments(pattern: &str) -> impl DoubleEndedIterator<Item = Segment<'_>> {
-    pattern.split('.').map(|text| if text == "*" { Segment::Star } else { Segment::Literal(text) })
-}
+/// The segment of a rule that matches any segment of a name.
+const STAR: &str = "*";
 
 /// Returns the indexes of the segments that are `*`, which are the captures.
 pub(super) fn stars(pattern: &str) -> Vec<usize> {
-    segments(pattern)
-        .enumerate()
-        .filter(|(_, segment)| *segment == Segment::Star)
-        .map(|(at, _)| at)
-        .collect()
+    let segments = pattern.split('.').enumerate();
+    segments.filter(|(_, segment)| *segment == STAR).map(|(at, _)| at).collect()
 }
 
 #[derive(Debug)]
@@ -168,27 +157,16 @@ impl Globs {
         if self.nodes.is_empty() {
             self.add_node();
         }
-        let mut left = segments(pattern).count() as u32;
+        let mut left = pattern.split('.').count() as u32;
         let mut current = 0;
-        for segment in segments(pattern) {
+        for segment in pattern.split('.') {
             self.note(current, index, left, kind);
             left -= 1;
-            current = match segment {
-                Segment::Star => match self.nodes.get(current as usize).map(|node| node.star) {
-                    Some(star) if star != NONE => star,
-                    _ => {
-                        let child = self.add_node();
-                        if let Some(node) = self.node_mut(current) {
-                            node.star = child;
-                        }
-                        child
-                    }
-                },
-                Segment::Literal(text) => match self.child(current, text.as_bytes()) {
-                    Some(child) => child,
-                    None => self.add_edge(current, text),
-                },
+            let child = match self.nodes.get(current as usize) {
+                Some(node) if segment == STAR => Some(node.star).filter(|&star| star != NONE),
+                _ => self.child(current, segment.as_bytes()),
             };
+            current = child.unwrap_or_else(|| self.add_child(current, segment));
         }
         self.note(current, index, 0, kind);
         if let Some(node) = self.node_mut(current) {
@@ -204,8 +182,14 @@ impl Globs {
         }
     }
 
-    fn add_edge(&mut self, parent: u32, segment: &str) -> u32 {
+    fn add_child(&mut self, parent: u32, segment: &str) -> u32 {
         let child = self.add_node();
+        if segment == STAR {
+            if let Some(node) = self.node_mut(parent) {
+                node.star = child;
+            }
+            return child;
+        }
         let start = self.text.len() as u32;
         self.text.extend_from_slice(segment.as_bytes());
         self.longest_literal = self.longest_literal.max(segment.len());
@@ -319,7 +303,7 @@ impl Globs {
         pattern: &str,
         kind: Option<MetricType>,
     ) -> Option<Vec<u32>> {
-        let segments: Vec<Segment<'_>> = segments(pattern).collect();
+        let segments: Vec<&str> = pattern.split('.').collect();
         let types = MetricType::ALL.into_iter().filter(|of| kind.is_none_or(|kind| kind == *of));
         let mut covering = Vec::new();
         for kind in types {
@@ -332,7 +316,7 @@ impl Globs {
         Some(covering)
     }
 
-    fn first_covering(&self, segments: &[Segment<'_>], kind: usize) -> Option<u32> {
+    fn first_covering(&self, segments: &[&str], kind: usize) -> Option<u32> {
         let mut found = NONE;
         let mut pending = vec![(0_u32, 0_usize)];
         while let Some((id, depth)) = pending.pop() {
@@ -344,14 +328,11 @@ impl Globs {
             if *node.below.get(kind)? >= found {
                 continue;
             }
-            let literal = match segment {
-                Segment::Literal(text) => self.child(id, text.as_bytes()),
-                Segment::Star => None,
-            };
+            let is_star = *segment == STAR;
+            let literal = if is_star { None } else { self.child(id, segment.as_bytes()) };
             // Without file order `*` only wins where there is no literal, so only a rule with the same text
             // covers a literal.
-            let star = (node.star != NONE && (self.ordered || *segment == Segment::Star))
-                .then_some(node.star);
+            let star = (node.star != NONE && (self.ordered || is_star)).then_some(node.star);
             pending.extend(star.map(|child| (child, depth + 1)));
             pending.extend(literal.map(|child| (child, depth + 1)));
         }

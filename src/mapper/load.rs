@@ -144,31 +144,27 @@ impl<'d> Reader<'d> {
         }
         for (key, value) in self.entries(node, "a rule", &KEYS) {
             let errors = self.errors.len();
-            let at = |text| Positioned { value: text, position: value.position };
+            let own = &mut rule.rule;
             match key {
-                "match" => rule.pattern = self.text(value, key).map(at),
-                "name" => rule.name = self.text(value, key).map(at),
+                "match" => rule.pattern = self.text(value, key).map(at(value)),
+                "name" => rule.name = self.text(value, key).map(at(value)),
                 "labels" => rule.labels = self.labels(value),
-                "honor_labels" => rule.honor_labels = self.boolean(value, key).unwrap_or_default(),
-                "observer_type" => rule.observer_type = self.observer_type(value),
+                "honor_labels" => own.honor_labels = self.boolean(value, key).unwrap_or_default(),
+                "observer_type" => own.observer_type = self.observer_type(value),
                 "match_type" => rule.match_type = self.match_type(value),
-                "match_metric_type" => rule.match_metric_type = self.metric_type(value),
-                "help" => rule.help = self.text(value, key),
-                "action" => rule.action = self.action(value),
-                "ttl" => rule.ttl = self.duration(value, key),
+                "match_metric_type" => own.match_metric_type = self.metric_type(value),
+                "help" => own.help = self.text(value, key).unwrap_or_default(),
+                "action" => own.action = self.action(value),
+                "ttl" => own.ttl = self.duration(value, key),
                 "summary_options" => {
-                    let options = self.summary_options(value);
-                    rule.summary_options = options
-                        .map(|options| Positioned { value: options, position: value.position });
+                    rule.summary_options = self.summary_options(value).map(at(value));
                 }
                 "histogram_options" => {
-                    let options = self.histogram_options(value);
-                    rule.histogram_options = options
-                        .map(|options| Positioned { value: options, position: value.position });
+                    rule.histogram_options = self.histogram_options(value).map(at(value));
                 }
-                "limits" => rule.limits = self.limits(value),
-                "normalise" => rule.normalise = self.normaliser(value),
-                _ => rule.scale = self.float(value, key),
+                "limits" => own.limits = self.limits(value),
+                "normalise" => own.normalise = self.normaliser(value),
+                _ => own.scale = self.float(value, key),
             }
             rule.invalid.note(key, self.errors.len() > errors);
         }
@@ -580,14 +576,14 @@ impl<'d> Reader<'d> {
     }
 
     fn wrong_type(&mut self, node: &Node, what: &str, wanted: &str) {
-        let got = match &node.value {
-            Value::Scalar(scalar) => format!("{:?}", scalar.text),
-            Value::Sequence(_) => "a list".to_owned(),
-            Value::Mapping(_) => "a map".to_owned(),
-        };
-        let message = format!("{what} is {got}");
-        self.error(ProblemClass::YamlType, node, message, format!("write {wanted}"));
+        self.errors.push(node.type_mismatch(what, wanted));
     }
+}
+
+/// Returns a function that adds the position of a node.
+fn at<T>(node: &Node) -> impl FnOnce(T) -> Positioned<T> {
+    let position = node.position;
+    move |value| Positioned { value, position }
 }
 
 fn unknown_key_hint(key: &str, known: &[&'static str]) -> String {

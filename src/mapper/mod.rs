@@ -30,8 +30,10 @@ use glob::{Globs, Search};
 use name as names;
 pub use verdict::{Precedence, RuleResult, Verdict};
 
-use regexes::{RegexMatch, Regexes};
+use raw::RawFile;
+use regexes::{RegexRule, Regexes};
 use template::Captures;
+use validate::Validated;
 
 /// A loaded mapping. `Default` is an empty file: no rules.
 #[derive(Debug)]
@@ -108,8 +110,11 @@ impl Mapper {
     /// Returns every problem that makes the file unusable. The problem that statsd_exporter would report
     /// comes first.
     pub fn from_yaml(text: &str) -> Result<Self, Vec<Problem>> {
-        let validate::Validated { defaults, rules, globs, regexes, warnings } =
-            validate::validate(load::load(text))?;
+        Self::new(load::load(text))
+    }
+
+    fn new(file: RawFile) -> Result<Self, Vec<Problem>> {
+        let Validated { defaults, rules, globs, regexes, warnings } = validate::validate(file)?;
         Ok(Self { id: next_id(), defaults, rules, globs, regexes, warnings })
     }
 
@@ -143,7 +148,7 @@ impl Mapper {
             locations.clear();
             *mapper = self.id;
         }
-        let locations = self.capture(hit, name, locations);
+        let locations = capture(hit, name, locations);
         Some(expand(rule, &RegexCaptures { name, locations }, text, ends))
     }
 
@@ -158,25 +163,6 @@ impl Mapper {
             .iter()
             .map(|rule| RuleResult { index: rule.index, verdict: verdict(rule) })
             .collect()
-    }
-
-    fn capture<'b>(
-        &self,
-        hit: RegexMatch,
-        name: &str,
-        slots: &'b mut Vec<Option<CaptureLocations>>,
-    ) -> Option<&'b CaptureLocations> {
-        let index = hit.index as usize;
-        if slots.len() <= index {
-            slots.resize_with(index + 1, || None);
-        }
-        let slot = slots.get_mut(index)?;
-        if slot.is_none() {
-            *slot = self.regexes.locations(hit);
-        }
-        let locations = slot.as_mut()?;
-        self.regexes.capture(hit, name, locations);
-        Some(locations)
     }
 
     /// Returns the glob rules as a Graphviz graph, in the format of statsd_exporter's `--debug.dump-fsm`.
@@ -236,6 +222,21 @@ impl Mapper {
             .filter(|&limit| limit > 0)
             .unwrap_or(self.defaults.histogram_options.native_max_buckets)
     }
+}
+
+/// Reads the captures of a rule into its slot.
+fn capture<'b>(
+    RegexRule { index, regex, .. }: &RegexRule,
+    name: &str,
+    slots: &'b mut Vec<Option<CaptureLocations>>,
+) -> Option<&'b CaptureLocations> {
+    let index = *index as usize;
+    if slots.len() <= index {
+        slots.resize_with(index + 1, || None);
+    }
+    let locations = slots.get_mut(index)?.get_or_insert_with(|| regex.capture_locations());
+    regex.captures_read(locations, name.as_bytes());
+    Some(locations)
 }
 
 struct GlobCaptures<'a> {

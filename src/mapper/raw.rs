@@ -1,13 +1,7 @@
 //! A mapping file as written, before it is validated.
 
-use std::time::Duration;
-
-use super::config::{
-    Action, Defaults, HistogramOptions, MatchType, MetricType, ObserverType, SummaryOptions,
-};
+use super::config::{Defaults, HistogramOptions, MatchType, Rule, SummaryOptions};
 use crate::config_file::{Position, Problem};
-use crate::exposition::budget::RuleBudget;
-use crate::exposition::normalise::Normaliser;
 
 /// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,18 +24,11 @@ pub(super) struct RawRule {
     pub(super) pattern: Option<Positioned<String>>,
     pub(super) name: Option<Positioned<String>>,
     pub(super) labels: Vec<RawLabel>,
-    pub(super) honor_labels: bool,
-    pub(super) observer_type: Option<ObserverType>,
     pub(super) match_type: Option<MatchType>,
-    pub(super) match_metric_type: Option<MetricType>,
-    pub(super) help: Option<String>,
-    pub(super) action: Action,
-    pub(super) ttl: Duration,
     pub(super) summary_options: Option<Positioned<SummaryOptions>>,
     pub(super) histogram_options: Option<Positioned<HistogramOptions>>,
-    pub(super) scale: Option<f64>,
-    pub(super) limits: RuleBudget,
-    pub(super) normalise: Normaliser,
+    /// The other fields, which need no position.
+    pub(super) rule: Rule,
     pub(super) invalid: InvalidFields,
 }
 

@@ -3,7 +3,7 @@
 //! All patterns are searched at once as a [`RegexSet`]; only the winning rule is run again for its captures.
 //! Patterns that do not fit into one set are split into several.
 
-use regex::bytes::{CaptureLocations, Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
 use super::config::MetricType;
 use super::coverage;
@@ -53,11 +53,13 @@ impl Pattern {
     }
 }
 
+/// A regex rule in a [`Group`].
 #[derive(Debug)]
-struct RegexRule {
-    index: u32,
+pub(super) struct RegexRule {
+    /// The index of the rule.
+    pub(super) index: u32,
     kind: Option<MetricType>,
-    regex: Regex,
+    pub(super) regex: Regex,
 }
 
 /// A pattern of a rule.
@@ -82,14 +84,6 @@ pub(super) struct Regexes {
     groups: Vec<Group>,
 }
 
-/// The position of a matching rule among the groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RegexMatch {
-    pub(super) index: u32,
-    group: usize,
-    position: usize,
-}
-
 impl Regexes {
     /// Creates the groups from rules in file order.
     pub(super) fn new(rules: Vec<IndexedPattern>) -> Self {
@@ -99,9 +93,9 @@ impl Regexes {
     }
 
     /// Returns the first rule that matches.
-    pub(super) fn find(&self, name: &str, kind: MetricType) -> Option<RegexMatch> {
+    pub(super) fn find(&self, name: &str, kind: MetricType) -> Option<&RegexRule> {
         let fits = |rule: &RegexRule| rule.kind.is_none_or(|of| of == kind);
-        for (group, Group { set, rules }) in self.groups.iter().enumerate() {
+        for Group { set, rules } in &self.groups {
             let position = match set {
                 Some(set) => set
                     .matches(name.as_bytes())
@@ -112,7 +106,7 @@ impl Regexes {
                 }
             };
             if let Some(position) = position {
-                return Some(RegexMatch { index: rules.get(position)?.index, group, position });
+                return rules.get(position);
             }
         }
         None
@@ -122,22 +116,6 @@ impl Regexes {
     pub(super) fn is_match(&self, index: u32, name: &str) -> bool {
         let mut rules = self.groups.iter().flat_map(|group| &group.rules);
         rules.any(|rule| rule.index == index && rule.regex.is_match(name.as_bytes()))
-    }
-
-    /// Allocates space for the captures of a rule.
-    pub(super) fn locations(&self, hit: RegexMatch) -> Option<CaptureLocations> {
-        Some(self.rule(hit)?.regex.capture_locations())
-    }
-
-    /// Reads the captures of a rule into space from [`Regexes::locations`].
-    pub(super) fn capture(&self, hit: RegexMatch, name: &str, locations: &mut CaptureLocations) {
-        if let Some(rule) = self.rule(hit) {
-            rule.regex.captures_read(locations, name.as_bytes());
-        }
-    }
-
-    fn rule(&self, hit: RegexMatch) -> Option<&RegexRule> {
-        self.groups.get(hit.group)?.rules.get(hit.position)
     }
 }
 

@@ -1,6 +1,9 @@
 //! Validates the rules of a mapping file and applies the defaults.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 use super::config::{
     DEFAULT_HELP, Defaults, HistogramOptions, MatchType, MetricType, ObserverType, Rule,
@@ -12,6 +15,7 @@ use super::regexes::{IndexedPattern, Pattern, Regexes};
 use super::template::Template;
 use crate::config_file::{Position, Problem, ProblemClass};
 use crate::exposition::names;
+use crate::go::regex::PatternError;
 use crate::mapper::name::is_escaped;
 
 /// A valid mapping.
@@ -55,8 +59,8 @@ pub(super) fn validate(file: RawFile) -> Result<Validated, Vec<Problem>> {
         return Err(errors);
     }
     let Builder { defaults, globs, mut warnings, .. } = builder;
-    shadowed_globs(&globs, &rules, &positions, &mut warnings);
-    shadowed_regexes(&globs, &patterns, &positions, &mut warnings);
+    let shadowed = shadowed_globs(&globs, &rules).chain(shadowed_regexes(&globs, &patterns));
+    warnings.extend(shadowed.filter_map(|rule| rule.warning(&positions)));
     warnings.sort_by_key(|problem| (problem.line, problem.column));
     Ok(Validated { defaults, rules, globs, regexes: Regexes::new(patterns), warnings })
 }
@@ -113,65 +117,45 @@ impl Builder {
         let invalid = raw.invalid.match_type || raw.match_type.is_none() && self.invalid.match_type;
         let pattern = match match_type {
             _ if invalid || raw.invalid.pattern => None,
-            MatchType::Glob if raw.pattern.is_none() => {
-                self.error(
-                    ProblemClass::InvalidGlob,
-                    position,
-                    "the rule has no match".to_owned(),
-                    NO_MATCH_HINT,
-                );
-                None
-            }
             MatchType::Glob => {
-                self.check_glob(text, position);
+                self.check_glob(raw.pattern.as_ref().map(|_| text), position);
                 None
             }
-            MatchType::Regex => match Pattern::compile(text) {
-                Ok(pattern) => Some(pattern),
-                Err(reason) => {
+            MatchType::Regex => {
+                let report = |reason: &PatternError| {
                     let message = format!("invalid regular expression {text:?}: {reason}");
-                    self.error(
-                        ProblemClass::InvalidRegex,
-                        position,
-                        message,
-                        "the syntax is that of Go's regexp (RE2)",
-                    );
-                    None
-                }
-            },
+                    let hint = "the syntax is that of Go's regexp (RE2)";
+                    self.error(ProblemClass::InvalidRegex, position, message, hint);
+                };
+                Pattern::compile(text).inspect_err(report).ok()
+            }
         };
-        let observer_type = raw.observer_type.or(self.defaults.observer_type);
-        let invalid =
-            raw.invalid.observer_type || raw.observer_type.is_none() && self.invalid.observer_type;
+        let own = raw.rule.observer_type;
+        let observer_type = own.or(self.defaults.observer_type);
+        let invalid = raw.invalid.observer_type || own.is_none() && self.invalid.observer_type;
         if !invalid {
             self.check_observer(&raw, observer_type);
         }
         let templates = self.templates(&raw, text, pattern.as_ref());
         if match_type == MatchType::Glob {
-            self.globs.insert(index as u32, text, raw.match_metric_type);
+            self.globs.insert(index as u32, text, raw.rule.match_metric_type);
         }
         let summary_options = self.summary_options(observer_type, raw.summary_options);
         let histogram_options = self.histogram_options(observer_type, raw.histogram_options);
+        let own = raw.rule;
         let rule = Rule {
             index,
             line: position.line,
             pattern: raw.pattern.map(|pattern| pattern.value).unwrap_or_default(),
             match_type,
-            match_metric_type: raw.match_metric_type,
-            action: raw.action,
-            help: raw
-                .help
-                .filter(|help| !help.is_empty())
-                .unwrap_or_else(|| DEFAULT_HELP.to_owned()),
-            ttl: if raw.ttl.is_zero() { self.defaults.ttl } else { raw.ttl },
-            scale: raw.scale,
-            honor_labels: raw.honor_labels,
+            help: if own.help.is_empty() { DEFAULT_HELP.to_owned() } else { own.help },
+            ttl: if own.ttl.is_zero() { self.defaults.ttl } else { own.ttl },
             observer_type,
             summary_options,
             histogram_options,
-            limits: raw.limits,
-            normalise: raw.normalise.or(&self.defaults.normalise),
+            normalise: own.normalise.or(&self.defaults.normalise),
             templates,
+            ..own
         };
         (rule, pattern)
     }
@@ -182,12 +166,8 @@ impl Builder {
             if !names::is_label(value.as_bytes()) {
                 let hint =
                     "a label name consists of a-z, A-Z, 0-9 and _ and must not start with a digit";
-                self.error(
-                    ProblemClass::InvalidLabelName,
-                    *position,
-                    format!("invalid label name {value:?}"),
-                    hint,
-                );
+                let message = format!("invalid label name {value:?}");
+                self.error(ProblemClass::InvalidLabelName, *position, message, hint);
             } else if value.starts_with("__") {
                 let message = format!(
                     "label {value} is reserved by Prometheus; events of this rule are rejected"
@@ -207,12 +187,8 @@ impl Builder {
             None if raw.invalid.name => {}
             None => {
                 let hint = "every rule needs one, even with action: drop";
-                self.error(
-                    ProblemClass::MissingName,
-                    raw.position,
-                    "the rule has no name".to_owned(),
-                    hint,
-                );
+                let message = "the rule has no name".to_owned();
+                self.error(ProblemClass::MissingName, raw.position, message, hint);
             }
             Some(Positioned { value, position }) if !is_metric_template(value) => {
                 let hint = "a name consists of a-z, A-Z, 0-9, _ and references such as ${1} and must not start with a digit";
@@ -223,10 +199,15 @@ impl Builder {
         }
     }
 
-    fn check_glob(&mut self, text: &str, position: Position) {
+    fn check_glob(&mut self, pattern: Option<&str>, position: Position) {
+        let text = pattern.unwrap_or_default();
         if is_glob(text) {
             return;
         }
+        let message = match pattern {
+            Some(text) => format!("invalid match {text:?}"),
+            None => "the rule has no match".to_owned(),
+        };
         let hint = if text.is_empty() {
             NO_MATCH_HINT
         } else if text.contains(['\\', '(', '[', '^', '+', '|']) {
@@ -235,7 +216,7 @@ impl Builder {
             "a glob consists of segments separated by dots; a segment is * or consists of letters, digits, _ and -, \
              the first one does not start with a digit, and none starts with -"
         };
-        self.error(ProblemClass::InvalidGlob, position, format!("invalid match {text:?}"), hint);
+        self.error(ProblemClass::InvalidGlob, position, message, hint);
     }
 
     fn check_observer(&mut self, raw: &RawRule, observer_type: Option<ObserverType>) {
@@ -288,11 +269,8 @@ impl Builder {
         for (template, position) in with_places {
             for reference in &template.empty_references {
                 let message = format!("{reference} is always empty: the rule has no such capture");
-                self.warn(
-                    position,
-                    message,
-                    "put braces around the number, as in ${1}_x, and count the captures",
-                );
+                let hint = "put braces around the number, as in ${1}_x, and count the captures";
+                self.warn(position, message, hint);
             }
         }
         let captures = name.has_references()
@@ -353,114 +331,76 @@ impl Builder {
 /// The hint for a rule without `match`.
 const NO_MATCH_HINT: &str = "add a pattern, for example match: \"app.*.requests\"";
 
-fn is_word_start(byte: u8) -> bool {
-    byte.is_ascii_alphabetic() || byte == b'_'
-}
+/// Letters, digits, underscores and references: `$`, an optional `{`, digits and an optional `}`.
+static METRIC_TEMPLATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"^(?:[a-zA-Z_]|\$\{?[0-9]+\}?)(?:[a-zA-Z0-9_]|\$\{?[0-9]+\}?)*$").ok()
+});
 
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_'
-}
+/// Segments that are `*`, or consist of letters, digits, underscores and dashes. The first must not start with a digit, and
+/// none with a dash.
+static GLOB: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"^(?:\*|[a-zA-Z_][a-zA-Z0-9_-]*)(?:\.(?:\*|[a-zA-Z0-9_][a-zA-Z0-9_-]*))*$").ok()
+});
 
-/// Returns true for `^([a-zA-Z_]|R)([a-zA-Z0-9_]|R)*$`, where `R` is `$`, an optional `{`, digits and an
-/// optional `}`.
 fn is_metric_template(name: &str) -> bool {
-    let mut rest = name.as_bytes();
-    if !rest.first().is_some_and(|&first| is_word_start(first) || first == b'$') {
-        return false;
-    }
-    while let [first, after @ ..] = rest {
-        if *first != b'$' {
-            if !is_word(*first) {
-                return false;
-            }
-            rest = after;
-            continue;
-        }
-        let inner = after.strip_prefix(b"{").unwrap_or(after);
-        let digits = inner.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let (digits, behind) = inner.split_at(digits);
-        if digits.is_empty() {
-            return false;
-        }
-        rest = behind.strip_prefix(b"}").unwrap_or(behind);
-    }
-    true
+    METRIC_TEMPLATE.as_ref().is_some_and(|valid| valid.is_match(name))
 }
 
-/// Returns true for `^(\*|S1)(\.\*|\.S2)*$`. The first segment must not start with a digit, and none with a
-/// dash.
 fn is_glob(text: &str) -> bool {
-    let tail = |bytes: &[u8]| bytes.iter().all(|&byte| is_word(byte) || byte == b'-');
-    text.split('.').enumerate().all(|(at, segment)| match segment.as_bytes() {
-        b"*" => true,
-        [first, rest @ ..] => {
-            (is_word_start(*first) || (at > 0 && first.is_ascii_digit())) && tail(rest)
-        }
-        [] => false,
-    })
+    GLOB.as_ref().is_some_and(|valid| valid.is_match(text))
 }
 
 /// The hint for a rule shadowed by an earlier one.
 const SHADOWED_HINT: &str = "remove it, or move it before the rule that wins";
 
-fn shadowed(
-    index: usize,
-    earlier: &[u32],
+/// A rule that can never match.
+struct ShadowedRule {
+    index: u32,
+    /// The rules that always win instead.
+    winners: Vec<u32>,
     hint: &'static str,
-    positions: &[Position],
-    warnings: &mut Vec<Problem>,
-) {
-    let Some(&position) = positions.get(index) else { return };
-    let lines: Vec<String> = earlier
-        .iter()
-        .filter_map(|&rule| positions.get(rule as usize))
-        .map(|position| format!("line {}", position.line))
-        .collect();
-    let message = format!("this rule can never match: {} always wins", lines.join(" and "));
-    warnings.push(Problem::warning(ProblemClass::ShadowedRule, position, message, hint));
 }
 
-fn shadowed_globs(
-    globs: &Globs,
-    rules: &[Rule],
-    positions: &[Position],
-    warnings: &mut Vec<Problem>,
-) {
-    for rule in rules.iter().filter(|rule| rule.match_type == MatchType::Glob) {
-        if let Some(earlier) =
-            globs.covered_by(rule.index as u32, &rule.pattern, rule.match_metric_type)
-        {
-            shadowed(rule.index, &earlier, SHADOWED_HINT, positions, warnings);
-        }
+impl ShadowedRule {
+    fn warning(&self, positions: &[Position]) -> Option<Problem> {
+        let winners = self.winners.iter().filter_map(|&rule| positions.get(rule as usize));
+        let lines: Vec<String> =
+            winners.map(|position| format!("line {}", position.line)).collect();
+        let message = format!("this rule can never match: {} always wins", lines.join(" and "));
+        let position = *positions.get(self.index as usize)?;
+        Some(Problem::warning(ProblemClass::ShadowedRule, position, message, self.hint))
     }
+}
+
+fn shadowed_globs(globs: &Globs, rules: &[Rule]) -> impl Iterator<Item = ShadowedRule> {
+    let rules = rules.iter().filter(|rule| rule.match_type == MatchType::Glob);
+    rules.filter_map(|rule| {
+        let index = rule.index as u32;
+        let winners = globs.covered_by(index, &rule.pattern, rule.match_metric_type)?;
+        Some(ShadowedRule { index, winners, hint: SHADOWED_HINT })
+    })
 }
 
 fn shadowed_regexes(
     globs: &Globs,
     patterns: &[IndexedPattern],
-    positions: &[Position],
-    warnings: &mut Vec<Problem>,
-) {
-    for (position, IndexedPattern { index, kind, pattern }) in patterns.iter().enumerate() {
+) -> impl Iterator<Item = ShadowedRule> {
+    patterns.iter().enumerate().filter_map(|(position, &IndexedPattern { index, kind, ref pattern })| {
         let glob = pattern.glob.as_deref();
-        if let Some(winners) = glob.and_then(|glob| globs.covered_by(u32::MAX, glob, *kind)) {
+        if let Some(winners) = glob.and_then(|glob| globs.covered_by(u32::MAX, glob, kind)) {
             let hint = "remove it, or make it a glob: globs take precedence over regular expressions anywhere in the file";
-            shadowed(*index as usize, &winners, hint, positions, warnings);
-            continue;
+            return Some(ShadowedRule { index, winners, hint });
         }
         let before = patterns.get(..position).unwrap_or_default();
         let covering: Vec<&IndexedPattern> =
             before.iter().filter(|earlier| earlier.pattern.covers(pattern)).collect();
         let winner = |of: MetricType| {
-            covering
-                .iter()
-                .find(|rule| rule.kind.is_none_or(|kind| kind == of))
-                .map(|rule| rule.index)
+            let winner = covering.iter().find(|rule| rule.kind.is_none_or(|kind| kind == of));
+            winner.map(|rule| rule.index)
         };
         let types = MetricType::ALL.into_iter().filter(|of| kind.is_none_or(|kind| kind == *of));
-        if let Some(mut earlier) = types.map(winner).collect::<Option<Vec<u32>>>() {
-            earlier.dedup();
-            shadowed(*index as usize, &earlier, SHADOWED_HINT, positions, warnings);
-        }
-    }
+        let mut winners = types.map(winner).collect::<Option<Vec<u32>>>()?;
+        winners.dedup();
+        Some(ShadowedRule { index, winners, hint: SHADOWED_HINT })
+    })
 }

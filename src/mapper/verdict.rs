@@ -65,17 +65,11 @@ pub struct RuleResult<'a> {
 impl RuleResult<'_> {
     /// Returns how close the rule came: the number of matching segments from the left, or `usize::MAX` if the
     /// name matches.
-    pub const fn closeness(&self) -> usize {
+    pub fn closeness(&self) -> usize {
         match self.verdict {
             Verdict::Wins | Verdict::Overridden { .. } | Verdict::OtherType { .. } => usize::MAX,
             Verdict::Segment { position, .. } => position - 1,
-            Verdict::SegmentCount { rule, name } => {
-                if rule < name {
-                    rule
-                } else {
-                    name
-                }
-            }
+            Verdict::SegmentCount { rule, name } => rule.min(name),
             Verdict::NoMatch => 0,
         }
     }
