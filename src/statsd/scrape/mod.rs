@@ -26,7 +26,7 @@ use std::vec::IntoIter;
 use bytes::Bytes;
 
 use self::value_buffer::ValueBuffer;
-use self::writer::{Distribution, ObserverSample, Passes, Reading, ScalarSample, Series, Writer};
+use self::writer::{Distribution, ObserverSample, Reading, ScalarSample, Series, Writer};
 use super::clock::{Clock, Moment};
 use super::series::cell::Handle;
 use super::series::family::{Family, Kind};
@@ -54,7 +54,8 @@ pub(crate) struct Scrape {
     family: usize,
     /// The position of its first series.
     start: SeriesPosition,
-    passes: Passes,
+    /// The number of passes over it; 0 if it is omitted.
+    passes: u8,
     /// The current pass.
     pass: u8,
     /// The values of that family, if all passes must use the same values.
@@ -98,7 +99,7 @@ impl Scrape {
             at: SeriesPosition::default(),
             family: 0,
             start: SeriesPosition::default(),
-            passes: Passes::NONE,
+            passes: 0,
             pass: 0,
             buffer: ValueBuffer::default(),
             scratch: Scratch::default(),
@@ -169,19 +170,20 @@ impl Scrape {
             }
             let index = self.at.entry;
             self.at.entry += 1;
-            if self.passes.count == 0 {
+            if self.passes == 0 {
                 continue;
             }
             let family = &*entry.family;
             let labels = scratch.labels.labels(rest);
-            let replays = self.passes.reuses_values && self.pass > 0;
+            let keeps = W::REUSES_VALUES && self.passes > 1;
+            let replays = keeps && self.pass > 0;
             if entry.handle.slot.is_observer() {
                 let distribution = &mut scratch.distribution;
                 let read = if replays {
                     self.buffer.pop_observer(distribution)
                 } else {
                     let read = read(view, entry, now, writer.needs_distribution(), distribution);
-                    if self.passes.reuses_values {
+                    if keeps {
                         self.buffer.push_observer(read.as_ref(), distribution);
                     }
                     read
@@ -204,7 +206,7 @@ impl Scrape {
                     let value = scratch.values.get(index - first).copied().flatten();
                     let read =
                         value.map(|value| ScalarSample { value, created: created(view, entry) });
-                    if self.passes.reuses_values {
+                    if keeps {
                         self.buffer.push_scalar(read);
                     }
                     read
@@ -226,9 +228,8 @@ impl Scrape {
         self.pass = 0;
         let selected = self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&*family.name))
             && !view.is_hidden(family);
-        self.passes =
-            if selected { writer.passes(view, self.at.page, family) } else { Passes::NONE };
-        if self.passes.count > 0 {
+        self.passes = if selected { writer.passes(view, self.at.page, family) } else { 0 };
+        if self.passes > 0 {
             self.buffer.clear();
             writer.begin(view, family, 0);
         }
@@ -236,13 +237,13 @@ impl Scrape {
 
     /// Ends the current pass, if any. Returns true if another pass over the family has begun.
     fn end_pass(&mut self, view: &View, writer: &mut impl Writer, out: &mut Vec<u8>) -> bool {
-        if self.passes.count == 0 {
+        if self.passes == 0 {
             return false;
         }
         writer.end(out);
         self.pass += 1;
-        if self.pass >= self.passes.count {
-            self.passes = Passes::NONE;
+        if self.pass >= self.passes {
+            self.passes = 0;
             return false;
         }
         self.at = self.start;

@@ -1,7 +1,7 @@
 //! Text 0.0.4 and OpenMetrics text.
 
 use super::openmetrics_names;
-use super::writer::{Distribution, Passes, Reading, Series, Writer};
+use super::writer::{Distribution, Reading, Series, Writer};
 use crate::exposition::family::{Family as OwnFamily, sample};
 use crate::exposition::{Format, float, header};
 use crate::statsd::clock::Clock;
@@ -87,6 +87,31 @@ impl TextWriter {
         }
     }
 
+    /// Appends a sample with a label `le` or `quantile` after the others.
+    #[inline]
+    fn bounded(
+        &self,
+        (name, suffix): (&str, &str),
+        labels: &[u8],
+        (label, bound): (&str, &[u8]),
+        value: f64,
+        out: &mut Vec<u8>,
+    ) {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(suffix.as_bytes());
+        out.push(b'{');
+        if !labels.is_empty() {
+            out.extend_from_slice(labels);
+            out.push(b',');
+        }
+        out.extend_from_slice(label.as_bytes());
+        out.extend_from_slice(b"=\"");
+        self.bound(out, bound);
+        out.extend_from_slice(b"\"} ");
+        float::write(out, value);
+        out.push(b'\n');
+    }
+
     fn summary(
         &self,
         name: &str,
@@ -97,15 +122,9 @@ impl TextWriter {
     ) {
         for ((_, label), &value) in spec.quantiles().zip(quantiles) {
             // The quantile of an empty window is NaN, which is allowed.
-            if self.forbids(value) && !value.is_nan() {
-                continue;
+            if value.is_nan() || !self.forbids(value) {
+                self.bounded((name, ""), labels, ("quantile", label), value, out);
             }
-            begin(out, name, "", labels);
-            last_label(out, labels, "quantile");
-            self.bound(out, label);
-            out.extend_from_slice(b"\"} ");
-            float::write(out, value);
-            out.push(b'\n');
         }
     }
 
@@ -117,45 +136,24 @@ impl TextWriter {
         (counts, count): (&[u64], u64),
         out: &mut Vec<u8>,
     ) {
-        let bounds = spec.bounds().zip(counts);
-        let last: (&[u8], u64) = (b"+Inf", count);
-        for (label, number) in bounds.map(|((_, label), &number)| (label, number)).chain([last]) {
-            begin(out, name, "_bucket", labels);
-            last_label(out, labels, "le");
-            self.bound(out, label);
-            out.extend_from_slice(b"\"} ");
-            float::write(out, number as f64);
-            out.push(b'\n');
+        for ((_, label), &number) in spec.bounds().zip(counts) {
+            self.bounded((name, "_bucket"), labels, ("le", label), number as f64, out);
         }
+        self.bounded((name, "_bucket"), labels, ("le", b"+Inf"), count as f64, out);
     }
-}
-
-/// Appends `name{labels`. The caller closes the brace.
-#[inline]
-fn begin(out: &mut Vec<u8>, name: &str, suffix: &str, labels: &[u8]) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(suffix.as_bytes());
-    if !labels.is_empty() {
-        out.push(b'{');
-        out.extend_from_slice(labels);
-    }
-}
-
-fn last_label(out: &mut Vec<u8>, labels: &[u8], name: &str) {
-    out.push(if labels.is_empty() { b'{' } else { b',' });
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"=\"");
 }
 
 impl Writer for TextWriter {
-    fn passes(&mut self, view: &View, near: usize, family: &Family) -> Passes {
+    const REUSES_VALUES: bool = false;
+
+    fn passes(&mut self, view: &View, near: usize, family: &Family) -> u8 {
         let is_observer = family.kind.is_observer();
         let split = self.format == Format::OpenMetrics
             && is_observer
             && !openmetrics_names::is_typed(view, near, family);
         self.near = near;
         self.part = if split { ObserverPart::Quantiles } else { ObserverPart::Whole };
-        Passes { count: if split { 3 } else { 1 }, ..Passes::ONE }
+        if split { 3 } else { 1 }
     }
 
     fn begin(&mut self, view: &View, family: &Family, pass: u8) {

@@ -1,6 +1,6 @@
 //! Passes families and series to the encoder of a format that is not text.
 
-use super::writer::{Distribution, Passes, Reading, Series, Writer};
+use super::writer::{Distribution, Reading, Series, Writer};
 use crate::exposition::family::Family as OwnFamily;
 use crate::exposition::typed::{
     FamilyEncoder, FamilyHead, Quantile, Sample, SampleValue, TypedBody,
@@ -31,9 +31,10 @@ impl TypedWriter<'_> {
 }
 
 impl Writer for TypedWriter<'_> {
-    fn passes(&mut self, _view: &View, _near: usize, _family: &Family) -> Passes {
-        let count = self.encoder.passes();
-        Passes { count, reuses_values: count > 1 }
+    const REUSES_VALUES: bool = true;
+
+    fn passes(&mut self, _view: &View, _near: usize, _family: &Family) -> u8 {
+        self.encoder.passes()
     }
 
     fn begin(&mut self, view: &View, family: &Family, pass: u8) {

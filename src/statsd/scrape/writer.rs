@@ -8,20 +8,6 @@ use crate::statsd::series::family::Family;
 use crate::statsd::series::observer::{HistogramSpec, SummarySpec};
 use crate::statsd::series::registry::View;
 
-/// The number and kind of passes over the series of a family.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Passes {
-    /// The number of passes; 0 omits the family.
-    pub(crate) count: u8,
-    /// True if later passes must use the values that the first one read.
-    pub(crate) reuses_values: bool,
-}
-
-impl Passes {
-    pub(crate) const NONE: Self = Self { count: 0, reuses_values: false };
-    pub(crate) const ONE: Self = Self { count: 1, reuses_values: false };
-}
-
 /// The quantiles or buckets of an observer, as described by its spec.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Distribution {
@@ -61,8 +47,10 @@ pub(crate) struct Series<'a> {
 
 /// Writes families and series, called in exposition order.
 pub(crate) trait Writer {
-    /// Returns the passes for a family whose series begin on page `near`.
-    fn passes(&mut self, view: &View, near: usize, family: &Family) -> Passes;
+    /// True if later passes must use the values that the first one read.
+    const REUSES_VALUES: bool;
+    /// Returns the number of passes over the series of a family, which begin on page `near`.
+    fn passes(&mut self, view: &View, near: usize, family: &Family) -> u8;
     /// Begins a pass over a family. All of its series may turn out to have expired.
     fn begin(&mut self, view: &View, family: &Family, pass: u8);
     /// Returns true if this pass needs quantiles and buckets.
