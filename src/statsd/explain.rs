@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use super::ingest::{LoadedMapping, Mapping, Peer, Sender, enriched, new_series, render_labels};
+use super::ingest::{
+    LoadedMapping, Mapping, Peer, Sender, enriched, merged, new_series, normaliser, render_labels,
+};
 use super::line::{self, DogstatsdMessage, Event, EventKind, ParserFlags, SampleError};
 use super::metrics::{EventType, RejectedClaim, is_own_name};
 use super::offline::{Offline, OfflineConfig};
@@ -15,7 +17,6 @@ use super::series::registry::{Registry, Reserved};
 use super::series::senders::Origin;
 use super::series::tree::Key;
 use crate::exposition::{Format, ScrapeQuery};
-use crate::mapper::name;
 use crate::mapper::{
     Action, Buffer, Mapper, MatchType, MetricType, ObserverType, Precedence, Rule, RuleResult,
     Verdict,
@@ -170,12 +171,11 @@ fn is_dogstatsd(part: &ParsedPart) -> bool {
 /// The values of one type.
 struct ParsedSample {
     kind: EventType,
-    name: String,
-    values: Vec<String>,
+    /// What the line says of them.
+    sample: Sample,
     /// The largest and the smallest value. Negative values of a counter are rejected.
     largest: f64,
     smallest: f64,
-    tags: Vec<Label>,
 }
 
 #[derive(Default)]
@@ -201,7 +201,7 @@ impl line::Sink for PartCollector {
         if let Some(ParsedPart::Sample(sample)) = before {
             sample.largest = sample.largest.max(event.value);
             sample.smallest = sample.smallest.min(event.value);
-            return sample.values.push(value);
+            return sample.sample.values.push(value);
         }
         self.samples[kind as usize] = Some(self.parts.len());
         let tag = |tag: &line::Label<'_>| Label {
@@ -210,11 +210,15 @@ impl line::Sink for PartCollector {
         };
         self.parts.push(ParsedPart::Sample(ParsedSample {
             kind,
-            name: event.name.to_owned(),
-            values: vec![value],
+            sample: Sample {
+                kind: kind.as_str(),
+                name: event.name.to_owned(),
+                values: vec![value],
+                tags: event.labels.iter().map(tag).collect(),
+                ..Sample::default()
+            },
             largest: event.value,
             smallest: event.value,
-            tags: event.labels.iter().map(tag).collect(),
         }));
     }
 
@@ -257,7 +261,7 @@ impl<'m> Explainer<'m> {
 
     fn part(&mut self, part: ParsedPart) -> Part {
         match part {
-            ParsedPart::Sample(raw) => Part::Sample(Box::new(self.sample(raw))),
+            ParsedPart::Sample(parsed) => Part::Sample(Box::new(self.sample(parsed))),
             ParsedPart::Refused(word, times) => {
                 self.reasons.push(word);
                 Part::Refused(refusal(word, times))
@@ -265,35 +269,21 @@ impl<'m> Explainer<'m> {
         }
     }
 
-    fn sample(&mut self, raw: ParsedSample) -> Sample {
-        let (mapper, metric_type) = (self.mapper(), raw.kind.metric_type());
-        let (rules, further) = self.rules(&raw.name, metric_type);
+    fn sample(&mut self, parsed: ParsedSample) -> Sample {
+        let ParsedSample { kind, mut sample, largest, smallest } = parsed;
+        let (mapper, metric_type) = (self.mapper(), kind.metric_type());
+        (sample.rules, sample.further) = self.rules(&sample.name, metric_type);
         let mut buffer = Buffer::default();
-        let mapped = mapper.map(&raw.name, metric_type, &mut buffer);
-        let mapping = mapped.as_ref().map_or_else(
-            || Mapping { rule: None, name: name::escape(&raw.name).into(), labels: Box::default() },
-            Mapping::of,
-        );
+        let mapped = mapper.map(&sample.name, metric_type, &mut buffer);
+        let mapping = mapped.as_ref().map_or_else(|| Mapping::none(&sample.name), Mapping::of);
         let rule = mapped.map(|mapped| mapped.rule);
-        let written = mapped.map(|mapped| mapped.unescaped_name);
-        let mut sample = Sample {
-            kind: raw.kind.as_str(),
-            mapped: rule.is_some(),
-            metric: Some(mapping.name.to_string()),
-            written: written.filter(|plain| **plain != *mapping.name).map(str::to_owned),
-            labels: Vec::new(),
-            notes: Vec::new(),
-            landing: None,
-            rules,
-            further,
-            name: raw.name,
-            values: raw.values,
-            tags: raw.tags,
-        };
+        sample.mapped = rule.is_some();
         if rule.is_some_and(|rule| rule.action == Action::Drop) {
-            (sample.metric, sample.written) = (None, None);
             return sample;
         }
+        sample.metric = Some(mapping.name.to_string());
+        let written = mapped.map(|mapped| mapped.unescaped_name);
+        sample.written = written.filter(|plain| **plain != *mapping.name).map(str::to_owned);
         let label = |(name, value): &(Box<str>, Box<str>)| Label {
             name: name.to_string(),
             value: value.to_string(),
@@ -306,17 +296,16 @@ impl<'m> Explainer<'m> {
             .collect();
         let (tags, mapping) = enriched(&tags, &mapping, self.labels);
         sample.notes.extend(conflict_notes(&tags, &mapping, rule));
-        sample.notes.extend(self.normalisation_notes(&tags, &mapping, rule));
-        sample.notes.extend(rule.and_then(|rule| options(mapper, rule, raw.kind)));
+        sample.notes.extend(normalisation_notes(&tags, &mapping, rule, mapper));
+        sample.notes.extend(rule.and_then(|rule| options(mapper, rule, kind)));
         if let Some(registry) = self.registry {
             let scale = rule.and_then(|rule| rule.scale).unwrap_or(1.0);
-            let only_falls = raw.kind == EventType::Counter
-                && raw.largest * scale < 0.0
-                && raw.smallest * scale < 0.0;
+            let only_falls =
+                kind == EventType::Counter && largest * scale < 0.0 && smallest * scale < 0.0;
             sample.landing = Some(if only_falls {
                 self.rejected_landing("illegal_negative_counter")
             } else {
-                self.landing(registry, &tags, &mapping, raw.kind)
+                self.landing(registry, &tags, &mapping, kind)
             });
         }
         sample
@@ -354,32 +343,6 @@ impl<'m> Explainer<'m> {
         let results: Vec<_> = results.collect();
         let further = count - results.len();
         (Some(results), further)
-    }
-
-    /// Returns notes about label values changed by normalisation.
-    fn normalisation_notes(
-        &self,
-        tags: &[line::Label<'_>],
-        mapping: &Mapping,
-        rule: Option<&Rule>,
-    ) -> Vec<String> {
-        let normalise = rule.map_or(&self.mapper().defaults().normalise, |rule| &rule.normalise);
-        let honors = rule.is_some_and(|rule| rule.honor_labels);
-        let is_own = |name: &str| mapping.labels.iter().any(|(own, _)| **own == *name);
-        let own = mapping.labels.iter().map(|(name, value)| (&**name, &**value));
-        let own = own.filter(|(name, _)| !honors || !has(tags, name));
-        let tags = tags.iter().map(|tag| (&*tag.name, tag.value));
-        let tags = tags.filter(|(name, _)| honors || !is_own(name));
-        let mut all: Vec<(&str, &str)> = tags.chain(own).collect();
-        all.sort_by_key(|(name, _)| *name);
-        let normal = all.into_iter().filter_map(|(name, value)| {
-            let normal = normalise.value(name, value);
-            (normal != *value).then(|| match &*normal {
-                "" => format!("{name} is omitted: its normalised value is empty"),
-                normal => format!("{name} is normalised to {normal:?}"),
-            })
-        });
-        normal.collect()
     }
 
     /// Returns the result for a sample rejected without asking the registry.
@@ -436,19 +399,34 @@ impl<'m> Explainer<'m> {
     }
 }
 
-fn has(tags: &[line::Label<'_>], name: &str) -> bool {
-    tags.iter().any(|tag| tag.name == name)
-}
-
 /// Returns notes about labels defined by both the rule and the line.
 fn conflict_notes(tags: &[line::Label<'_>], mapping: &Mapping, rule: Option<&Rule>) -> Vec<String> {
-    let both = mapping.labels.iter().filter(|(name, _)| has(tags, name));
+    let has_tag = |name: &str| tags.iter().any(|tag| tag.name == name);
+    let both = mapping.labels.iter().filter(|(name, _)| has_tag(name));
     let text = if rule.is_some_and(|rule| rule.honor_labels) {
         "has the value of the tag, because the rule has honor_labels"
     } else {
         "has the value of the rule; to use the tag, set honor_labels: true"
     };
     both.map(|(name, _)| format!("{name} {text}")).collect()
+}
+
+/// Returns notes about label values changed by normalisation.
+fn normalisation_notes(
+    tags: &[line::Label<'_>],
+    mapping: &Mapping,
+    rule: Option<&Rule>,
+    mapper: &Mapper,
+) -> Vec<String> {
+    let normalise = normaliser(rule, mapper);
+    let notes = merged(tags, mapping, rule).filter_map(|(name, value)| {
+        let normal = normalise.value(name, value);
+        (normal != *value).then(|| match &*normal {
+            "" => format!("{name} is omitted: its normalised value is empty"),
+            normal => format!("{name} is normalised to {normal:?}"),
+        })
+    });
+    notes.collect()
 }
 
 /// Describes the options of the rule other than name and labels.

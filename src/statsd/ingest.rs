@@ -31,7 +31,7 @@ mod shared;
 mod tests;
 
 use apply::{Applier, Change, Route, Target};
-pub(crate) use apply::{new_series, render_labels};
+pub(crate) use apply::{merged, new_series, normaliser, render_labels};
 pub(crate) use enriched::enriched;
 use last_origin::LastOrigin;
 pub(crate) use sender_cache::{Peer, Sender};
@@ -347,8 +347,7 @@ impl Worker {
         if let Some(reason) = sink.rejection_reason {
             sink.applier.shared.metrics.examples.record_rejected(reason, line);
         }
-        let (samples, events, errors, tag_errors, tags, known) =
-            (sink.samples, sink.events, sink.errors, sink.tag_errors, sink.tags, sink.known);
+        let Sink { samples, events, errors, tag_errors, tags, known, .. } = sink;
         self.applier.tally.line(if samples > 0 {
             LineOutcome::Sampled
         } else {

@@ -70,7 +70,7 @@ pub(crate) struct Refusal {
 }
 
 /// Values of one type with one set of tags.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Sample {
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,

@@ -1,5 +1,6 @@
 //! Applies an event to its series: maps the name, renders the labels, finds the series and changes it.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::enriched::enriched;
@@ -8,7 +9,6 @@ use super::shared::{LoadedMapping, Mapping, Shared, UpdatePlan};
 use crate::exposition::budget::RuleBudget;
 use crate::exposition::labels;
 use crate::exposition::normalise::Normaliser;
-use crate::mapper::name;
 use crate::mapper::{self, Action, DEFAULT_HELP, Mapper, ObserverType, Rule};
 use crate::pods::SenderLabels;
 use crate::statsd::clock::{Moment, ticks};
@@ -250,7 +250,7 @@ impl Applier {
         if let Some(events) = events {
             examples.record_unmapped(name.as_bytes(), events, self.loaded.generation);
         }
-        Mapping { rule: None, name: name::escape(name).into(), labels: Box::default() }
+        Mapping::none(name)
     }
 
     /// Maps the name of an event.
@@ -404,14 +404,12 @@ impl Applier {
 }
 
 /// Returns the normaliser of the labels that a rule, if any, gives.
-fn normaliser<'m>(rule: Option<&'m Rule>, mapper: &'m Mapper) -> &'m Normaliser {
+pub(crate) fn normaliser<'m>(rule: Option<&'m Rule>, mapper: &'m Mapper) -> &'m Normaliser {
     rule.map_or(&mapper.defaults().normalise, |rule| &rule.normalise)
 }
 
-/// Renders the labels of an event into `text`: its tags and the labels of the matching rule, sorted by name,
-/// with normalised values. If both define a label, the rule wins unless it has `honor_labels`. A label whose
-/// value is normalised to the empty string is omitted; without `keep_empty`, so is any label with an empty
-/// value. Returns the number of labels.
+/// Renders the [merged] labels of an event into `text`, with normalised values. A label whose value is normalised to
+/// the empty string is omitted; without `keep_empty`, so is any label with an empty value. Returns the number of labels.
 pub(crate) fn render_labels(
     text: &mut Vec<u8>,
     tags: &[Label<'_>],
@@ -421,42 +419,9 @@ pub(crate) fn render_labels(
 ) -> u16 {
     let rule = mapping.rule.and_then(|index| mapper.rules().get(index));
     let normalise = normaliser(rule, mapper);
-    let honor = rule.is_some_and(|rule| rule.honor_labels);
     text.clear();
     let mut count = 0u16;
-    let mut tags = tags.iter().peekable();
-    let mut own = mapping.labels.iter().peekable();
-    loop {
-        let (name, value): (&str, &str) = match (tags.peek(), own.peek()) {
-            (None, None) => return count,
-            (Some(tag), Some((name, value))) => match (*tag.name).cmp(name) {
-                std::cmp::Ordering::Less => {
-                    let pair = (&*tag.name, tag.value);
-                    tags.next();
-                    pair
-                }
-                std::cmp::Ordering::Greater => {
-                    own.next();
-                    (name, value)
-                }
-                std::cmp::Ordering::Equal => {
-                    let pair: (&str, &str) =
-                        if honor { (&tag.name, tag.value) } else { (name, value) };
-                    tags.next();
-                    own.next();
-                    pair
-                }
-            },
-            (Some(tag), None) => {
-                let pair = (&*tag.name, tag.value);
-                tags.next();
-                pair
-            }
-            (None, Some((name, value))) => {
-                own.next();
-                (name, value)
-            }
-        };
+    for (name, value) in merged(tags, mapping, rule) {
         work_counter::add(name.len() + value.len());
         let value = normalise.value(name, value);
         if value.is_empty() && (!keep_empty || normalise.changes(name)) {
@@ -465,6 +430,34 @@ pub(crate) fn render_labels(
         labels::push(text, name, &value);
         count = count.saturating_add(1);
     }
+    count
+}
+
+/// Returns the tags of an event and the labels of the matching rule, both sorted by name, in one order. If both define a
+/// label, the rule wins unless it has `honor_labels`.
+pub(crate) fn merged<'a>(
+    tags: &'a [Label<'_>],
+    mapping: &'a Mapping,
+    rule: Option<&Rule>,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let honor = rule.is_some_and(|rule| rule.honor_labels);
+    let mut tags = tags.iter().map(|tag| (&*tag.name, tag.value)).peekable();
+    let mut own = mapping.labels.iter().map(|(name, value)| (&**name, &**value)).peekable();
+    std::iter::from_fn(move || {
+        let order = match (tags.peek(), own.peek()) {
+            (Some((tag, _)), Some((name, _))) => tag.cmp(name),
+            (Some(_), None) => Ordering::Less,
+            (None, _) => Ordering::Greater,
+        };
+        match order {
+            Ordering::Less => tags.next(),
+            Ordering::Greater => own.next(),
+            Ordering::Equal => {
+                let (tag, own) = (tags.next(), own.next());
+                if honor { tag } else { own }
+            }
+        }
+    })
 }
 
 /// Describes the series for an event of this type that `rule`, if any, has mapped.

@@ -51,10 +51,12 @@ pub(crate) struct Sender {
 impl Sender {
     /// Finds the pod by the strongest evidence of a peer and a stated origin.
     pub(crate) fn resolve(index: &PodIndex, peer: Peer, origin: &[u8]) -> Self {
-        let (mut rejected, mut claimed) = (None, None);
         let proven = match peer {
             Peer::Unknown => Err(SenderOutcome::NoOrigin),
-            Peer::Address(address) => by_address(index, address),
+            Peer::Address(address) => match index.by_address(address) {
+                Ok(found) => Ok((found, SenderOutcome::Address)),
+                Err(missing) => Err(outcome(missing, SenderOutcome::UnknownAddress)),
+            },
             Peer::Process(process) => by_process(index, process),
             Peer::Replica => {
                 let uid = std::str::from_utf8(origin).unwrap_or_default();
@@ -67,18 +69,16 @@ impl Sender {
                 };
             }
         };
-        if origin.len() <= MAX_ORIGIN {
-            claimed = by_claim(index, &Claim::parse(origin));
-        }
-        match (proven, claimed) {
+        let stated = (origin.len() <= MAX_ORIGIN).then(|| Claim::parse(origin));
+        match (proven, stated.and_then(|claim| by_claim(index, &claim))) {
             (Ok((found, by)), Some(Ok((claimed, _)))) if claimed.pod.uid != found.pod.uid => {
-                rejected = Some(match by {
+                let rejected = match by {
                     SenderOutcome::Credentials => RejectedClaim::Credentials,
                     _ => RejectedClaim::Address,
-                });
-                Self::of(found, by, rejected)
+                };
+                Self::of(found, by, Some(rejected))
             }
-            (Ok((found, by)), _) => Self::of(found, by, rejected),
+            (Ok((found, by)), _) => Self::of(found, by, None),
             (Err(SenderOutcome::HostNetwork), Some(Ok((claimed, _))))
                 if !claimed.pod.node_addresses.iter().any(|node| Peer::Address(*node) == peer) =>
             {
@@ -110,13 +110,6 @@ fn outcome(missing: Missing, unknown: SenderOutcome) -> SenderOutcome {
         Missing::Unknown => unknown,
         Missing::Ended => SenderOutcome::Ended,
         Missing::HostNetwork => SenderOutcome::HostNetwork,
-    }
-}
-
-fn by_address(index: &PodIndex, address: IpAddr) -> Result<(Found, SenderOutcome), SenderOutcome> {
-    match index.by_address(address) {
-        Ok(found) => Ok((found, SenderOutcome::Address)),
-        Err(missing) => Err(outcome(missing, SenderOutcome::UnknownAddress)),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::exposition::family::Family;
+use crate::mapper::name::escape;
 use crate::mapper::{Mapped, Mapper, Rule};
 use crate::pods::PodIndex;
 use crate::statsd::datagram_senders::DatagramSenders;
@@ -28,6 +29,11 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
+    /// Returns the result for a name without a matching rule.
+    pub(crate) fn none(name: &str) -> Self {
+        Self { rule: None, name: escape(name).into(), labels: Box::default() }
+    }
+
     /// Copies the result of the mapper.
     pub(crate) fn of(mapped: &Mapped<'_>) -> Self {
         Self {
@@ -85,24 +91,6 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        registry: Registry,
-        mapper: impl Into<Arc<Mapper>>,
-        flags: ParserFlags,
-    ) -> Self {
-        Self {
-            registry,
-            metrics: Metrics::default(),
-            mapping: ArcSwap::from_pointee(LoadedMapping::new(mapper.into(), 0, None)),
-            flags,
-            key_cache_size: 4 << 20,
-            relay: None,
-            mirror: None,
-            pods: None,
-            datagram_senders: DatagramSenders::default(),
-        }
-    }
-
     /// Returns the pipeline's own families: those of statsd_exporter, and ours too if `all` are wanted.
     pub(crate) fn own_families(
         &self,

@@ -6,14 +6,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+
 use crate::exposition::budget::Budget;
 use crate::exposition::family::Collect;
 use crate::mapper::Mapper;
 use crate::pods::PodIndex;
 use crate::statsd::clock::Clock;
-use crate::statsd::ingest::Shared;
+use crate::statsd::datagram_senders::DatagramSenders;
+use crate::statsd::ingest::{LoadedMapping, Shared};
 use crate::statsd::line::ParserFlags;
 use crate::statsd::mapping::MappingError;
+use crate::statsd::metrics::Metrics;
 use crate::statsd::relay::RelayConfig;
 use crate::statsd::series::registry::{Registry, Reserved};
 
@@ -108,8 +112,17 @@ impl PipelineConfig {
             Registry::new(clock.clone(), reserved, budget.clone(), on_earlier_deadline);
         registry.keeps_empty_labels = self.keep_empty_labels;
         registry.exposes_start_times = self.openmetrics_created;
-        let shared = Shared::new(registry, mapper, self.flags);
-        Shared { key_cache_size: self.key_cache_size, pods: self.pods.clone(), ..shared }
+        Shared {
+            registry,
+            metrics: Metrics::default(),
+            mapping: ArcSwap::from_pointee(LoadedMapping::new(mapper.into(), 0, None)),
+            flags: self.flags,
+            key_cache_size: self.key_cache_size,
+            relay: None,
+            mirror: None,
+            pods: self.pods.clone(),
+            datagram_senders: DatagramSenders::default(),
+        }
     }
 }
 

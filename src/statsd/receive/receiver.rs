@@ -134,12 +134,6 @@ impl ReceiverBuilder {
         Ok(())
     }
 
-    /// Applies what the sockets have received so far, on this thread.
-    #[cfg(test)]
-    pub(crate) fn apply_received(&mut self) {
-        self.receive_loop.read_all();
-    }
-
     /// Starts the thread. `number` becomes part of its name.
     ///
     /// # Errors
@@ -389,19 +383,21 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
     use std::sync::Mutex;
 
-    use crate::exposition::budget::Budget;
     use crate::mapper::Mapper;
-    use crate::statsd::clock::Clock;
-    use crate::statsd::line::ParserFlags;
+    use crate::statsd::PipelineConfig;
     use crate::statsd::receive::net::{bind_tcp, bind_udp, bind_unixgram};
-    use crate::statsd::series::registry::Registry;
     use crate::util::descriptors;
 
+    impl ReceiverBuilder {
+        /// Applies what the sockets have received so far, on this thread.
+        pub(crate) fn apply_received(&mut self) {
+            self.receive_loop.read_all();
+        }
+    }
+
     fn shared() -> Arc<Shared> {
-        let reserved = Arc::new(|_: &str| false);
-        let registry = Registry::new(Clock::system(), reserved, Budget::default(), Box::new(|| {}));
-        let shared = Shared::new(registry, Mapper::default(), ParserFlags::default());
-        Arc::new(Shared { key_cache_size: 16, ..shared })
+        let config = PipelineConfig { key_cache_size: 16, ..PipelineConfig::default() };
+        Arc::new(config.shared(Mapper::default(), Arc::new(|_| false), Box::new(|| {})))
     }
 
     fn until(what: &str, mut probe: impl FnMut() -> bool) {
