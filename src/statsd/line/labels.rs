@@ -75,25 +75,16 @@ impl<'a> Labels<'a> {
         {
             return Cow::Borrowed(name);
         }
-        if flags.signalfx {
-            match (name.split_once('['), name.split_once(']')) {
-                (Some((before, opened)), Some((closing, after))) => {
-                    if let Some((list, _)) =
-                        opened.split_once(']').filter(|_| before.len() < closing.len())
-                    {
-                        self.push_list(list, b'=', |tag| tag);
-                        return join(before, after);
-                    }
-                    // statsd_exporter crashes if `]` comes before `[`.
-                    self.errors += 1;
-                    return Cow::Borrowed(name);
-                }
-                (Some(_), None) | (None, Some(_)) => {
-                    self.errors += 1;
-                    return Cow::Borrowed(name);
-                }
-                (None, None) => {}
-            }
+        if flags.signalfx && (name.contains('[') || name.contains(']')) {
+            let (before, opened) = name.split_once('[').unwrap_or((name, ""));
+            let Some((list, after)) = opened.split_once(']').filter(|_| !before.contains(']'))
+            else {
+                // statsd_exporter crashes if `]` comes before `[`.
+                self.errors += 1;
+                return Cow::Borrowed(name);
+            };
+            self.push_list(list, b'=', |tag| tag);
+            return join(before, after);
         }
         let separator =
             |character| (character == '#' && flags.librato) || (character == ',' && flags.influxdb);

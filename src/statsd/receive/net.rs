@@ -77,23 +77,23 @@ fn prepare(socket: &Socket, read_buffer: usize) {
     let wanted = if read_buffer == 0 { DEFAULT_READ_BUFFER } else { read_buffer };
     let wanted = i32::try_from(wanted).unwrap_or(i32::MAX);
     // With CAP_NET_ADMIN the limit of the system does not apply. Otherwise the kernel caps the size.
-    if set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted).is_err()
+    if set_option(socket, libc::SO_RCVBUFFORCE, wanted).is_err()
         && let Err(error) = socket.set_recv_buffer_size(wanted as usize)
     {
         tracing::warn!(%error, bytes = wanted, "Cannot set the size of the receive buffer");
     }
     // Without this option there are no drops to report.
-    if let Err(error) = set_option(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1) {
+    if let Err(error) = set_option(socket, libc::SO_RXQ_OVFL, 1) {
         tracing::debug!(%error, "The kernel does not report drops");
     }
 }
 
-fn set_option(socket: &impl AsRawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+fn set_option(socket: &impl AsRawFd, option: i32, value: i32) -> io::Result<()> {
     // SAFETY: the pointer and the length describe `value`, which outlives the call; the descriptor is open.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            level,
+            libc::SOL_SOCKET,
             option,
             (&raw const value).cast(),
             size_of_val(&value) as libc::socklen_t,
