@@ -78,12 +78,6 @@ impl Default for CgroupInodes {
 }
 
 impl CgroupInodes {
-    /// Searches this mount of the cgroups only.
-    #[cfg(test)]
-    pub(crate) fn below(root: PathBuf) -> Self {
-        Self { roots: vec![root], scan: Lock::default() }
-    }
-
     /// Returns the cgroup with this inode. An unknown one causes a scan, at most every ten seconds.
     pub fn get(&self, inode: u64, now: Duration) -> Option<Cgroup> {
         let mut scan = self.scan.lock();
@@ -134,6 +128,13 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
+
+    impl CgroupInodes {
+        /// Searches this mount of the cgroups only.
+        pub(crate) fn below(root: PathBuf) -> Self {
+            Self { roots: vec![root], scan: Lock::default() }
+        }
+    }
 
     const UID: &str = "0f3c2b1a-1111-2222-3333-444455556666";
 

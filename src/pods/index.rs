@@ -150,13 +150,6 @@ impl PodIndex {
         }
     }
 
-    /// Searches inodes in this mount of the cgroups only.
-    #[cfg(test)]
-    pub(crate) fn with_cgroups(mut self, root: std::path::PathBuf) -> Self {
-        self.inodes = CgroupInodes::below(root);
-        self
-    }
-
     /// Returns the time of the clock.
     pub(crate) fn now(&self) -> Duration {
         (self.clock)()
@@ -328,15 +321,6 @@ impl PodIndex {
         }
     }
 
-    /// Returns the largest capacity of a table.
-    #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
-        let State { pods, by_address, by_container, nodes, labels, .. } = &*self.state.lock();
-        let addresses = [by_address.capacity(), nodes.capacity()];
-        let others = [pods.capacity(), by_container.capacity(), labels.capacity()];
-        addresses.into_iter().chain(others).max().unwrap_or_default()
-    }
-
     /// Publishes a change.
     fn changed(&self, mut state: MutexGuard<'_, State>, has_ended: bool) {
         let has_ended = has_ended | state.drop_released_labels(self.now() + LAST_BATCH);
@@ -427,5 +411,26 @@ impl State {
             }
         }
         self.unused_labels.len() > before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl PodIndex {
+        /// Searches inodes in this mount of the cgroups only.
+        pub(crate) fn with_cgroups(mut self, root: std::path::PathBuf) -> Self {
+            self.inodes = CgroupInodes::below(root);
+            self
+        }
+
+        /// Returns the largest capacity of a table.
+        pub(in crate::pods) fn capacity(&self) -> usize {
+            let State { pods, by_address, by_container, nodes, labels, .. } = &*self.state.lock();
+            let addresses = [by_address.capacity(), nodes.capacity()];
+            let others = [pods.capacity(), by_container.capacity(), labels.capacity()];
+            addresses.into_iter().chain(others).max().unwrap_or_default()
+        }
     }
 }

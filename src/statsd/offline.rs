@@ -80,14 +80,6 @@ impl Offline {
         self.worker.end();
     }
 
-    /// Applies lines that another replica received, with their senders.
-    #[cfg(test)]
-    pub(super) fn lines_with_senders(&mut self, bytes: &[u8]) {
-        self.worker.begin();
-        self.worker.lines_with_senders(bytes);
-        self.worker.end();
-    }
-
     /// Ingests a batch of datagrams with the addresses of their senders; `None` for a Unix socket.
     pub fn datagrams<'a>(
         &mut self,
@@ -161,5 +153,19 @@ impl Offline {
         let own = self.shared.own_families(&view.pages, Vec::new(), None, true);
         view.pages = super::series::tree::Snapshot::default();
         Scrape::new(view, own, None, registry.clock.clone()).text(Format::Text, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Offline {
+        /// Applies lines that another replica received, with their senders.
+        pub(in crate::statsd) fn lines_with_senders(&mut self, bytes: &[u8]) {
+            self.worker.begin();
+            self.worker.lines_with_senders(bytes);
+            self.worker.end();
+        }
     }
 }

@@ -289,12 +289,6 @@ impl RelaySender {
         (self.batch, self.read) = (batch, 0);
     }
 
-    /// Takes the next batch from the queue, without waiting. Returns false if there is none.
-    #[cfg(test)]
-    pub(super) fn take_queued(&mut self) -> bool {
-        self.queue.try_recv().map(|batch| self.take(batch)).is_ok()
-    }
-
     /// Packs the batch, and sends and confirms what is due at this time. Returns the time of the next step unless there is a
     /// batch before.
     pub(super) fn step(&mut self, now: Instant) -> Option<Instant> {
@@ -452,6 +446,13 @@ impl RelaySender {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl RelaySender {
+        /// Takes the next batch from the queue, without waiting. Returns false if there is none.
+        pub(in crate::statsd) fn take_queued(&mut self) -> bool {
+            self.queue.try_recv().map(|batch| self.take(batch)).is_ok()
+        }
+    }
 
     fn batch(lines: &[&str]) -> RelayBatch {
         let mut batch = RelayBatch::default();

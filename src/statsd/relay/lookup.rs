@@ -44,15 +44,6 @@ impl TargetLookup {
         }
     }
 
-    /// Looks a name up with this resolver from now on.
-    #[cfg(test)]
-    pub(in crate::statsd) fn resolve_with(
-        &mut self,
-        resolver: impl Fn(&str, Sender<Found>) -> io::Result<()> + Send + 'static,
-    ) {
-        (self.target, self.resolver) = ("relay.example:8125".to_owned(), Box::new(resolver));
-    }
-
     /// Waits for the first address.
     ///
     /// # Errors
@@ -61,9 +52,7 @@ impl TargetLookup {
         if let Some(address) = self.address() {
             return Ok(address);
         }
-        let (answer, found) = channel();
-        (self.resolver)(&self.target, answer)?;
-        found.recv_timeout(LIMIT).map_err(|_| no_answer())?
+        self.begin()?.recv_timeout(LIMIT).map_err(|_| no_answer())?
     }
 
     /// Starts a look-up unless one is running, the last one was a moment ago, or the target is an address.
@@ -76,7 +65,8 @@ impl TargetLookup {
         }
         self.not_before = now + self.pause;
         self.pause = (self.pause * 2).min(MAX_PAUSE);
-        self.start(now)
+        self.running = Some(RunningLookup { found: self.begin()?, fails_at: Some(now + LIMIT) });
+        Ok(())
     }
 
     /// Returns the target if it is an address.
@@ -84,11 +74,10 @@ impl TargetLookup {
         self.target.parse().ok()
     }
 
-    fn start(&mut self, now: Instant) -> io::Result<()> {
+    fn begin(&self) -> io::Result<Receiver<Found>> {
         let (answer, found) = channel();
         (self.resolver)(&self.target, answer)?;
-        self.running = Some(RunningLookup { found, fails_at: Some(now + LIMIT) });
-        Ok(())
+        Ok(found)
     }
 
     /// Returns the result of the look-up that is running, if it has ended or has exceeded its time limit. One that has
@@ -158,6 +147,16 @@ mod tests {
 
     use super::super::{Relay, RelayBatch, RelayConfig, RelaySender};
     use super::*;
+
+    impl TargetLookup {
+        /// Looks a name up with this resolver from now on.
+        pub(in crate::statsd) fn resolve_with(
+            &mut self,
+            resolver: impl Fn(&str, Sender<Found>) -> io::Result<()> + Send + 'static,
+        ) {
+            (self.target, self.resolver) = ("relay.example:8125".to_owned(), Box::new(resolver));
+        }
+    }
 
     /// A relay whose target is a name, and the name server, which answers when told to.
     struct Fixture {
