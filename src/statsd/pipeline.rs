@@ -33,17 +33,17 @@ use crate::util::lock::Lock;
 
 pub(super) mod config;
 mod facts;
+#[cfg(test)]
+mod tests;
 mod threads;
 
 pub use config::{PipelineConfig, ReloadError, SelfMetrics, StartError};
-use threads::{Addresses, Expiry, Threads, wake};
+use threads::{Expiry, Threads, wake};
 
 /// A running StatsD pipeline.
 pub struct Pipeline {
     shared: Arc<Shared>,
     threads: Arc<Threads>,
-    udp_address: Option<SocketAddr>,
-    tcp_address: Option<SocketAddr>,
     unix_path: Option<String>,
     mapping_file: Option<PathBuf>,
     /// The number of successful reloads. Locked during a reload, so that each reads the file after the one before.
@@ -65,14 +65,11 @@ impl Pipeline {
             Some(path) => mapping::load_and_warn(path)?,
             None => Mapper::default(),
         };
-        let relay =
-            match &config.relay {
-                Some(relay) => Some(Relay::start(relay).map_err(|source| StartError::Relay {
-                    address: relay.address.clone(),
-                    source,
-                })?),
-                None => None,
-            };
+        let relay = config.relay.as_ref().map(|relay| {
+            Relay::start(relay)
+                .map_err(|source| StartError::Relay { address: relay.address.clone(), source })
+        });
+        let relay = relay.transpose()?;
         Self::start_with(config, mapper, relay)
     }
 
@@ -99,11 +96,13 @@ impl Pipeline {
         // From here on, dropping `threads` stops what was started.
         let mut threads = Threads {
             shared: Arc::clone(&shared),
+            udp: None,
+            tcp: None,
             receivers: Vec::new(),
             unix_file: None,
             expiry: None,
         };
-        let Addresses { udp: udp_address, tcp: tcp_address } = threads.listen(&config)?;
+        threads.listen(&config)?;
         if !config.clock.is_manual() {
             let expiry = Expiry::start(Arc::clone(&shared), waker, wakeups);
             threads.expiry = Some(expiry.map_err(StartError::Thread)?);
@@ -112,8 +111,6 @@ impl Pipeline {
             peer_worker: Mutex::new(Worker::new(&shared, Listener::Peer)),
             shared,
             threads: Arc::new(threads),
-            udp_address,
-            tcp_address,
             unix_path: config.unixgram,
             mapping_file: config.mapping_file.clone(),
             reloads: Lock::default(),
@@ -121,24 +118,6 @@ impl Pipeline {
             openmetrics_created: config.openmetrics_created,
             additional: config.additional,
         })
-    }
-
-    /// Starts a pipeline without listeners and rules, whose relay has no thread. Returns it with what takes the lines that the relay
-    /// was to send so far.
-    #[cfg(test)]
-    pub(crate) fn start_relaying(
-        config: PipelineConfig,
-    ) -> (Self, Box<dyn FnMut() -> Vec<u8> + Send>) {
-        let target = super::RelayConfig {
-            address: "relay".to_owned(),
-            target: "127.0.0.1:9".to_owned(),
-            packet_length: 0,
-        };
-        let (relay, sender) = Relay::new(&target).expect("an address");
-        let pipeline = Self::start_with(config, Mapper::default(), Some(relay));
-        let take =
-            move || sender.queue.try_iter().flat_map(|batch| batch.text().to_vec()).collect();
-        (pipeline.expect("a pipeline without listeners"), Box::new(take))
     }
 
     /// Replaces [`PipelineConfig::reserved`]. Families with a reserved name are hidden but still updated, and
@@ -158,12 +137,12 @@ impl Pipeline {
 
     /// Returns the UDP address in use, with the actual port if 0 was configured.
     pub fn udp_address(&self) -> Option<SocketAddr> {
-        self.udp_address
+        self.threads.udp
     }
 
     /// Returns the TCP address in use, with the actual port if 0 was configured.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
-        self.tcp_address
+        self.threads.tcp
     }
 
     /// Reloads the mapping file and uses it for all lines received from now on. Existing series keep their
@@ -225,15 +204,6 @@ impl Pipeline {
         worker.end();
     }
 
-    /// Applies lines of a client, each followed by a line feed, as those of a UDP socket.
-    #[cfg(test)]
-    pub(crate) fn receive(&self, text: &[u8]) {
-        let mut worker = Worker::new(&self.shared, Listener::Udp);
-        worker.begin();
-        worker.lines(text.strip_suffix(b"\n").unwrap_or(text));
-        worker.end();
-    }
-
     /// Advances a manual clock and removes expired series.
     pub fn advance(&self, by: Duration) {
         self.shared.registry.clock.advance(by);
@@ -252,7 +222,7 @@ impl Pipeline {
                 if several { format!("{listener}-{}", socket.socket) } else { listener.to_owned() };
             (name, socket.receive_buffer.is_some())
         });
-        let tcp = self.tcp_address.map(|_| (Listener::Tcp.as_str().to_owned(), true));
+        let tcp = self.threads.tcp.map(|_| (Listener::Tcp.as_str().to_owned(), true));
         datagrams.chain(tcp).collect()
     }
 

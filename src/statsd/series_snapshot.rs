@@ -53,9 +53,7 @@ impl Snapshot for SeriesSnapshot {
     fn visit(&self, visitor: &mut dyn SeriesVisitor) {
         let mut assembler = LabelAssembler::default();
         let mut current = None;
-        let mut index = 0;
-        while let Some(page) = self.view.pages.page(index) {
-            index += 1;
+        for page in self.view.pages.iter() {
             assembler.begin(page);
             for (entry, rest) in page.iter() {
                 let family = &entry.family;

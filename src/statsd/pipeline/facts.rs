@@ -23,13 +23,8 @@ impl Pipeline {
     pub(crate) fn facts(&self) -> Statsd {
         let metrics = &self.shared.metrics;
         let mapping = self.shared.mapping.load();
-        let mut hits: Vec<(&str, u64)> = mapping.hits.iter().collect();
-        let rule_count = hits.len() as u64;
-        let is_unused = |(_, hits): &&(&str, u64)| *hits == 0;
-        let never_hit_count = hits.iter().filter(is_unused).count() as u64;
-        let never_hit: Vec<String> =
-            hits.iter().filter(is_unused).take(SHOWN).map(|(rule, _)| (*rule).to_owned()).collect();
-        hits.retain(|(_, hits)| *hits > 0);
+        let (mut hits, never_hit): (Vec<(&str, u64)>, Vec<(&str, u64)>) =
+            mapping.hits.iter().partition(|(_, hits)| *hits > 0);
         hits.sort_by_key(|(_, hits)| std::cmp::Reverse(*hits));
         let rule =
             |(pattern, hits): &(&str, u64)| Rule { pattern: (*pattern).to_owned(), hits: *hits };
@@ -51,9 +46,9 @@ impl Pipeline {
             mapped_since_load,
             unmapped_since_load,
             rules: hits.iter().take(SHOWN).map(rule).collect(),
-            rule_count,
-            never_hit,
-            never_hit_count,
+            rule_count: (hits.len() + never_hit.len()) as u64,
+            never_hit: never_hit.iter().take(SHOWN).map(|(rule, _)| (*rule).to_owned()).collect(),
+            never_hit_count: never_hit.len() as u64,
             unmapped_names: names
                 .into_iter()
                 .take(SHOWN)
@@ -128,14 +123,14 @@ impl Pipeline {
                 protocol,
                 address: match socket.listener {
                     Listener::Unixgram => self.unix_path.clone().unwrap_or_default(),
-                    _ => self.udp_address.map_or_else(String::new, |address| address.to_string()),
+                    _ => self.threads.udp.map_or_else(String::new, |address| address.to_string()),
                 },
                 lines: lines(socket.listener),
                 receive_buffer_bytes,
                 dropped: Some(socket.dropped),
             });
         }
-        listeners.extend(self.tcp_address.map(|address| status::Listener {
+        listeners.extend(self.threads.tcp.map(|address| status::Listener {
             protocol: Listener::Tcp.as_str(),
             address: address.to_string(),
             lines: lines(Listener::Tcp),
@@ -172,7 +167,8 @@ fn largest(pages: &Snapshot) -> Vec<Largest> {
     let mut families: Vec<_> = pages.families().collect();
     families.sort_by_key(|(_, series)| std::cmp::Reverse(*series));
     let shown = families.iter().take(LARGEST).map(|(family, series)| {
-        let text = pages.first_labels(family).unwrap_or_default();
+        let first = pages.find_series(&family.name, |_, labels| Some(labels.to_vec()));
+        let text = first.unwrap_or_default();
         let names: Vec<_> =
             labels::iter(&text).map(|(name, _)| String::from_utf8_lossy(name)).collect();
         Largest {

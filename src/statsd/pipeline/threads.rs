@@ -17,15 +17,12 @@ use crate::statsd::supervise::SupervisedThread;
 use crate::util::descriptors;
 use crate::util::lock::Lock;
 
-/// The addresses in use, with the actual port if 0 was configured.
-pub(super) struct Addresses {
-    pub(super) udp: Option<SocketAddr>,
-    pub(super) tcp: Option<SocketAddr>,
-}
-
 /// The running threads. Dropping this stops them.
 pub(super) struct Threads {
     pub(super) shared: Arc<Shared>,
+    /// The addresses in use, with the actual port if 0 was configured.
+    pub(super) udp: Option<SocketAddr>,
+    pub(super) tcp: Option<SocketAddr>,
     /// The receiving threads. The first one serves all listeners except additional UDP sockets.
     pub(super) receivers: Vec<Receiver>,
     /// The file of the Unix socket, to be removed at the end.
@@ -34,24 +31,25 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Opens the listeners and starts receiving. Returns the addresses in use.
-    pub(super) fn listen(&mut self, config: &PipelineConfig) -> Result<Addresses, StartError> {
+    /// Opens the listeners and starts receiving.
+    pub(super) fn listen(&mut self, config: &PipelineConfig) -> Result<(), StartError> {
         let failed = |listener: Listener, address: &dyn ToString| {
             let (listener, address) = (listener.as_str(), address.to_string());
             move |source| StartError::Listen { listener, address, source }
         };
-        let builder = || ReceiverBuilder::new(&self.shared).map_err(StartError::Thread);
+        let shared = Arc::clone(&self.shared);
+        let builder = || ReceiverBuilder::new(&shared).map_err(StartError::Thread);
         let mut builders = vec![builder()?];
         let (buffer, several) = (config.read_buffer, config.udp_sockets > 1);
-        let mut udp = config.udp;
+        self.udp = config.udp;
         for number in 0..config.udp_sockets.max(1) {
-            let Some(address) = udp else { break };
+            let Some(address) = self.udp else { break };
             let socket =
                 net::bind_udp(address, buffer, several).map_err(failed(Listener::Udp, &address))?;
             // With port 0 the first socket determines the port of the others.
             let bound = socket.local_addr().ok().and_then(|bound| bound.as_socket());
             let address = bound.unwrap_or(address);
-            udp = Some(address);
+            self.udp = Some(address);
             let open = Box::new(move || net::bind_udp(address, buffer, several));
             if number > 0 {
                 builders.push(builder()?);
@@ -61,7 +59,6 @@ impl Threads {
                 .map_err(StartError::Thread)?;
         }
         let first = &mut builders[0];
-        let mut tcp = None;
         if let Some(address) = config.tcp {
             let mut listen = || {
                 let listener = net::bind_tcp(address)?;
@@ -69,7 +66,7 @@ impl Threads {
                 first.tcp(listener, config.tcp_idle, descriptors::of_process())?;
                 Ok(bound)
             };
-            tcp = Some(listen().map_err(failed(Listener::Tcp, &address))?);
+            self.tcp = Some(listen().map_err(failed(Listener::Tcp, &address))?);
         }
         if let Some(name) = &config.unixgram {
             self.listen_unix(name, config, first).map_err(failed(Listener::Unixgram, name))?;
@@ -77,7 +74,7 @@ impl Threads {
         for (number, builder) in builders.into_iter().enumerate() {
             self.receivers.push(builder.start(number).map_err(StartError::Thread)?);
         }
-        Ok(Addresses { udp, tcp })
+        Ok(())
     }
 
     fn listen_unix(

@@ -37,6 +37,11 @@ impl SlotId {
         self.0 & OBSERVER_BIT != 0
     }
 
+    /// Returns the number of its slab: 0 for scalars, 1 for observers.
+    pub(crate) const fn slab(self) -> usize {
+        self.is_observer() as usize
+    }
+
     /// Returns the slot as a number that is unique across both slabs.
     pub(crate) const fn bits(self) -> u32 {
         self.0

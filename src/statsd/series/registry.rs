@@ -207,8 +207,8 @@ struct Members {
     /// The distinct times to live, and their indexes in this list.
     ttls: Vec<u32>,
     ttl_numbers: HashMap<u32, u16>,
-    scalars: Slots,
-    observers: Slots,
+    /// The slots of scalars and those of observers, see [`SlotId::slab`].
+    slots: [Slots; 2],
     live: u64,
     growth: PerMinuteCounter,
     account: Account,
@@ -221,20 +221,15 @@ struct Members {
 }
 
 impl Members {
-    fn slots(&mut self, slot: SlotId) -> &mut Slots {
-        if slot.is_observer() { &mut self.observers } else { &mut self.scalars }
-    }
-
     /// Returns the ID of the page with the series in a slot.
     fn page(&self, slot: SlotId) -> Option<u32> {
-        let slots = if slot.is_observer() { &self.observers } else { &self.scalars };
-        slots.pages.get(slot.index()).copied()
+        self.slots[slot.slab()].pages.get(slot.index()).copied()
     }
 
     /// Stores the number of samples of the series in a slot.
     fn set_samples(&mut self, slot: SlotId, samples: u64) {
         if slot.is_observer() {
-            let sample_counts = &mut self.observers.sample_counts;
+            let sample_counts = &mut self.slots[slot.slab()].sample_counts;
             sample_counts.resize(sample_counts.len().max(slot.index() + 1), 1);
             if let Some(known) = sample_counts.get_mut(slot.index()) {
                 *known = u32::try_from(samples).unwrap_or(u32::MAX);
@@ -243,11 +238,7 @@ impl Members {
     }
 
     fn samples_of(&self, slot: SlotId) -> u64 {
-        let sample_counts = if slot.is_observer() {
-            &self.observers.sample_counts
-        } else {
-            &self.scalars.sample_counts
-        };
+        let sample_counts = &self.slots[slot.slab()].sample_counts;
         sample_counts.get(slot.index()).copied().map_or(1, u64::from)
     }
 
@@ -546,10 +537,10 @@ impl Registry {
             own.push(handle);
         }
         let series_ref = SeriesRef { handle, ttl: members.ttl_number(series.ttl) };
-        let Members { tree, scalars, observers, .. } = members;
+        let Members { tree, slots, .. } = members;
         if let Some(position) = absent.position {
             tree.insert(position, &family, series_ref, &series.key, |slot, page| {
-                place(scalars, observers, slot, page);
+                place(slots, slot, page);
             });
         }
         members.live += 1;
@@ -628,7 +619,7 @@ impl Registry {
     fn allocate(&self, members: &mut Members, spec: &Spec, now: Moment) -> Handle {
         let observer = match spec {
             Spec::Scalar => {
-                let index = members.scalars.allocate();
+                let index = members.slots[0].allocate();
                 let view = self.scalars.grow_to(index as usize);
                 let slot = SlotId::scalar(index);
                 let generation = view.get(slot).map_or(0, |cell| {
@@ -641,7 +632,7 @@ impl Registry {
             Spec::Histogram(spec) => Observer::Histogram(Histogram::new(Arc::clone(spec))),
             Spec::Set(window) => Observer::Distinct(Distinct::new(*window, now)),
         };
-        let index = members.observers.allocate();
+        let index = members.slots[1].allocate();
         let view = self.observers.grow_to(index as usize);
         let slot = SlotId::observer(index);
         let generation = view.get(slot).map_or(0, |cell| {
@@ -672,9 +663,8 @@ struct Absent {
     room: u64,
 }
 
-fn place(scalars: &mut Slots, observers: &mut Slots, slot: SlotId, page: u32) {
-    let slots = if slot.is_observer() { observers } else { scalars };
-    if let Some(place) = slots.pages.get_mut(slot.index()) {
+fn place(slots: &mut [Slots; 2], slot: SlotId, page: u32) {
+    if let Some(place) = slots[slot.slab()].pages.get_mut(slot.index()) {
         *place = page;
     }
 }

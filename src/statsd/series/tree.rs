@@ -8,6 +8,7 @@
 
 mod page;
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -37,15 +38,14 @@ struct NumberedPage {
 pub(crate) struct Snapshot(Arc<Vec<NumberedPage>>);
 
 impl Snapshot {
-    /// Returns the number of pages.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// Returns the page at an index.
     pub(crate) fn page(&self, index: usize) -> Option<&Page> {
         self.0.get(index).map(|numbered| &*numbered.page)
+    }
+
+    /// Returns the pages.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Page> {
+        self.0.iter().map(|numbered| &*numbered.page)
     }
 
     /// Returns every family with its number of series.
@@ -72,14 +72,27 @@ impl Snapshot {
         page_before(&self.0, &Target { key: &key, labels, family: None })
     }
 
-    /// Returns the label text of the first series of a family.
-    pub(crate) fn first_labels(&self, family: &Family) -> Option<Vec<u8>> {
-        // The family may begin on the page after the expected one.
-        let pages = self.0.iter().skip(self.page_of(&family.name)).take(2);
-        pages.map(|numbered| &numbered.page).find_map(|page| {
-            let (_, rest) = page.iter().find(|(entry, _)| entry.family.id == family.id)?;
-            Some([page.prefix(), rest].concat())
-        })
+    /// Calls `find` with the series of a family and their label texts until it returns a value.
+    pub(crate) fn find_series<T>(
+        &self,
+        name: &str,
+        mut find: impl FnMut(&Entry, &[u8]) -> Option<T>,
+    ) -> Option<T> {
+        let mut assembler = LabelAssembler::default();
+        for page in self.iter().skip(self.page_of(name)) {
+            assembler.begin(page);
+            for (entry, rest) in page.iter() {
+                let found = match (*entry.family.name).cmp(name) {
+                    Ordering::Less => None,
+                    Ordering::Equal => find(entry, assembler.labels(rest)),
+                    Ordering::Greater => return None,
+                };
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        None
     }
 
     /// Returns the family called `name`, if it has series.
@@ -157,20 +170,10 @@ impl Tree {
 
     /// Calls `show` with the label text of every series of a family.
     pub(crate) fn for_each_labels(&self, family: &Family, mut show: impl FnMut(&[u8])) {
-        let mut assembler = LabelAssembler::default();
-        let from = self.pages.page_of(&family.name);
-        for page in self.pages.0.iter().skip(from).map(|numbered| &numbered.page) {
-            assembler.begin(page);
-            for (entry, rest) in page.iter() {
-                if entry.family.id == family.id {
-                    show(assembler.labels(rest));
-                }
-            }
-            let ends = page.entries.last().is_some_and(|last| *last.family.name > *family.name);
-            if ends {
-                return;
-            }
-        }
+        self.pages.find_series(&family.name, |_, labels| {
+            show(labels);
+            None::<()>
+        });
     }
 
     /// Returns the series at a position returned by [`Tree::find`].
@@ -286,6 +289,13 @@ mod tests {
     use crate::statsd::series::family::Kind;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, HashMap};
+
+    impl Snapshot {
+        /// Returns the number of pages.
+        pub(crate) fn len(&self) -> usize {
+            self.0.len()
+        }
+    }
 
     fn handle(slot: u32) -> Handle {
         Handle { slot: SlotId::scalar(slot), generation: 0 }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::native::{Native, schema_of};
-use super::thinning::thin;
+use super::thinning::{label_text, thin};
 use super::weighted_sum::{DecreaseFlag, add_weighted};
-use crate::exposition::float;
 use crate::exposition::typed::NativeHistogram;
 
 /// The settings that all series of a histogram share.
@@ -29,14 +28,7 @@ impl HistogramSpec {
                 kept.push(bound);
             }
         }
-        let labels = kept
-            .iter()
-            .map(|&bound| {
-                let mut text = Vec::new();
-                float::write(&mut text, bound);
-                text.into_boxed_slice()
-            })
-            .collect();
+        let labels = kept.iter().map(|&bound| label_text(bound)).collect();
         let native = schema_of(factor).map(|schema| (schema, max_buckets));
         Self { bounds: kept, labels, native, decrease_flag: Arc::default() }
     }

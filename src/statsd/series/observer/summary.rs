@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use super::quantile::{Sketch, Target, Weighted, order};
 use super::raw_values::RawValues;
-use super::thinning::thin;
+use super::thinning::{label_text, thin};
 use super::weighted_sum::{DecreaseFlag, add_weighted};
-use crate::exposition::float;
 use crate::mapper::SummaryOptions;
 use crate::statsd::clock::Moment;
 
@@ -79,14 +78,7 @@ impl SummarySpec {
             }
         }
         targets.sort_by(|a, b| a.quantile.total_cmp(&b.quantile));
-        let labels = targets
-            .iter()
-            .map(|target| {
-                let mut text = Vec::new();
-                float::write(&mut text, target.quantile);
-                text.into_boxed_slice()
-            })
-            .collect();
+        let labels = targets.iter().map(|target| label_text(target.quantile)).collect();
         let parts = match options.age_buckets {
             0 => DEFAULT_AGE_BUCKETS,
             count => count.min(MAX_AGE_BUCKETS),

@@ -124,12 +124,6 @@ impl Registry {
         self.end(&own, |_, _| ExpiryDecision::Expire);
     }
 
-    /// Returns the labels of senders that have had series and have not ended.
-    #[cfg(test)]
-    pub(crate) fn sender_labels(&self) -> std::collections::BTreeSet<u64> {
-        self.read().by_sender.keys().copied().collect()
-    }
-
     /// Ends those of the series that `decide` lets expire. Neighbours of the list are usually on different pages, so
     /// they are ordered by page first, and each page is rewritten once.
     fn end(&self, handles: &[Handle], decide: impl Fn(Lifetime, Handle) -> ExpiryDecision) {
@@ -170,7 +164,7 @@ impl Registry {
         // The cells tell as well which series have ended, but they are far apart in memory.
         let ended: HashSet<SlotId, FixedState> = ended.iter().map(|handle| handle.slot).collect();
         let mut removed = Vec::new();
-        let Members { tree, scalars, observers, account, .. } = members;
+        let Members { tree, slots, account, .. } = members;
         tree.compact(
             &ids,
             |entry| !ended.contains(&entry.handle.slot),
@@ -178,11 +172,11 @@ impl Registry {
                 let (slot, names) = (entry.handle.slot, self.names_hash(&ParsedLabels::new(text)));
                 removed.push(account.remove(&entry.family, slot, (text, names), &self.fold));
             },
-            |slot, page| place(scalars, observers, slot, page),
+            |slot, page| place(slots, slot, page),
         );
         for gone in removed {
             self.remove_from_family(members, &gone);
-            members.slots(gone.slot).free.push(gone.slot.index() as u32);
+            members.slots[gone.slot.slab()].free.push(gone.slot.index() as u32);
         }
     }
 
@@ -276,6 +270,13 @@ mod tests {
     use crate::statsd::series::senders::Origin;
     use crate::statsd::series::tree::Key;
     use crate::util::work_counter::take;
+
+    impl Registry {
+        /// Returns the labels of senders that have had series and have not ended.
+        pub(crate) fn sender_labels(&self) -> std::collections::BTreeSet<u64> {
+            self.read().by_sender.keys().copied().collect()
+        }
+    }
 
     /// Creates counters in an order that is not that of their labels. Those that are not kept have the labels of sender 7
     /// and expire after a second.

@@ -1,94 +1,64 @@
 //! Predicts the result of resolving a label set without changing the registry.
 
+use std::sync::RwLockReadGuard;
+
 use super::budget::PlannedSeries;
-use super::{Found, Members, NewSeries, Registry, Rejection};
+use super::{Found, Members, NewSeries, Registry, Rejection, Resolved};
 use crate::exposition::budget::Limit;
 use crate::exposition::labels;
-use crate::statsd::series::cell::Handle;
 use crate::statsd::series::placement::{ExceededBudget, Placement, Preview};
-use crate::statsd::series::tree::{LabelAssembler, Snapshot};
 use crate::status::explanation::Used;
-
-/// A prediction while the registry is locked.
-enum Prediction {
-    Placement(Placement),
-    /// The series that the label set was folded into before.
-    Folded(Handle),
-}
-
-/// Returns the labels of a series of the metric `name`, if it still exists.
-fn labels_of(pages: &Snapshot, name: &str, handle: Handle) -> Option<Vec<u8>> {
-    let mut assembler = LabelAssembler::default();
-    let mut index = pages.page_of(name);
-    while let Some(page) = pages.page(index) {
-        assembler.begin(page);
-        for (entry, rest) in page.iter() {
-            if entry.handle == handle {
-                return Some(assembler.labels(rest).to_vec());
-            }
-            if *entry.family.name > *name {
-                return None;
-            }
-        }
-        index += 1;
-    }
-    None
-}
 
 impl Registry {
     /// Predicts the result of resolving this series now. Changes nothing.
     pub(crate) fn preview(&self, series: &NewSeries<'_>) -> Preview {
         let members = self.read();
-        let mut exceeded = Vec::new();
-        let placement = self.placement(&members, series, &mut exceeded);
         let usage = self.usage(&members, series);
-        // A folded series is searched for in the whole metric, without the lock.
-        let pages = members.tree.snapshot();
-        drop(members);
-        let placement = placement.map(|placement| match placement {
-            Prediction::Placement(placement) => placement,
-            Prediction::Folded(handle) => {
-                Placement::Folded(labels_of(&pages, series.key.name, handle))
-            }
-        });
+        let mut exceeded = Vec::new();
+        let placement = self.placement(members, series, &mut exceeded);
         Preview { placement, exceeded, usage }
     }
 
     fn placement(
         &self,
-        members: &Members,
+        members: RwLockReadGuard<'_, Members>,
         series: &NewSeries<'_>,
         exceeded: &mut Vec<ExceededBudget>,
-    ) -> Result<Prediction, Rejection> {
+    ) -> Result<Placement, Rejection> {
         let own = || series.key.labels.to_vec();
         if series.key.name.is_empty() {
             return Err(Rejection::EmptyName);
         }
-        let absent = match self.find(members, series)? {
-            Found::Alive(_) => return Ok(Prediction::Placement(Placement::Existing(own()))),
+        let absent = match self.find(&members, series)? {
+            Found::Alive(_) => return Ok(Placement::Existing(own())),
             Found::Absent(absent) => absent,
         };
-        if let Some(folded) = self.folded(members, &series.key) {
-            return Ok(Prediction::Folded(folded.handle));
+        if let Some(Resolved { handle, .. }) = self.folded(&members, &series.key) {
+            // The series is searched for in the whole metric, without the lock.
+            let pages = members.tree.snapshot();
+            drop(members);
+            return Ok(Placement::Folded(pages.find_series(series.key.name, |entry, labels| {
+                (entry.handle == handle).then(|| labels.to_vec())
+            })));
         }
-        self.admit(members, series, &absent)?;
+        self.admit(&members, series, &absent)?;
         if !self.has_budget() {
-            return Ok(Prediction::Placement(Placement::New(own())));
+            return Ok(Placement::New(own()));
         }
         let family = absent.family.clone();
         let gathered = family.as_deref().and_then(|family| {
             let threshold = self.value_threshold(series, family)?;
             let is_there = members.account.values.contains_key(&family.id);
-            (!is_there).then(|| self.count_values(members, family, threshold))
+            (!is_there).then(|| self.count_values(&members, family, threshold))
         });
         let values = family.as_ref().and_then(|family| members.account.values.get(&family.id));
         let values = gathered.as_ref().or(values);
-        let planned = self.plan(members, series, absent, values, exceeded)?;
-        Ok(Prediction::Placement(match planned {
+        let planned = self.plan(&members, series, absent, values, exceeded)?;
+        Ok(match planned {
             PlannedSeries::Create(_) => Placement::New(own()),
             PlannedSeries::Existing(_, labels) => Placement::Existing(labels),
             PlannedSeries::CreateFolded(_, labels) => Placement::New(labels),
-        }))
+        })
     }
 
     fn usage(&self, members: &Members, series: &NewSeries<'_>) -> Vec<Used> {
@@ -134,7 +104,7 @@ mod tests {
     use crate::exposition::budget::{Budget, BudgetMode, RuleBudget};
     use crate::statsd::clock::Clock;
     use crate::statsd::series::senders::Origin;
-    use crate::statsd::series::tree::Key;
+    use crate::statsd::series::tree::{Key, LabelAssembler};
 
     /// Returns name and labels of every series.
     fn series(registry: &Registry) -> BTreeSet<(String, Vec<u8>)> {
