@@ -1,20 +1,21 @@
 //! The logging flags of kube-state-metrics. Those for writing to files are parsed and validated but have no effect,
 //! which is logged once.
 
-use super::flag::{Flag, ValueType, store};
+use super::flag::ValueType::{Boolean, Text};
+use super::flag::{Flag, store};
 use super::kube_args::KubeArgs;
 use super::usage_error::UsageError;
 use crate::go::strconv::{self, ParseError};
 
-/// Defines a flag that is validated and otherwise ignored.
+/// Defines a flag that is validated and otherwise ignored. The help may say why.
 macro_rules! ignored {
-    ($name:literal, $value_type:expr, $default:literal, $help:literal, $check:ident) => {
+    ($name:literal, $value_type:expr, $default:literal, $why:literal, $check:ident) => {
         Flag {
             name: $name,
             short: None,
             value_type: $value_type,
             default: $default,
-            help: $help,
+            help: concat!("Accepted, no effect", $why, "."),
             set: |args, text| {
                 $check(text)?;
                 args.klog.ignored_flags.push($name);
@@ -27,61 +28,37 @@ macro_rules! ignored {
 
 /// The logging flags.
 pub const FLAGS: &[Flag<KubeArgs>] = &[
-    ignored! { "add_dir_header", ValueType::Boolean, "", "Accepted, no effect.", boolean },
-    ignored! {
-        "alsologtostderr", ValueType::Boolean, "",
-        "Accepted, no effect: the log always goes to stderr.", boolean
-    },
-    ignored! {
-        "alsologtostderrthreshold", ValueType::Text("severity"), "",
-        "Accepted, no effect.", severity
-    },
-    ignored! {
-        "legacy_stderr_threshold_behavior", ValueType::Boolean, "true",
-        "Accepted, no effect.", boolean
-    },
-    ignored! {
-        "log_backtrace_at", ValueType::Text("traceLocation"), ":0",
-        "Accepted, no effect.", trace_location
-    },
-    ignored! {
-        "log_dir", ValueType::Text("string"), "",
-        "Accepted, no effect: the log goes to stderr.", any_text
-    },
-    ignored! {
-        "log_file", ValueType::Text("string"), "",
-        "Accepted, no effect: the log goes to stderr.", any_text
-    },
-    ignored! { "log_file_max_size", ValueType::Text("uint"), "1800", "Accepted, no effect.", size },
-    ignored! {
-        "logtostderr", ValueType::Boolean, "true",
-        "Accepted, no effect: the log always goes to stderr.", boolean
-    },
-    ignored! { "one_output", ValueType::Boolean, "", "Accepted, no effect.", boolean },
+    ignored!("add_dir_header", Boolean, "", "", boolean),
+    ignored!("alsologtostderr", Boolean, "", ": the log always goes to stderr", boolean),
+    ignored!("alsologtostderrthreshold", Text("severity"), "", "", severity),
+    ignored!("legacy_stderr_threshold_behavior", Boolean, "true", "", boolean),
+    ignored!("log_backtrace_at", Text("traceLocation"), ":0", "", trace_location),
+    ignored!("log_dir", Text("string"), "", ": the log goes to stderr", any_text),
+    ignored!("log_file", Text("string"), "", ": the log goes to stderr", any_text),
+    ignored!("log_file_max_size", Text("uint"), "1800", "", size),
+    ignored!("logtostderr", Boolean, "true", ": the log always goes to stderr", boolean),
+    ignored!("one_output", Boolean, "", "", boolean),
     Flag {
         name: "skip_headers",
         short: None,
-        value_type: ValueType::Boolean,
+        value_type: Boolean,
         default: "",
         help: "Omit severity, time and source before each message.",
         set: |args, text| boolean(text).map(|skip| args.klog.skip_headers = skip),
         keys: None,
     },
-    ignored! { "skip_log_headers", ValueType::Boolean, "", "Accepted, no effect.", boolean },
-    ignored! {
-        "stderrthreshold", ValueType::Text("severity"), "2",
-        "Accepted, no effect: every severity goes to stderr.", severity
-    },
+    ignored!("skip_log_headers", Boolean, "", "", boolean),
+    ignored!("stderrthreshold", Text("severity"), "2", ": every severity goes to stderr", severity),
     Flag {
         name: "v",
         short: Some('v'),
-        value_type: ValueType::Text("Level"),
+        value_type: Text("Level"),
         default: "",
         help: "Log verbosity; 4 enables debug, 6 enables trace.",
         set: |args, text| store(&mut args.klog.verbosity, strconv::parse_int(text, 32)),
         keys: None,
     },
-    ignored! { "vmodule", ValueType::Text("moduleSpec"), "", "Accepted, no effect.", module_spec },
+    ignored!("vmodule", Text("moduleSpec"), "", "", module_spec),
 ];
 
 // Go's flag package, which klog uses, reports less detail than strconv.
