@@ -56,22 +56,12 @@ const MAX_FILES: usize = 1_000;
 /// The text between `error: ` and `, try --help`.
 pub fn parse<A>(flags: &[Flag<A>], into: &mut A, argv: &[String]) -> Result<Request, UsageError> {
     let words = argv.iter().rev().cloned().collect();
-    let mut parser = Parser { flags, actions: Vec::new(), words, files: 0 };
+    let mut parser = Parser { flags, actions: Vec::new(), words, files: 0, help: false };
     let request = parser.scan()?;
     if matches!(request, Request::Run | Request::CompletionBash { .. }) {
         store(&parser.actions, into)?;
     }
     Ok(request)
-}
-
-/// The outcome of parsing one word.
-enum ParseStep {
-    /// Continue.
-    Next,
-    /// Show the help, unless a later word is invalid.
-    HelpAtEnd,
-    /// Execute this request, ignoring the remaining words.
-    Answer(Request),
 }
 
 struct Parser<'a, A: 'static> {
@@ -82,30 +72,29 @@ struct Parser<'a, A: 'static> {
     words: Vec<String>,
     /// The number of argument files read so far.
     files: usize,
+    /// True if the help was requested, which is shown unless a later word is invalid.
+    help: bool,
 }
 
 impl<A> Parser<'_, A> {
     fn scan(&mut self) -> Result<Request, UsageError> {
-        let mut help = false;
         loop {
             self.expand()?;
             let Some(arg) = self.words.pop().filter(|arg| arg != "--") else { break };
-            let step = if let Some(long) = arg.strip_prefix("--") {
+            let request = if let Some(long) = arg.strip_prefix("--") {
                 self.long(long)?
             } else if let Some(letters) = arg.strip_prefix('-') {
-                short(letters)?
+                self.short(letters)?
             } else {
                 return Err(format!("unexpected {arg}").into());
             };
-            match step {
-                ParseStep::Next => {}
-                ParseStep::HelpAtEnd => help = true,
-                ParseStep::Answer(request) => return Ok(request),
+            if let Some(request) = request {
+                return Ok(request);
             }
         }
         match self.words.pop() {
             Some(word) => Err(format!("unexpected {word}").into()),
-            None if help => Ok(Request::Help),
+            None if self.help => Ok(Request::Help),
             None => Ok(Request::Run),
         }
     }
@@ -137,7 +126,8 @@ impl<A> Parser<'_, A> {
         Ok(())
     }
 
-    fn long(&mut self, long: &str) -> Result<ParseStep, UsageError> {
+    /// Parses a long flag. A request ends the command line.
+    fn long(&mut self, long: &str) -> Result<Option<Request>, UsageError> {
         let (name, value) = match long.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (long, None),
@@ -148,23 +138,26 @@ impl<A> Parser<'_, A> {
         };
         // A value after a boolean is a positional argument, which is not expected.
         let no_value = |value: Option<String>| {
-            value.map_or(Ok(()), |value| Err(format!("unexpected {value}").into()))
+            value.map_or(Ok(None), |value| Err(format!("unexpected {value}").into()))
         };
         match positive {
-            "help" => return no_value(value).map(|()| ParseStep::HelpAtEnd),
-            "completion-bash" if negated => return no_value(value).map(|()| ParseStep::Next),
-            "completion-bash" => return Ok(ParseStep::Answer(self.completion())),
+            "help" => {
+                self.help = true;
+                return no_value(value);
+            }
+            "completion-bash" if negated => return no_value(value),
+            "completion-bash" => return Ok(Some(self.completion())),
             _ => {}
         }
         if let Some((_, request)) = REQUESTS.iter().find(|(request, _)| *request == positive) {
-            return Ok(ParseStep::Answer(*request));
+            return Ok(Some(*request));
         }
         let unknown =
             || removed::error(name).unwrap_or_else(|| format!("unknown long flag '--{name}'"));
         let flag = find(self.flags, positive).ok_or_else(unknown)?;
         if flag.is_switch() {
             self.actions.push((flag, if negated { "false" } else { "true" }.to_owned()));
-            return no_value(value).map(|()| ParseStep::Next);
+            return no_value(value);
         }
         if negated {
             return Err(unknown().into());
@@ -179,31 +172,28 @@ impl<A> Parser<'_, A> {
             }
         };
         self.actions.push((flag, value));
-        Ok(ParseStep::Next)
+        Ok(None)
+    }
+
+    /// Parses short flags, of which there is only `-h`.
+    fn short(&mut self, letters: &str) -> Result<Option<Request>, UsageError> {
+        match letters.strip_prefix('h').unwrap_or(letters).chars().next() {
+            Some(letter) => Err(format!("unknown short flag '-{letter}'").into()),
+            None if letters.is_empty() => Err("unexpected ".into()),
+            None => {
+                self.help = true;
+                Ok(None)
+            }
+        }
     }
 
     /// Returns the completion request: the last word is being completed, and there are no flags
     /// after `--`.
     fn completion(&self) -> Request {
-        let flag = match self.words.split_first() {
-            Some((typed, before)) => {
-                typed.starts_with('-') && !before.iter().any(|word| word == "--")
-            }
-            None => false,
-        };
+        let flag = self.words.split_first().is_some_and(|(typed, before)| {
+            typed.starts_with('-') && !before.iter().any(|word| word == "--")
+        });
         Request::CompletionBash { flag }
-    }
-}
-
-fn short(letters: &str) -> Result<ParseStep, UsageError> {
-    let mut letters = letters.chars();
-    match letters.next() {
-        None => Err("unexpected ".into()),
-        Some('h') => match letters.next() {
-            None => Ok(ParseStep::HelpAtEnd),
-            Some(next) => Err(format!("unknown short flag '-{next}'").into()),
-        },
-        Some(letter) => Err(format!("unknown short flag '-{letter}'").into()),
     }
 }
 
