@@ -290,7 +290,7 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
         sides: const { &[&STATSD] },
         program: "statsd_exporter",
         resolve: Arc::new(move |_| {
-            let invalid = |error: statsd::StatsdError| ConfigError::Invalid(error.to_string());
+            let invalid = |error: statsd::StatsdError| ConfigError::from(error.to_string());
             statsd::require_listener(&flags)
                 .map_err(invalid)
                 .and_then(|()| config::statsd_exporter(&flags))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::Level;
 
 pub use super::error::{ConfigError, ConfigErrors};
-use super::error::{named, web_problem};
+use super::error::{Result, named, web_problem};
 use super::kube_config::kube;
 pub use super::kube_config::{
     CustomResources, KubeConfig, counts_kube_events, custom_resources, watched,
@@ -123,70 +123,59 @@ pub fn kstatd(
     args: &RunArgs,
     load: Load<'_>,
     configured: impl Fn(&KubeArgs) -> bool,
-) -> Result<Config, ConfigErrors> {
+) -> Result<Config> {
     with_options_file(&args.kube.0, load, |mut kube_args, options_file| {
         kube_args.gate.get_or_insert(true);
         let kubernetes = configured(&kube_args);
-        merged_kstatd(args, &kube_args, load, kubernetes, options_file)
-    })
-}
-
-/// Resolves the flags after merging the options file into `kube_args`.
-fn merged_kstatd(
-    args: &RunArgs,
-    kube_args: &KubeArgs,
-    load: Load<'_>,
-    kubernetes: bool,
-    options_file: Option<OptionsFile>,
-) -> Result<Config, ConfigErrors> {
-    let (mut custom, mut problems) = custom_or_problems(kube_args, load);
-    if let Some(config) = custom.as_mut().and_then(|custom| custom.config.as_mut()) {
-        *config = Arc::new(CustomConfig::clone(config).with_valid_names());
-    }
-    let (main, telemetry) =
-        listeners(&args.listen, &args.telemetry_listen, main_limits(kube_args), &mut problems);
-    let telemetry_port = telemetry.address.port;
-    let web_config = match (named(&kube_args.tls_config), named(&args.statsd.0.web_config_file)) {
-        (Some(one), Some(other)) if one != other => {
-            problems.push(ConfigError::Invalid(format!(
-                "--tls-config={one} and --web.config.file={other} are the same setting; use only one"
-            )));
-            None
+        let (mut custom, mut problems) = custom_or_problems(&kube_args, load);
+        if let Some(config) = custom.as_mut().and_then(|custom| custom.config.as_mut()) {
+            *config = Arc::new(CustomConfig::clone(config).with_valid_names());
         }
-        (one, other) => one.or(other).map(PathBuf::from),
-    };
-    if !args.statsd.0.enrich.is_empty() && !kubernetes {
-        problems.push(ConfigError::Invalid(
-            "--statsd.enrich needs the Kubernetes side: set --kubeconfig, --apiserver or KUBECONFIG, or run in a pod with a service account".to_owned(),
-        ));
-    }
-    none(problems)?;
-    // Flags shared by both sides take the StatsD side's values.
-    let budget = Budget {
-        series_per_kind: kube_args.limit_series_per_kind,
-        ..args.statsd.0.budget(BudgetMode::Enforce)
-    };
-    Ok(Config {
-        name: Name::Kstatd,
-        main,
-        telemetry: Some(telemetry),
-        web_config,
-        auth_filter: kube_args.auth_filter,
-        profiles: args.profiles,
-        gzip: kube_args.enable_gzip_encoding,
-        kube: kubernetes
-            .then(|| {
-                let mut kube = kube(kube_args, Name::Kstatd, budget, custom, telemetry_port)?;
-                if args.statsd.0.recognises_senders() {
-                    kube.watch_senders();
-                }
-                Ok::<_, ConfigErrors>(kube)
-            })
-            .transpose()?,
-        statsd: Some(args.statsd.0.clone()),
-        node: None,
-        standby: standby(kube_args)?,
-        options_file,
+        let (main, telemetry) =
+            listeners(&args.listen, &args.telemetry_listen, main_limits(&kube_args), &mut problems);
+        let telemetry_port = telemetry.address.port;
+        let web_config = match (named(&kube_args.tls_config), named(&args.statsd.0.web_config_file))
+        {
+            (Some(one), Some(other)) if one != other => {
+                problems.push(format!(
+                "--tls-config={one} and --web.config.file={other} are the same setting; use only one"
+            ).into());
+                None
+            }
+            (one, other) => one.or(other).map(PathBuf::from),
+        };
+        if !args.statsd.0.enrich.is_empty() && !kubernetes {
+            let error = "--statsd.enrich needs the Kubernetes side: set --kubeconfig, --apiserver or KUBECONFIG, or run in a pod with a service account";
+            problems.push(error.to_owned().into());
+        }
+        none(problems)?;
+        // Flags shared by both sides take the StatsD side's values.
+        let budget = Budget {
+            series_per_kind: kube_args.limit_series_per_kind,
+            ..args.statsd.0.budget(BudgetMode::Enforce)
+        };
+        Ok(Config {
+            name: Name::Kstatd,
+            main,
+            telemetry: Some(telemetry),
+            web_config,
+            auth_filter: kube_args.auth_filter,
+            profiles: args.profiles,
+            gzip: kube_args.enable_gzip_encoding,
+            kube: kubernetes
+                .then(|| {
+                    let mut kube = kube(&kube_args, Name::Kstatd, budget, custom, telemetry_port)?;
+                    if args.statsd.0.recognises_senders() {
+                        kube.watch_senders();
+                    }
+                    Ok::<_, ConfigErrors>(kube)
+                })
+                .transpose()?,
+            statsd: Some(args.statsd.0.clone()),
+            node: None,
+            standby: standby(&kube_args)?,
+            options_file,
+        })
     })
 }
 
@@ -195,60 +184,53 @@ fn merged_kstatd(
 /// # Errors
 ///
 /// All invalid flags and options file entries.
-pub fn kube_state_metrics(args: &KubeArgs, load: Load<'_>) -> Result<Config, ConfigErrors> {
-    with_options_file(args, load, |args, file| merged_kube_state_metrics(&args, load, file))
-}
-
-/// Resolves the flags after merging the options file into `args`.
-fn merged_kube_state_metrics(
-    args: &KubeArgs,
-    load: Load<'_>,
-    options_file: Option<OptionsFile>,
-) -> Result<Config, ConfigErrors> {
-    let (custom, mut problems) = custom_or_problems(args, load);
-    let mut listener = |flag: &'static str, named, host: &str, port: i64, limits| {
-        let number = u16::try_from(port).unwrap_or_else(|_| {
-            problems.push(ConfigError::Port { flag, value: port });
-            0
-        });
-        Listener { address: ListenAddress::new(host, number), flag: named, limits }
-    };
-    let main = listener("port", "--host and --port", &args.host, args.port, main_limits(args));
-    let telemetry = listener(
-        "telemetry-port",
-        "--telemetry-host and --telemetry-port",
-        &args.telemetry_host,
-        args.telemetry_port,
-        TELEMETRY_LIMITS,
-    );
-    problems.extend(same_address(&main, &telemetry, "port", "telemetry-port"));
-    let telemetry_port = telemetry.address.port;
-    none(problems)?;
-    Ok(Config {
-        name: Name::KubeStateMetrics,
-        main,
-        telemetry: Some(telemetry),
-        web_config: named(&args.tls_config).map(PathBuf::from),
-        auth_filter: args.auth_filter,
-        profiles: Profiles::Everybody,
-        gzip: args.enable_gzip_encoding,
-        kube: Some(kube(
-            args,
-            Name::KubeStateMetrics,
-            args.budget(BudgetMode::Off),
-            custom,
-            telemetry_port,
-        )?),
-        statsd: None,
-        node: None,
-        standby: standby(args)?,
-        options_file,
+pub fn kube_state_metrics(args: &KubeArgs, load: Load<'_>) -> Result<Config> {
+    with_options_file(args, load, |args, options_file| {
+        let (custom, mut problems) = custom_or_problems(&args, load);
+        let mut listener = |flag: &'static str, named, host: &str, port: i64, limits| {
+            let number = u16::try_from(port).unwrap_or_else(|_| {
+                problems.push(format!("--{flag}={port}: a port must be from 0 to 65535").into());
+                0
+            });
+            Listener { address: ListenAddress::new(host, number), flag: named, limits }
+        };
+        let main = listener("port", "--host and --port", &args.host, args.port, main_limits(&args));
+        let telemetry = listener(
+            "telemetry-port",
+            "--telemetry-host and --telemetry-port",
+            &args.telemetry_host,
+            args.telemetry_port,
+            TELEMETRY_LIMITS,
+        );
+        problems.extend(same_address(&main, &telemetry, "port"));
+        let telemetry_port = telemetry.address.port;
+        none(problems)?;
+        Ok(Config {
+            name: Name::KubeStateMetrics,
+            main,
+            telemetry: Some(telemetry),
+            web_config: named(&args.tls_config).map(PathBuf::from),
+            auth_filter: args.auth_filter,
+            profiles: Profiles::Everybody,
+            gzip: args.enable_gzip_encoding,
+            kube: Some(kube(
+                &args,
+                Name::KubeStateMetrics,
+                args.budget(BudgetMode::Off),
+                custom,
+                telemetry_port,
+            )?),
+            statsd: None,
+            node: None,
+            standby: standby(&args)?,
+            options_file,
+        })
     })
 }
 
 /// Returns the addresses of all replicas, if `--standby` is set.
-fn standby(args: &KubeArgs) -> Result<Option<Vec<String>>, ConfigErrors> {
-    let error = |text: String| Err(ConfigErrors::from(ConfigError::Invalid(text)));
+fn standby(args: &KubeArgs) -> Result<Option<Vec<String>>> {
+    let error = |text: String| Err(ConfigErrors::from(ConfigError::from(text)));
     let peers = &args.standby_peers;
     if args.standby == peers.is_empty() {
         return error("--standby and --standby-peers need each other".to_owned());
@@ -271,7 +253,7 @@ fn standby(args: &KubeArgs) -> Result<Option<Vec<String>>, ConfigErrors> {
     }
 }
 
-fn none(problems: Vec<ConfigError>) -> Result<(), ConfigErrors> {
+fn none(problems: Vec<ConfigError>) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(ConfigErrors(problems)) }
 }
 
@@ -283,7 +265,7 @@ fn none(problems: Vec<ConfigError>) -> Result<(), ConfigErrors> {
 pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
     if !args.enrich.is_empty() {
         let error = "--statsd.enrich needs the pods of a cluster, which only kstatd run watches";
-        return Err(ConfigError::Invalid(error.to_owned()));
+        return Err(error.to_owned().into());
     }
     // An empty address means the HTTP port, as in Go's server.
     let text = match args.web_listen_address.as_str() {
@@ -291,7 +273,7 @@ pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
         text => text,
     };
     let address = ListenAddress::parse(&services::numeric(text, "tcp"))
-        .map_err(|error| ConfigError::Invalid(format!("listen tcp: {error}")))?;
+        .map_err(|error| format!("listen tcp: {error}"))?;
     // The original has no timeouts; without any, vanished clients would hold connections forever.
     let limits = Limits {
         read_header: Some(Duration::from_secs(60)),
@@ -319,7 +301,7 @@ pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
 /// # Errors
 ///
 /// All invalid flags.
-pub fn node(args: &NodeArgs, load: Load<'_>) -> Result<Config, ConfigErrors> {
+pub fn node(args: &NodeArgs, load: Load<'_>) -> Result<Config> {
     let mut args = args.clone();
     let mut problems = Vec::new();
     let limits = main_limits(&KubeArgs::default());
@@ -354,26 +336,22 @@ fn listeners(
 ) -> (Listener, Listener) {
     let mut listener = |flag: &'static str, text: &str, limits| {
         let address = ListenAddress::parse(text).unwrap_or_else(|error| {
-            problems.push(ConfigError::Invalid(format!("{flag}={text}: {error}")));
+            problems.push(format!("{flag}={text}: {error}").into());
             ListenAddress::new("", 0)
         });
         Listener { address, flag, limits }
     };
     let main = listener("--listen", main, limits);
     let telemetry = listener("--telemetry-listen", telemetry, TELEMETRY_LIMITS);
-    problems.extend(same_address(&main, &telemetry, "listen", "telemetry-listen"));
+    problems.extend(same_address(&main, &telemetry, "listen"));
     (main, telemetry)
 }
 
-fn same_address(
-    main: &Listener,
-    telemetry: &Listener,
-    first: &'static str,
-    second: &'static str,
-) -> Option<ConfigError> {
-    let same = main.address == telemetry.address && main.address.port != 0;
-    let address = main.address.to_string();
-    same.then_some(ConfigError::SameAddress { first, second, address })
+/// Returns the error of two listeners with the same address. `flag` is the one of the main listener.
+fn same_address(main: &Listener, telemetry: &Listener, flag: &str) -> Option<ConfigError> {
+    let is_same = main.address == telemetry.address && main.address.port != 0;
+    let error = || ConfigError::same_address(flag, &format!("telemetry-{flag}"), &main.address);
+    is_same.then(error)
 }
 
 fn main_limits(args: &KubeArgs) -> Limits {
@@ -403,7 +381,7 @@ fn custom_or_problems(
 ) -> (Option<CustomResources>, Vec<ConfigError>) {
     let mut problems = Vec::new();
     if let Some(error) = web_problem(args, load) {
-        problems.push(ConfigError::Invalid(format!("--tls-config: {error}")));
+        problems.push(format!("--tls-config: {error}").into());
     }
     problems.extend(selection::problems(args));
     let custom = custom_resources(args, load).unwrap_or_else(|errors| {

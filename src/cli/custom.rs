@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use super::error::{ConfigError, ConfigErrors};
+use super::error::{ConfigError, ConfigErrors, Result};
 use super::kube_args::KubeArgs;
 use super::load::{FilesInUse, Load, OptionsFile};
 use crate::config_file::{self, reader};
@@ -21,9 +21,7 @@ pub(crate) struct CustomConfigSource {
 
 /// Returns the error for an invalid custom resource configuration.
 pub(crate) fn invalid(flag: &str, reason: &dyn std::fmt::Display) -> ConfigError {
-    ConfigError::Invalid(format!(
-        "failed to parse Custom Resource State metrics: --{flag}: {reason}"
-    ))
+    format!("failed to parse Custom Resource State metrics: --{flag}: {reason}").into()
 }
 
 /// Reads the custom resource configuration, if there is one.
@@ -32,10 +30,7 @@ pub(crate) fn invalid(flag: &str, reason: &dyn std::fmt::Display) -> ConfigError
 ///
 /// When it is unreadable or invalid. A metric that cannot be compiled is an error only on a reload,
 /// where the previous file stays in use; at start-up it only disables the custom metrics.
-pub(crate) fn read(
-    args: &KubeArgs,
-    load: Load<'_>,
-) -> Result<Option<CustomConfigSource>, ConfigErrors> {
+pub(crate) fn read(args: &KubeArgs, load: Load<'_>) -> Result<Option<CustomConfigSource>> {
     if !args.custom_resource_config.is_empty() {
         let flag = "custom-resource-state-config (its text)".to_owned();
         let loaded = Some(content(&flag, &args.custom_resource_config, load)?);
@@ -82,7 +77,7 @@ pub(crate) fn read(
 }
 
 /// Parses and validates the text of a configuration.
-fn content(flag: &str, text: &str, load: Load<'_>) -> Result<Loaded, ConfigErrors> {
+fn content(flag: &str, text: &str, load: Load<'_>) -> Result<Loaded> {
     let loaded = custom::load(text);
     let errors: Vec<_> = loaded.errors().map(|problem| invalid(flag, problem)).collect();
     if !errors.is_empty() {

@@ -1,9 +1,11 @@
 //! Configuration errors.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use super::kube_args::KubeArgs;
 use super::load::{FilesInUse, Load};
+use crate::server::listen::ListenAddress;
 use crate::server::web_config::{WebConfig, WebConfigError};
 
 /// All errors of a configuration; never empty.
@@ -22,6 +24,9 @@ impl ConfigErrors {
     }
 }
 
+/// The result of resolving flags and files.
+pub type Result<T, E = ConfigErrors> = std::result::Result<T, E>;
+
 impl From<ConfigError> for ConfigErrors {
     fn from(error: ConfigError) -> Self {
         Self(vec![error])
@@ -30,44 +35,33 @@ impl From<ConfigError> for ConfigErrors {
 
 /// A configuration error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// An unknown resource.
-    #[error("resource {name} does not exist. Available resources: {available}")]
-    UnknownResource {
-        /// The name.
-        name: String,
-        /// The available resources.
-        available: String,
-    },
-    /// A port outside 0–65535.
-    #[error("--{flag}={value}: a port must be from 0 to 65535")]
-    Port {
-        /// The flag.
-        flag: &'static str,
-        /// The value.
-        value: i64,
-    },
-    /// Two listeners with the same address.
-    #[error("--{first} and --{second} are the same address {address}; give them different ports")]
-    SameAddress {
-        /// The first flag.
-        first: &'static str,
-        /// The second flag.
-        second: &'static str,
-        /// The address.
-        address: String,
-    },
-    /// The options file is unreadable or invalid.
-    #[error("--config={path}: {reason}")]
-    OptionsFile {
-        /// The path.
-        path: String,
-        /// The error.
-        reason: String,
-    },
-    /// Any other error, with the flag in the text.
-    #[error("{0}")]
-    Invalid(String),
+#[error("{reason}")]
+pub struct ConfigError {
+    /// The reason, which names the flag.
+    reason: String,
+    /// The keys of the options file that may cause it, if they are valid by themselves.
+    pub(super) keys: &'static [&'static str],
+}
+
+impl From<String> for ConfigError {
+    fn from(reason: String) -> Self {
+        Self { reason, keys: &[] }
+    }
+}
+
+impl ConfigError {
+    /// Returns the error of two listeners with the same address.
+    pub(super) fn same_address(first: &str, second: &str, address: &ListenAddress) -> Self {
+        let reason = format!(
+            "--{first} and --{second} are the same address {address}; give them different ports"
+        );
+        Self { reason, keys: &["telemetry_port", "port", "telemetry_host", "host"] }
+    }
+
+    /// Returns the error of an options file.
+    pub(super) fn of_options(path: &str, reason: &impl Display) -> Self {
+        format!("--config={path}: {reason}").into()
+    }
 }
 
 /// Returns the error of the configured web configuration file. A file in use reloads itself.

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use super::flag::{Text, Url, ValueType, flags, kinds, store};
 use super::limits::{self, FoldValue, LimitMode};
-use super::usage_error::UsageError;
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::normalise::Normaliser;
 use crate::go::strconv;
@@ -26,10 +25,6 @@ pub struct KlogArgs {
 
 fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     comma_list(text).map(str::to_owned)
-}
-
-fn allow_lists(text: &str) -> Result<AllowLists, UsageError> {
-    AllowLists::parse_flag(text).map_err(|error| error.to_string().into())
 }
 
 kinds! {
@@ -78,7 +73,7 @@ kinds! {
         |text, into| store(into, PodLabels::parse(text));
     /// Label keys per resource.
     Labels: AllowLists = AllowLists::default(), ValueType::Text("string"),
-        |text, into| store(into, allow_lists(text));
+        |text, into| store(into, AllowLists::parse_flag(text).map_err(|error| error.to_string()));
 }
 
 flags! {

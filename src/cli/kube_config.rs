@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::custom::{self, CustomConfigSource};
-use super::error::{ConfigErrors, named};
+use super::error::{Result, named};
 use super::kube_flags::KubeArgs;
 use super::load::{Load, OptionsFile};
 use super::selection::{default_resources, family_filter, namespaces, rendering};
@@ -103,10 +103,7 @@ impl CustomResources {
 /// # Errors
 ///
 /// When the configuration is unreadable or invalid and there is no earlier version of it to keep.
-pub fn custom_resources(
-    args: &KubeArgs,
-    load: Load<'_>,
-) -> Result<Option<CustomResources>, ConfigErrors> {
+pub fn custom_resources(args: &KubeArgs, load: Load<'_>) -> Result<Option<CustomResources>> {
     let Some(CustomConfigSource { flag, loaded, file }) = custom::read(args, load)? else {
         return Ok(None);
     };
@@ -131,11 +128,7 @@ pub fn custom_resources(
 /// # Errors
 ///
 /// When a resource is unknown or a pattern invalid.
-pub fn watched(
-    args: &KubeArgs,
-    name: Name,
-    senders: bool,
-) -> Result<Vec<&'static dyn Resource>, ConfigErrors> {
+pub fn watched(args: &KubeArgs, name: Name, senders: bool) -> Result<Vec<&'static dyn Resource>> {
     let selected = rendering(args, default_resources)?;
     let mut all: Vec<_> = selected.into_iter().map(|(resource, _)| resource).collect();
     let workloads = workloads(args, name, &Budget::default())?;
@@ -153,11 +146,7 @@ pub fn watched(
 /// # Errors
 ///
 /// When a pattern is invalid.
-pub fn workloads(
-    args: &KubeArgs,
-    name: Name,
-    budget: &Budget,
-) -> Result<WorkloadOptions, ConfigErrors> {
+pub fn workloads(args: &KubeArgs, name: Name, budget: &Budget) -> Result<WorkloadOptions> {
     let filter = family_filter(args)?;
     let is_whole = watches_all_pods(args);
     let is_enabled = |family: &str| is_whole && filter.enabled(family, name != Name::Kstatd);
@@ -189,7 +178,6 @@ fn watches_all_pods(args: &KubeArgs) -> bool {
 
 /// Returns whether the flags ask for counters of Kubernetes Events, and do not restrict the process to a part of the pods
 /// or to custom resources.
-#[must_use]
 pub fn counts_kube_events(args: &KubeArgs) -> bool {
     args.kubernetes_events && watches_all_pods(args) && !args.custom_resources_only
 }
@@ -205,7 +193,7 @@ pub fn kube(
     budget: Budget,
     custom: Option<CustomResources>,
     telemetry_port: u16,
-) -> Result<KubeConfig, ConfigErrors> {
+) -> Result<KubeConfig> {
     let resources = rendering(args, default_resources)?;
     let watched =
         resources.iter().map(|(resource, options)| WatchedResource::built_in(*resource, options));

@@ -37,7 +37,6 @@ pub enum Load<'a> {
 
 impl Load<'_> {
     /// Returns the reason why the running process has rejected this content of the options file, if it has.
-    #[must_use]
     pub fn rejection(&self, content: &[u8]) -> Option<&str> {
         match self {
             Self::Again(FilesInUse { rejected: Some((rejected, reason)), .. })

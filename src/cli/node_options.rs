@@ -20,12 +20,11 @@ pub(super) fn merge(
     load: Load<'_>,
 ) -> Result<Option<OptionsFile>, ConfigError> {
     let Some(file) = args.config.clone() else {
-        let invalid = |error| ConfigError::Invalid(format!("--processes: {error}"));
-        ProcessNames::new(&args.processes).map_err(invalid)?;
+        ProcessNames::new(&args.processes).map_err(|error| format!("--processes: {error}"))?;
         return Ok(None);
     };
     let path = file.display().to_string();
-    let unusable = |reason| ConfigError::OptionsFile { path: path.clone(), reason };
+    let unusable = |reason: String| ConfigError::of_options(&path, &reason);
     let text = config_file::read(&file).map_err(|error| unusable(error.to_string()));
     let read = text.and_then(|text| match load.rejection(text.as_bytes()) {
         Some(reason) => Err(unusable(reason.to_owned())),
@@ -34,7 +33,8 @@ pub(super) fn merge(
     match (read, load) {
         (Ok((processes, text)), _) => {
             args.processes = processes;
-            Ok(Some(OptionsFile { path, content: Some(text.into_bytes()), error: None }))
+            let content = Some(text.into_bytes());
+            Ok(Some(OptionsFile { path: path.clone(), content, error: None }))
         }
         (Err(error), Load::Again(FilesInUse { options: Some(in_use), .. })) => {
             let text = String::from_utf8_lossy(in_use.content.as_deref().unwrap_or_default());

@@ -54,7 +54,6 @@ pub fn is_key(name: &str) -> bool {
 const OLD_CUSTOM_RESOURCE_FILE: &str = "custom_resource_config_file";
 
 /// The flags overridden by an options file.
-#[derive(Clone, Debug)]
 pub struct MergedOptions {
     /// The flags; values of the wrong type left them unchanged.
     pub args: KubeArgs,
@@ -67,22 +66,14 @@ pub struct MergedOptions {
 
 impl MergedOptions {
     /// Returns the first error.
-    #[must_use]
     pub fn error(&self) -> Option<&Problem> {
         self.problems.iter().find(|problem| problem.severity == Severity::Error)
     }
 
     /// Returns a start-up error of kube-state-metrics with these flags, located at the keys that cause it. The file
     /// alone is valid.
-    #[must_use]
     pub fn startup_problem(&self, error: &ConfigError) -> Problem {
-        let keys: &[&str] = match error {
-            ConfigError::SameAddress { .. } => {
-                &["telemetry_port", "port", "telemetry_host", "host"]
-            }
-            _ => &[],
-        };
-        let position = keys.iter().find_map(|key| self.positions.get(key)).copied();
+        let position = error.keys.iter().find_map(|key| self.positions.get(key)).copied();
         Problem::error(
             ProblemClass::Contradiction,
             position.unwrap_or(Position { line: 1, column: 1 }),
@@ -93,7 +84,6 @@ impl MergedOptions {
 }
 
 /// Overrides `args` with the values of an options file.
-#[must_use]
 pub fn merge(text: &str, args: &KubeArgs, load: Load<'_>) -> MergedOptions {
     let mut merged =
         MergedOptions { args: args.clone(), problems: Vec::new(), positions: BTreeMap::new() };

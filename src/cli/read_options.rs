@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::error::{ConfigError, ConfigErrors};
+use super::error::{ConfigError, ConfigErrors, Result};
 use super::kube_args::KubeArgs;
 use super::load::{FilesInUse, Load, OptionsFile};
 use super::options_file;
@@ -18,8 +18,8 @@ use crate::server::web_config::WebConfig;
 pub(super) fn with_options_file<C>(
     args: &KubeArgs,
     load: Load<'_>,
-    resolve: impl Fn(KubeArgs, Option<OptionsFile>) -> Result<C, ConfigErrors>,
-) -> Result<C, ConfigErrors> {
+    resolve: impl Fn(KubeArgs, Option<OptionsFile>) -> Result<C>,
+) -> Result<C> {
     let mut merged = args.clone();
     let resolved = merge_options_file(&mut merged, load).and_then(|file| resolve(merged, file));
     match (resolved, load) {
@@ -40,10 +40,7 @@ pub(super) fn with_options_file<C>(
 ///
 /// When the file is unusable, unless it is unreadable at start-up and the flags allow continuing
 /// without it.
-fn merge_options_file(
-    args: &mut KubeArgs,
-    load: Load<'_>,
-) -> Result<Option<OptionsFile>, ConfigErrors> {
+fn merge_options_file(args: &mut KubeArgs, load: Load<'_>) -> Result<Option<OptionsFile>> {
     let path = args.config.clone();
     let tolerant = args.continue_without_config && matches!(load, Load::First);
     let without = |error: &ConfigErrors| {
@@ -56,20 +53,16 @@ fn merge_options_file(
         Err(error) if tolerant => without(&error.into()),
         Err(error) => Err(error.into()),
         Ok(None) => Ok(None),
-        Ok(Some(ReadOptions { path, content, problems })) => {
+        Ok(Some(ReadOptions { content, problems })) => {
             if let Some(reason) = load.rejection(&content) {
-                let reason = reason.to_owned();
-                return Err(ConfigError::OptionsFile { path, reason }.into());
+                return Err(ConfigError::of_options(&path, &reason).into());
             }
             let (errors, warnings): (Vec<Problem>, Vec<Problem>) =
                 problems.into_iter().partition(|problem| problem.severity == Severity::Error);
             if !errors.is_empty() {
                 let of_form = errors.iter().all(|problem| problem.class.is_syntax_error());
-                let error = |problem: Problem| {
-                    let reason = problem.to_string();
-                    ConfigError::OptionsFile { path: path.clone(), reason }
-                };
-                let errors = ConfigErrors(errors.into_iter().map(error).collect());
+                let error = |problem: &Problem| ConfigError::of_options(&path, problem);
+                let errors = ConfigErrors(errors.iter().map(error).collect());
                 return if of_form && tolerant { without(&errors) } else { Err(errors) };
             }
             for problem in &warnings {
@@ -83,7 +76,6 @@ fn merge_options_file(
 
 /// Returns the configuration files named by flags and by a readable options file, regardless of
 /// whether they are valid.
-#[must_use]
 pub fn named_files(args: &KubeArgs) -> Vec<PathBuf> {
     // An options file that just began to answer is left for the code that applies it.
     let text = config_file::peek(Path::new(&args.config));
@@ -99,8 +91,6 @@ pub fn named_files(args: &KubeArgs) -> Vec<PathBuf> {
 
 /// A merged options file.
 pub struct ReadOptions {
-    /// The path.
-    pub path: String,
     /// The content.
     pub content: Vec<u8>,
     /// Errors that prevent a start although the file is readable, and warnings.
@@ -120,20 +110,16 @@ pub fn read_options_file(
         return Ok(None);
     }
     let path = args.config.clone();
-    let text = match config_file::read(Path::new(&path)) {
-        Ok(text) => text,
-        Err(error) => {
-            return Err(ConfigError::OptionsFile { path, reason: error.to_string() });
-        }
-    };
+    let text = config_file::read(Path::new(&path))
+        .map_err(|error| ConfigError::of_options(&path, &error))?;
     let merged = options_file::merge(&text, args, load);
     // A label key with several * selects nothing; the rest of the file is valid.
     let unread = |problem: &&Problem| {
         problem.class.is_syntax_error() && problem.class != ProblemClass::SeveralWildcards
     };
     if let Some(problem) = merged.problems.iter().find(unread) {
-        return Err(ConfigError::OptionsFile { path, reason: problem.to_string() });
+        return Err(ConfigError::of_options(&path, problem));
     }
     *args = merged.args;
-    Ok(Some(ReadOptions { path, content: text.into_bytes(), problems: merged.problems }))
+    Ok(Some(ReadOptions { content: text.into_bytes(), problems: merged.problems }))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::{ConfigError, ConfigErrors};
+use super::error::{ConfigError, ConfigErrors, Result};
 use super::kube_args::KubeArgs;
 use crate::resources::select::filter::{FamilyFilter, FilterError};
 use crate::resources::select::selection::AllowLists;
@@ -19,11 +19,11 @@ pub(super) fn problems(args: &KubeArgs) -> Vec<ConfigError> {
             let mut lists = [&[][..]; 3];
             lists[list] = std::slice::from_ref(pattern);
             let compiled = FamilyFilter::new(lists[0], lists[1], lists[2]);
-            problems.extend(compiled.err().map(|error| ConfigError::Invalid(error.to_string())));
+            problems.extend(compiled.err().map(|error| error.to_string().into()));
         }
     }
     if !args.metric_allowlist.is_empty() && !args.metric_denylist.is_empty() {
-        problems.push(ConfigError::Invalid(FilterError::Both.to_string()));
+        problems.push(FilterError::Both.to_string().into());
     }
     let names = || {
         let known = args.resources.iter().filter_map(|name| resources::find(name));
@@ -68,7 +68,7 @@ pub fn default_resources() -> Vec<&'static dyn Resource> {
 fn selected(
     args: &KubeArgs,
     default: impl Fn() -> Vec<&'static dyn Resource>,
-) -> Result<Vec<&'static dyn Resource>, ConfigErrors> {
+) -> Result<Vec<&'static dyn Resource>> {
     if args.custom_resources_only {
         return Ok(Vec::new());
     }
@@ -93,7 +93,7 @@ fn selected(
 pub fn rendering(
     args: &KubeArgs,
     default: impl Fn() -> Vec<&'static dyn Resource>,
-) -> Result<Vec<(&'static dyn Resource, RenderOptions)>, ConfigErrors> {
+) -> Result<Vec<(&'static dyn Resource, RenderOptions)>> {
     let selected = selected(args, default)?;
     let families = Arc::new(family_filter(args)?);
     let resolve = |lists: &AllowLists| {
@@ -123,7 +123,7 @@ pub(super) fn family_filter(args: &KubeArgs) -> Result<FamilyFilter, ConfigError
         &list(&args.metric_denylist),
         &list(&args.metric_opt_in_list),
     );
-    filter.map_err(|error| ConfigError::Invalid(error.to_string()))
+    filter.map_err(|error| error.to_string().into())
 }
 
 fn exists(name: &str) -> bool {
@@ -132,5 +132,6 @@ fn exists(name: &str) -> bool {
 
 fn unknown(name: &str) -> ConfigError {
     let available: Vec<&str> = resources::registry().iter().map(|one| one.name()).collect();
-    ConfigError::UnknownResource { name: name.to_owned(), available: available.join(",") }
+    let available = available.join(",");
+    format!("resource {name} does not exist. Available resources: {available}").into()
 }
