@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use super::access::{self, run_command};
 use super::output::{print, print_error};
-use crate::cli::bundle::BundleArgs;
+use crate::cli::asking::BundleArgs;
 use crate::status::words::printable;
 use crate::tools::CommandError;
 use crate::tools::bundle::{self, Bundle};

@@ -17,10 +17,9 @@ use crate::cli::asking::{ExplainArgs, ExplainCommand, ObjectArgs, StatusArgs};
 use crate::cli::kube_args::KubeArgs;
 use crate::cli::kubectl::KubectlCli;
 use crate::cli::native::{
-    CardinalityCommand, CheckArgs, Cli, CliCommand, CustomCommand, DraftArgs, LogArgs, RbacArgs,
-    RenderCommand, RenderKubeArgs, RenderStatsdArgs,
+    CardinalityCommand, CheckArgs, Cli, CliCommand, CustomCommand, DraftArgs, LogArgs,
+    ProfileCommand, ProfileDiffArgs, RbacArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs,
 };
-use crate::cli::profile::{ProfileCommand, ProfileDiffArgs};
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::cli::{completion, config, manual, options_file, removed};
 use crate::config_file;

@@ -1,7 +1,7 @@
 //! The `kstatd overhead` command.
 
 use super::output::written;
-use crate::cli::overhead::OverheadArgs;
+use crate::cli::native::OverheadArgs;
 use crate::tools::CommandError;
 use crate::tools::overhead::{Samples, Subject, sample, table};
 

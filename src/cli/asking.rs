@@ -1,6 +1,7 @@
-//! Arguments of the commands that ask a running process: `status`, `top` and `explain`.
+//! Arguments of the commands that ask a running process: `status`, `top`, `explain` and `bundle`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -12,7 +13,7 @@ use super::shared::{OutputArgs, duration};
 use super::usage_error::UsageError;
 
 /// Flags of `kstatd status`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 pub struct StatusArgs {
     /// The output format.
     #[command(flatten)]
@@ -23,7 +24,7 @@ pub struct StatusArgs {
 }
 
 /// Flags of `kstatd top`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 pub struct TopArgs {
     /// Show the labels of this metric, with the number of values and examples
     #[arg(value_name = "METRIC")]
@@ -81,14 +82,14 @@ const LOCAL_PARSING_FLAGS: [&str; 6] = [
 ];
 
 /// The other subjects of `kstatd explain`.
-#[derive(Clone, Debug, Subcommand)]
+#[derive(Clone, Subcommand)]
 pub enum ExplainCommand {
     /// Ask a running process why an object has its series, or none; exits with 1 if it has none
     Object(ObjectArgs),
 }
 
 /// Flags of `kstatd explain object`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 pub struct ObjectArgs {
     /// Plural name of the resource, such as pods
     #[arg(value_name = "RESOURCE")]
@@ -105,7 +106,7 @@ pub struct ObjectArgs {
 }
 
 /// Flags of `kstatd explain`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
@@ -135,4 +136,33 @@ pub struct ExplainArgs {
     /// Parsing flags of statsd_exporter.
     #[command(flatten)]
     pub statsd: Table<RenderStatsd>,
+}
+
+/// Flags of `kstatd bundle`.
+#[derive(Clone, Args)]
+#[command(
+    long_about = "Write a support archive of a running process and list its contents: status, own metrics, configuration, versions, \
+        limits, profiles of CPU and heap, threads, and the recent log; of a pod also its description and its log.\n\n\
+        Passwords, tokens, keys and credentials in URLs are removed, and ConfigMaps, Secrets and environment variables are not \
+        read. --hash-names also hides the names of the cluster.",
+    after_help = "Exit codes: 0 if the archive is complete, 1 if a part is missing (the archive has the error), 2 if there is no \
+        archive."
+)]
+pub struct BundleArgs {
+    /// File to create, a tar archive compressed by gzip [default: kstatd-bundle-TIME.tar.gz]
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Replace names of namespaces, objects and labels, and all other words that kstatd does not contain, by hashes
+    /// with a random salt: the same name has the same hash in each file of the archive
+    #[arg(long)]
+    pub hash_names: bool,
+    /// Address of the process's own metrics and profiles [default: port 8081 of the same host]
+    #[arg(long, value_name = "HOST:PORT|URL", requires = "addr")]
+    pub telemetry_addr: Option<String>,
+    /// The output format of the list.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// The process to describe.
+    #[command(flatten)]
+    pub process: ProcessArgs,
 }

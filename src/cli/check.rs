@@ -9,7 +9,7 @@ use super::shared::{AccessArgs, OutputArgs, is_name};
 use super::usage_error::UsageError;
 
 /// Flags of `kstatd check`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 #[command(
     long_about = "Check an installation; changes nothing.\n\n\
         With --pre, it finds the running kube-state-metrics and statsd_exporter, by image and labels or by name, and \

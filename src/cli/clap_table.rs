@@ -33,12 +33,6 @@ pub trait FlagSelection: Default + 'static {
 #[derive(Clone, Default)]
 pub struct Table<C: FlagSelection>(pub C::Args);
 
-impl<C: FlagSelection> std::fmt::Debug for Table<C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Table").field(&C::HEADING).finish()
-    }
-}
-
 /// Returns the clap arguments for `flag`.
 pub fn arguments<A: Default + 'static>(
     flag: &Flag<A>,
@@ -72,23 +66,14 @@ pub fn arguments<A: Default + 'static>(
         ValueType::Text(kind) => {
             arg = arg.value_parser(ValueParser::new(check)).value_name(value_name(kind));
         }
-        ValueType::OneOf(words) => {
-            let words: Vec<&'static str> = words.to_vec();
-            arg = arg.value_parser(words);
-        }
+        ValueType::OneOf(words) => arg = arg.value_parser(words.to_vec()),
     }
-    let mut args = vec![arg];
-    if flag.is_switch() && negations {
-        let name: &'static str = flag.name;
-        let negation = Arg::new(format!("no-{name}"))
-            .long(format!("no-{name}"))
-            .action(ArgAction::SetTrue)
-            .overrides_with(name)
-            .hide(true);
-        args = args.into_iter().map(|arg| arg.overrides_with(format!("no-{name}"))).collect();
-        args.push(negation);
+    if !flag.is_switch() || !negations {
+        return vec![arg];
     }
-    args
+    let no = format!("no-{}", flag.name);
+    let negation = Arg::new(no.clone()).long(no.clone()).action(ArgAction::SetTrue);
+    vec![arg.overrides_with(no), negation.overrides_with(flag.name).hide(true)]
 }
 
 fn value_name(kind: &'static str) -> String {

@@ -37,7 +37,6 @@ pub struct Flag<A: 'static> {
 }
 
 /// The keys of the options file that set a flag, in the order they are applied, and the target.
-#[derive(Debug)]
 pub struct Keys<A: 'static> {
     /// Usually one. All but the first ignore an empty string.
     pub names: &'static [&'static str],
@@ -49,7 +48,6 @@ pub struct Keys<A: 'static> {
 pub type FieldAccessor<A, T> = fn(&mut A) -> &mut T;
 
 /// The type and target of a key's value.
-#[derive(Debug)]
 pub enum Field<A> {
     /// A string.
     Text(FieldAccessor<A, String>),

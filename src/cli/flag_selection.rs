@@ -7,7 +7,7 @@ use super::kube_flags::{self, KubeArgs};
 use super::statsd_flags::{self, StatsdArgs};
 
 /// The Kubernetes flags of `run`: all except addresses and the log, which are shared.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct RunKube;
 
 impl FlagSelection for RunKube {
@@ -23,7 +23,7 @@ impl FlagSelection for RunKube {
 }
 
 /// The Kubernetes flags of `rbac`: it accepts those of `run`, and its help lists those that affect the roles.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct RbacKube;
 
 impl FlagSelection for RbacKube {
@@ -52,7 +52,7 @@ impl FlagSelection for RbacKube {
 }
 
 /// The Kubernetes flags that affect rendering.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct RenderKube;
 
 impl FlagSelection for RenderKube {
@@ -82,7 +82,7 @@ impl FlagSelection for RenderKube {
 }
 
 /// The StatsD flags of `run`: all except web addresses and the log, which are shared.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct RunStatsd;
 
 impl FlagSelection for RunStatsd {
@@ -100,7 +100,7 @@ impl FlagSelection for RunStatsd {
 }
 
 /// The StatsD flags that affect parsing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct RenderStatsd;
 
 impl FlagSelection for RenderStatsd {

@@ -2,13 +2,12 @@
 
 use clap::{Parser, Subcommand};
 
-use super::asking::{ExplainArgs, ExplainCommand, StatusArgs, TopArgs};
-use super::bundle::BundleArgs;
+use super::asking::{BundleArgs, ExplainArgs, ExplainCommand, StatusArgs, TopArgs};
 use super::check::ClusterCheckArgs;
 use super::native::CliCommand;
 
 /// The command line under the name kubectl-kstatd, a plugin of kubectl.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(
     name = "kubectl-kstatd",
     bin_name = "kubectl kstatd",
@@ -23,7 +22,7 @@ pub struct KubectlCli {
 }
 
 /// The commands of the plugin.
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 pub enum KubectlCommand {
     /// Show the health of a pod; exits with 0 if OK or WARN, 1 if DEGRADED, 2 if there is no answer
     Status(StatusArgs),

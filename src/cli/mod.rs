@@ -6,7 +6,6 @@
 //! [`config::Config`], which [`app`](crate::app) executes.
 
 pub(crate) mod asking;
-pub(crate) mod bundle;
 pub(crate) mod check;
 pub(crate) mod clap_table;
 pub(crate) mod completion;
@@ -28,10 +27,8 @@ pub(crate) mod native;
 pub(crate) mod node;
 mod node_options;
 pub mod options_file;
-pub(crate) mod overhead;
 pub(crate) mod pflag;
 pub(crate) mod process;
-pub(crate) mod profile;
 pub(crate) mod read_options;
 pub(crate) mod removed;
 pub(crate) mod selection;

@@ -6,14 +6,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::asking::{ExplainArgs, StatusArgs, TopArgs};
-use super::bundle::BundleArgs;
+use super::asking::{BundleArgs, ExplainArgs, StatusArgs, TopArgs};
 use super::check::ClusterCheckArgs;
 use super::clap_table::Table;
 use super::flag_selection::{RbacKube, RenderKube, RenderStatsd, RunKube, RunStatsd};
 use super::node::NodeArgs;
-use super::overhead::OverheadArgs;
-use super::profile::ProfileCommand;
 use super::shadow::ShadowArgs;
 pub use super::shared::{AccessArgs, LogArgs, LogLevel, OutputArgs, Profiles};
 use super::shared::{duration, is_name, whole};
@@ -21,7 +18,7 @@ use super::usage_error::UsageError;
 use crate::pods::Selection;
 
 /// The command line of kstatd.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(
     name = "kstatd",
     version,
@@ -44,7 +41,7 @@ pub struct Cli {
 }
 
 /// The commands of kstatd.
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 pub enum CliCommand {
     /// Serve the metrics of both sides (the default)
     Run(Box<RunArgs>),
@@ -125,7 +122,7 @@ pub enum CliCommand {
 }
 
 /// Arguments for another parser.
-#[derive(Debug, Args)]
+#[derive(Args)]
 pub struct OriginalArgs {
     /// Flags of the original; see --help of this command.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
@@ -144,7 +141,7 @@ pub enum Shell {
 }
 
 /// Flags of `kstatd run`.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Default, Args)]
 pub struct RunArgs {
     /// Address for /metrics and the health endpoints; an empty host means all addresses
     #[arg(long, value_name = "HOST:PORT", default_value = "[::]:8080")]
@@ -168,7 +165,7 @@ pub struct RunArgs {
 }
 
 /// Flags of `kstatd demo`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 pub struct DemoArgs {
     /// Number of pods in the simulated cluster
     #[arg(long, value_name = "N", default_value_t = 1000)]
@@ -203,7 +200,7 @@ fn rate(text: &str) -> Result<f64, UsageError> {
 }
 
 /// The input formats of `kstatd render`.
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 pub enum RenderCommand {
     /// Kubernetes manifests: print the metrics of a cluster with exactly these objects
     Kube(Box<RenderKubeArgs>),
@@ -212,7 +209,7 @@ pub enum RenderCommand {
 }
 
 /// Flags of `kstatd render kube`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 pub struct RenderKubeArgs {
     /// Manifest file, YAML or JSON, with any number of documents and List kinds; - for standard
     /// input
@@ -227,7 +224,7 @@ pub struct RenderKubeArgs {
 }
 
 /// Flags of `kstatd render statsd`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 pub struct RenderStatsdArgs {
     /// Print OpenMetrics instead of the text format
     #[arg(long)]
@@ -238,7 +235,7 @@ pub struct RenderStatsdArgs {
 }
 
 /// The actions of `kstatd cardinality`.
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 pub enum CardinalityCommand {
     /// Suggest mapping rules against high-cardinality labels and names, with the series each saves;
     /// changes nothing
@@ -246,7 +243,7 @@ pub enum CardinalityCommand {
 }
 
 /// Flags of `kstatd cardinality suggest`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 pub struct SuggestArgs {
     /// File of captured StatsD lines; - for standard input
     #[arg(value_name = "FILE", default_value = "-", conflicts_with = "addr")]
@@ -271,7 +268,7 @@ pub struct SuggestArgs {
 }
 
 /// Flags of `kstatd check-config`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 pub struct CheckArgs {
     /// Files whose kind is recognized by their keys
     #[arg(value_name = "FILE")]
@@ -297,7 +294,7 @@ pub struct CheckArgs {
 }
 
 /// The actions of `kstatd custom`.
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 pub enum CustomCommand {
     /// Draft a configuration from custom resource definitions, with a comment on the source of each
     /// metric
@@ -305,7 +302,7 @@ pub enum CustomCommand {
 }
 
 /// Flags of `kstatd custom draft`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 pub struct DraftArgs {
     /// File with custom resource definitions, YAML or JSON, with any number of documents; - for
     /// standard input
@@ -314,7 +311,7 @@ pub struct DraftArgs {
 }
 
 /// Flags of `kstatd rbac`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 pub struct RbacArgs {
     /// File with custom resource definitions, which provide the plural resource names
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
@@ -409,11 +406,67 @@ pub struct DiffArgs {
     pub access: AccessArgs,
 }
 
-impl std::fmt::Debug for DiffArgs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The URLs may contain passwords.
-        f.debug_struct("DiffArgs").finish_non_exhaustive()
-    }
+/// Flags of `kstatd overhead`.
+#[derive(Clone, Args)]
+#[command(long_about = "Measure the resource usage of processes from procfs and cgroup v2.\n\n\
+        To compare two runs, use --save FILE for the first and --baseline FILE for the second. A Mann-Whitney U test \
+        shows whether a difference is significant; see docs/node.md for its limitations.")]
+pub struct OverheadArgs {
+    /// Process ID; repeatable
+    #[arg(long = "pid", value_name = "N", required_unless_present_any = ["comms", "cgroups"])]
+    pub pids: Vec<u32>,
+    /// All processes with this name, as shown by `ps -o comm`; repeatable
+    #[arg(long = "comm", id = "comms", value_name = "NAME")]
+    pub comms: Vec<String>,
+    /// All processes of a cgroup, given as a folder or a path below /sys/fs/cgroup; repeatable
+    #[arg(long = "cgroup", id = "cgroups", value_name = "PATH")]
+    pub cgroups: Vec<PathBuf>,
+    /// Time between two samples
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
+    pub every: Duration,
+    /// Total time to measure
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "60s")]
+    pub total: Duration,
+    /// Compare with samples saved by an earlier run
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+    /// Save the samples to a file, for --baseline
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// The output format; JSON has all samples.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// The actions of `kstatd profile`.
+#[derive(Subcommand)]
+pub enum ProfileCommand {
+    /// Draw the change between two saved profiles as a differential flame graph
+    Diff(ProfileDiffArgs),
+}
+
+/// Flags of `kstatd profile diff`.
+#[derive(Clone, Args)]
+#[command(
+    long_about = "Draw the change between two saved profiles as a differential flame graph (SVG).\n\n\
+        Both files are in pprof format, such as those of /debug/pprof/profile and /debug/pprof/heap. The width of a \
+        frame is its value in the second profile. The own value of red frames grew and that of blue frames shrank, \
+        without the functions they call. Stacks that only the first profile has are not drawn; swap the files to see them. CPU time \
+        is scaled to the same duration."
+)]
+pub struct ProfileDiffArgs {
+    /// Base profile
+    #[arg(value_name = "BASE")]
+    pub base: PathBuf,
+    /// Profile to compare with the base
+    #[arg(value_name = "PROFILE")]
+    pub profile: PathBuf,
+    /// Write the SVG to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Scale the base to the same total, to compare shares under different load
+    #[arg(long)]
+    pub normalize: bool,
 }
 
 #[cfg(test)]
@@ -426,7 +479,7 @@ mod tests {
         match cli.command {
             Some(CliCommand::Run(run)) => *run,
             None => cli.run,
-            other => panic!("unexpected {other:?}"),
+            _ => panic!("another command"),
         }
     }
 
@@ -464,7 +517,8 @@ mod tests {
 
     #[test]
     fn flag_values_are_validated_by_the_table() {
-        let error = Cli::try_parse_from(["kstatd", "--shard=x"]).expect_err("invalid").to_string();
+        let error =
+            Cli::try_parse_from(["kstatd", "--shard=x"]).err().expect("invalid").to_string();
         assert!(error.contains("--shard") && error.contains("strconv.ParseInt"), "{error}");
     }
 }

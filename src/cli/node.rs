@@ -11,7 +11,7 @@ use super::usage_error::UsageError;
 use crate::node::host::DEFAULT_PROCESSES;
 
 /// Flags of `kstatd node`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 #[command(
     long_about = "Serve the disk usage of this node's pods (writable layers, logs, volumes), and the CPU, IO, context \
         switches and memory of its system processes.\n\n\

@@ -13,7 +13,7 @@ pub const DEFAULT_ADDRESS: &str = "localhost:8080";
 const CLUSTER: [&str; 4] = ["target", "namespace", "kubeconfig", "context"];
 
 /// The process to ask: one at an address, or a pod that the proxy of the API server reaches.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Default, Args)]
 #[command(next_help_heading = "Process")]
 pub struct ProcessArgs {
     /// Address of the process's main listener; prefix with https:// for TLS [default: localhost:8080]
@@ -38,7 +38,6 @@ pub struct ProcessArgs {
 
 impl ProcessArgs {
     /// Returns whether to ask a pod through the API server.
-    #[must_use]
     pub fn is_pod(&self) -> bool {
         let Self { addr, target, namespace, cluster, is_kubectl, .. } = self;
         let ClusterArgs { kubeconfig, context } = cluster;
@@ -48,7 +47,7 @@ impl ProcessArgs {
 }
 
 /// The API server to ask.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Default, Args)]
 pub struct ClusterArgs {
     /// Path of a kubeconfig file [default: KUBECONFIG, ~/.kube/config, then the service account of the pod]
     #[arg(long, value_name = "FILE")]

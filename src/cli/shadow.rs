@@ -68,10 +68,3 @@ pub struct ShadowArgs {
     #[arg(last = true, value_name = "FLAGS")]
     pub command_line: Vec<String>,
 }
-
-impl std::fmt::Debug for ShadowArgs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The URLs may contain passwords.
-        f.debug_struct("ShadowArgs").finish_non_exhaustive()
-    }
-}

@@ -72,7 +72,7 @@ impl From<LogLevel> for Level {
 }
 
 /// Log flags.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Default, Args)]
 pub struct LogArgs {
     /// Log format
     #[arg(long, value_enum, default_value_t)]
@@ -93,7 +93,7 @@ pub enum OutputFormat {
 }
 
 /// The output flag, which all commands share.
-#[derive(Clone, Copy, Debug, Default, Args)]
+#[derive(Clone, Copy, Default, Args)]
 pub struct OutputArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
@@ -107,13 +107,6 @@ impl OutputArgs {
     /// Returns true for JSON.
     pub fn is_json(self) -> bool {
         self.json || self.output == OutputFormat::Json
-    }
-}
-
-impl std::fmt::Debug for AccessArgs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The fields contain secrets.
-        f.debug_struct("AccessArgs").finish_non_exhaustive()
     }
 }
 
