@@ -164,14 +164,7 @@ fn render(args: &RenderKubeArgs) -> Result<(), CommandError> {
         print_error(&line);
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    match render_kube::render(&manifests, &selection, format(args.openmetrics), &mut out) {
-        Err(render_kube::RenderError::Output(error))
-            if error.kind() == std::io::ErrorKind::BrokenPipe =>
-        {
-            Ok(())
-        }
-        result => Ok(result?),
-    }
+    render_kube::render(&manifests, &selection, format(args.openmetrics), &mut out)
 }
 
 /// Prints value errors to standard error without deduplication.

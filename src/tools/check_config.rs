@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::manifests::Manifest;
-use super::render_kube::{self, RenderError};
+use super::render_kube;
 use crate::cli::options_file;
 use crate::config_file;
 use crate::mapper::{Problem, Severity};
@@ -13,7 +13,7 @@ use crate::resources::custom::{self, Config, Definition, Shape};
 use crate::server::web_config::WebConfig;
 use crate::statsd::MappingError;
 use crate::statsd::mapping;
-use crate::tools::CommandError;
+use crate::tools::{CommandError, Result};
 
 /// The kind of a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl FileKind {
     ///
     /// # Errors
     /// The file cannot be read, or only once, or its keys fit no kind or several.
-    pub fn of(path: &Path) -> Result<Self, CommandError> {
+    pub fn of(path: &Path) -> Result<Self> {
         if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             return Err(format!(
                 "{}: not a regular file, so it is read once: {NAME_THE_KIND}",
@@ -55,19 +55,14 @@ impl FileKind {
             (Self::CustomResources, has(&|key| ["spec", "kind"].contains(&key))),
             (Self::Web, has(&WebConfig::is_key)),
         ];
+        let unfit = |kinds: &str| -> CommandError {
+            format!("{}: the keys {keys:?} fit {kinds}; {NAME_THE_KIND}", path.display()).into()
+        };
         let mut fitting = fits.into_iter().filter(|(_, fits)| *fits);
         match (fitting.next(), fitting.next()) {
             (Some((kind, _)), None) => Ok(kind),
-            (first, _) => Err(format!(
-                "{}: the keys {keys:?} fit {}; {NAME_THE_KIND}",
-                path.display(),
-                if first.is_none() {
-                    "no kind of configuration"
-                } else {
-                    "several kinds of configurations"
-                },
-            )
-            .into()),
+            (None, _) => Err(unfit("no kind of configuration")),
+            _ => Err(unfit("several kinds of configurations")),
         }
     }
 }
@@ -89,12 +84,11 @@ pub struct Report {
     file: String,
     problems: Vec<Problem>,
     /// A summary of a readable file, or the reason why it cannot be used.
-    contents: Result<String, CommandError>,
+    contents: Result<String>,
 }
 
 impl Report {
     /// Returns the report of an unreadable file.
-    #[must_use]
     pub fn unreadable(path: &Path, reason: &str) -> Self {
         let file = path.display().to_string();
         Self { file, problems: Vec::new(), contents: Err(reason.into()) }
@@ -102,20 +96,17 @@ impl Report {
 
     /// Returns the report of a file with these problems. If none is an error, `contents` summarises
     /// the file.
-    #[must_use]
     pub fn new(path: &Path, mut problems: Vec<Problem>, contents: &str) -> Self {
         problems.sort_by_key(|problem| (problem.line, problem.column));
         Self { file: path.display().to_string(), problems, contents: Ok(contents.to_owned()) }
     }
 
     /// Returns the path of the file.
-    #[must_use]
     pub fn file(&self) -> &str {
         &self.file
     }
 
     /// Returns true if the file is unusable.
-    #[must_use]
     pub fn failed(&self) -> bool {
         self.contents.is_err() || self.count(Severity::Error) > 0
     }
@@ -125,7 +116,6 @@ impl Report {
     }
 
     /// Formats one line per problem and a final summary.
-    #[must_use]
     pub fn text(&self) -> String {
         let name = &self.file;
         let contents = match &self.contents {
@@ -144,7 +134,6 @@ impl Report {
     }
 
     /// Formats the report as JSON.
-    #[must_use]
     pub fn json(&self) -> Value {
         let problems = self.problems.iter().map(|problem| {
             json!({
@@ -208,7 +197,7 @@ pub fn mapping(path: &Path) -> Report {
 /// # Errors
 ///
 /// When a definition is malformed.
-pub fn custom_resources(path: &Path, manifests: &[Manifest]) -> Result<Report, RenderError> {
+pub fn custom_resources(path: &Path, manifests: &[Manifest]) -> Result<Report> {
     let text = match config_file::read(path) {
         Ok(text) => text,
         Err(reason) => return Ok(Report::unreadable(path, &reason.to_string())),
@@ -225,7 +214,7 @@ pub fn custom_resources(path: &Path, manifests: &[Manifest]) -> Result<Report, R
 pub(crate) fn custom_problems(
     text: &str,
     manifests: &[Manifest],
-) -> Result<(Config, Vec<Problem>, String), RenderError> {
+) -> Result<(Config, Vec<Problem>, String)> {
     let loaded = custom::load(text);
     let mut problems = loaded.problems;
     problems.extend(loaded.config.problems());
@@ -243,7 +232,7 @@ pub(crate) fn custom_problems(
 }
 
 /// Returns the kinds that a manifest defines, with the schemas of their objects.
-fn shapes(manifest: &Manifest) -> Result<Vec<(Definition, Shape)>, RenderError> {
+fn shapes(manifest: &Manifest) -> Result<Vec<(Definition, Shape)>> {
     let definitions = render_kube::definitions(std::slice::from_ref(manifest))?;
     let versions = manifest.object.pointer("/spec/versions").and_then(Value::as_array);
     let shape = |definition: &Definition| {

@@ -2,15 +2,12 @@
 
 use tokio::task::JoinError;
 
-use super::custom_draft::DraftError;
-use super::manifests::ManifestError;
-use super::profile::ProfileError;
-use super::render_kube::RenderError;
 use crate::cli::error::{ConfigError, ConfigErrors};
 use crate::cli::usage_error::UsageError;
 use crate::config_file::FileError;
 use crate::kube::{ClientError, TransportError};
 use crate::resources::custom::CompileError;
+use crate::server::pprof::flame_graph::DrawError;
 use crate::server::web_config::WebConfigError;
 use crate::util::reasons::reason;
 
@@ -18,6 +15,9 @@ reason! {
     /// The reason why a command fails, or cannot apply a changed configuration, in the words that standard error or the log
     /// shows.
     pub struct CommandError from
-        ClientError, CompileError, ConfigError, ConfigErrors, DraftError, FileError, JoinError, ManifestError, ProfileError,
-        RenderError, TransportError, UsageError, WebConfigError;
+        ClientError, CompileError, ConfigError, ConfigErrors, DrawError, FileError, JoinError, TransportError, UsageError,
+        WebConfigError;
 }
+
+/// The result of a part of a command.
+pub type Result<T, E = CommandError> = std::result::Result<T, E>;

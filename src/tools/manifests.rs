@@ -3,38 +3,18 @@
 //! Files with several documents and `List` kinds are split. [`render_kube`](super::render_kube)
 //! interprets the objects.
 
-use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// The position of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ManifestPosition {
-    /// The file, `standard input` for `-`.
-    pub file: String,
-    /// The document in the file, from 1.
-    pub document: usize,
-    /// The item of a list document, from 1.
-    pub item: Option<usize>,
-}
-
-impl fmt::Display for ManifestPosition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, document {}", self.file, self.document)?;
-        match self.item {
-            Some(item) => write!(f, ", item {item}"),
-            None => Ok(()),
-        }
-    }
-}
+use crate::tools::Result;
 
 /// An object of a manifest.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    /// The position.
-    pub place: ManifestPosition,
+    /// The file (`standard input` for `-`), the document in it, and the item of a list document, each from 1.
+    pub place: String,
     /// The `apiVersion`.
     pub api_version: String,
     /// The `kind`.
@@ -51,51 +31,12 @@ impl Manifest {
     }
 }
 
-/// An error of a manifest file.
-#[derive(Debug, thiserror::Error)]
-pub enum ManifestError {
-    /// The file cannot be read.
-    #[error("{file}: {source}")]
-    Read {
-        /// The file.
-        file: String,
-        /// The system error.
-        source: std::io::Error,
-    },
-    /// The file is larger than the command accepts.
-    #[error("{file}: larger than {limit} bytes")]
-    TooLarge {
-        /// The file.
-        file: String,
-        /// The maximum size in bytes.
-        limit: u64,
-    },
-    /// The text is neither YAML nor JSON; the reason contains line and column.
-    #[error("{file}, document {document}: {reason}")]
-    Syntax {
-        /// The file.
-        file: String,
-        /// The document in the file, from 1.
-        document: usize,
-        /// The error.
-        reason: String,
-    },
-    /// A document is not an API object.
-    #[error("{place}: {reason}")]
-    Object {
-        /// The position.
-        place: ManifestPosition,
-        /// The missing part.
-        reason: String,
-    },
-}
-
 /// Reads all objects of `files` in order; `-` is standard input.
 ///
 /// # Errors
 ///
 /// The first unusable file, document or item.
-pub fn load(files: &[PathBuf]) -> Result<Vec<Manifest>, ManifestError> {
+pub fn load(files: &[PathBuf]) -> Result<Vec<Manifest>> {
     load_at_most(files, u64::MAX)
 }
 
@@ -104,7 +45,7 @@ pub fn load(files: &[PathBuf]) -> Result<Vec<Manifest>, ManifestError> {
 /// # Errors
 ///
 /// The first unusable file, document or item.
-pub fn load_at_most(files: &[PathBuf], limit: u64) -> Result<Vec<Manifest>, ManifestError> {
+pub fn load_at_most(files: &[PathBuf], limit: u64) -> Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for path in files {
         let (file, text) = read(path, limit)?;
@@ -113,7 +54,7 @@ pub fn load_at_most(files: &[PathBuf], limit: u64) -> Result<Vec<Manifest>, Mani
     Ok(manifests)
 }
 
-fn read(path: &Path, limit: u64) -> Result<(String, String), ManifestError> {
+fn read(path: &Path, limit: u64) -> Result<(String, String)> {
     let stdin = path == Path::new("-");
     let file =
         if stdin { "standard input".to_owned() } else { path.to_string_lossy().into_owned() };
@@ -125,9 +66,9 @@ fn read(path: &Path, limit: u64) -> Result<(String, String), ManifestError> {
         std::fs::File::open(path).and_then(|open| open.take(cut).read_to_string(&mut text))
     };
     match result {
-        Ok(size) if size as u64 > limit => Err(ManifestError::TooLarge { file, limit }),
+        Ok(size) if size as u64 > limit => Err(format!("{file}: larger than {limit} bytes").into()),
         Ok(_) => Ok((file, text)),
-        Err(source) => Err(ManifestError::Read { file, source }),
+        Err(error) => Err(format!("{file}: {error}").into()),
     }
 }
 
@@ -136,14 +77,13 @@ fn read(path: &Path, limit: u64) -> Result<(String, String), ManifestError> {
 /// # Errors
 ///
 /// The first unusable document or item.
-pub fn parse(file: &str, text: &str, into: &mut Vec<Manifest>) -> Result<(), ManifestError> {
-    let syntax =
-        |document, reason| ManifestError::Syntax { file: file.to_owned(), document, reason };
-    let mut document = 0;
+pub fn parse(file: &str, text: &str, into: &mut Vec<Manifest>) -> Result<()> {
+    let mut documents = 0;
     let mut next = |value: Result<Value, String>| {
-        document += 1;
-        let value = value.map_err(|reason| syntax(document, reason))?;
-        add(ManifestPosition { file: file.to_owned(), document, item: None }, value, into)
+        documents += 1;
+        let document = format!("{file}, document {documents}");
+        let value = value.map_err(|reason| format!("{document}: {reason}"))?;
+        add(&document, None, value, into)
     };
     if text.trim_start_matches('\u{feff}').trim_start().starts_with('{') {
         // YAML is nearly a superset of JSON, but the JSON parser is faster and has clearer errors.
@@ -196,40 +136,35 @@ fn reason(error: &serde_saphyr::Error) -> String {
     }
 }
 
+/// Adds the object or the objects of a document, or of an item of its list.
 fn add(
-    place: ManifestPosition,
-    value: Value,
+    document: &str,
+    item: Option<usize>,
+    mut value: Value,
     into: &mut Vec<Manifest>,
-) -> Result<(), ManifestError> {
+) -> Result<()> {
     if value.is_null() {
         return Ok(());
     }
-    let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-    let missing = |name: &str| ManifestError::Object {
-        place: place.clone(),
-        reason: if value.is_object() {
-            format!("{name} is missing or not a string")
-        } else {
-            "not an object".to_owned()
-        },
+    let place = item.map_or(document.to_owned(), |item| format!("{document}, item {item}"));
+    let text = |name: &str| {
+        let text = value.get(name).and_then(Value::as_str).map(str::to_owned);
+        text.ok_or_else(|| match value.is_object() {
+            true => format!("{place}: {name} is missing or not a string"),
+            false => format!("{place}: not an object"),
+        })
     };
-    let kind = text("kind").ok_or_else(|| missing("kind"))?;
-    let api_version = text("apiVersion").ok_or_else(|| missing("apiVersion"))?;
-    let items = value.get("items");
-    let empty = items.map_or(kind == "List", Value::is_null);
-    if kind.ends_with("List") && empty {
+    let (kind, api_version) = (text("kind")?, text("apiVersion")?);
+    let items = match (kind.strip_suffix("List"), value.get_mut("items")) {
         // Go writes an empty list as null.
-        return Ok(());
-    }
-    let is_list = kind.ends_with("List") && items.is_some_and(Value::is_array);
-    if !is_list {
-        into.push(Manifest { place, api_version, kind, object: value });
-        return Ok(());
-    }
-    let Value::Object(mut list) = value else { return Ok(()) };
-    let Some(Value::Array(items)) = list.remove("items") else { return Ok(()) };
+        (Some(_), Some(Value::Null)) | (Some(""), None) => return Ok(()),
+        (Some(_), Some(Value::Array(items))) => std::mem::take(items),
+        _ => {
+            into.push(Manifest { place, api_version, kind, object: value });
+            return Ok(());
+        }
+    };
     for (index, mut item) in items.into_iter().enumerate() {
-        let item_place = ManifestPosition { item: Some(index + 1), ..place.clone() };
         // The items of a typed list may omit the type.
         if let (Value::Object(fields), Some(item_kind)) = (&mut item, kind.strip_suffix("List"))
             && !item_kind.is_empty()
@@ -237,7 +172,7 @@ fn add(
             fields.entry("kind").or_insert_with(|| item_kind.into());
             fields.entry("apiVersion").or_insert_with(|| api_version.clone().into());
         }
-        add(item_place, item, into)?;
+        add(document, Some(index + 1), item, into)?;
     }
     Ok(())
 }
@@ -263,7 +198,7 @@ mod tests {
             manifests.iter().map(|m| (m.api_version.as_str(), m.kind.as_str())).collect();
         assert_eq!(seen, [("v1", "Pod"), ("apps/v1", "Deployment"), ("v1", "Node")]);
         assert_eq!(manifests[0].name(), (Some("x"), Some("a")));
-        assert_eq!(manifests[1].place.item, Some(1));
+        assert_eq!(manifests[1].place, "f.yaml, document 2, item 1");
     }
 
     #[test]
@@ -283,7 +218,7 @@ mod tests {
         let text =
             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\"}\n{\"apiVersion\":\"v1\",\"kind\":\"Node\"}";
         let manifests = parsed(text).expect("valid");
-        assert_eq!(manifests[1].place.to_string(), "f.yaml, document 2");
+        assert_eq!(manifests[1].place, "f.yaml, document 2");
     }
 
     #[test]

@@ -25,4 +25,4 @@ pub(crate) mod status;
 pub(crate) mod terminal;
 pub(crate) mod top;
 
-pub use error::CommandError;
+pub use error::{CommandError, Result};

@@ -1,48 +1,15 @@
 //! `kstatd profile diff`: draws the change between two saved profiles as a differential flame graph.
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::path::Path;
 
 use crate::server::pprof::flame_graph::{self, Caption, DrawError, Extent};
-use crate::server::pprof::saved::{ReadError, SavedProfile};
+use crate::server::pprof::saved::SavedProfile;
+use crate::tools::Result;
 
 /// The maximum size of a file, in bytes.
 const MAX_FILE: u64 = 64 << 20;
-
-/// The reason why two profiles could not be compared.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ProfileError {
-    /// A file could not be read.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
-    /// A file is not a profile.
-    #[error("{}: {source}", path.display())]
-    Profile {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        source: ReadError,
-    },
-    /// The profiles have different sample types.
-    #[error(
-        "the base has {base}, the other profile {now}: only profiles of one type can be compared"
-    )]
-    Types {
-        /// The type of the base.
-        base: String,
-        /// The type of the other profile.
-        now: String,
-    },
-    /// The graph could not be drawn.
-    #[error(transparent)]
-    Draw(#[from] DrawError),
-}
 
 /// Reads two files and returns the differential flame graph as SVG. With `normalize`, the base is scaled to the total of
 /// the other profile; otherwise CPU time is scaled to the same duration.
@@ -50,16 +17,15 @@ pub(crate) enum ProfileError {
 /// # Errors
 ///
 /// A file is not a profile, the types differ, or the graph cannot be drawn.
-pub(crate) fn diff(base: &Path, now: &Path, normalize: bool) -> Result<Vec<u8>, ProfileError> {
+pub(crate) fn diff(base: &Path, now: &Path, normalize: bool) -> Result<Vec<u8>> {
     compare(read(base)?, &read(now)?, normalize)
 }
 
-fn read(path: &Path) -> Result<SavedProfile, ProfileError> {
+fn read(path: &Path) -> Result<SavedProfile> {
     let mut bytes = Vec::new();
     let file = File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
-    file.map_err(|source| ProfileError::File { path: path.to_owned(), source })?;
-    SavedProfile::read(&bytes)
-        .map_err(|source| ProfileError::Profile { path: path.to_owned(), source })
+    file.map_err(|error| format!("{}: {error}", path.display()))?;
+    SavedProfile::read(&bytes).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 /// Draws the change between two profiles.
@@ -71,14 +37,17 @@ pub(crate) fn compare(
     mut base: SavedProfile,
     now: &SavedProfile,
     normalize: bool,
-) -> Result<Vec<u8>, ProfileError> {
+) -> Result<Vec<u8>> {
     let kind = |profile: &SavedProfile| format!("{} ({})", profile.kind, profile.unit);
     if kind(&base) != kind(now) {
-        return Err(ProfileError::Types { base: kind(&base), now: kind(now) });
+        return Err(format!(
+            "the base has {}, the other profile {}: only profiles of one type can be compared",
+            kind(&base),
+            kind(now)
+        )
+        .into());
     }
-    let sum = |profile: &SavedProfile| {
-        flame_graph::sum(&profile.stacks).ok_or(ProfileError::Draw(DrawError::TooLarge))
-    };
+    let sum = |profile: &SavedProfile| flame_graph::sum(&profile.stacks).ok_or(DrawError::TooLarge);
     let (before, total) = (sum(&base)?, sum(now)?);
     let scale = Extent { total, duration: now.duration }.scale(
         Extent { total: before, duration: base.duration },

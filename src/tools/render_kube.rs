@@ -7,31 +7,14 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use super::manifests::{Manifest, ManifestPosition};
+use bytes::Bytes;
+
+use super::manifests::Manifest;
 use crate::cache::{Catalog, Rendered, Store};
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::resources::custom::{Definition, Resolved};
 use crate::resources::{self, ObjectBytes, RenderOptions, Renderer, Resource};
-
-/// An error of rendering.
-#[derive(Debug, thiserror::Error)]
-pub enum RenderError {
-    /// The object is malformed.
-    #[error("{place} ({kind} {name}): {reason}")]
-    Malformed {
-        /// The position.
-        place: ManifestPosition,
-        /// The kind.
-        kind: String,
-        /// Namespace and name.
-        name: String,
-        /// The error.
-        reason: String,
-    },
-    /// The output cannot be written.
-    #[error("cannot write the output: {0}")]
-    Output(#[from] io::Error),
-}
+use crate::tools::{CommandError, Result};
 
 /// The resource of a manifest's kind.
 enum Known {
@@ -59,7 +42,8 @@ fn known(manifest: &Manifest) -> Known {
     }
 }
 
-fn group(api_version: &str) -> &str {
+/// Returns the group of an API version.
+pub(super) fn group(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
@@ -102,7 +86,7 @@ impl Selection {
 /// # Errors
 ///
 /// When one is malformed.
-pub fn definitions(manifests: &[Manifest]) -> Result<Vec<Definition>, RenderError> {
+pub fn definitions(manifests: &[Manifest]) -> Result<Vec<Definition>> {
     let mut definitions = Vec::new();
     for manifest in manifests.iter().filter(|manifest| is_definition(manifest)) {
         let found = serde_json::to_vec(&manifest.object)
@@ -148,15 +132,14 @@ pub fn skipped(manifests: &[Manifest], selection: &Selection, named: bool) -> Op
         *foreign.entry(what).or_default() += 1;
     }
     let objects: u64 = foreign.values().chain(off.values()).sum();
-    let list = |what: String, count: &u64| format!("{what} ({count})");
+    let list = |(what, count): (&str, &u64)| format!("{what} ({count})");
+    let kinds: Vec<_> = foreign.iter().map(|(what, count)| list((what, count))).collect();
+    let names: Vec<_> = off.iter().map(|(name, count)| list((name, count))).collect();
     let mut parts = Vec::new();
-    if !foreign.is_empty() {
-        let kinds: Vec<_> = foreign.iter().map(|(what, count)| list(what.clone(), count)).collect();
+    if !kinds.is_empty() {
         parts.push(format!("no metrics for {}", kinds.join("; ")));
     }
-    if !off.is_empty() {
-        let names: Vec<_> =
-            off.iter().map(|(name, count)| list((*name).to_owned(), count)).collect();
+    if !names.is_empty() {
         parts.push(format!("off unless --resources names them: {}", names.join(", ")));
     }
     let plural = if objects == 1 { "" } else { "s" };
@@ -174,13 +157,13 @@ struct Target {
 ///
 /// # Errors
 ///
-/// The first object that cannot be rendered, or a write error.
+/// The first object that cannot be rendered, or a write error. A closed pipe is none.
 pub fn render(
     manifests: &[Manifest],
     selection: &Selection,
     format: Format,
     out: &mut impl Write,
-) -> Result<(), RenderError> {
+) -> Result<()> {
     let catalog = Catalog::new();
     let mut targets: BTreeMap<String, Target> = BTreeMap::new();
     let built_in = selection
@@ -222,14 +205,27 @@ pub fn render(
             }
         }
     }
-    for frame in catalog.frames(format, &ScrapeQuery::default()) {
+    match write(catalog.frames(format, &ScrapeQuery::default()), format, out) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write the output: {error}").into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a whole exposition.
+pub(super) fn write(
+    frames: impl Iterator<Item = Bytes>,
+    format: Format,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    for frame in frames {
         out.write_all(&frame)?;
     }
     if format == Format::OpenMetrics {
         out.write_all(b"# EOF\n")?;
     }
-    out.flush()?;
-    Ok(())
+    out.flush()
 }
 
 impl Target {
@@ -250,11 +246,7 @@ impl Target {
     }
 }
 
-fn render_one(
-    manifest: &Manifest,
-    renderer: &dyn Renderer,
-    rendered: &mut Rendered,
-) -> Result<(), RenderError> {
+fn render_one(manifest: &Manifest, renderer: &dyn Renderer, rendered: &mut Rendered) -> Result<()> {
     let malformed = |reason: String| malformed(manifest, reason);
     let json =
         serde_json::to_vec(&manifest.object).map_err(|error| malformed(error.to_string()))?;
@@ -263,15 +255,11 @@ fn render_one(
         .map_err(|error| malformed(without_position(&error.to_string())))
 }
 
-fn malformed(manifest: &Manifest, reason: String) -> RenderError {
+fn malformed(manifest: &Manifest, reason: String) -> CommandError {
     let (namespace, name) = manifest.name();
     let name = name.unwrap_or("without a name");
-    RenderError::Malformed {
-        place: manifest.place.clone(),
-        kind: manifest.kind.clone(),
-        name: namespace.map_or(name.to_owned(), |namespace| format!("{namespace}/{name}")),
-        reason,
-    }
+    let name = namespace.map_or(name.to_owned(), |namespace| format!("{namespace}/{name}"));
+    format!("{} ({} {name}): {reason}", manifest.place, manifest.kind).into()
 }
 
 /// Removes the position in the converted JSON, which means nothing to the user.

@@ -6,6 +6,7 @@
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 
+use super::render_kube::write;
 use crate::exposition::{Format, ScrapeQuery};
 use crate::mapper::Mapper;
 use crate::statsd::describe_reason;
@@ -64,13 +65,7 @@ pub fn render(
         }
         line.clear();
     }
-    for frame in offline.frames(format, &ScrapeQuery::default()) {
-        out.write_all(&frame)?;
-    }
-    if format == Format::OpenMetrics {
-        out.write_all(b"# EOF\n")?;
-    }
-    out.flush()?;
+    write(offline.frames(format, &ScrapeQuery::default()), format, out)?;
     Ok(summary)
 }
 

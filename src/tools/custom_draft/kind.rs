@@ -3,13 +3,12 @@
 use serde_json::Value;
 
 use super::column::Column;
-use super::error::DraftError;
 use crate::resources::custom::Definition;
+use crate::tools::Result;
 use crate::tools::manifests::Manifest;
 use crate::tools::render_kube;
 
 /// A kind with the schema and the printer columns of one version.
-#[derive(Debug)]
 pub(super) struct CustomKind<'m> {
     /// The kind in the drafted version: the stored one if it is served, otherwise the first that is.
     pub(super) definition: Definition,
@@ -26,29 +25,28 @@ impl<'m> CustomKind<'m> {
     ///
     /// # Errors
     /// The object is not a usable definition.
-    pub(super) fn read(manifest: &'m Manifest) -> Result<Self, DraftError> {
+    pub(super) fn read(manifest: &'m Manifest) -> Result<Self> {
+        let Manifest { place, api_version, kind, .. } = manifest;
         if !render_kube::is_definition(manifest) {
-            return Err(DraftError::NotADefinition {
-                place: manifest.place.clone(),
-                kind: manifest.kind.clone(),
-                api_version: manifest.api_version.clone(),
-            });
+            return Err(format!(
+                "{place}: {kind} of {api_version} is not a CustomResourceDefinition of apiextensions.k8s.io/v1"
+            )
+            .into());
         }
         let mut served = render_kube::definitions(std::slice::from_ref(manifest))?;
         let versions = manifest.object.pointer("/spec/versions").and_then(Value::as_array);
-        let versions = || versions.into_iter().flatten();
         let position =
             |version: &Value| served.iter().position(|one| version["name"] == *one.version);
-        let is_stored = |version: &&Value| version["storage"] == Value::Bool(true);
-        let stored =
-            versions().filter(is_stored).find_map(|version| Some((position(version)?, version)));
-        let chosen =
-            stored.or_else(|| versions().find_map(|version| Some((position(version)?, version))));
-        let (place, name) =
-            (manifest.place.clone(), manifest.name().1.unwrap_or_default().to_owned());
-        let Some((at, version)) = chosen else {
-            return Err(DraftError::NoVersion { place, name });
+        let versions = versions.into_iter().flatten();
+        let versions: Vec<(usize, &Value)> =
+            versions.filter_map(|version| Some((position(version)?, version))).collect();
+        let stored = versions.iter().find(|(_, version)| version["storage"] == Value::Bool(true));
+        let chosen = stored.or(versions.first());
+        let lacks = |what: &str| {
+            let name = manifest.name().1.unwrap_or_default();
+            format!("{place}: CustomResourceDefinition {name}: {what}")
         };
+        let &(at, version) = chosen.ok_or_else(|| lacks("spec.versions has no served version"))?;
         let definition = served.remove(at);
         let required = [
             (&definition.group, "spec.group"),
@@ -57,7 +55,7 @@ impl<'m> CustomKind<'m> {
             (&definition.plural, "spec.names.plural"),
         ];
         if let Some((_, field)) = required.into_iter().find(|(text, _)| text.is_empty()) {
-            return Err(DraftError::Incomplete { place, name, field });
+            return Err(lacks(&format!("{field} is missing")).into());
         }
         Ok(Self {
             definition,

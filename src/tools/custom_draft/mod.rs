@@ -4,7 +4,6 @@
 //! a metric for each, and [`yaml`] writes the file. Depth, fields and metrics are bounded, whatever the schema is.
 
 mod column;
-mod error;
 mod fields;
 mod kind;
 mod metrics;
@@ -13,8 +12,8 @@ mod yaml;
 
 use std::collections::BTreeMap;
 
-use super::manifests::{Manifest, ManifestPosition};
-pub use error::DraftError;
+use super::manifests::Manifest;
+use crate::tools::Result;
 use kind::CustomKind;
 
 /// The maximum size of an input file in bytes.
@@ -25,21 +24,20 @@ pub const MAX_FILE: u64 = 64 << 20;
 /// # Errors
 ///
 /// The first object that is not a usable definition, or no definition at all.
-pub fn draft(manifests: &[Manifest]) -> Result<String, DraftError> {
-    let mut seen: BTreeMap<(String, String), &ManifestPosition> = BTreeMap::new();
+pub fn draft(manifests: &[Manifest]) -> Result<String> {
+    let mut seen: BTreeMap<(String, String), &str> = BTreeMap::new();
     let mut kinds = Vec::new();
     for manifest in manifests {
         let found = CustomKind::read(manifest)?;
         let key = (found.definition.group.clone(), found.definition.kind.clone());
         if let Some(first) = seen.insert(key.clone(), &manifest.place) {
-            let (group, kind) = key;
-            let (place, first) = (manifest.place.clone(), Box::new(first.clone()));
-            return Err(DraftError::Duplicate { place, first, group, kind });
+            let (place, (group, kind)) = (&manifest.place, key);
+            return Err(format!("{place}: {kind} of {group} is already defined in {first}").into());
         }
         kinds.push(found);
     }
     if kinds.is_empty() {
-        return Err(DraftError::Empty);
+        return Err("the input has no CustomResourceDefinition".into());
     }
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
     for kind in &kinds {
