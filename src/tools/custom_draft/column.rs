@@ -36,6 +36,11 @@ impl Column {
         });
         columns.chain(scale).collect()
     }
+
+    /// Returns the segments of the path, if it can be expressed.
+    pub(super) fn segments(&self) -> Option<Vec<&str>> {
+        Some(self.path.as_ref()?.iter().map(String::as_str).collect())
+    }
 }
 
 /// Parses a JSONPath expression that selects at most one value, such as `.status.conditions[?(@.type=="Ready")].status`.

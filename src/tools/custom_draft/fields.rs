@@ -125,7 +125,8 @@ impl<'s> Fields<'s> {
         }
         let is_reference =
             ["name", "kind"].iter().all(|key| properties(schema).any(|(name, _)| name == *key));
-        if is_pod_template(schema) {
+        // The fields of a template of pods are those of the pods.
+        if schema.pointer("/properties/spec/properties/containers").is_some() {
             return;
         }
         for (name, member) in properties(schema) {
@@ -208,11 +209,6 @@ pub(super) fn properties(schema: &Value) -> impl Iterator<Item = (&str, &Value)>
     members.into_iter().flatten().map(|(name, member)| (name.as_str(), member))
 }
 
-/// True for the template of pods, whose fields are those of the pods.
-fn is_pod_template(schema: &Value) -> bool {
-    schema.pointer("/properties/spec/properties/containers").is_some()
-}
-
 /// True if a value with this schema may have a member at this path.
 pub(super) fn may_have(schema: &Value, path: &[&str]) -> bool {
     let Some((first, rest)) = path.split_first() else { return true };
@@ -231,7 +227,7 @@ pub(super) fn may_have(schema: &Value, path: &[&str]) -> bool {
 }
 
 /// Returns the schema of the value that a path selects; `None` if the schema does not tell.
-pub(super) fn schema_at<'s>(schema: &'s Value, path: &[String]) -> Option<&'s Value> {
+pub(super) fn schema_at<'s>(schema: &'s Value, path: &[&str]) -> Option<&'s Value> {
     path.iter().try_fold(schema, |at, segment| {
         let is_item = segment.starts_with('[') || segment.parse::<i64>().is_ok();
         let member = properties(at).find(|(name, _)| name == segment).map(|(_, member)| member);

@@ -10,10 +10,8 @@ use super::fields::{
 };
 use super::kind::CustomKind;
 use super::names::{joined, referent, singular, snake, unique, word};
-use crate::resources::custom::config::{
-    Block, DEFAULT_PREFIX, Entry, LabelPaths, Metric, PathText, valid_name,
-};
-use crate::resources::custom::{is_metadata, too_many_values};
+use crate::resources::custom::config::{Block, DEFAULT_PREFIX, LabelPaths, PathText, valid_name};
+use crate::resources::custom::{Definition, is_metadata, too_many_values};
 
 /// The maximum number of metrics of a kind.
 const MAX_METRICS: usize = 60;
@@ -22,20 +20,34 @@ const MAX_METRICS: usize = 60;
 const MAX_LABELS: usize = 16;
 
 /// The drafted entry of a kind.
-#[derive(Debug)]
-pub(super) struct EntryDraft {
+pub(super) struct EntryDraft<'k> {
     /// The description of the definition.
     pub(super) origin: String,
-    /// The entry.
-    pub(super) entry: Entry,
-    /// The source of each metric.
-    pub(super) origins: Vec<String>,
+    pub(super) definition: &'k Definition,
+    /// The prefix of the names, if it is not the usual one.
+    pub(super) prefix: Option<String>,
+    /// The labels of all metrics.
+    pub(super) labels: LabelPaths,
+    pub(super) metrics: Vec<MetricDraft>,
     /// What has no metric, and why.
     pub(super) left_out: Vec<String>,
 }
 
+/// A drafted metric.
+pub(super) struct MetricDraft {
+    pub(super) name: String,
+    pub(super) help: String,
+    /// The type: `Info`, `Gauge` or `StateSet`.
+    pub(super) kind: &'static str,
+    pub(super) block: Block,
+    /// Labels that the metric has besides those of its block.
+    pub(super) labels: LabelPaths,
+    /// The source.
+    pub(super) origin: String,
+}
+
 /// Drafts the entry of a kind, with a prefix of its group if names would otherwise be ambiguous.
-pub(super) fn draft(kind: &CustomKind<'_>, needs_prefix: bool) -> EntryDraft {
+pub(super) fn draft<'k>(kind: &'k CustomKind<'_>, needs_prefix: bool) -> EntryDraft<'k> {
     let open = Value::Null;
     let schema = kind.schema.unwrap_or(&open);
     let mut drafter = Drafter {
@@ -64,12 +76,9 @@ pub(super) fn draft(kind: &CustomKind<'_>, needs_prefix: bool) -> EntryDraft {
     if fields.is_cut {
         drafter.left_out.push("the rest of a very large schema".to_owned());
     }
-    let labels = std::mem::take(&mut drafter.labels);
-    let mut metrics = drafter.metrics;
-    if let Some((info, _)) = metrics.first_mut() {
-        info.labels_from_path = labels;
+    if let Some(info) = drafter.metrics.first_mut() {
+        info.labels = drafter.labels;
     }
-    let (metrics, origins) = metrics.into_iter().unzip();
     let definition = &kind.definition;
     let mut origin = format!("{}.{} {}", definition.plural, definition.group, definition.version);
     if !kind.other_versions.is_empty() {
@@ -77,16 +86,8 @@ pub(super) fn draft(kind: &CustomKind<'_>, needs_prefix: bool) -> EntryDraft {
     }
     let prefix =
         needs_prefix.then(|| format!("{DEFAULT_PREFIX}_{}", valid_name(&definition.group, false)));
-    let entry = Entry {
-        group: definition.group.clone(),
-        version: definition.version.clone(),
-        kind: definition.kind.clone(),
-        labels_from_path: base_labels(kind),
-        prefix,
-        metrics,
-        ..Entry::default()
-    };
-    EntryDraft { origin, entry, origins, left_out: drafter.left_out }
+    let Drafter { base: labels, metrics, left_out, .. } = drafter;
+    EntryDraft { origin, definition, prefix, labels, metrics, left_out }
 }
 
 fn base_labels(kind: &CustomKind<'_>) -> LabelPaths {
@@ -113,11 +114,10 @@ fn pointed_out<'c>(
 ) -> Vec<Field<'c>> {
     let mut fields: Vec<Field<'c>> = Vec::new();
     for column in columns {
-        let Some(segments) = &column.path else {
+        let Some(path) = column.segments() else {
             left_out.push(format!("{}, which is no path of one value", column.title));
             continue;
         };
-        let path: Vec<&str> = segments.iter().map(String::as_str).collect();
         let is_lookup = path.iter().any(|segment| segment.starts_with('['));
         let is_known = found.iter().any(|field| field.is_at(&path))
             || fields.iter().any(|field| field.is_at(&path))
@@ -131,7 +131,7 @@ fn pointed_out<'c>(
             "date" => Some(FieldValue::Time),
             _ => None,
         };
-        let value = schema_at(schema, segments).map_or_else(declared, |schema| {
+        let value = schema_at(schema, &path).map_or_else(declared, |schema| {
             value_of(schema, false)
                 .or_else(|| schema.get("type").is_none().then(declared).flatten())
         });
@@ -169,7 +169,7 @@ struct Drafter<'s> {
     /// The kind in the names of metrics.
     word: String,
     schema: &'s Value,
-    metrics: Vec<(Metric, String)>,
+    metrics: Vec<MetricDraft>,
     left_out: Vec<String>,
     /// The labels of the Info metric.
     labels: LabelPaths,
@@ -184,27 +184,26 @@ impl Drafter<'_> {
         let name = LabelPaths::from([("name".to_owned(), path(&["metadata", "name"]))]);
         let block = Block { labels_from_path: name, ..Block::default() };
         let help = format!("Names and references of {}.", self.article);
-        self.add("info", help, Each::Info(block), "columns, references and names".to_owned());
+        self.add("info", help, "Info", block, "columns, references and names".to_owned());
         let created = Block { path: path(&["metadata", "creationTimestamp"]), ..Block::default() };
         let help = format!("Unix time of creation of {}.", self.article);
-        self.add("created", help, Each::Gauge(created), ".metadata.creationTimestamp".to_owned());
+        self.add("created", help, "Gauge", created, ".metadata.creationTimestamp".to_owned());
         if fields.iter().any(|field| field.path.last() == Some(&"observedGeneration")) {
             let generation = Block { path: path(&["metadata", "generation"]), ..Block::default() };
             let help = format!("Generation of the specification of {}.", self.article);
             let origin = ".metadata.generation, beside observedGeneration".to_owned();
-            self.add("metadata_generation", help, Each::Gauge(generation), origin);
+            self.add("metadata_generation", help, "Gauge", generation, origin);
         }
     }
 
     /// Chooses the labels of the Info metric: those of columns first, then references and names.
     fn info_labels(&mut self, fields: &[Field<'_>], columns: &[Column]) {
         for column in columns {
-            let Some(segments) = &column.path else { continue };
-            let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+            let Some(segments) = column.segments() else { continue };
             let is_text = match segments.as_slice() {
                 ["metadata", "labels" | "annotations", ..] => true,
                 ["metadata", ..] => false,
-                _ => column.kind == "string" && self.may_be_text(column),
+                _ => column.kind == "string" && self.may_be_text(&segments),
             };
             let is_condition = segments.ends_with(&["status"]) && segments.contains(&"conditions");
             if is_text && !is_condition {
@@ -219,9 +218,8 @@ impl Drafter<'_> {
         }
     }
 
-    /// True if the schema allows a text at the column's path.
-    fn may_be_text(&self, column: &Column) -> bool {
-        let path = column.path.as_deref().unwrap_or_default();
+    /// True if the schema allows a text at a path.
+    fn may_be_text(&self, path: &[&str]) -> bool {
         schema_at(self.schema, path).is_none_or(|schema| match value_of(schema, false) {
             Some(value) => matches!(value, FieldValue::Text { .. }),
             None => schema.get("type").is_none(),
@@ -266,8 +264,7 @@ impl Drafter<'_> {
         let whole = field.whole_path();
         let shown = format!(".{}", whole.join("."));
         let titles = columns.iter().filter(|column| {
-            column.path.as_ref().is_some_and(|path| {
-                let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            column.segments().is_some_and(|path| {
                 let is_condition = field.value == FieldValue::Conditions
                     && path.starts_with(&whole)
                     && path.last() == Some(&"status");
@@ -292,7 +289,7 @@ impl Drafter<'_> {
                 };
                 let help =
                     format!("Conditions of {}; 1 is True, 0 is False or Unknown.", self.article);
-                self.add(&singular(&name), help, Each::Gauge(block), origin("conditions"));
+                self.add(&singular(&name), help, "Gauge", block, origin("conditions"));
             }
             FieldValue::Enum(states) => {
                 // Members of a map cannot be states.
@@ -300,25 +297,23 @@ impl Drafter<'_> {
                 if !is_member {
                     let block = self.state_set(field, states);
                     let help = format!("{of}; 1 for the current value.");
-                    self.add(&name, help, Each::StateSet(block), origin("enumeration"));
+                    self.add(&name, help, "StateSet", block, origin("enumeration"));
                 }
             }
             FieldValue::Number => {
-                let block = self.gauge(field);
-                self.add(&name, format!("{of}."), Each::Gauge(block), origin("number"));
+                let help = format!("{of}.");
+                self.add(&name, help, "Gauge", self.gauge(field), origin("number"));
             }
             FieldValue::Boolean => {
-                let block = self.gauge(field);
                 let help = format!("{of}; 1 is true, 0 is false.");
-                self.add(&name, help, Each::Gauge(block), origin("boolean"));
+                self.add(&name, help, "Gauge", self.gauge(field), origin("boolean"));
             }
             FieldValue::Time => {
                 let ends = ["_timestamp", "_time", "_at"];
                 let stem = ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
-                let block = self.gauge(field);
                 let help = format!("{of} as Unix time.");
                 let name = format!("{stem}_timestamp_seconds");
-                self.add(&name, help, Each::Gauge(block), origin("time"));
+                self.add(&name, help, "Gauge", self.gauge(field), origin("time"));
             }
         }
     }
@@ -425,42 +420,20 @@ impl Drafter<'_> {
             let shown = elements.path.join(".");
             let help = format!("Objects in .{shown} of {}.", self.article);
             let name = format!("{}_info", joined(&elements.path));
-            self.add(&name, help, Each::Info(block), format!(".{shown}: references"));
+            self.add(&name, help, "Info", block, format!(".{shown}: references"));
         }
     }
 
-    fn add(&mut self, name: &str, help: String, each: Each, origin: String) {
+    fn add(&mut self, name: &str, help: String, kind: &'static str, block: Block, origin: String) {
         if self.metrics.len() >= MAX_METRICS {
             self.over_limit += 1;
             return;
         }
-        let name = format!("{}_{name}", self.word);
         let known: BTreeSet<&str> =
-            self.metrics.iter().map(|(metric, _)| metric.name.as_str()).collect();
-        let mut metric = Metric {
-            name: unique(&[name], |name| known.contains(name)),
-            help,
-            ..Metric::default()
-        };
-        match each {
-            Each::Info(block) => {
-                metric.kind = "Info".to_owned();
-                metric.info = Some(block);
-            }
-            Each::StateSet(block) => {
-                metric.kind = "StateSet".to_owned();
-                metric.state_set = Some(block);
-            }
-            Each::Gauge(block) => {
-                // Every object has metadata; the rest may be absent, which is no reason for a line in the log.
-                let outer = block.path.segments.first();
-                let is_optional = outer.is_some_and(|first| first != "metadata");
-                metric.error_log_v = i32::from(is_optional);
-                metric.kind = "Gauge".to_owned();
-                metric.gauge = Some(block);
-            }
-        }
-        self.metrics.push((metric, origin));
+            self.metrics.iter().map(|metric| metric.name.as_str()).collect();
+        let name = unique(&[format!("{}_{name}", self.word)], |name| known.contains(name));
+        let labels = LabelPaths::new();
+        self.metrics.push(MetricDraft { name, help, kind, block, labels, origin });
     }
 }
 
@@ -470,13 +443,6 @@ fn article(kind: &str) -> String {
     let vowels = if is_spelt { "AEFHILMNORSX" } else { "AEIO" };
     let is_vowel = kind.starts_with(|c: char| vowels.contains(c.to_ascii_uppercase()));
     format!("{} {kind}", if is_vowel { "an" } else { "a" })
-}
-
-/// The settings of a metric by its type.
-enum Each {
-    Info(Block),
-    Gauge(Block),
-    StateSet(Block),
 }
 
 /// The members of a reference that identify the object.

@@ -44,7 +44,7 @@ pub fn draft(manifests: &[Manifest]) -> Result<String> {
         *names.entry(names::word(&kind.definition.kind)).or_default() += 1;
     }
     let is_repeated = |kind: &CustomKind<'_>| names[&names::word(&kind.definition.kind)] > 1;
-    let drafts: Vec<metrics::EntryDraft> =
+    let drafts: Vec<metrics::EntryDraft<'_>> =
         kinds.iter().map(|kind| metrics::draft(kind, is_repeated(kind))).collect();
     Ok(yaml::write(&drafts))
 }

@@ -22,20 +22,15 @@ pub(super) fn snake(text: &str) -> String {
                     || before.is_ascii_digit()
                     || before.is_ascii_uppercase() && next_is_lower
             });
-        if starts_word || !c.is_ascii_alphanumeric() {
-            separate(&mut out);
+        let separates = starts_word || !c.is_ascii_alphanumeric();
+        if separates && !out.is_empty() && !out.ends_with('_') {
+            out.push('_');
         }
         if c.is_ascii_alphanumeric() {
             out.push(c.to_ascii_lowercase());
         }
     }
     out.trim_end_matches('_').to_owned()
-}
-
-fn separate(out: &mut String) {
-    if !out.is_empty() && !out.ends_with('_') {
-        out.push('_');
-    }
 }
 
 /// Joins a path to a name in snake case, truncated.

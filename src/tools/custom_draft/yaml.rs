@@ -1,7 +1,8 @@
 //! Writes drafted entries as a configuration file with comments.
 
-use super::metrics::EntryDraft;
-use crate::resources::custom::config::{Block, LabelPaths, Metric};
+use super::metrics::{EntryDraft, MetricDraft};
+use crate::resources::custom::Definition;
+use crate::resources::custom::config::{Block, LabelPaths};
 
 /// The maximum length of a comment in characters.
 const MAX_COMMENT: usize = 200;
@@ -16,16 +17,15 @@ spec:
 ";
 
 /// Returns the file.
-pub(super) fn write(drafts: &[EntryDraft]) -> String {
+pub(super) fn write(drafts: &[EntryDraft<'_>]) -> String {
     let mut out = HEAD.to_owned();
     drafts.iter().for_each(|draft| entry(draft, &mut out));
     out
 }
 
-fn entry(draft: &EntryDraft, out: &mut String) {
-    let entry = &draft.entry;
-    let [group, version, kind] =
-        [&entry.group, &entry.version, &entry.kind].map(|text| scalar(text));
+fn entry(draft: &EntryDraft<'_>, out: &mut String) {
+    let Definition { group, version, kind, .. } = draft.definition;
+    let [group, version, kind] = [group, version, kind].map(|text| scalar(text));
     comment("  ", &draft.origin, out);
     for left_out in &draft.left_out {
         comment("  ", &format!("Left out: {left_out}."), out);
@@ -33,39 +33,39 @@ fn entry(draft: &EntryDraft, out: &mut String) {
     out.push_str(&format!(
         "  - groupVersionKind: {{group: {group}, version: {version}, kind: {kind}}}\n"
     ));
-    if let Some(prefix) = &entry.prefix {
+    if let Some(prefix) = &draft.prefix {
         out.push_str(&format!("    metricNamePrefix: {}\n", scalar(prefix)));
     }
-    label_paths("    ", &entry.labels_from_path, out);
+    label_paths("    ", &draft.labels, out);
     out.push_str("    metrics:\n");
-    for (metric, origin) in entry.metrics.iter().zip(&draft.origins) {
-        comment("    ", origin, out);
+    for metric in &draft.metrics {
+        comment("    ", &metric.origin, out);
         write_metric(metric, out);
     }
 }
 
-fn write_metric(metric: &Metric, out: &mut String) {
+fn write_metric(metric: &MetricDraft, out: &mut String) {
     out.push_str(&format!(
         "    - name: {}\n      help: {}\n",
         scalar(&metric.name),
         sentence(&metric.help)
     ));
-    if metric.error_log_v != 0 {
-        out.push_str(&format!("      errorLogV: {}\n", metric.error_log_v));
+    let MetricDraft { kind, block, labels, .. } = metric;
+    let key = match *kind {
+        "Info" => "info",
+        "StateSet" => "stateSet",
+        _ => "gauge",
+    };
+    // Every object has metadata; the rest may be absent, which is no reason for a line in the log.
+    let is_optional = block.path.segments.first().is_some_and(|first| first != "metadata");
+    if is_optional && *kind == "Gauge" {
+        out.push_str("      errorLogV: 1\n");
     }
-    if !metric.labels_from_path.is_empty() {
-        label_paths("      ", &metric.labels_from_path, out);
+    if !labels.is_empty() {
+        label_paths("      ", labels, out);
     }
-    let blocks =
-        [("gauge", &metric.gauge), ("info", &metric.info), ("stateSet", &metric.state_set)];
-    let settings = blocks.iter().find_map(|(name, block)| Some((name, block.as_ref()?)));
-    if let Some((name, block)) = settings {
-        let kind = &metric.kind;
-        out.push_str(&format!(
-            "      each:\n        type: {kind}\n        {name}: {{{}}}\n",
-            flow(block)
-        ));
-    }
+    let settings = flow(block);
+    out.push_str(&format!("      each:\n        type: {kind}\n        {key}: {{{settings}}}\n"));
 }
 
 fn label_paths(indent: &str, labels: &LabelPaths, out: &mut String) {
@@ -77,31 +77,25 @@ fn label_paths(indent: &str, labels: &LabelPaths, out: &mut String) {
 
 /// Returns the keys of a block with their values, in flow style.
 fn flow(block: &Block) -> String {
-    let mut parts = Vec::new();
-    if !block.label_name.is_empty() {
-        parts.push(format!("labelName: {}", scalar(&block.label_name)));
-    }
+    let Block { label_name, path, value_from, label_from_key, labels_from_path, list, .. } = block;
+    let word = |text: &str| (!text.is_empty()).then(|| scalar(text));
+    let some_items = |items: &[String]| (!items.is_empty()).then(|| self::list(items));
     // An Info metric of the whole object needs no path.
-    let is_whole = block.path.segments.is_empty() && block.value_from.segments.is_empty();
-    if !is_whole {
-        parts.push(format!("path: {}", list(&block.path.segments)));
-    }
-    if !block.value_from.segments.is_empty() {
-        parts.push(format!("valueFrom: {}", list(&block.value_from.segments)));
-    }
-    if !block.label_from_key.is_empty() {
-        parts.push(format!("labelFromKey: {}", scalar(&block.label_from_key)));
-    }
-    if !block.labels_from_path.is_empty() {
-        let labels = block.labels_from_path.iter();
-        let labels =
-            labels.map(|(label, path)| format!("{}: {}", scalar(label), list(&path.segments)));
-        parts.push(format!("labelsFromPath: {{{}}}", labels.collect::<Vec<_>>().join(", ")));
-    }
-    if !block.list.is_empty() {
-        parts.push(format!("list: {}", list(&block.list)));
-    }
-    parts.join(", ")
+    let is_whole = path.segments.is_empty() && value_from.segments.is_empty();
+    let labels = labels_from_path
+        .iter()
+        .map(|(label, path)| format!("{}: {}", scalar(label), self::list(&path.segments)));
+    let labels = labels.collect::<Vec<_>>().join(", ");
+    let parts = [
+        ("labelName", word(label_name)),
+        ("path", (!is_whole).then(|| self::list(&path.segments))),
+        ("valueFrom", some_items(&value_from.segments)),
+        ("labelFromKey", word(label_from_key)),
+        ("labelsFromPath", (!labels.is_empty()).then(|| format!("{{{labels}}}"))),
+        ("list", some_items(list)),
+    ];
+    let parts = parts.into_iter().filter_map(|(key, value)| Some(format!("{key}: {}", value?)));
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 fn list(items: &[String]) -> String {
