@@ -23,7 +23,7 @@ use crate::server::cardinality::{CARDINALITY_PATH, KSTATD_PREFIX};
 use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::server::support::{CONFIGURATION_PATH, LOG_PATH};
 use crate::telemetry::{REVISION, VERSION};
-use crate::tools::CommandError;
+use crate::tools::{CommandError, Result};
 use crate::util::percent::{self, UNRESERVED};
 use crate::util::redaction;
 
@@ -57,40 +57,37 @@ impl Subject {
     }
 }
 
-/// A part of the archive.
+/// A part of the archive, without secrets.
 pub(crate) struct Part {
     name: &'static str,
-    content: Result<Vec<u8>, CommandError>,
+    content: Result<Content>,
 }
 
-/// A request for a part.
-struct Source {
+/// Requests a part from the first of some targets that the process has.
+async fn read_part(
     name: &'static str,
     process: Arc<ProcessClient>,
-    /// The alternatives; a process has one of them.
     targets: Vec<String>,
     timeout: Duration,
-}
-
-impl Source {
-    async fn read(self) -> Part {
-        let mut content = Err(CommandError::from(""));
-        for target in &self.targets {
-            content = match self.process.get_within(target, "*/*", self.timeout).await {
-                Ok((200, body)) => Ok(body),
-                // The failed checks are in the body.
-                Ok((503, body)) if self.name == "readyz.txt" => Ok(body),
-                Ok((status, body)) => Err(refusal(status, &String::from_utf8_lossy(&body)).into()),
-                Err(error) => Err(error),
-            };
-            // The others are for processes that do not have this one.
-            if !content.as_ref().is_err_and(|error| error.to_string().starts_with("404")) {
-                break;
-            }
+) -> Part {
+    let mut content = Err(CommandError::from(""));
+    for target in &targets {
+        content = match process.get_within(target, "*/*", timeout).await {
+            Ok((200, body)) => Ok(body),
+            // The failed checks are in the body.
+            Ok((503, body)) if name == "readyz.txt" => Ok(body),
+            Ok((status, body)) => Err(refusal(status, &String::from_utf8_lossy(&body)).into()),
+            Err(error) => Err(error),
+        };
+        // The others are for processes that do not have this one.
+        if !content.as_ref().is_err_and(|error| error.to_string().starts_with("404")) {
+            break;
         }
-        let content =
-            content.map_err(|error| format!("{}: {error}", self.process.address()).into());
-        Part { name: self.name, content }
+    }
+    let content = content.map(|bytes| Content::new(name, bytes));
+    Part {
+        name,
+        content: content.map_err(|error| format!("{}: {error}", process.address()).into()),
     }
 }
 
@@ -110,8 +107,7 @@ pub(crate) async fn collect(subject: Subject) -> Vec<Part> {
             let error = format!("{}: another process, see --telemetry-addr", process.address());
             return parts.push(Part { name, content: Err(error.into()) });
         }
-        let (process, targets) = (Arc::clone(process), targets.to_vec());
-        tasks.spawn(Source { name, process, targets, timeout }.read());
+        tasks.spawn(read_part(name, Arc::clone(process), targets.to_vec(), timeout));
     };
     let both = |query: &str| [PREFIXED_PATH, PATH].map(|path| format!("{path}?{query}"));
     read("status.txt", &main, &both("format=text"), TIMEOUT);
@@ -172,26 +168,32 @@ impl Bundle {
     /// # Errors
     /// No part could be read, or names cannot be hashed.
     pub(crate) fn pack(
-        parts: Vec<Part>,
+        mut parts: Vec<Part>,
         folder: &str,
         time: u64,
         hash_names: bool,
-    ) -> Result<Self, CommandError> {
+    ) -> Result<Self> {
         if let Some(Part { content: Err(error), .. }) = parts.first()
             && parts.iter().all(|part| part.content.is_err())
         {
             return Err(error.clone());
         }
-        let mut names = hash_names.then(Names::new).transpose()?;
-        let mut texts: Vec<_> = parts.into_iter().map(Text::new).collect();
-        if let Some(names) = &mut names {
-            texts.iter().for_each(|text| text.learn(names));
-            texts.iter_mut().for_each(|text| text.hide(names));
+        for error in parts.iter_mut().filter_map(|part| part.content.as_mut().err()) {
+            *error = redaction::redact(&error.to_string()).into();
         }
-        let is_complete = texts.iter().all(|text| text.error.is_none());
-        let files: Vec<File> = texts.into_iter().map(Text::into_file).collect();
-        let described = files.iter().map(|File { name, bytes, error }| {
-            json!({"name": name, "bytes": bytes.len(), "error": error})
+        if hash_names {
+            let mut names = Names::new()?;
+            parts.iter().for_each(|part| part.learn(&mut names));
+            parts.iter_mut().for_each(|part| part.hide(&mut names));
+        }
+        let is_complete = parts.iter().all(|part| part.content.is_ok());
+        let files: Vec<File> = parts
+            .into_iter()
+            .map(|Part { name, content }| (name, content.map(Content::into_bytes)))
+            .collect();
+        let described = files.iter().map(|(name, content)| {
+            let error = content.as_ref().err().map(ToString::to_string);
+            json!({"name": name, "bytes": content.as_ref().map_or(0, Vec::len), "error": error})
         });
         let list = json!({
             "command": {"version": VERSION, "revision": REVISION},
@@ -216,19 +218,17 @@ impl Bundle {
     }
 }
 
-/// A file of the archive; empty if it could not be read.
-struct File {
-    name: &'static str,
-    bytes: Vec<u8>,
-    error: Option<String>,
-}
+/// The name and the content of a file, or the error because of which it is not in the archive.
+type File = (&'static str, Result<Vec<u8>>);
 
 fn archive(files: &[File], list: &Value, folder: &str, time: u64) -> io::Result<Vec<u8>> {
     let mut out = GzEncoder::new(Vec::new(), Compression::default());
     let list = format!("{list:#}\n");
     tar::append(&mut out, &format!("{folder}/bundle.json"), list.as_bytes(), time)?;
-    for file in files.iter().filter(|file| file.error.is_none()) {
-        tar::append(&mut out, &format!("{folder}/{}", file.name), &file.bytes, time)?;
+    for (name, content) in files {
+        if let Ok(bytes) = content {
+            tar::append(&mut out, &format!("{folder}/{name}"), bytes, time)?;
+        }
     }
     tar::finish(&mut out)?;
     out.flush()?;
@@ -242,64 +242,56 @@ enum Content {
     Binary(Vec<u8>),
 }
 
-/// A part without secrets.
-struct Text {
-    name: &'static str,
-    content: Content,
-    error: Option<String>,
-}
-
-impl Text {
-    fn new(Part { name, content }: Part) -> Self {
-        let (bytes, error) = match content {
-            Ok(bytes) => (bytes, None),
-            Err(error) => (Vec::new(), Some(redaction::redact(&error.to_string()))),
-        };
+impl Content {
+    fn new(name: &str, bytes: Vec<u8>) -> Self {
         // Profiles have names of functions only.
         if name.ends_with(".gz") {
-            return Self { name, content: Content::Binary(bytes), error };
+            return Self::Binary(bytes);
         }
         let text = String::from_utf8_lossy(&bytes);
-        let content = match serde_json::from_str(&text) {
-            Ok(value) if name == "pod.json" => Content::Json(described(&value)),
+        match serde_json::from_str(&text) {
+            Ok(value) if name == "pod.json" => Self::Json(described(&value)),
             Ok(mut value) if name.ends_with(".json") => {
                 redaction::redact_value(&mut value);
                 redact_strings(&mut value);
-                Content::Json(value)
+                Self::Json(value)
             }
-            _ => Content::Text(redaction::redact(&text)),
-        };
-        Self { name, content, error }
+            _ => Self::Text(redaction::redact(&text)),
+        }
     }
 
+    fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Json(value) => format!("{value:#}\n").into_bytes(),
+            Self::Text(text) => text.into_bytes(),
+            Self::Binary(bytes) => bytes,
+        }
+    }
+}
+
+impl Part {
     fn learn(&self, names: &mut Names) {
         match &self.content {
-            Content::Json(value) => names.learn_value(value, false),
-            Content::Text(text) => names.learn(text),
-            Content::Binary(_) => {}
-        }
-        let error = self.error.as_deref().and_then(|error| error.strip_prefix("pod "));
-        if let Some((pod, _)) = error.and_then(|error| error.split_once(": ")) {
-            names.learn_value(&pod.into(), true);
+            Ok(Content::Json(value)) => names.learn_value(value, false),
+            Ok(Content::Text(text)) => names.learn(text),
+            Ok(Content::Binary(_)) => {}
+            Err(error) => {
+                let error = error.to_string();
+                let pod = error.strip_prefix("pod ").and_then(|error| error.split_once(": "));
+                if let Some((pod, _)) = pod {
+                    names.learn_value(&pod.into(), true);
+                }
+            }
         }
     }
 
     fn hide(&mut self, names: &mut Names) {
         match &mut self.content {
-            Content::Json(value) => names.hide_value(value),
-            Content::Text(text) => *text = names.hide(text),
-            Content::Binary(_) => {}
+            Ok(Content::Json(value)) => names.hide_value(value),
+            Ok(Content::Text(text)) => *text = names.hide(text),
+            Ok(Content::Binary(_)) => {}
+            Err(error) => *error = names.hide(&error.to_string()).into(),
         }
-        self.error = self.error.take().map(|error| names.hide(&error));
-    }
-
-    fn into_file(self) -> File {
-        let bytes = match self.content {
-            Content::Json(value) => format!("{value:#}\n").into_bytes(),
-            Content::Text(text) => text.into_bytes(),
-            Content::Binary(bytes) => bytes,
-        };
-        File { name: self.name, bytes, error: self.error }
     }
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::LazyLock;
 
-use crate::tools::CommandError;
+use crate::tools::Result;
 use crate::util::memory_map::mapping;
 use memchr::memmem;
 use regex::{Captures, Regex};
@@ -69,7 +69,7 @@ impl Names {
     ///
     /// # Errors
     /// The system has no random numbers, or the texts cannot be read.
-    pub(super) fn new() -> Result<Self, CommandError> {
+    pub(super) fn new() -> Result<Self> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.map_err(|_| "the system has no random numbers".to_owned())?;
         let program = texts().map_err(|error| format!("the program cannot be read: {error}"))?;
