@@ -1,10 +1,42 @@
-//! Known differences between the originals and kstatd: the table of `docs/compatibility.md` as a
-//! value.
+//! The kinds of difference between two expositions, and the known differences between the originals and kstatd: the table of
+//! `docs/compatibility.md` as a value.
 
-use super::difference_kind::DifferenceKind;
+use serde::Serialize;
+
+use self::DifferenceKind::{Help, Increase, Name, OnlyInA, OnlyInB, Repeated, Value};
+use crate::util::words::words;
+
+words! {
+    /// A kind of difference.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum DifferenceKind {
+        /// Series only in A.
+        OnlyInA = "only in A",
+        /// Series only in B.
+        OnlyInB = "only in B",
+        /// Different values.
+        Value = "value",
+        /// Counters with different increases.
+        Increase = "increase",
+        /// Label names only on one side.
+        Labels = "labels",
+        /// Duplicate series.
+        Repeated = "repeated",
+        /// The type.
+        Type = "type",
+        /// The stability and deprecation markers of HELP.
+        Stability = "stability",
+        /// The rest of HELP.
+        Help = "help",
+        /// The announced family name.
+        Name = "name",
+        /// The notation of bucket bounds and quantiles.
+        Bounds = "bounds",
+    }
+}
 
 /// A known difference of some families.
-#[derive(Debug)]
 pub struct ExplainedDifference {
     /// Family names, with at most one `*`.
     pub families: &'static [&'static str],
@@ -14,71 +46,62 @@ pub struct ExplainedDifference {
     pub why: &'static str,
 }
 
-const PRESENCE: &[DifferenceKind] = &[DifferenceKind::OnlyInA, DifferenceKind::OnlyInB];
-const VALUES: &[DifferenceKind] = &[DifferenceKind::Value, DifferenceKind::Increase];
+const PRESENCE: &[DifferenceKind] = &[OnlyInA, OnlyInB];
+const VALUES: &[DifferenceKind] = &[Value, Increase];
+
+const fn explained(
+    families: &'static [&'static str],
+    what: &'static [DifferenceKind],
+    why: &'static str,
+) -> ExplainedDifference {
+    ExplainedDifference { families, what, why }
+}
 
 /// All known differences. The first match applies.
 pub const KNOWN: &[ExplainedDifference] = &[
-    ExplainedDifference { families: &["go_*"], what: PRESENCE, why: "there is no Go runtime" },
-    ExplainedDifference {
-        families: &["kstatd_*"],
-        what: PRESENCE,
-        why: "what kstatd counts beyond the originals",
-    },
-    ExplainedDifference {
-        families: &["kube_state_metrics_build_info", "statsd_exporter_build_info"],
-        what: PRESENCE,
-        why: "each program has its own version",
-    },
-    ExplainedDifference {
-        families: &["process_*", "promhttp_*", "http_request_duration_seconds"],
-        what: &[
-            DifferenceKind::OnlyInA,
-            DifferenceKind::OnlyInB,
-            DifferenceKind::Value,
-            DifferenceKind::Increase,
-        ],
-        why: "each process has its own",
-    },
-    ExplainedDifference {
-        families: &[
+    explained(&["go_*"], PRESENCE, "there is no Go runtime"),
+    explained(&["kstatd_*"], PRESENCE, "what kstatd counts beyond the originals"),
+    explained(
+        &["kube_state_metrics_build_info", "statsd_exporter_build_info"],
+        PRESENCE,
+        "each program has its own version",
+    ),
+    explained(
+        &["process_*", "promhttp_*", "http_request_duration_seconds"],
+        &[OnlyInA, OnlyInB, Value, Increase],
+        "each process has its own",
+    ),
+    explained(
+        &[
             "kube_state_metrics_list_total",
             "kube_state_metrics_watch_total",
             "kube_state_metrics_last_config_reload_success_timestamp_seconds",
         ],
-        what: VALUES,
-        why: "each process queries the API server and reads its files at different times",
-    },
-    ExplainedDifference {
-        families: &[
+        VALUES,
+        "each process queries the API server and reads its files at different times",
+    ),
+    explained(
+        &[
             "statsd_exporter_event_queue_flushed_total",
             "statsd_exporter_udp_packet_drops_total",
             "statsd_exporter_relay_*",
             "statsd_metric_mapper_cache_*",
         ],
-        what: VALUES,
-        why: "there is no queue, and lines are remembered with their series",
-    },
-    ExplainedDifference {
-        families: &["statsd_exporter_events_error_total", "statsd_exporter_events_conflict_total"],
-        what: &[DifferenceKind::OnlyInB],
-        why: "what would cost the original every scrape is refused by reason",
-    },
-    ExplainedDifference {
-        families: &["kube_*"],
-        what: &[DifferenceKind::Repeated],
-        why: "a series that an object produces twice is printed once",
-    },
-    ExplainedDifference {
-        families: &["kube_*", "http_*", "statsd_*", "promhttp_*", "process_*"],
-        what: &[DifferenceKind::Help],
-        why: "sentences are kstatd's own; stability and deprecation are the same",
-    },
-    ExplainedDifference {
-        families: &["*_total"],
-        what: &[DifferenceKind::Name],
-        why: "in OpenMetrics a counter's family has no `_total`",
-    },
+        VALUES,
+        "there is no queue, and lines are remembered with their series",
+    ),
+    explained(
+        &["statsd_exporter_events_error_total", "statsd_exporter_events_conflict_total"],
+        &[OnlyInB],
+        "what would cost the original every scrape is refused by reason",
+    ),
+    explained(&["kube_*"], &[Repeated], "a series that an object produces twice is printed once"),
+    explained(
+        &["kube_*", "http_*", "statsd_*", "promhttp_*", "process_*"],
+        &[Help],
+        "sentences are kstatd's own; stability and deprecation are the same",
+    ),
+    explained(&["*_total"], &[Name], "in OpenMetrics a counter's family has no `_total`"),
 ];
 
 /// Returns the reason for this difference of a family, if it is known.

@@ -5,7 +5,6 @@
 //! that neither short-lived series nor changing values count as differences ([`movement`]). A file
 //! is read only once. All samples are stored in one [`table`].
 
-mod difference_kind;
 mod known;
 mod movement;
 mod report;
@@ -15,12 +14,12 @@ mod table;
 use std::time::{Duration, Instant};
 
 use regex::Regex;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, sleep_until};
 
 use crate::kube::client::endpoint::Access;
-use crate::tools::CommandError;
-use difference_kind::{DifferenceKind, Side};
+use crate::tools::{CommandError, Result};
+use known::DifferenceKind;
 use report::Compared;
 pub(crate) use report::{Difference, Explained, Family as DifferingFamily, Report};
 use source::Form;
@@ -64,7 +63,7 @@ pub(crate) struct Rules {
 ///
 /// # Errors
 /// When a side cannot be read.
-pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<Report, CommandError> {
+pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<Report> {
     let Options { sides, access, user_agent, interval, watch, rules } = options;
     let [a, b] = &sides;
     if a == "-" && b == "-" {
@@ -102,6 +101,8 @@ pub(crate) struct Comparison {
     /// The number of comparisons, and the last one.
     compared: u32,
     seen: TableSummary,
+    /// The error of the last round.
+    error: Option<CommandError>,
 }
 
 impl Comparison {
@@ -119,11 +120,12 @@ impl Comparison {
             good: 0,
             compared: 0,
             seen: TableSummary::default(),
+            error: None,
         }
     }
 
     /// Compares until the result is certain.
-    async fn once(mut self, fixed: bool, interval: Duration) -> Result<Report, CommandError> {
+    async fn once(mut self, fixed: bool, interval: Duration) -> Result<Report> {
         self.sample().await?;
         let mut streak = 0;
         loop {
@@ -147,28 +149,15 @@ impl Comparison {
         time: Duration,
         interval: Duration,
         say: impl Fn(&str),
-    ) -> Result<Report, CommandError> {
+    ) -> Result<Report> {
         let end = Instant::now() + time;
-        let mut last_error = None;
-        let mut stop = stop().map_err(|error| format!("cannot handle signals: {error}"))?;
+        // It ends the watch early; the report is still printed.
+        let mut stop = signal(SignalKind::interrupt())
+            .map_err(|error| format!("cannot handle signals: {error}"))?;
         loop {
-            let before = self.differs();
-            let compared = tokio::select! {
-                compared = self.round() => compared,
+            tokio::select! {
+                _ = self.round(&say) => {}
                 _ = stop.recv() => break,
-            };
-            match compared {
-                Ok(()) if last_error.take().is_some() => say("both sides respond again"),
-                Ok(()) => {}
-                Err(error) => {
-                    if last_error.as_ref() != Some(&error) {
-                        say(&error.to_string());
-                    }
-                    last_error = Some(error);
-                }
-            }
-            if !before && self.differs() {
-                say("there are differences");
             }
             let next = (Instant::now() + interval).min(end);
             tokio::select! {
@@ -179,26 +168,39 @@ impl Comparison {
                 break;
             }
         }
-        match (self.compared, last_error) {
+        match (self.compared, self.error.take()) {
             (0, error) => Err(error.unwrap_or_else(|| "never read twice".into())),
             _ => Ok(self.report()),
         }
     }
 
     /// Samples both sides and, if the previous samples succeeded too, compares them. Differences
-    /// count from their second consecutive comparison.
-    ///
-    /// # Errors
-    /// A side cannot be read.
-    pub(crate) async fn round(&mut self) -> Result<(), CommandError> {
-        let sampled = self.sample().await;
-        self.good = if sampled.is_ok() { self.good.saturating_add(1) } else { 0 };
+    /// count from their second consecutive comparison. `say` receives the first difference, a new error, and its end.
+    /// Returns whether both sides could be read.
+    pub(crate) async fn round(&mut self, mut say: impl FnMut(&str)) -> bool {
+        let differed = self.differs();
+        let error = self.sample().await.err();
+        self.good = if error.is_none() { self.good.saturating_add(1) } else { 0 };
         if self.good >= 2 {
             self.compare(true);
             self.settle(STREAK, STREAK);
             self.table.tidy();
         }
-        sampled
+        match &error {
+            _ if error == self.error => {}
+            Some(error) => say(&error.to_string()),
+            None => say("both sides respond again"),
+        }
+        self.error = error;
+        if !differed && self.differs() {
+            say("there are differences");
+        }
+        self.error.is_none()
+    }
+
+    /// Returns the error of the last round.
+    pub(crate) fn error(&self) -> Option<&CommandError> {
+        self.error.as_ref()
     }
 
     /// Returns whether the last samples were compared often enough to confirm a difference, or
@@ -224,18 +226,17 @@ impl Comparison {
     }
 
     /// Samples both sides, one after the other.
-    async fn sample(&mut self) -> Result<(), CommandError> {
+    async fn sample(&mut self) -> Result<()> {
         let Self { table, names, sources, rules, forms, samples, sizes, .. } = self;
-        for side in Side::BOTH {
-            let (source, at) = (&sources[side.index()], side.index());
-            if source.is_fixed() && samples[at] > 0 {
+        for (side, source) in sources.iter().enumerate() {
+            if source.is_fixed() && samples[side] > 0 {
                 table.repeat(side);
                 continue;
             }
             let read = source.read(table, side, rules.open_metrics, rules.timeout).await;
-            forms[at] = Some(read.map_err(|error| format!("{}: {error}", names[at]))?);
-            samples[at] += 1;
-            sizes[at] = table.size(side);
+            forms[side] = Some(read.map_err(|error| format!("{}: {error}", names[side]))?);
+            samples[side] += 1;
+            sizes[side] = table.size(side);
         }
         Ok(())
     }
@@ -267,23 +268,18 @@ impl Comparison {
 
     /// Returns the result so far.
     pub(crate) fn report(&self) -> Report {
-        let compared = |side: Side| {
-            let (families, series) = self.sizes[side.index()];
+        let compared = |side: usize| {
+            let (families, series) = self.sizes[side];
             Compared {
-                from: self.names[side.index()].clone(),
-                format: self.forms[side.index()].unwrap_or(Form::Text),
+                from: self.names[side].clone(),
+                format: self.forms[side].unwrap_or(Form::Text),
                 families,
                 series,
-                samples: self.samples[side.index()],
+                samples: self.samples[side],
             }
         };
-        Report::new(&self.table, Side::BOTH.map(compared), self.seen, self.rules.examples)
+        Report::new(&self.table, [0, 1].map(compared), self.seen, self.rules.examples)
     }
-}
-
-/// Returns the signal that ends a watch early; the report is still printed.
-fn stop() -> std::io::Result<Signal> {
-    signal(SignalKind::interrupt())
 }
 
 /// Returns the differences of a family's metadata.

@@ -4,7 +4,7 @@
 //! values are never exactly equal: gauges may differ by as much as they changed in between, and
 //! counters must increase equally.
 
-use super::difference_kind::DifferenceKind;
+use super::known::DifferenceKind;
 
 /// The role of a sample in the comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use super::difference_kind::{DifferenceKind, Side};
-use super::known;
+use super::known::{self, DifferenceKind};
 use super::source::Form;
 use super::table::{Found, Table, TableSummary};
 use crate::status::words::{duration, printable};
@@ -58,43 +57,29 @@ impl Difference {
 #[derive(Debug, Serialize)]
 pub(crate) struct Example {
     pub series: String,
-    a: Number,
-    b: Number,
+    a: Option<String>,
+    b: Option<String>,
 }
 
 impl Example {
     /// Formats the series with its values.
     pub(crate) fn text(&self, what: DifferenceKind) -> String {
-        let Self { series, a, b } = self;
+        let series = &self.series;
+        let [a, b] = [&self.a, &self.b].map(|value| value.as_deref().unwrap_or("-"));
         match what {
-            DifferenceKind::OnlyInA => format!("{series} {}", a.text()),
-            DifferenceKind::OnlyInB => format!("{series} {}", b.text()),
-            _ => format!("{series} A: {}, B: {}", a.text(), b.text()),
+            DifferenceKind::OnlyInA => format!("{series} {a}"),
+            DifferenceKind::OnlyInB => format!("{series} {b}"),
+            _ => format!("{series} A: {a}, B: {b}"),
         }
     }
 }
 
-/// A value in exposition syntax; JSON has neither NaN nor infinities.
-#[derive(Debug)]
-struct Number(Option<f64>);
-
-impl Serialize for Number {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            None => serializer.serialize_none(),
-            Some(_) => serializer.serialize_str(&self.text()),
-        }
-    }
-}
-
-impl Number {
-    fn text(&self) -> String {
-        match self.0 {
-            None => "-".to_owned(),
-            Some(f64::INFINITY) => "+Inf".to_owned(),
-            Some(f64::NEG_INFINITY) => "-Inf".to_owned(),
-            Some(value) => value.to_string(),
-        }
+/// Formats a value in exposition syntax; JSON has neither NaN nor infinities.
+fn exposed(value: f64) -> String {
+    match value {
+        f64::INFINITY => "+Inf".to_owned(),
+        f64::NEG_INFINITY => "-Inf".to_owned(),
+        value => value.to_string(),
     }
 }
 
@@ -142,7 +127,6 @@ impl Report {
         examples: usize,
     ) -> Self {
         let mut found: BTreeMap<&str, BTreeMap<DifferenceKind, Difference>> = BTreeMap::new();
-        let mut torn = BTreeMap::<usize, u8>::new();
         for Found { family: number, what, series, values, first, last } in table.found() {
             let name = table.families[number].name.as_str();
             let entry = found.entry(name).or_default().entry(what);
@@ -151,19 +135,19 @@ impl Report {
             difference.last_seen = difference.last_seen.max(last);
             *difference.series.get_or_insert(0) += 1;
             if difference.examples.len() < examples {
-                let [a, b] = values.map(Number);
+                let [a, b] = values.map(|value| value.map(exposed));
                 difference.examples.push(Example { series: series.to_owned(), a, b });
-            }
-            match what {
-                DifferenceKind::OnlyInA => *torn.entry(number).or_default() |= 1,
-                DifferenceKind::OnlyInB => *torn.entry(number).or_default() |= 2,
-                _ => {}
             }
         }
         // If both sides have series that the other lacks, differing labels are the likely cause.
-        torn.retain(|_, sides| *sides == 3);
-        let labels = Side::BOTH.map(|side| label_names(table, side, &torn));
-        for &number in torn.keys() {
+        let both = [DifferenceKind::OnlyInA, DifferenceKind::OnlyInB];
+        let is_torn = |number: &usize| {
+            let of_family = found.get(table.families[*number].name.as_str());
+            of_family.is_some_and(|of| both.iter().all(|what| of.contains_key(what)))
+        };
+        let torn: BTreeSet<usize> = (0..table.families.len()).filter(is_torn).collect();
+        let labels = [0, 1].map(|side| label_names(table, side, &torn));
+        for number in torn {
             let none = BTreeSet::new();
             let [a, b] = labels.each_ref().map(|labels| labels.get(&number).unwrap_or(&none));
             if a != b {
@@ -229,12 +213,9 @@ impl Report {
         for (name, side) in [("A", &self.a), ("B", &self.b)] {
             let Compared { from, format, families, series, samples } = side;
             let often = if *samples == 1 { "once" } else { &format!("{samples} times") };
-            put(
-                &mut out,
-                format_args!(
-                    "{name}: {from} ({}, {families} families, {series} series, read {often})",
-                    format.as_str()
-                ),
+            let format = format.as_str();
+            out += &format!(
+                "{name}: {from} ({format}, {families} families, {series} series, read {often})\n"
             );
         }
         let mut reasons: BTreeMap<(&str, DifferenceKind), Vec<(&str, u64)>> = BTreeMap::new();
@@ -249,13 +230,13 @@ impl Report {
                     continue;
                 }
                 if !std::mem::replace(&mut headed, true) {
-                    put(&mut out, format_args!("\n{family}"));
+                    out += &format!("\n{family}\n");
                 }
                 difference.write(&mut out, times);
             }
         }
         if !reasons.is_empty() {
-            put(&mut out, format_args!("\nexplained (docs/compatibility.md):"));
+            out += "\nexplained (docs/compatibility.md):\n";
         }
         for ((reason, what), families) in reasons {
             write_reason(&mut out, what, reason, &families, detail);
@@ -266,11 +247,10 @@ impl Report {
             (false, 1, _) | (true, _, 1) => "1 family differs".to_owned(),
             (false, some, _) | (true, _, some) => format!("{some} families differ"),
         };
-        put(
-            &mut out,
-            format_args!("\n{verdict}; {both} series on both sides, {moved} of them moved"),
-        );
-        out
+        out += &format!("\n{verdict}; {both} series on both sides, {moved} of them moved\n");
+        // Label values come from servers.
+        let lines = out.split_terminator('\n').map(printable);
+        lines.flat_map(|line| [line, "\n".into()]).collect()
     }
 }
 
@@ -282,27 +262,20 @@ impl Difference {
         };
         let what = self.what.as_str();
         let series = self.series.map_or(String::new(), |series| format!(": {series} series"));
-        let seconds = |seconds: u32| duration(seconds.into());
-        let seen = match times {
-            true => {
-                format!(", seen from {} to {}", seconds(self.first_seen), seconds(self.last_seen))
-            }
-            false => String::new(),
-        };
-        put(out, format_args!("  {what}{series}{seen}{why}"));
+        let [first, last] = [self.first_seen, self.last_seen].map(|at| duration(at.into()));
+        let seen = if times { &format!(", seen from {first} to {last}") } else { "" };
+        *out += &format!("  {what}{series}{seen}{why}\n");
         for (side, said) in [("A", &self.a), ("B", &self.b)] {
             if let Some(said) = said {
-                put(out, format_args!("    {side}: {said}"));
+                *out += &format!("    {side}: {said}\n");
             }
         }
         for example in &self.examples {
-            put(out, format_args!("    {}", example.text(self.what)));
+            *out += &format!("    {}\n", example.text(self.what));
         }
-        let shown = self.examples.len() as u64;
-        if let Some(more) =
-            self.series.map(|all| all.saturating_sub(shown)).filter(|more| *more > 0)
-        {
-            put(out, format_args!("    and {more} more"));
+        let more = self.series.unwrap_or(0).saturating_sub(self.examples.len() as u64);
+        if more > 0 {
+            *out += &format!("    and {more} more\n");
         }
     }
 }
@@ -317,9 +290,9 @@ fn write_reason(
 ) {
     let what = what.as_str();
     if detail == Explained::All {
-        put(out, format_args!("  {what}: {reason}"));
+        *out += &format!("  {what}: {reason}\n");
         for (name, series) in families {
-            put(out, format_args!("    {name} ({series} series)"));
+            *out += &format!("    {name} ({series} series)\n");
         }
         return;
     }
@@ -329,19 +302,11 @@ fn write_reason(
         _ if rest.is_empty() => String::new(),
         series => format!(" and {} more with {series} series", rest.len()),
     };
-    put(out, format_args!("  {what}: {reason}: {named}{more}"));
+    *out += &format!("  {what}: {reason}: {named}{more}\n");
 }
 
 fn is_unexplained(difference: &Difference) -> bool {
     difference.explained.is_none()
-}
-
-/// Appends lines. Label values come from servers, so control characters are escaped.
-fn put(out: &mut String, lines: std::fmt::Arguments<'_>) {
-    for line in lines.to_string().split('\n') {
-        out.push_str(&printable(line));
-        out.push('\n');
-    }
 }
 
 /// Adds a difference with the value of each side, unless there is one of its kind.
@@ -354,15 +319,15 @@ fn add(to: &mut BTreeMap<DifferenceKind, Difference>, mut new: Difference, a: &s
 /// Returns the label names of the series of some families.
 fn label_names<'t>(
     table: &'t Table,
-    side: Side,
-    families: &BTreeMap<usize, u8>,
+    side: usize,
+    families: &BTreeSet<usize>,
 ) -> BTreeMap<usize, BTreeSet<&'t str>> {
     let mut names = BTreeMap::<usize, BTreeSet<&str>>::new();
     if families.is_empty() {
         return names;
     }
     for (family, series) in table.of(side) {
-        if families.contains_key(&family) {
+        if families.contains(&family) {
             names.entry(family).or_default().extend(labels(series));
         }
     }

@@ -1,6 +1,6 @@
 //! Sources of expositions: a server, a file or standard input, optionally compressed.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,11 +10,10 @@ use http_body_util::BodyExt;
 use serde::Serialize;
 use tokio::time::timeout;
 
-use super::difference_kind::Side;
 use super::table::Table;
 use crate::exposition::reader::{Line, LineWriter};
 use crate::kube::client::endpoint::{Access, Endpoint};
-use crate::tools::CommandError;
+use crate::tools::Result;
 use crate::tools::process_client::MAX_EXPOSITION;
 use crate::util::words::words;
 
@@ -53,7 +52,7 @@ impl Source {
     ///
     /// # Errors
     /// When the argument or `access` is invalid.
-    pub(super) fn new(word: &str, access: &Access, user_agent: &str) -> Result<Self, CommandError> {
+    pub(super) fn new(word: &str, access: &Access, user_agent: &str) -> Result<Self> {
         if word == "-" {
             return Ok(Self::Stdin);
         }
@@ -79,10 +78,10 @@ impl Source {
     pub(super) async fn read(
         &self,
         table: &mut Table,
-        side: Side,
+        side: usize,
         open_metrics: bool,
         limit: Duration,
-    ) -> Result<Form, CommandError> {
+    ) -> Result<Form> {
         let in_words = |error: io::Error| error.to_string();
         let mut reading = table.read(side);
         let mut intake = LineWriter::new(|line: Line<'_>| reading.line(line));
@@ -111,36 +110,19 @@ impl Source {
 
 /// Reads a file, which may be compressed.
 fn of_file(mut file: impl Read, intake: &mut impl Write) -> io::Result<()> {
-    let mut buffer = vec![0; PIECE];
-    let mut read = 0;
-    while read < GZIP.len() {
-        match file.read(&mut buffer[read..])? {
-            0 => break,
-            more => read += more,
-        }
-    }
-    if buffer[..read].starts_with(&GZIP) {
+    let mut start = Vec::new();
+    file.by_ref().take(GZIP.len() as u64).read_to_end(&mut start)?;
+    let mut whole = BufReader::with_capacity(PIECE, start.as_slice().chain(file));
+    if start == GZIP {
         let mut unpacked = MultiGzDecoder::new(intake);
-        unpacked.write_all(&buffer[..read])?;
-        copy(file, &mut buffer, &mut unpacked)?;
+        io::copy(&mut whole, &mut unpacked)?;
         unpacked.try_finish()
     } else {
-        intake.write_all(&buffer[..read])?;
-        copy(file, &mut buffer, intake)
-    }
-}
-
-fn copy(mut from: impl Read, buffer: &mut [u8], to: &mut impl Write) -> io::Result<()> {
-    loop {
-        match from.read(buffer)? {
-            0 => return Ok(()),
-            read => to.write_all(&buffer[..read])?,
-        }
+        io::copy(&mut whole, intake).map(drop)
     }
 }
 
 /// The facts of a response that was read completely.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetched {
     is_open_metrics: bool,
     /// The size of the body in bytes, as transferred.
@@ -157,7 +139,7 @@ pub(crate) async fn fetch(
     coding: &'static str,
     limit: Duration,
     sink: &mut impl Write,
-) -> Result<Fetched, CommandError> {
+) -> Result<Fetched> {
     let answer = receive(server, accept, coding, sink);
     let late = |_| format!("no whole answer within {} s", limit.as_secs_f64());
     timeout(limit, answer).await.map_err(late)?
@@ -168,7 +150,7 @@ async fn receive(
     accept: &'static str,
     coding: &'static str,
     sink: &mut impl Write,
-) -> Result<Fetched, CommandError> {
+) -> Result<Fetched> {
     let answer = server.get(accept, coding).await?;
     let header = |name| {
         let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
@@ -195,19 +177,14 @@ async fn receive(
         return Err(format!("the response is encoded as {coding}, which was not requested").into());
     }
     let (mut body, mut size) = (answer.into_body(), 0);
-    loop {
-        match body.frame().await {
-            None => break,
-            Some(Err(error)) => return Err(format!("the response is truncated: {error}").into()),
-            Some(Ok(frame)) => {
-                let Ok(data) = frame.into_data() else { continue };
-                size += data.len() as u64;
-                if size > MAX_EXPOSITION {
-                    return Err(format!("longer than {} GiB", MAX_EXPOSITION >> 30).into());
-                }
-                sink.write_all(&data).map_err(|error| error.to_string())?;
-            }
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| format!("the response is truncated: {error}"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        size += data.len() as u64;
+        if size > MAX_EXPOSITION {
+            return Err(format!("longer than {} GiB", MAX_EXPOSITION >> 30).into());
         }
+        sink.write_all(&data).map_err(|error| error.to_string())?;
     }
     Ok(Fetched { is_open_metrics, transferred: body.compressed_bytes().unwrap_or(size) })
 }

@@ -10,8 +10,7 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use regex::Regex;
 
-use super::difference_kind::{DifferenceKind, Side};
-use super::known;
+use super::known::{self, DifferenceKind};
 use super::movement::{self, Counters, SampleKind};
 use crate::exposition::reader::{Line, Sample};
 
@@ -252,21 +251,20 @@ impl Table {
     }
 
     /// Starts a sample of a side; current values become previous ones.
-    pub(super) fn read(&mut self, side: Side) -> Reading<'_> {
+    pub(super) fn read(&mut self, side: usize) -> Reading<'_> {
         self.pass(side, false);
         for family in &mut self.families {
-            family.about[side.index()] = About::default();
+            family.about[side] = About::default();
         }
         Reading { table: self, side, family: None, series: String::new() }
     }
 
     /// Repeats the last sample of a side.
-    pub(super) fn repeat(&mut self, side: Side) {
+    pub(super) fn repeat(&mut self, side: usize) {
         self.pass(side, true);
     }
 
-    fn pass(&mut self, side: Side, stays: bool) {
-        let side = side.index();
+    fn pass(&mut self, side: usize, stays: bool) {
         for series in &mut self.series {
             series.before[side] = series.now[side];
             let now = series.has(seen::NOW[side]);
@@ -340,14 +338,18 @@ impl Table {
         for mut series in old.into_iter().filter(is_kept) {
             let text = texts.get(series.text);
             series.text = self.texts.add(text);
-            let number = self.series.len() as u32;
-            let hash = self.hasher.hash_one(text);
-            self.series.push(series);
-            let (all, texts, hasher) = (&self.series, &self.texts, &self.hasher);
-            self.index.insert_unique(hash, number, |one| {
-                hasher.hash_one(texts.get(all[*one as usize].text))
-            });
+            self.push(series, self.hasher.hash_one(text));
         }
+    }
+
+    /// Adds a series whose text has this hash.
+    fn push(&mut self, series: Series, hash: u64) -> u32 {
+        let number = self.series.len() as u32;
+        self.series.push(series);
+        let (all, texts, hasher) = (&self.series, &self.texts, &self.hasher);
+        let hash_of = |one: &u32| hasher.hash_one(texts.get(all[*one as usize].text));
+        self.index.insert_unique(hash, number, hash_of);
+        number
     }
 
     /// Returns whether there is a confirmed difference without a known reason.
@@ -385,16 +387,16 @@ impl Table {
     }
 
     /// Returns the numbers of families and series of a side.
-    pub(super) fn size(&self, side: Side) -> (usize, u64) {
-        let about = self.families.iter().map(|family| &family.about[side.index()]);
+    pub(super) fn size(&self, side: usize) -> (usize, u64) {
+        let about = self.families.iter().map(|family| &family.about[side]);
         about
             .filter(|about| about.is_there())
             .fold((0, 0), |(families, series), one| (families + 1, series + one.series))
     }
 
     /// Returns the series that a side has or had, with their families.
-    pub(super) fn of(&self, side: Side) -> impl Iterator<Item = (usize, &str)> {
-        let any = seen::BEFORE[side.index()] | seen::NOW[side.index()];
+    pub(super) fn of(&self, side: usize) -> impl Iterator<Item = (usize, &str)> {
+        let any = seen::BEFORE[side] | seen::NOW[side];
         let of = self.series.iter().filter(move |series| series.has(any));
         of.map(|series| (series.family as usize, self.texts.get(series.text)))
     }
@@ -414,33 +416,26 @@ impl Table {
     /// Returns the series with this text, creating it if needed.
     fn series(&mut self, text: &str, family: u32, part: SampleKind) -> &mut Series {
         let hash = self.hasher.hash_one(text);
-        let (series, texts, hasher) = (&mut self.series, &mut self.texts, &self.hasher);
-        let found = self.index.find(hash, |one| texts.get(series[*one as usize].text) == text);
-        let number = match found {
-            Some(number) => *number,
-            None => {
-                let number = series.len() as u32;
-                series.push(Series {
-                    text: texts.add(text),
-                    family,
-                    part,
-                    seen: 0,
-                    streak: 0,
-                    differs: None,
-                    since: 0,
-                    found: None,
-                    first: 0,
-                    last: 0,
-                    before: [0.0; 2],
-                    now: [0.0; 2],
-                    first_values: None,
-                });
-                self.index.insert_unique(hash, number, |one| {
-                    hasher.hash_one(texts.get(series[*one as usize].text))
-                });
-                number
-            }
-        };
+        let is_it = |one: &u32| self.texts.get(self.series[*one as usize].text) == text;
+        let number = self.index.find(hash, is_it).copied().unwrap_or_else(|| {
+            let text = self.texts.add(text);
+            let new = Series {
+                text,
+                family,
+                part,
+                seen: 0,
+                streak: 0,
+                differs: None,
+                since: 0,
+                found: None,
+                first: 0,
+                last: 0,
+                before: [0.0; 2],
+                now: [0.0; 2],
+                first_values: None,
+            };
+            self.push(new, hash)
+        });
         &mut self.series[number as usize]
     }
 }
@@ -458,7 +453,7 @@ struct Current {
 /// A sample of one side being read.
 pub(super) struct Reading<'t> {
     table: &'t mut Table,
-    side: Side,
+    side: usize,
     family: Option<Current>,
     series: String,
 }
@@ -477,7 +472,7 @@ impl Reading<'_> {
     /// Completes the sample.
     pub(super) fn finish(mut self) {
         self.leave();
-        self.table.samples[self.side.index()] += 1;
+        self.table.samples[self.side] += 1;
     }
 
     /// Returns the family named by a comment.
@@ -502,7 +497,7 @@ impl Reading<'_> {
     /// Stores the metadata of a family under the name of its series.
     fn enter(&mut self, family: &Current, name: &str) -> u32 {
         let number = self.table.family(name);
-        let about = &mut self.table.families[number as usize].about[self.side.index()];
+        let about = &mut self.table.families[number as usize].about[self.side];
         about.announced.get_or_insert_with(|| family.name.clone());
         about.kind = about.kind.take().or_else(|| family.kind.clone());
         about.help = about.help.take().or_else(|| family.help.clone());
@@ -553,7 +548,7 @@ impl Reading<'_> {
         labels: &mut Vec<(&str, &str)>,
         value: f64,
     ) {
-        let side = self.side.index();
+        let side = self.side;
         if self.table.families[family as usize].ignored {
             return;
         }
@@ -626,17 +621,14 @@ fn part(kind: &str, suffix: &str) -> SampleKind {
 /// Unescapes a HELP text: line feed and backslash in both formats, quotes in one of them.
 fn unescaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let mut rest = text.chars();
+    let mut rest = text.chars().peekable();
     while let Some(next) = rest.next() {
-        match (next, next == '\\') {
-            (_, true) => match rest.next() {
-                Some('n') => out.push('\n'),
-                Some(escaped @ ('\\' | '"')) => out.push(escaped),
-                Some(other) => out.extend(['\\', other]),
-                None => out.push('\\'),
-            },
-            (other, false) => out.push(other),
-        }
+        let escaped = rest.next_if(|escaped| next == '\\' && matches!(escaped, 'n' | '\\' | '"'));
+        out.push(match escaped {
+            Some('n') => '\n',
+            Some(escaped) => escaped,
+            None => next,
+        });
     }
     out
 }

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
@@ -16,7 +15,7 @@ use crate::cli::statsd_flags::{self, StatsdArgs};
 use crate::cli::usage_error::UsageError;
 use crate::cli::{kingpin, pflag};
 use crate::status::words::printable;
-use crate::tools::CommandError;
+use crate::tools::Result;
 
 /// The number of log lines that explain a failure.
 const LOG_LINES: usize = 10;
@@ -50,9 +49,10 @@ impl CommandLine {
     ///
     /// # Errors
     /// The program is unknown, or it rejects the flags.
-    pub(crate) fn parse(words: &[String]) -> Result<Self, CommandError> {
+    pub(crate) fn parse(words: &[String]) -> Result<Self> {
         let named = words.first().filter(|word| !word.starts_with('-'));
-        let program = named.map_or("kube-state-metrics", |word| file_name(word));
+        let path = named.map_or("kube-state-metrics", String::as_str);
+        let program = path.rsplit('/').next().unwrap_or(path);
         let flags = &words[usize::from(named.is_some())..];
         let fault = |error: UsageError| format!("flags of {program}: {error}");
         let original = match program {
@@ -181,22 +181,18 @@ fn merge_options_file(args: &mut KubeArgs) -> Result<(), String> {
     }
 }
 
-fn file_name(word: &str) -> &str {
-    word.rsplit('/').next().unwrap_or(word)
-}
-
-/// The addresses of a running candidate, from its log.
-#[derive(Clone, Copy, Debug, Default)]
-struct Addresses {
+/// The log of a candidate: the addresses that it names, and its last lines.
+#[derive(Default)]
+struct CandidateLog {
     main: Option<SocketAddr>,
     telemetry: Option<SocketAddr>,
+    last: VecDeque<String>,
 }
 
 /// The child process. Dropping it kills it.
 pub(super) struct Candidate {
     child: Child,
-    addresses: watch::Receiver<Addresses>,
-    log: Arc<Mutex<VecDeque<String>>>,
+    log: watch::Receiver<CandidateLog>,
     /// True if own metrics have a listener of their own.
     has_telemetry: bool,
     path: String,
@@ -207,32 +203,31 @@ impl Candidate {
     ///
     /// # Errors
     /// It cannot be started.
-    pub(super) fn start(line: &CommandLine) -> Result<Self, CommandError> {
+    pub(super) fn start(line: &CommandLine) -> Result<Self> {
         let fault = |error: std::io::Error| format!("cannot start kstatd: {error}");
         let mut command = std::process::Command::new(std::env::current_exe().map_err(fault)?);
         command.arg0(line.program()).args(line.of_candidate());
         // Ctrl-C is for this process only, which ends the child when it has reported.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = Command::from(command).kill_on_drop(true).spawn().map_err(fault)?;
-        let log = Arc::<Mutex<VecDeque<String>>>::default();
-        let (sender, addresses) = watch::channel(Addresses::default());
+        let (sender, log) = watch::channel(CandidateLog::default());
         if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(follow(stderr, sender, Arc::clone(&log)));
+            tokio::spawn(follow(stderr, sender));
         }
         let has_telemetry = matches!(line.original, Original::KubeStateMetrics(_));
-        Ok(Self { child, addresses, log, has_telemetry, path: line.path().to_owned() })
+        Ok(Self { child, log, has_telemetry, path: line.path().to_owned() })
     }
 
     /// Waits until it listens, and returns the URLs of its metrics and of its own metrics.
     ///
     /// # Errors
     /// It ended.
-    pub(super) async fn urls(&mut self) -> Result<(String, String), CommandError> {
+    pub(super) async fn urls(&mut self) -> Result<(String, String)> {
         let has_telemetry = self.has_telemetry;
         let is_complete =
-            |of: &Addresses| of.main.is_some() && (of.telemetry.is_some() || !has_telemetry);
-        let found = self.addresses.wait_for(is_complete).await.map(|found| *found);
-        let Ok(Addresses { main: Some(main), telemetry }) = found else {
+            |log: &CandidateLog| log.main.is_some() && (log.telemetry.is_some() || !has_telemetry);
+        let found = self.log.wait_for(is_complete).await.map(|log| (log.main, log.telemetry));
+        let Ok((Some(main), telemetry)) = found else {
             return Err(self.ended().await.into());
         };
         let url = format!("http://{main}{}", self.path);
@@ -243,7 +238,7 @@ impl Candidate {
     pub(super) async fn ended(&mut self) -> String {
         let status = self.child.wait().await;
         // The log ends with the process, but may still be read.
-        while self.addresses.changed().await.is_ok() {}
+        while self.log.changed().await.is_ok() {}
         let status =
             status.map_or_else(|error| error.to_string(), |status: ExitStatus| status.to_string());
         format!("kstatd ended ({status}):\n{}", self.last_lines())
@@ -257,17 +252,13 @@ impl Candidate {
 
     /// Returns the last lines of its log.
     pub(super) fn last_lines(&self) -> String {
-        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.iter().map(|line| format!("  {}", printable(line))).collect::<Vec<_>>().join("\n")
+        let lines = &self.log.borrow().last;
+        lines.iter().map(|line| format!("  {}", printable(line))).collect::<Vec<_>>().join("\n")
     }
 }
 
 /// Reads the log until the process ends.
-async fn follow(
-    stderr: impl AsyncRead + Unpin,
-    addresses: watch::Sender<Addresses>,
-    log: Arc<Mutex<VecDeque<String>>>,
-) {
+async fn follow(stderr: impl AsyncRead + Unpin, log: watch::Sender<CandidateLog>) {
     let mut lines = BufReader::new(stderr).split(b'\n');
     while let Ok(Some(line)) = lines.next_segment().await {
         let line = String::from_utf8_lossy(&line).into_owned();
@@ -275,24 +266,21 @@ async fn follow(
             let (_, rest) = line.split_once(key)?;
             rest.split([' ', '"']).find(|word| !word.is_empty())?.parse().ok()
         };
-        addresses.send_if_modified(|of| {
-            let place = if line.contains("Started metrics server")
-                || line.contains("Accepting Prometheus Requests")
+        let address = address("addr=").or_else(|| address("address="));
+        log.send_modify(|log| {
+            if ["Started metrics server", "Accepting Prometheus Requests"]
+                .iter()
+                .any(|text| line.contains(text))
             {
-                &mut of.main
+                log.main = address;
             } else if line.contains("Started self metrics server") {
-                &mut of.telemetry
-            } else {
-                return false;
-            };
-            *place = address("addr=").or_else(|| address("address="));
-            true
+                log.telemetry = address;
+            }
+            if log.last.len() == LOG_LINES {
+                log.last.pop_front();
+            }
+            log.last.push_back(line);
         });
-        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-        if log.len() == LOG_LINES {
-            log.pop_front();
-        }
-        log.push_back(line);
     }
 }
 
@@ -300,7 +288,7 @@ async fn follow(
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<CommandLine, CommandError> {
+    fn parse(words: &[&str]) -> Result<CommandLine> {
         CommandLine::parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
     }
 

@@ -10,7 +10,7 @@ use crate::exposition::reader::{Line, LineWriter};
 use crate::kube::client::endpoint::Endpoint;
 use crate::status::Track;
 use crate::status::words::{bytes, count, duration};
-use crate::tools::CommandError;
+use crate::tools::Result;
 use crate::tools::diff::{TEXT, fetch};
 
 const MEMORY: &str = "process_resident_memory_bytes";
@@ -38,7 +38,7 @@ impl OwnMetrics {
     ///
     /// # Errors
     /// There is no complete exposition.
-    pub(super) async fn fetch(server: &Endpoint, limit: Duration) -> Result<Self, CommandError> {
+    pub(super) async fn fetch(server: &Endpoint, limit: Duration) -> Result<Self> {
         let mut own = Self::default();
         let mut sink = LineWriter::new(|line: Line<'_>| own.add(&line));
         fetch(server, TEXT, "gzip", limit, &mut sink).await?;
@@ -87,12 +87,15 @@ struct Scrape {
     bytes: f64,
 }
 
+/// The codings of the scrapes, in turn.
+const CODINGS: [&str; 2] = ["identity", "gzip"];
+
 /// The measurements of one side in one round.
 #[derive(Clone, Debug, Default)]
 struct Sample {
     own: Option<OwnMetrics>,
-    plain: Option<Scrape>,
-    gzip: Option<Scrape>,
+    /// A scrape, compressed in every second round.
+    scrape: Option<Scrape>,
 }
 
 /// The unit of a figure.
@@ -172,7 +175,7 @@ impl Meter {
     pub(super) async fn measure(&mut self) -> Vec<String> {
         let mut events = Vec::new();
         let mut samples = [Sample::default(), Sample::default()];
-        let is_plain = self.samples.len().is_multiple_of(2);
+        let coding = CODINGS[self.samples.len() % 2];
         for (side, sample) in self.sides.iter().zip(&mut samples) {
             if let Some(telemetry) = &side.telemetry {
                 match OwnMetrics::fetch(telemetry, self.timeout).await {
@@ -181,13 +184,11 @@ impl Meter {
                 }
             }
             let began = Instant::now();
-            let coding = if is_plain { "identity" } else { "gzip" };
             let fetched = fetch(&side.metrics, TEXT, coding, self.timeout, &mut io::sink()).await;
-            let scrape = fetched.ok().map(|fetched| Scrape {
+            sample.scrape = fetched.ok().map(|fetched| Scrape {
                 seconds: began.elapsed().as_secs_f64(),
                 bytes: fetched.transferred as f64,
             });
-            *(if is_plain { &mut sample.plain } else { &mut sample.gzip }) = scrape;
         }
         for (at, sample) in samples.iter().enumerate() {
             let started = |of: &Sample| of.own.as_ref().and_then(|own| own.get(STARTED));
@@ -234,12 +235,10 @@ impl Meter {
         (last > first).then_some((sum, last - first))
     }
 
-    fn scrapes<'m>(
-        &'m self,
-        side: usize,
-        which: impl Fn(&Sample) -> Option<Scrape> + 'm,
-    ) -> impl DoubleEndedIterator<Item = Scrape> + 'm {
-        self.samples.iter().filter_map(move |samples| which(&samples[side]))
+    /// Returns the scrapes with one of [`CODINGS`].
+    fn scrapes(&self, side: usize, coding: usize) -> impl Iterator<Item = Scrape> {
+        let samples = self.samples.iter().skip(coding).step_by(2);
+        samples.filter_map(move |samples| samples[side].scrape)
     }
 
     /// Returns the costs; those of the API server for originals that use it.
@@ -260,24 +259,17 @@ impl Meter {
         add("CPU", Unit::Cores, &|side| {
             self.increase(side, |own| own.get(CPU)).map(|(sum, seconds)| sum / seconds)
         });
-        let seconds = |scrapes: &mut dyn Iterator<Item = Scrape>| {
-            let mut seconds: Vec<f64> = scrapes.map(|scrape| scrape.seconds).collect();
+        let seconds = |side, coding| {
+            let mut seconds: Vec<f64> =
+                self.scrapes(side, coding).map(|scrape| scrape.seconds).collect();
             seconds.sort_by(f64::total_cmp);
             seconds.get(seconds.len() / 2).copied()
         };
-        let size = |scrape: Option<Scrape>| scrape.map(|scrape| scrape.bytes);
-        add("scrape time, plain", Unit::Seconds, &|side| {
-            seconds(&mut self.scrapes(side, |of| of.plain))
-        });
-        add("scrape time, gzip", Unit::Seconds, &|side| {
-            seconds(&mut self.scrapes(side, |of| of.gzip))
-        });
-        add("scrape size, plain", Unit::Bytes, &|side| {
-            size(self.scrapes(side, |of| of.plain).next_back())
-        });
-        add("scrape size, gzip", Unit::Bytes, &|side| {
-            size(self.scrapes(side, |of| of.gzip).next_back())
-        });
+        let size = |side, coding| self.scrapes(side, coding).last().map(|scrape| scrape.bytes);
+        add("scrape time, plain", Unit::Seconds, &|side| seconds(side, 0));
+        add("scrape time, gzip", Unit::Seconds, &|side| seconds(side, 1));
+        add("scrape size, plain", Unit::Bytes, &|side| size(side, 0));
+        add("scrape size, gzip", Unit::Bytes, &|side| size(side, 1));
         if uses_api_server {
             add("API requests since the start", Unit::Count, &|side| {
                 last(side, OwnMetrics::requests)
@@ -315,8 +307,9 @@ impl Meter {
         };
         let own = |side: usize, at: usize| self.samples.get(at)?[side].own.as_ref();
         let scrape = |side: usize, at: usize| {
-            // They are measured in turn, so the previous one stands for a missing one.
-            (at.saturating_sub(1)..=at).rev().find_map(|at| self.samples[at][side].gzip)
+            // Every second one is compressed, and stands for the next one too.
+            let compressed = if at % 2 == 1 { at } else { at.checked_sub(1)? };
+            self.samples[compressed][side].scrape
         };
         vec![
             plot("Memory", Unit::Bytes, &|side, at| own(side, at)?.get(MEMORY)),

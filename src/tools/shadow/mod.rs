@@ -10,7 +10,6 @@ mod html;
 mod report;
 mod target;
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::telemetry::VERSION;
-use crate::tools::CommandError;
+use crate::tools::Result;
 use crate::tools::diff::{Comparison, Rules, Source};
 use candidate::Candidate;
 pub(crate) use candidate::{CommandLine, Original};
@@ -53,10 +52,7 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// The comparison cannot begin.
-pub(crate) async fn run(
-    options: Options,
-    say: impl Fn(&str),
-) -> Result<ShadowReport, CommandError> {
+pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<ShadowReport> {
     let Options { line, target, user_agent, total, every, rules } = options;
     let handled = |kind| signal(kind).map_err(|error| format!("cannot handle signals: {error}"));
     let mut interrupt = handled(SignalKind::interrupt())?;
@@ -85,22 +81,21 @@ pub(crate) async fn run(
     let mut run = Run {
         comparison: Comparison::new(names, sources, rules),
         meter: Meter::new(sides, timeout),
-        started: Instant::now(),
-        errors: BTreeMap::new(),
-        events: Vec::new(),
-        say,
+        costs: String::new(),
+        log: EventLog { started: Instant::now(), events: Vec::new(), say },
     };
-    (run.say)(&format!("comparing every {} s for {} s", every.as_secs_f64(), total.as_secs_f64()));
+    let intervals = (every.as_secs_f64(), total.as_secs_f64());
+    (run.log.say)(&format!("comparing every {} s for {} s", intervals.0, intervals.1));
     let failure = tokio::select! {
         () = run.rounds(total, every) => None,
         () = &mut stopped => None,
         failure = candidate.ended() => Some(failure),
     };
     candidate.stop().await;
-    let Run { comparison, meter, started, events, errors, .. } = run;
+    let Run { comparison, meter, log: EventLog { started, events, .. }, .. } = run;
     let report = comparison.report();
     let too_few = format!("{} comparisons are too few", comparison.compared());
-    let inconclusive = || errors.get(COMPARISON).cloned().unwrap_or(too_few);
+    let inconclusive = || comparison.error().map_or(too_few, ToString::to_string);
     let reason = failure.or_else(|| (!comparison.is_conclusive()).then(inconclusive));
     let verdict = match reason {
         Some(_) => Verdict::NotCompared,
@@ -129,7 +124,7 @@ async fn prepare(
     user_agent: &str,
     timeout: Duration,
     say: &impl Fn(&str),
-) -> Result<[Endpoint; 2], CommandError> {
+) -> Result<[Endpoint; 2]> {
     let (metrics, telemetry) = candidate.urls().await?;
     let endpoint = |url: &str| Endpoint::new(url, Access::default(), user_agent);
     let endpoints = [endpoint(&metrics)?, endpoint(&telemetry)?];
@@ -157,39 +152,44 @@ async fn prepare(
     Ok(endpoints)
 }
 
-/// The subject of errors of the comparison itself.
-const COMPARISON: &str = "comparison";
-/// The subject of errors of measurements.
-const COSTS: &str = "costs";
-
 /// A run in progress.
 struct Run<S> {
     comparison: Comparison,
     meter: Meter,
+    /// The events of the last measurement.
+    costs: String,
+    log: EventLog<S>,
+}
+
+/// The events of a run, which are also shown at once.
+struct EventLog<S> {
     started: Instant,
-    /// The current error of each subject.
-    errors: BTreeMap<&'static str, String>,
     events: Vec<Event>,
     say: S,
+}
+
+impl<S: Fn(&str)> EventLog<S> {
+    fn add(&mut self, text: &str) {
+        (self.say)(text);
+        self.events
+            .push(Event { seconds: self.started.elapsed().as_secs(), text: text.to_owned() });
+    }
 }
 
 impl<S: Fn(&str)> Run<S> {
     /// Compares and measures until the time is over and the result is certain.
     async fn rounds(&mut self, total: Duration, every: Duration) {
-        let end = self.started + total;
+        let end = self.log.started + total;
         loop {
             let next = (Instant::now() + every).min(end);
-            let differed = self.comparison.differs();
-            let compared = self.comparison.round().await;
-            let is_compared = compared.is_ok();
-            self.tell(COMPARISON, compared.err().map(|error| error.to_string()));
-            if !differed && self.comparison.differs() {
-                self.event("there are differences".to_owned());
-            }
+            let is_compared = self.comparison.round(|text| self.log.add(text)).await;
             // A side that does not answer would be waited for again.
             if is_compared {
-                let events = self.meter.measure().await;
-                self.tell(COSTS, (!events.is_empty()).then(|| events.join("; ")));
+                let events = self.meter.measure().await.join("; ");
+                if !events.is_empty() && events != self.costs {
+                    self.log.add(&events);
+                }
+                self.costs = events;
             } else {
                 self.meter.skip();
             }
@@ -202,25 +202,5 @@ impl<S: Fn(&str)> Run<S> {
             let next = if next <= Instant::now() { Instant::now() + every } else { next };
             sleep_until(next.into()).await;
         }
-    }
-
-    /// Records an error that is new, or its end.
-    fn tell(&mut self, subject: &'static str, error: Option<String>) {
-        match error {
-            Some(error) if self.errors.get(subject) != Some(&error) => {
-                self.errors.insert(subject, error.clone());
-                self.event(error);
-            }
-            Some(_) => {}
-            None if self.errors.remove(subject).is_some() && subject == COMPARISON => {
-                self.event("both sides respond again".to_owned());
-            }
-            None => {}
-        }
-    }
-
-    fn event(&mut self, text: String) {
-        (self.say)(&text);
-        self.events.push(Event { seconds: self.started.elapsed().as_secs(), text });
     }
 }

@@ -11,7 +11,7 @@ use super::candidate::{CommandLine, Original};
 use crate::kube::ClientOptions;
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::telemetry::VERSION;
-use crate::tools::CommandError;
+use crate::tools::Result;
 use crate::tools::diff::shown;
 
 /// The time in which the API server must describe a pod.
@@ -56,7 +56,7 @@ impl Target {
         access: &Access,
         api_server: &ClientOptions,
         line: &CommandLine,
-    ) -> Result<Self, CommandError> {
+    ) -> Result<Self> {
         let agent = &api_server.user_agent;
         let direct = |url: &str| {
             let endpoint = Endpoint::new(url, access.clone(), agent);
@@ -130,7 +130,7 @@ struct Ports {
 }
 
 impl Ports {
-    fn of(line: &CommandLine) -> Result<Self, CommandError> {
+    fn of(line: &CommandLine) -> Result<Self> {
         let port = |flag: &str, port: &str| {
             let parsed = port.parse().ok().filter(|port| *port > 0);
             parsed.ok_or_else(|| format!("--{flag}={port}: not a port of the original"))
@@ -247,6 +247,7 @@ fn commands(place: &Place, pod: Option<&Pod>, line: &CommandLine) -> Commands {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tools::CommandError;
 
     fn line(words: &[&str]) -> CommandLine {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
