@@ -8,7 +8,7 @@ use crate::cli::native::SuggestArgs;
 use crate::config_file;
 use crate::mapper::{Mapper, Problem};
 use crate::tools::CommandError;
-use crate::tools::cardinality::{self, Options, Origin};
+use crate::tools::cardinality::{self, Captured, Session};
 
 /// Prints suggested rules, or the effect of the rules given by `--dry-run`.
 ///
@@ -16,21 +16,23 @@ use crate::tools::cardinality::{self, Options, Origin};
 /// Returns an error if a file cannot be read or parsed, or if the process does not respond.
 pub(crate) fn suggest(args: SuggestArgs) -> Result<(), CommandError> {
     let statsd = &args.statsd.0;
-    let origin = match args.addr {
-        Some(address) => Origin::Process(address, access(args.access)?, user_agent()),
-        None => Origin::Lines(args.file, statsd.parser_flags()),
+    let in_use = match statsd.mapping_config.as_str() {
+        "" => String::new(),
+        path => mapping(Path::new(path))?,
     };
-    let options = Options {
-        origin,
-        mapping: match statsd.mapping_config.as_str() {
-            "" => String::new(),
-            path => mapping(Path::new(path))?,
-        },
-        rules: args.dry_run.as_deref().map(mapping).transpose()?,
-        least: args.min_values,
+    let rules = args.dry_run.as_deref().map(mapping).transpose()?;
+    let captured = match args.addr {
+        Some(address) => {
+            let access = access(args.access)?;
+            run_command(Captured::exposition(&address, access, &user_agent()))?
+        }
+        None => Captured::lines(&args.file, statsd.parser_flags())?,
     };
-    let text = run_command(cardinality::run(options))?;
-    written(&text)
+    let mut session = Session { captured, mapping: in_use };
+    written(&match rules {
+        Some(rules) => cardinality::try_rules(&mut session, &rules)?,
+        None => cardinality::suggest(&mut session, args.min_values as usize)?,
+    })
 }
 
 /// Reads and validates a mapping file.

@@ -12,6 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use http::Response;
 use http::header::CONTENT_TYPE;
 use http_body_util::{BodyExt, Limited};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -19,10 +20,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::exposition::labels;
 use crate::exposition::reader::{Line, LineWriter, Sample};
 use crate::kube::TransportError;
+use crate::kube::client::connection::Body;
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::mapper::MetricType;
 use crate::statsd::line::{self, Event, EventKind, ParserFlags};
-use crate::tools::CommandError;
+use crate::tools::Result;
 use crate::tools::process_client::MAX_EXPOSITION;
 
 /// The time within which a response must begin.
@@ -70,11 +72,10 @@ pub(super) enum Form {
 }
 
 /// The captured input.
-#[derive(Debug)]
-pub(super) struct Captured {
+pub(crate) struct Captured {
     file: File,
     start: u64,
-    pub form: Form,
+    pub(super) form: Form,
 }
 
 impl Captured {
@@ -82,7 +83,7 @@ impl Captured {
     ///
     /// # Errors
     /// When it cannot be read, or a pipe cannot be spooled.
-    pub(super) fn lines(path: &Path, flags: ParserFlags) -> Result<Self, CommandError> {
+    pub(crate) fn lines(path: &Path, flags: ParserFlags) -> Result<Self> {
         let failed = |error: io::Error| format!("{}: {error}", path.display());
         let mut file = if path == Path::new("-") {
             File::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?)
@@ -104,16 +105,21 @@ impl Captured {
     ///
     /// # Errors
     /// When the response is not an exposition, or cannot be spooled.
-    pub(super) async fn exposition(
+    pub(crate) async fn exposition(
         address: &str,
         access: Access,
         user_agent: &str,
-    ) -> Result<Self, CommandError> {
+    ) -> Result<Self> {
+        let series = Self::fetch(address, access, user_agent).await;
+        series.map_err(|error| format!("no series from {address}: {error}").into())
+    }
+
+    async fn fetch(address: &str, access: Access, agent: &str) -> Result<Self> {
         let url =
             if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
         let host = url.find("://").map_or(0, |at| at + 3);
         let path = url.get(host..).and_then(|rest| rest.split_once('/')).map(|(_, path)| path);
-        let server = Endpoint::new(&url, access, user_agent)?;
+        let server = Endpoint::new(&url, access, agent)?;
         // Both requests share one timeout.
         let end = Instant::now() + BEGIN;
         let file = if path.is_some_and(|path| !path.is_empty()) {
@@ -132,10 +138,7 @@ impl Captured {
     ///
     /// # Errors
     /// When the input cannot be read, or is not an exposition.
-    pub(super) fn replay(
-        &mut self,
-        each: &mut dyn FnMut(&CapturedSample<'_>),
-    ) -> Result<u64, CommandError> {
+    pub(super) fn replay(&mut self, each: &mut dyn FnMut(&CapturedSample<'_>)) -> Result<u64> {
         self.file.seek(SeekFrom::Start(self.start)).map_err(|error| error.to_string())?;
         match self.form {
             Form::Lines(flags) => {
@@ -168,10 +171,7 @@ impl Captured {
         }
     }
 
-    fn replay_exposition(
-        &mut self,
-        each: &mut dyn FnMut(&CapturedSample<'_>),
-    ) -> Result<u64, CommandError> {
+    fn replay_exposition(&mut self, each: &mut dyn FnMut(&CapturedSample<'_>)) -> Result<u64> {
         let mut families = Families { each, name: String::new(), kind: String::new(), samples: 0 };
         let mut writer = LineWriter::new(|line: Line<'_>| families.line(&line));
         let mut input = BufReader::with_capacity(PIECE, &mut self.file);
@@ -182,7 +182,7 @@ impl Captured {
 }
 
 /// Creates an unnamed temporary file, which vanishes with the process.
-fn without_name() -> Result<File, CommandError> {
+fn without_name() -> Result<File> {
     let folder = std::env::temp_dir();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let path = folder.join(format!("kstatd-captured-{}-{now}", std::process::id()));
@@ -197,11 +197,9 @@ fn without_name() -> Result<File, CommandError> {
 
 /// Returns the response, if it is an exposition and begins before `end`.
 async fn fetched(
-    answer: impl Future<
-        Output = Result<http::Response<crate::kube::client::connection::Body>, TransportError>,
-    >,
+    answer: impl Future<Output = Result<Response<Body>, TransportError>>,
     end: Instant,
-) -> Result<File, CommandError> {
+) -> Result<File> {
     let late = |patience: Duration| format!("no answer within {} s", patience.as_secs());
     let answer = timeout_at(end, answer).await.map_err(|_| late(BEGIN))??;
     let status = answer.status();

@@ -8,9 +8,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, Hash};
 use std::rc::Rc;
 
-use super::mapped_sample::MappedSample;
-use crate::mapper::MetricType;
+use super::captured::{Captured, Form};
+use super::mapped_sample::{MappedSample, Mapping};
+use crate::config_file::Problem;
+use crate::mapper::{Mapper, MetricType};
 use crate::status::words;
+use crate::tools::Result;
 use crate::util::hyper_log_log::HyperLogLog;
 
 /// The maximum number of hashes of all counts of a ledger together: up to 40 MB.
@@ -26,7 +29,6 @@ pub(super) fn hash(thing: impl Hash) -> u64 {
 }
 
 /// A count of distinct items.
-#[derive(Debug)]
 pub(super) struct Count {
     exact: Option<HashSet<u64, foldhash::fast::FixedState>>,
     estimate: HyperLogLog,
@@ -105,7 +107,6 @@ impl std::fmt::Display for Number {
 }
 
 /// A metric.
-#[derive(Debug)]
 pub(super) struct Metric {
     pub kind: MetricType,
     is_set: bool,
@@ -137,7 +138,6 @@ impl Metric {
 }
 
 /// The series under one mapping.
-#[derive(Debug)]
 pub(super) struct SeriesCounts {
     pub metrics: BTreeMap<String, Metric>,
     /// Label sets of metrics beyond [`METRICS`], by series per label set.
@@ -204,19 +204,15 @@ impl SeriesCounts {
             return;
         }
         for (name, value) in &placed.labels {
-            let known = metric.labels.iter().position(|(known, _)| known == name);
-            let at = known.unwrap_or_else(|| {
-                metric.labels.push((name.to_string(), Count::new(&self.room)));
-                self.labels += 1;
-                metric.labels.len() - 1
-            });
-            if self.labels > LABELS && known.is_none() {
-                metric.labels.pop();
-                self.labels -= 1;
-                continue;
-            }
-            if let Some((_, count)) = metric.labels.get_mut(at) {
-                count.insert(hash(value));
+            match metric.labels.iter_mut().find(|(known, _)| known == name) {
+                Some((_, count)) => _ = count.insert(hash(value)),
+                None if self.labels < LABELS => {
+                    self.labels += 1;
+                    let mut count = Count::new(&self.room);
+                    count.insert(hash(value));
+                    metric.labels.push((name.to_string(), count));
+                }
+                None => {}
             }
         }
     }
@@ -237,6 +233,51 @@ impl SeriesCounts {
     pub(super) fn names(&self) -> Number {
         let told_apart = Number { value: self.metrics.len() as u64, is_exact: true };
         told_apart.plus(self.rest_names.number())
+    }
+}
+
+/// The input and the current mapping.
+pub(crate) struct Session {
+    pub captured: Captured,
+    /// The text of the current mapping.
+    pub mapping: String,
+}
+
+impl Session {
+    /// Returns the current mapping, which an exposition has passed already.
+    ///
+    /// # Errors
+    /// When it is invalid.
+    pub(super) fn before(&self) -> Result<Mapping> {
+        let in_use = match self.captured.form {
+            Form::Lines(_) => &self.mapping,
+            Form::Exposition => "",
+        };
+        let mapper = Mapper::from_yaml(in_use).map_err(|problems| Problem::list(&problems))?;
+        Ok(Mapping::new(mapper, Mapper::default(), self.captured.form))
+    }
+
+    /// Returns the mapping with these rules added.
+    ///
+    /// # Errors
+    /// When the result is invalid.
+    pub(super) fn after(&self, rules: &str) -> Result<Mapping> {
+        let said = |problems: Vec<Problem>| Problem::list(&problems);
+        let all = Mapper::combined(rules, &self.mapping).map_err(said)?;
+        let tried = Mapper::from_yaml(rules).map_err(said)?;
+        Ok(Mapping::new(all, tried, self.captured.form))
+    }
+
+    /// Counts the series under a mapping; also returns the number of lines or samples.
+    ///
+    /// # Errors
+    /// When the input cannot be read.
+    pub(super) fn count(&mut self, mapping: &mut Mapping) -> Result<(SeriesCounts, u64)> {
+        let mut ledger = SeriesCounts::new();
+        let seen = self.captured.replay(&mut |seen| {
+            mapping.place(seen, &mut |placed| ledger.note(seen.name, placed));
+        })?;
+        Ok((ledger, seen))
     }
 }
 

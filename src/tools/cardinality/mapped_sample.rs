@@ -17,7 +17,6 @@ use crate::mapper::{
 const REMEMBERED: usize = 65_536;
 
 /// A label set of a metric.
-#[derive(Debug)]
 pub(super) struct MappedSample<'a> {
     pub metric: &'a str,
     pub kind: MetricType,
@@ -34,7 +33,6 @@ pub(super) struct MappedSample<'a> {
 }
 
 /// A mapping to apply.
-#[derive(Debug)]
 pub(super) struct Mapping {
     mapper: Mapper,
     /// The rules under trial alone: an exposition has passed the others already.

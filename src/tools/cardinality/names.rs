@@ -15,7 +15,6 @@ const MAX_RULES: usize = 8;
 const SEPARATOR: &str = "[^0-9A-Za-z]+";
 
 /// A rule for names and its description.
-#[derive(Clone, Debug)]
 pub(super) struct NameRule {
     pub rule: Rule,
     /// The template of the names.
@@ -43,7 +42,7 @@ pub(super) fn rules(
         // The names of other metrics are not available.
         let own = [name.clone(), format!("{name}_all"), format!("{name}_{}", kind.as_str())];
         let Some(name) = own.into_iter().find(|name| !taken(name)) else { continue };
-        let rule = Rule { pattern, is_regex, kind: Some(kind), name, normalise: None };
+        let rule = Rule { pattern, is_regex, kind, name, normalise: None };
         rules.push(NameRule { rule, shown: template.shown() });
     }
     rules
@@ -155,13 +154,7 @@ pub(super) fn of_metric(
         None => any_separator(&mut pattern, metric),
     }
     let pattern = if is_regex { format!("^{pattern}$") } else { pattern };
-    Rule {
-        pattern,
-        is_regex,
-        kind: Some(kind),
-        name: metric.to_owned(),
-        normalise: Some(normalise),
-    }
+    Rule { pattern, is_regex, kind, name: metric.to_owned(), normalise: Some(normalise) }
 }
 
 #[cfg(test)]

@@ -27,7 +27,6 @@ const MAX_REGEXES: usize = 8;
 const LENGTHS: [usize; 9] = [256, 128, 96, 64, 48, 32, 24, 16, 8];
 
 /// The chosen steps for a label.
-#[derive(Clone, Debug)]
 pub(super) struct Choice {
     /// The steps in the syntax of a mapping file.
     pub steps: Vec<String>,

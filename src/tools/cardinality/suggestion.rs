@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::captured::Form;
-use super::count::{Number, SeriesCounts, hash};
+use super::count::{Number, SeriesCounts, Session, hash};
 use super::mapped_sample::Mapping;
 use super::names::{self, NameRule};
-use super::session::Session;
 use super::steps::{self, Choice};
 use super::yaml::{self, Fragment, comment, step};
 use crate::mapper::{Mapper, MetricType};
 use crate::status::words::{printable, some_names};
-use crate::tools::CommandError;
+use crate::tools::Result;
 
 /// The sample size of label values, chosen by hash.
 const SAMPLE: usize = 2_000;
@@ -59,11 +58,11 @@ struct Labelled {
     beside: Vec<String>,
 }
 
-/// Suggests rules and returns them as a mapping file.
+/// Suggests rules and returns them as a mapping file. A rule is worth at least `least` label values or similar names.
 ///
 /// # Errors
 /// When the input cannot be read, or the current mapping is invalid.
-pub(super) fn run(session: &mut Session, least: usize) -> Result<String, CommandError> {
+pub(crate) fn run(session: &mut Session, least: usize) -> Result<String> {
     let mut mapping = session.before()?;
     let (before, seen) = session.count(&mut mapping)?;
     let found = Finding { session, least, before, seen };
@@ -79,7 +78,7 @@ struct Finding<'s> {
 }
 
 impl Finding<'_> {
-    fn run(mut self, mut mapping: Mapping) -> Result<String, CommandError> {
+    fn run(mut self, mut mapping: Mapping) -> Result<String> {
         let mut names = self.names(&mut mapping)?;
         let mut named = mapping;
         if !names.is_empty() {
@@ -140,7 +139,7 @@ impl Finding<'_> {
     }
 
     /// Finds rules for unmapped metrics.
-    fn names(&mut self, mapping: &mut Mapping) -> Result<Vec<NameRule>, CommandError> {
+    fn names(&mut self, mapping: &mut Mapping) -> Result<Vec<NameRule>> {
         if self.before.names().value < self.least as u64 {
             return Ok(Vec::new());
         }
@@ -173,7 +172,7 @@ impl Finding<'_> {
         &mut self,
         mapping: &mut Mapping,
         exploding: &[(String, String)],
-    ) -> Result<Vec<Labelled>, CommandError> {
+    ) -> Result<Vec<Labelled>> {
         let mut samples: HashMap<(&str, &str), Sample> = HashMap::new();
         let mut by_metric: HashMap<&str, Vec<&str>> = HashMap::new();
         for (metric, label) in exploding {
@@ -234,7 +233,7 @@ impl Finding<'_> {
         labels: &[Labelled],
         middle: &SeriesCounts,
         after: &SeriesCounts,
-    ) -> Result<String, CommandError> {
+    ) -> Result<String> {
         let mut fragment = fragment(names, labels, middle);
         let mut head = Vec::new();
         let form = self.session.captured.form;
@@ -313,7 +312,7 @@ impl Finding<'_> {
     }
 
     /// Describes labels that still have many values, and rules with many metrics.
-    fn without_rule(&mut self, after: &SeriesCounts) -> Result<Vec<String>, CommandError> {
+    fn without_rule(&mut self, after: &SeriesCounts) -> Result<Vec<String>> {
         let mut lines = Vec::new();
         let mapper = Mapper::from_yaml(&self.session.mapping).unwrap_or_default();
         let mut varying: Vec<_> = self.before.by_rule.iter().collect();

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::captured::Captured;
-use super::session::Session;
+use super::count::Session;
 use super::suggestion;
 use crate::exposition::{Format, ScrapeQuery};
 use crate::mapper::Mapper;

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::iter;
 
-use super::count::{METRICS, Metric, Number, SeriesCounts};
-use super::session::Session;
+use super::count::{METRICS, Metric, Number, SeriesCounts, Session};
 use crate::status::Writer;
-use crate::tools::CommandError;
+use crate::tools::Result;
 
 /// The maximum number of metrics listed by name.
 const SHOWN: usize = 100;
@@ -16,7 +15,7 @@ const SHOWN: usize = 100;
 ///
 /// # Errors
 /// When the input cannot be read, or the rules are invalid.
-pub(super) fn run(session: &mut Session, rules: &str) -> Result<String, CommandError> {
+pub(crate) fn run(session: &mut Session, rules: &str) -> Result<String> {
     let (mut before, mut after) = (session.before()?, session.after(rules)?);
     let (before, _) = session.count(&mut before)?;
     let (after, _) = session.count(&mut after)?;

@@ -9,7 +9,7 @@ use crate::status::words::printable;
 pub(super) struct Rule {
     pub pattern: String,
     pub is_regex: bool,
-    pub kind: Option<MetricType>,
+    pub kind: MetricType,
     pub name: String,
     /// Labels, each with its steps as text.
     pub normalise: Option<Vec<(String, Vec<String>)>>,
@@ -52,9 +52,7 @@ impl Fragment {
             out.push_str(&format!("- match: {}\n", quoted(&rule.pattern)));
             let form = if rule.is_regex { "regex" } else { "glob" };
             out.push_str(&format!("  match_type: {form}\n"));
-            if let Some(kind) = rule.kind {
-                out.push_str(&format!("  match_metric_type: {}\n", kind.as_str()));
-            }
+            out.push_str(&format!("  match_metric_type: {}\n", rule.kind.as_str()));
             out.push_str(&format!("  name: {}\n", quoted(&rule.name)));
             for (at, (label, steps)) in rule.normalise.iter().flatten().enumerate() {
                 out.push_str(if at == 0 { "  normalise:\n" } else { "" });
