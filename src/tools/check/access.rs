@@ -10,12 +10,12 @@ use serde_json::Value;
 use super::configuration::Settings;
 use super::inventory::{Inventory, RBAC, is_same};
 use super::report::{Outcome, Section};
-use super::workload::{Workload, texts};
+use super::workload::{Workload, items, texts};
 use crate::cli::config;
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::kube::{Account, Client};
 use crate::resources::custom::with_built_in;
-use crate::tools::CommandError;
+use crate::tools::Result;
 use crate::tools::manifests::Manifest;
 use crate::tools::rbac::{self, Needs};
 use crate::tools::render_kube;
@@ -63,7 +63,7 @@ pub(crate) async fn check(
     settings: &Settings,
     inventory: &Inventory,
     client: Option<&Client>,
-) -> Result<Section, CommandError> {
+) -> Result<Section> {
     let namespace = workload.namespace().unwrap_or("default");
     let account = format!("{namespace}/{}", workload.service_account());
     let title = format!("{}: rights of the service account {account}", workload.title());
@@ -104,7 +104,7 @@ async fn missing_of(
     workload: &Workload<'_>,
     rights: &BTreeSet<Right>,
     section: &mut Section,
-) -> Result<(Result<BTreeSet<Right>, CommandError>, &'static str), CommandError> {
+) -> Result<(Result<BTreeSet<Right>>, &'static str)> {
     let ask = async |right: &Right| is_granted(client, workload, right).await;
     let mut answers = Answers::new();
     let mut reviewed = self::reviewed(rights, MOST_REVIEWS, &mut answers, ask).await;
@@ -150,7 +150,7 @@ fn lacking(
     bindings: &Inventory,
     source: &str,
     section: &mut Section,
-) -> Result<BTreeSet<Right>, CommandError> {
+) -> Result<BTreeSet<Right>> {
     let kinds = ["ClusterRoleBinding", "RoleBinding"];
     if kinds.iter().all(|kind| bindings.of(RBAC, kind).next().is_none()) {
         return Err(format!("the {source} has no bindings").into());
@@ -252,11 +252,7 @@ fn account(workload: &Workload<'_>) -> Account {
 ///
 /// # Errors
 /// The API server does not answer, or refuses to tell.
-async fn is_granted(
-    client: &Client,
-    workload: &Workload<'_>,
-    right: &Right,
-) -> Result<bool, CommandError> {
+async fn is_granted(client: &Client, workload: &Workload<'_>, right: &Right) -> Result<bool> {
     let Right { namespace, group, resource, name, verb } = right.clone();
     let review = ResourceAttributes {
         namespace,
@@ -278,8 +274,8 @@ async fn reviewed(
     rights: &BTreeSet<Right>,
     most: usize,
     answers: &mut Answers,
-    ask: impl AsyncFn(&Right) -> Result<bool, CommandError>,
-) -> Result<Option<BTreeSet<Right>>, CommandError> {
+    ask: impl AsyncFn(&Right) -> Result<bool>,
+) -> Result<Option<BTreeSet<Right>>> {
     let mut places = BTreeMap::<_, usize>::new();
     for right in rights.iter().filter(|right| right.namespace.is_some()) {
         *places.entry(right.everywhere()).or_default() += 1;
@@ -298,8 +294,8 @@ async fn reviewed(
 async fn ask_all(
     mut rights: BTreeSet<Right>,
     answers: &mut Answers,
-    ask: &impl AsyncFn(&Right) -> Result<bool, CommandError>,
-) -> Result<(), CommandError> {
+    ask: &impl AsyncFn(&Right) -> Result<bool>,
+) -> Result<()> {
     rights.retain(|right| !answers.contains_key(right));
     let asking = rights.into_iter().map(async |right| (ask(&right).await, right));
     let mut asking = stream::iter(asking).buffer_unordered(REVIEWS_AT_ONCE);
@@ -344,8 +340,7 @@ impl<'i> Granted<'i> {
             };
             let scope =
                 if binding.kind == "RoleBinding" { Some(namespace.unwrap_or("")) } else { None };
-            let rules = role.object["rules"].as_array().into_iter().flatten();
-            granted.rules.extend(rules.map(|rule| (scope, rule)));
+            granted.rules.extend(items(&role.object["rules"]).map(|rule| (scope, rule)));
         }
         granted
     }
@@ -374,8 +369,7 @@ impl<'i> Granted<'i> {
 /// Returns true if a binding names the service account or one of its groups.
 fn is_bound(workload: &Workload<'_>, binding: &Manifest) -> bool {
     let account = account(workload);
-    let mut subjects = binding.object["subjects"].as_array().into_iter().flatten();
-    subjects.any(|subject| {
+    items(&binding.object["subjects"]).any(|subject| {
         let name = subject["name"].as_str().unwrap_or_default();
         match subject["kind"].as_str() {
             Some("ServiceAccount") => {

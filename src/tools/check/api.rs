@@ -11,8 +11,8 @@ use super::inventory::{Inventory, MONITORING, RBAC, Selection};
 use super::workload;
 use crate::kube::Client;
 use crate::kube::client::Refusal;
-use crate::tools::CommandError;
 use crate::tools::manifests::{self, Manifest};
+use crate::tools::{CommandError, Result};
 
 /// The timeout of a request.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ impl Inventory {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(crate) async fn read(client: &Client, selection: &Selection) -> Result<Self, CommandError> {
+    pub(crate) async fn read(client: &Client, selection: &Selection) -> Result<Self> {
         let mut inventory = Self::default();
         inventory.read_workloads(client, selection).await?;
         let found = workload::find(&inventory, selection);
@@ -61,7 +61,7 @@ impl Inventory {
         &mut self,
         client: &Client,
         selection: &Selection,
-    ) -> Result<(), CommandError> {
+    ) -> Result<()> {
         let place = scope(selection.namespace.as_deref());
         for plural in ["deployments", "statefulsets", "daemonsets"] {
             let keep = |one: &Manifest| workload::of(one, selection).is_some();
@@ -78,7 +78,7 @@ impl Inventory {
         &mut self,
         client: &Client,
         selection: &Selection,
-    ) -> Result<(), CommandError> {
+    ) -> Result<()> {
         let found = workload::find(self, selection);
         let paths = found.iter().flat_map(|found| {
             let namespace = found.namespace().unwrap_or_default();
@@ -96,11 +96,7 @@ impl Inventory {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(crate) async fn read_object(
-        &mut self,
-        client: &Client,
-        path: &str,
-    ) -> Result<(), CommandError> {
+    pub(crate) async fn read_object(&mut self, client: &Client, path: &str) -> Result<()> {
         self.page(client, path, &|_| true).await.map(drop)
     }
 
@@ -116,7 +112,7 @@ impl Inventory {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(crate) async fn read_bindings(&mut self, client: &Client) -> Result<(), CommandError> {
+    pub(crate) async fn read_bindings(&mut self, client: &Client) -> Result<()> {
         for plural in ["clusterrolebindings", "clusterroles", "rolebindings", "roles"] {
             self.list(client, &format!("/apis/{RBAC}/v1/{plural}"), "", |_| true).await?;
         }
@@ -132,7 +128,7 @@ impl Inventory {
         client: &Client,
         namespace: Option<&str>,
         labels: &Value,
-    ) -> Result<(), CommandError> {
+    ) -> Result<()> {
         let terms = labels.as_object().into_iter().flatten().filter_map(|(name, value)| {
             Some(format!("{}%3D{}", name.replace('/', "%2F"), value.as_str()?))
         });
@@ -149,7 +145,7 @@ impl Inventory {
         path: &str,
         query: &str,
         keep: impl Fn(&Manifest) -> bool,
-    ) -> Result<(), CommandError> {
+    ) -> Result<()> {
         let mut token = String::new();
         loop {
             let page = format!("{path}?limit={PAGE}&{query}&continue={token}");
@@ -166,7 +162,7 @@ impl Inventory {
         client: &Client,
         path: &str,
         keep: &impl Fn(&Manifest) -> bool,
-    ) -> Result<Option<String>, CommandError> {
+    ) -> Result<Option<String>> {
         let (code, body) = get(client, path).await?;
         let place = path.split('?').next().unwrap_or(path);
         match code {
@@ -206,7 +202,7 @@ fn scope(namespace: Option<&str>) -> String {
 ///
 /// # Errors
 /// There is no answer.
-pub(crate) async fn get(client: &Client, path: &str) -> Result<(u16, String), CommandError> {
+pub(crate) async fn get(client: &Client, path: &str) -> Result<(u16, String)> {
     let url = client.url();
     let asking = async {
         let answer = client.get(path, "application/json", None).await?;

@@ -16,8 +16,8 @@ use crate::cli::{kingpin, options_file, pflag};
 use crate::config_file::{Problem, Severity};
 use crate::mapper::Mapper;
 use crate::resources::{self, custom};
-use crate::tools::CommandError;
 use crate::tools::check_config;
+use crate::tools::{CommandError, Result};
 
 /// The configuration that results from flags and files.
 pub(crate) struct Settings {
@@ -169,7 +169,7 @@ fn judge<A>(
     flags: &[Flag<A>],
     table: Table,
     section: &mut Section,
-    mut parse: impl FnMut(&[String]) -> Result<(), CommandError>,
+    mut parse: impl FnMut(&[String]) -> Result<()>,
 ) {
     let (mut rest, table) = (argv, table.rows());
     while let [word, more @ ..] = rest {

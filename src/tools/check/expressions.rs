@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::compatibility::{KUBE_METRICS, STATSD_METRICS};
 use super::inventory::{Inventory, MONITORING};
 use super::report::{Outcome, Section};
-use super::workload::Workload;
+use super::workload::{Workload, items};
 use crate::cli::config::Name;
 use crate::resources;
 
@@ -113,8 +113,8 @@ fn expressions(inventory: &Inventory) -> Vec<Expression> {
     let mut all = Vec::new();
     for rules in inventory.of(MONITORING, "PrometheusRule") {
         let object = rules.name().1.unwrap_or_default();
-        for group in rules.object["spec"]["groups"].as_array().into_iter().flatten() {
-            for rule in group["rules"].as_array().into_iter().flatten() {
+        for group in items(&rules.object["spec"]["groups"]) {
+            for rule in items(&group["rules"]) {
                 let name = ["alert", "record"].iter().find_map(|field| rule[field].as_str());
                 if let Some(text) = rule["expr"].as_str() {
                     let place = format!("PrometheusRule {object}, {}", name.unwrap_or_default());

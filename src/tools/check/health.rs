@@ -5,12 +5,12 @@ use serde_json::Value;
 use super::api::get;
 use super::pods::{self, Pod};
 use super::report::{Outcome, Section};
-use super::workload::Workload;
+use super::workload::{Workload, items};
 use crate::cli::config::{Config, Name};
 use crate::kube::Client;
 use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::telemetry::VERSION;
-use crate::tools::CommandError;
+use crate::tools::Result;
 use crate::tools::process_client::ProcessClient;
 use crate::tools::status::{self, ProcessState};
 
@@ -36,7 +36,7 @@ pub(crate) async fn of_pods(
     workload: &Workload<'_>,
     config: &Config,
     section: &mut Section,
-) -> Result<(), CommandError> {
+) -> Result<()> {
     let found = pods::of_workload(client, workload).await?;
     for gap in &found.gaps {
         section.add(Outcome::Failed, format!("pods are not known: {gap}"), "", PAGE);
@@ -95,7 +95,7 @@ fn report(status: Result<Value, String>, section: &mut Section) {
         section.ok("its state is OK");
     }
     for (field, outcome) in problems {
-        for problem in facts[field].as_array().into_iter().flatten() {
+        for problem in items(&facts[field]) {
             let text = |field: &str| problem[field].as_str().unwrap_or_default();
             let text_and_state = format!("it is {state}: {}", text("text"));
             section.add(outcome, text_and_state, "", text("runbook"));
@@ -109,7 +109,7 @@ fn report(status: Result<Value, String>, section: &mut Section) {
         section.add(Outcome::Warning, text, "use the same version", PAGE);
     }
     kinds(&facts["kubernetes"], section);
-    for file in facts["files"].as_array().into_iter().flatten() {
+    for file in items(&facts["files"]) {
         let name = file["path"].as_str().unwrap_or_default();
         match file["error"].as_str() {
             None if file["in_force"] == true => section.ok(format!("{name} is applied")),

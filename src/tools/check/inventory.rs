@@ -2,6 +2,7 @@
 
 use crate::cli::check::WorkloadName;
 use crate::tools::manifests::Manifest;
+use crate::tools::render_kube::group;
 
 /// The group of the Prometheus operator.
 pub(crate) const MONITORING: &str = "monitoring.coreos.com";
@@ -44,11 +45,6 @@ pub(crate) fn is_same(one: Option<&str>, other: Option<&str>) -> bool {
     one.zip(other).is_none_or(|(one, other)| one == other)
 }
 
-/// Returns the group of an object.
-fn group(manifest: &Manifest) -> &str {
-    manifest.api_version.split_once('/').map_or("", |(group, _)| group)
-}
-
 impl Inventory {
     /// Returns the objects of a kind.
     pub(crate) fn of<'i>(
@@ -56,7 +52,7 @@ impl Inventory {
         wanted: &'i str,
         kind: &'i str,
     ) -> impl Iterator<Item = &'i Manifest> {
-        self.objects.iter().filter(move |one| one.kind == kind && group(one) == wanted)
+        self.objects.iter().filter(move |one| one.kind == kind && group(&one.api_version) == wanted)
     }
 
     /// Returns the config map with this name in a namespace.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::configuration::Settings;
-use super::workload::Workload;
+use super::workload::{Workload, items};
 use crate::cli::config::{Config, Name};
 use crate::exposition::Source;
 use crate::server::health::Checks;
@@ -17,7 +17,7 @@ use crate::server::routes::{kube_state_metrics, native, statsd_exporter, telemet
 use crate::status::Board;
 use crate::telemetry::scrapes::ScrapeLog;
 use crate::telemetry::{HttpMetrics, Recorder};
-use crate::tools::CommandError;
+use crate::tools::Result;
 
 /// A port of a pod.
 pub(crate) enum Port {
@@ -47,7 +47,7 @@ impl<'o> Listeners<'o> {
         Self {
             routers: routers(&settings.config),
             statsd: statsd.flatten().collect(),
-            containers: workload.pod()["containers"].as_array().into_iter().flatten().collect(),
+            containers: items(&workload.pod()["containers"]).collect(),
             own: workload.container,
         }
     }
@@ -56,14 +56,9 @@ impl<'o> Listeners<'o> {
     ///
     /// # Errors
     /// There is no such port.
-    pub(crate) fn resolve(
-        &self,
-        reference: &Value,
-        protocol: &str,
-    ) -> Result<(u16, Port), CommandError> {
+    pub(crate) fn resolve(&self, reference: &Value, protocol: &str) -> Result<(u16, Port)> {
         let declared = |container: &&'o Value| {
-            let ports = container["ports"].as_array().into_iter().flatten();
-            let found = ports.into_iter().find(|port| {
+            let found = items(&container["ports"]).find(|port| {
                 let is_protocol = port["protocol"].as_str().unwrap_or("TCP") == protocol;
                 is_protocol && (port["name"] == *reference || port["containerPort"] == *reference)
             })?;
@@ -97,8 +92,8 @@ impl<'o> Listeners<'o> {
     ///
     /// # Errors
     /// There is no such port.
-    pub(crate) fn resolve_probe(&self, reference: &Value) -> Result<(u16, Port), CommandError> {
-        let mut own = self.own["ports"].as_array().into_iter().flatten();
+    pub(crate) fn resolve_probe(&self, reference: &Value) -> Result<(u16, Port)> {
+        let mut own = items(&self.own["ports"]);
         match reference.as_str() {
             Some(name) if !own.any(|port| port["name"] == name) => {
                 Err(format!("the container has no port {name}").into())

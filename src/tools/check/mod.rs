@@ -22,7 +22,7 @@ use self::report::{Outcome, Report, Section};
 use self::workload::Workload;
 use crate::cli::config::Name;
 use crate::kube::Client;
-use crate::tools::CommandError;
+use crate::tools::Result;
 
 /// The maximum number of exporters in one report.
 const MAX_EXPORTERS: usize = 32;
@@ -35,7 +35,7 @@ pub(crate) async fn before(
     inventory: &Inventory,
     selection: &Selection,
     client: Option<&Client>,
-) -> Result<Report, CommandError> {
+) -> Result<Report> {
     let mut report = Report::default();
     let found =
         searched(inventory, selection, "kube-state-metrics or statsd_exporter", &mut report);
@@ -48,9 +48,7 @@ pub(crate) async fn before(
         let Some(settings) = settings else { continue };
         report.push(access::check(&workload, &settings, inventory, client).await?);
         let listeners = Listeners::new(&workload, &settings);
-        let mut ports = Section::new(format!("{}: ports and probes", workload.title()));
-        scraping::probes(&workload, &listeners, &mut ports);
-        let jobs = scraping::targets(&workload, inventory, &listeners, &mut ports);
+        let (ports, jobs) = scraping::check(&workload, inventory, &listeners);
         report.push(ports);
         let mut queries = Section::new(format!("{}: alerts and dashboards", workload.title()));
         expressions::check(&workload, inventory, &jobs, &mut queries);
@@ -69,7 +67,7 @@ pub(crate) async fn after(
     inventory: &Inventory,
     selection: &Selection,
     client: &Client,
-) -> Result<Report, CommandError> {
+) -> Result<Report> {
     let mut report = Report::default();
     let mut found = searched(inventory, selection, "kstatd", &mut report);
     if selection.workload.is_none() {

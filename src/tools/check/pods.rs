@@ -9,7 +9,7 @@ use super::workload::{self, Workload};
 use crate::cli::check::WorkloadName;
 use crate::cli::config::{Config, Name};
 use crate::kube::Client;
-use crate::tools::CommandError;
+use crate::tools::Result;
 use crate::tools::manifests::Manifest;
 
 /// A pod of kstatd.
@@ -60,7 +60,7 @@ pub(crate) async fn only(
     client: &Client,
     namespace: Option<String>,
     target: Option<&str>,
-) -> Result<Pod, CommandError> {
+) -> Result<Pod> {
     let named = target.map(WorkloadName::parse).transpose()?;
     let is_named = named.is_some();
     let mut inventory = Inventory::default();
@@ -127,10 +127,7 @@ pub(crate) async fn only(
 ///
 /// # Errors
 /// The API server does not answer.
-pub(crate) async fn of_workload(
-    client: &Client,
-    workload: &Workload<'_>,
-) -> Result<Inventory, CommandError> {
+pub(crate) async fn of_workload(client: &Client, workload: &Workload<'_>) -> Result<Inventory> {
     let mut pods = Inventory::default();
     let labels = &workload.manifest.object["spec"]["selector"]["matchLabels"];
     pods.read_pods(client, workload.namespace(), labels).await?;

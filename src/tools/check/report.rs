@@ -18,15 +18,8 @@ pub(crate) enum Outcome {
     Failed,
 }
 
-impl Outcome {
-    const fn sign(self) -> char {
-        match self {
-            Self::Ok => '√',
-            Self::Warning => '!',
-            Self::Failed => '×',
-        }
-    }
-}
+/// The signs of the outcomes.
+const SIGNS: [char; 3] = ['√', '!', '×'];
 
 /// A check with its result.
 #[derive(Debug, Serialize)]
@@ -117,7 +110,7 @@ impl Report {
             let title = printable(title);
             let _ = writeln!(out, "{title}\n{}", "-".repeat(title.chars().count()));
             for Check { result, text, hint, page } in checks {
-                let _ = writeln!(out, "{} {}", result.sign(), printable(text));
+                let _ = writeln!(out, "{} {}", SIGNS[*result as usize], printable(text));
                 if !hint.is_empty() {
                     let _ = writeln!(out, "    hint: {}", printable(hint));
                 }

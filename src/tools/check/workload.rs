@@ -62,6 +62,9 @@ pub(crate) fn of<'o>(manifest: &'o Manifest, selection: &Selection) -> Option<Wo
         }
         Some(found) => found,
         None => {
+            let is_proxy = |one: &Value| {
+                one["image"].as_str().is_some_and(|image| image.contains("kube-rbac-proxy"))
+            };
             let main = containers
                 .iter()
                 .find(|one| one["name"].as_str().and_then(named).is_some())
@@ -85,10 +88,6 @@ pub(crate) fn of<'o>(manifest: &'o Manifest, selection: &Selection) -> Option<Wo
     };
     workload.read_command();
     Some(workload)
-}
-
-fn is_proxy(container: &Value) -> bool {
-    container["image"].as_str().is_some_and(|image| image.contains("kube-rbac-proxy"))
 }
 
 /// Returns the program that a container runs, by its command, else by its image.
@@ -115,11 +114,16 @@ fn named(name: &str) -> Option<Name> {
     }
 }
 
+/// Returns the items of an array; there are none in anything else.
+pub(crate) fn items(value: &Value) -> std::slice::Iter<'_, Value> {
+    value.as_array().map_or(&[][..], Vec::as_slice).iter()
+}
+
 /// Returns the strings of an array.
 pub(crate) fn texts(value: &Value) -> Vec<String> {
-    let items = value.as_array().into_iter().flatten();
     // Unquoted numbers and booleans in a manifest are strings to their author.
-    items.map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned)).collect()
+    let text = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
+    items(value).map(text).collect()
 }
 
 impl<'o> Workload<'o> {
@@ -246,9 +250,8 @@ impl<'o> Workload<'o> {
 
     /// Returns the names of the config maps that its volumes show.
     pub(crate) fn config_maps(&self) -> impl Iterator<Item = String> + use<'o> {
-        let volumes = self.pod()["volumes"].as_array().into_iter().flatten();
-        let names = volumes.flat_map(|volume| {
-            let projected = volume["projected"]["sources"].as_array().into_iter().flatten();
+        let names = items(&self.pod()["volumes"]).flat_map(|volume| {
+            let projected = items(&volume["projected"]["sources"]);
             let projected = projected.map(|source| &source["configMap"]["name"]);
             projected.chain([&volume["configMap"]["name"]])
         });
@@ -265,8 +268,7 @@ impl<'o> Workload<'o> {
             let rest = path.strip_prefix(place)?;
             (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_start_matches('/'))
         };
-        let mounts = self.container["volumeMounts"].as_array().into_iter().flatten();
-        let mount = mounts
+        let mount = items(&self.container["volumeMounts"])
             .filter_map(|mount| Some((mount, below(&mount)?)))
             .max_by_key(|(mount, _)| mount["mountPath"].as_str().map(str::len));
         let Some((mount, rest)) = mount else {
@@ -278,9 +280,8 @@ impl<'o> Workload<'o> {
             Some(_) => return Err(FileError::Unknown("the volume has a subPath".to_owned())),
             None => rest,
         };
-        let volumes = self.pod()["volumes"].as_array().into_iter().flatten();
-        let Some(volume) = volumes.into_iter().find(|volume| volume["name"] == mount["name"])
-        else {
+        let mut volumes = items(&self.pod()["volumes"]);
+        let Some(volume) = volumes.find(|volume| volume["name"] == mount["name"]) else {
             return Err(FileError::Missing(format!("there is no volume {}", mount["name"])));
         };
         let sources: Vec<&Value> = match volume["projected"]["sources"].as_array() {
