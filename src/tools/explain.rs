@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::process_client::ProcessClient;
 use crate::server::explain::{OBJECT_PATH, PATH};
 use crate::status::words::printable;
-use crate::tools::CommandError;
+use crate::tools::Result;
 use crate::util::percent::{self, UNRESERVED};
 
 /// Said of a process that cannot explain lines.
@@ -51,7 +51,7 @@ pub(crate) async fn ask(
     line: &[u8],
     all: bool,
     sender: Option<IpAddr>,
-) -> Result<Explained, CommandError> {
+) -> Result<Explained> {
     let mut target = format!("{PATH}?format=json&line={}", percent::encode(line, UNRESERVED));
     if all {
         target.push_str("&all=1");
@@ -72,7 +72,7 @@ pub(crate) async fn ask_about_object(
     process: &ProcessClient,
     resource: &str,
     object: &str,
-) -> Result<Explained, CommandError> {
+) -> Result<Explained> {
     let (namespace, name) = object.split_once('/').unwrap_or(("", object));
     let [resource, namespace, name] =
         [resource, namespace, name].map(|text| percent::encode(text, UNRESERVED));

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::reading::Subject;
 use self::reading::{Reading, Used};
 use crate::status::Writer;
-use crate::tools::CommandError;
+use crate::tools::Result;
 
 /// The significance level of a comparison. With a Bonferroni correction for the eight rows of a
 /// table, one in a hundred comparisons of identical processes reports a difference by chance.
@@ -45,7 +45,7 @@ impl Samples {
     /// # Errors
     ///
     /// When the file is unreadable or malformed.
-    pub(crate) fn load(path: &Path) -> Result<Self, CommandError> {
+    pub(crate) fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let samples = serde_json::from_slice(&text);
         samples.map_err(|error| {
@@ -70,11 +70,7 @@ impl Samples {
 /// # Errors
 ///
 /// When no such process, or it ends meanwhile, or the system does not provide the figures.
-pub(crate) fn sample(
-    subject: &Subject,
-    every: Duration,
-    total: Duration,
-) -> Result<Samples, CommandError> {
+pub(crate) fn sample(subject: &Subject, every: Duration, total: Duration) -> Result<Samples> {
     let mut before = subject.read()?;
     if before.processes == 0 {
         return Err("no such process".into());
@@ -161,7 +157,12 @@ pub(crate) fn table(samples: &Samples, baseline: Option<&Samples>) -> String {
         if let Some(before) = baseline.map(|baseline| baseline.row(name)) {
             row.extend(match spread(before) {
                 Some([_, median, _]) => {
-                    compared(values, before, of[1] - median, digits, number(median))
+                    let chance = rank::chance(values, before);
+                    let verdict = if chance < CHANCE { "significant" } else { "not significant" };
+                    let is_tiny = chance < 1e-6;
+                    let shown = if is_tiny { "<0.000001" } else { &format!("{chance:.6}") };
+                    let apart = format!("{:+.digits$}", of[1] - median);
+                    vec![number(median), apart, shown.to_owned(), verdict.to_owned()]
                 }
                 None => vec!["-".to_owned(); 4],
             });
@@ -170,19 +171,6 @@ pub(crate) fn table(samples: &Samples, baseline: Option<&Samples>) -> String {
     }
     out.table(1, &heads, rows);
     out.text()
-}
-
-fn compared(
-    values: &[f64],
-    before: &[f64],
-    apart: f64,
-    digits: usize,
-    median: String,
-) -> Vec<String> {
-    let chance = rank::chance(values, before);
-    let verdict = if chance < CHANCE { "significant" } else { "not significant" };
-    let shown = if chance < 1e-6 { "<0.000001".to_owned() } else { format!("{chance:.6}") };
-    vec![median, format!("{apart:+.digits$}"), shown, verdict.to_owned()]
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::server::cardinality::KSTATD_PREFIX;
 use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::status::words::printable;
-use crate::tools::CommandError;
+use crate::tools::{CommandError, Result};
 
 /// The request timeout.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,11 +56,7 @@ impl ProcessClient {
     ///
     /// # Errors
     /// When the address or the access settings are invalid.
-    pub(crate) fn new(
-        address: &str,
-        access: Access,
-        user_agent: &str,
-    ) -> Result<Self, CommandError> {
+    pub(crate) fn new(address: &str, access: Access, user_agent: &str) -> Result<Self> {
         let url = if address.contains("://") { address } else { &format!("http://{address}") };
         let endpoint = Endpoint::new(url, access, user_agent)?;
         Ok(Self { address: address.to_owned(), endpoint, base: String::new() })
@@ -90,11 +86,7 @@ impl ProcessClient {
     ///
     /// # Errors
     /// When there is no response.
-    pub(crate) async fn get(
-        &self,
-        target: &str,
-        accept: &'static str,
-    ) -> Result<(u16, Vec<u8>), CommandError> {
+    pub(crate) async fn get(&self, target: &str, accept: &'static str) -> Result<(u16, Vec<u8>)> {
         self.get_within(target, accept, REQUEST_TIMEOUT).await
     }
 
@@ -107,7 +99,7 @@ impl ProcessClient {
         target: &str,
         accept: &'static str,
         limit: Duration,
-    ) -> Result<(u16, Vec<u8>), CommandError> {
+    ) -> Result<(u16, Vec<u8>)> {
         let asking = async {
             let target = format!("{}{target}", self.base);
             let answer = self.endpoint.get_at(&target, accept, "identity").await?;
@@ -126,7 +118,7 @@ impl ProcessClient {
     }
 
     /// Fails if the API server has refused a request instead of forwarding it.
-    fn refusal_of_api_server(&self, status: u16, body: &[u8]) -> Result<(), CommandError> {
+    fn refusal_of_api_server(&self, status: u16, body: &[u8]) -> Result<()> {
         if self.base.is_empty() || status < 400 {
             return Ok(());
         }
@@ -155,16 +147,12 @@ impl ProcessClient {
     ///
     /// # Errors
     /// When there is none; the text contains the address.
-    pub(crate) async fn data<T: DeserializeOwned>(
-        &self,
-        target: &str,
-        absent: &str,
-    ) -> Result<T, CommandError> {
+    pub(crate) async fn data<T: DeserializeOwned>(&self, target: &str, absent: &str) -> Result<T> {
         self.data_at(target).await?.ok_or_else(|| format!("{} {absent}", self.address).into())
     }
 
     /// The same, but returns `None` if the process does not have the path.
-    async fn data_at<T: DeserializeOwned>(&self, target: &str) -> Result<Option<T>, CommandError> {
+    async fn data_at<T: DeserializeOwned>(&self, target: &str) -> Result<Option<T>> {
         let address = &self.address;
         let (status, body) = self
             .get(target, "application/json")
@@ -193,7 +181,7 @@ impl ProcessClient {
         &self,
         target: &str,
         absent: &str,
-    ) -> Result<T, CommandError> {
+    ) -> Result<T> {
         let usual = match self.data_at(target).await {
             Ok(Some(data)) => return Ok(data),
             other => other.map(|_| ()),
@@ -210,7 +198,7 @@ impl ProcessClient {
     ///
     /// # Errors
     /// There is no response, or none with a status.
-    pub(crate) async fn status<T: DeserializeOwned>(&self) -> Result<T, CommandError> {
+    pub(crate) async fn status<T: DeserializeOwned>(&self) -> Result<T> {
         for path in [PREFIXED_PATH, PATH] {
             let target = format!("{path}?format=json&labels=0");
             let (status, body) = self.get(&target, "application/json").await?;

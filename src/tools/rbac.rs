@@ -134,7 +134,6 @@ pub(crate) fn roles<'n>(needs: &Needs<'n>) -> Vec<Role<'n>> {
 }
 
 /// Generates the manifests.
-#[must_use]
 pub fn manifests(needs: &Needs<'_>) -> String {
     let mut documents = Vec::new();
     for Role { name, namespace, rules } in roles(needs) {
@@ -172,7 +171,6 @@ fn list_and_watch(resources: Resources) -> Vec<Rule> {
 }
 
 /// Returns the rule that one list/watch needs.
-#[must_use]
 pub fn rule_to_list_and_watch(group: &str, resource: &str) -> String {
     Rule::new(group, resource, LIST_WATCH).text()
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::process_client::{ProcessClient, refusal};
 use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::status::words::{json_line, printable};
-use crate::tools::CommandError;
+use crate::tools::Result;
 
 /// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(crate) async fn fetch(process: &ProcessClient, json: bool) -> (ProcessState,
 }
 
 /// Tries both paths; under the name statsd_exporter, the other path may return any page.
-async fn fetch_text(process: &ProcessClient, json: bool) -> Result<String, CommandError> {
+async fn fetch_text(process: &ProcessClient, json: bool) -> Result<String> {
     let (format, accept) = if json { ("json", "application/json") } else { ("text", "text/plain") };
     let mut last = String::new();
     for path in [PREFIXED_PATH, PATH] {

@@ -15,7 +15,7 @@ use crate::server::cardinality::CARDINALITY_PATH;
 use crate::status::words::{bytes, clock, count, json_line, rate};
 use crate::status::{Problem, Rule, Unmapped, Writer};
 use crate::telemetry::cardinality::{Label, Metric, Report};
-use crate::tools::CommandError;
+use crate::tools::Result;
 use crate::util::percent::{self, UNRESERVED};
 
 /// The minutes of the short interval.
@@ -37,7 +37,6 @@ const MAX_SENDERS: usize = 3;
 const RULE: &str = "rule";
 
 /// The view settings.
-#[derive(Clone, Debug)]
 pub(crate) struct View {
     /// The sort order.
     pub(crate) sort: TopSort,
@@ -84,14 +83,14 @@ struct Statsd {
 ///
 /// # Errors
 /// When there is no data; the text contains the reason.
-pub(crate) async fn fetch(process: &ProcessClient, view: &View) -> Result<Screen, CommandError> {
+pub(crate) async fn fetch(process: &ProcessClient, view: &View) -> Result<Screen> {
     let seen = process.with_timeout(fetch_screen(process, view)).await;
     seen.unwrap_or_else(
         |error| Err(format!("no answer from {}: {error}", process.address()).into()),
     )
 }
 
-async fn fetch_screen(process: &ProcessClient, view: &View) -> Result<Screen, CommandError> {
+async fn fetch_screen(process: &ProcessClient, view: &View) -> Result<Screen> {
     let sort = match view.sort {
         TopSort::Series | TopSort::Lines => "series",
         TopSort::Growth => "growth",

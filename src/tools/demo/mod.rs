@@ -67,7 +67,6 @@ impl Demo {
     }
 
     /// Returns the URL of the simulated API server.
-    #[must_use]
     pub fn api_server(&self) -> String {
         self.double.url()
     }

@@ -7,7 +7,7 @@ use indicatif::{DecimalBytes, HumanCount};
 use tokio::time::Instant;
 
 use crate::kube::client::endpoint::Endpoint;
-use crate::tools::CommandError;
+use crate::tools::Result;
 use crate::tools::diff::{TEXT, fetch};
 
 /// The time within which a scrape must be complete.
@@ -36,13 +36,13 @@ impl Summary {
     ///
     /// # Errors
     /// When the listener does not respond.
-    pub async fn begin(&mut self) -> Result<(), CommandError> {
+    pub async fn begin(&mut self) -> Result<()> {
         let own = self.own_metrics().await?;
         self.line_rate(&own);
         Ok(())
     }
 
-    async fn own_metrics(&self) -> Result<String, CommandError> {
+    async fn own_metrics(&self) -> Result<String> {
         let mut own = Vec::new();
         fetch(&self.telemetry, TEXT, "identity", TIMEOUT, &mut own).await?;
         Ok(String::from_utf8_lossy(&own).into_owned())
@@ -52,7 +52,7 @@ impl Summary {
     ///
     /// # Errors
     /// When a listener does not respond.
-    pub async fn take(&mut self, objects: usize) -> Result<String, CommandError> {
+    pub async fn take(&mut self, objects: usize) -> Result<String> {
         let mut counter = SeriesCounter::default();
         let start = Instant::now();
         let fetched = fetch(&self.metrics, TEXT, "identity", TIMEOUT, &mut counter).await;
@@ -89,20 +89,13 @@ struct SeriesCounter {
 }
 
 impl Write for SeriesCounter {
-    fn write(&mut self, mut part: &[u8]) -> io::Result<usize> {
-        let length = part.len();
-        while let Some(first) = part.first() {
-            if !self.inside {
-                self.series += u64::from(*first != b'#');
-            }
-            let Some(end) = memchr::memchr(b'\n', part) else {
-                self.inside = true;
-                break;
-            };
-            self.inside = false;
-            part = part.get(end + 1..).unwrap_or_default();
-        }
-        Ok(length)
+    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        let behind_lines = memchr::memchr_iter(b'\n', part).map(|end| end + 1);
+        let starts = (!self.inside).then_some(0).into_iter().chain(behind_lines);
+        let firsts = starts.filter_map(|start| part.get(start));
+        self.series += firsts.filter(|first| **first != b'#').count() as u64;
+        self.inside = part.last().map_or(self.inside, |last| *last != b'\n');
+        Ok(part.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

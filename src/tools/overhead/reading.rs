@@ -1,6 +1,6 @@
 //! Reads the kernel's resource counters from procfs and cgroup v2.
 
-use crate::tools::CommandError;
+use crate::tools::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ impl Subject {
     /// # Errors
     ///
     /// When the counters of the host or of a cgroup cannot be read.
-    pub(super) fn read(&self) -> Result<Reading, CommandError> {
+    pub(super) fn read(&self) -> Result<Reading> {
         let mut reading = Reading::default();
         host(&mut reading)?;
         let mut apart = BTreeSet::new();
@@ -95,7 +95,7 @@ impl Subject {
         found
     }
 
-    fn cgroup(&self, named: &Path, reading: &mut Reading) -> Result<Vec<u32>, CommandError> {
+    fn cgroup(&self, named: &Path, reading: &mut Reading) -> Result<Vec<u32>> {
         let folder = match named.join("cgroup.procs").exists() {
             true => named.to_owned(),
             false => Path::new(CGROUPS).join(named.strip_prefix("/").unwrap_or(named)),
@@ -145,7 +145,7 @@ fn field(text: &str, key: &str) -> Option<f64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-fn host(reading: &mut Reading) -> Result<(), CommandError> {
+fn host(reading: &mut Reading) -> Result<()> {
     let stat = fs::read_to_string("/proc/stat").map_err(|error| format!("/proc/stat: {error}"))?;
     let line = stat.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
     // Guest time is included in user time.
@@ -192,16 +192,13 @@ fn process(pid: u32, whole: bool, reading: &mut Reading) {
 /// Returns the CPU seconds of a thread, from the scheduler's nanoseconds if available, else from
 /// ticks.
 fn cpu(schedstat: &str, stat: impl Fn() -> String) -> f64 {
-    let nanoseconds = schedstat.split(' ').next().and_then(|of| of.parse::<f64>().ok());
-    nanoseconds.map_or_else(
-        || {
-            let stat = stat();
-            let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-            let ticks = rest.split_whitespace().skip(11).take(2);
-            ticks.filter_map(|of| of.parse::<f64>().ok()).sum::<f64>() / TICKS
-        },
-        |nanoseconds| nanoseconds / 1e9,
-    )
+    if let Some(nanoseconds) = schedstat.split(' ').next().and_then(|of| of.parse::<f64>().ok()) {
+        return nanoseconds / 1e9;
+    }
+    let stat = stat();
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = rest.split_whitespace().skip(11).take(2);
+    ticks.filter_map(|of| of.parse::<f64>().ok()).sum::<f64>() / TICKS
 }
 
 #[cfg(test)]
