@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::clap_table::Table;
+use super::clap_table::{FlagSelection, Table};
 use super::flag_selection::RenderStatsd;
 use super::process::ProcessArgs;
 use super::shared::{OutputArgs, duration};
@@ -71,15 +71,10 @@ fn rows(text: &str) -> Result<usize, UsageError> {
     }
 }
 
-/// Flags that control local parsing; they conflict with asking a running process, which uses its own.
-const LOCAL_PARSING_FLAGS: [&str; 6] = [
-    "statsd.mapping-config",
-    "statsd.parse-dogstatsd-tags",
-    "statsd.parse-influxdb-tags",
-    "statsd.parse-librato-tags",
-    "statsd.parse-signalfx-tags",
-    "statsd.sets",
-];
+/// Returns the flags that control local parsing; they conflict with asking a running process, which uses its own.
+fn local_parsing_flags() -> impl Iterator<Item = &'static str> {
+    RenderStatsd::flags().into_iter().map(|flag| flag.name)
+}
 
 /// The other subjects of `kstatd explain`.
 #[derive(Clone, Subcommand)]
@@ -110,9 +105,9 @@ pub struct ObjectArgs {
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    mut_arg("addr", |arg| arg.conflicts_with_all(LOCAL_PARSING_FLAGS).help("Ask the process at this address, which uses its own mapping, flags, series and budgets")),
-    mut_arg("target", |arg| arg.conflicts_with_all(LOCAL_PARSING_FLAGS)),
-    mut_arg("namespace", |arg| arg.conflicts_with_all(LOCAL_PARSING_FLAGS))
+    mut_arg("addr", |arg| arg.conflicts_with_all(local_parsing_flags()).help("Ask the process at this address, which uses its own mapping, flags, series and budgets")),
+    mut_arg("target", |arg| arg.conflicts_with_all(local_parsing_flags())),
+    mut_arg("namespace", |arg| arg.conflicts_with_all(local_parsing_flags()))
 )]
 pub struct ExplainArgs {
     /// Another subject than a line.

@@ -36,18 +36,8 @@ impl FlagSelection for RbacKube {
     }
 
     fn is_hidden(name: &str) -> bool {
-        ![
-            "auth-filter",
-            "config",
-            "custom-resource-state-config",
-            "custom-resource-state-config-file",
-            "custom-resource-state-only",
-            "namespaces",
-            "pod",
-            "pod-namespace",
-            "resources",
-        ]
-        .contains(&name)
+        let shown = ["auth-filter", "config", "namespaces", "pod", "pod-namespace", "resources"];
+        !shown.contains(&name) && !name.starts_with("custom-resource-state-")
     }
 }
 
@@ -61,23 +51,11 @@ impl FlagSelection for RenderKube {
     const NEGATIONS: bool = false;
 
     fn flags() -> Vec<Flag<KubeArgs>> {
-        let filters = [
-            "config",
-            "resources",
-            "namespaces",
-            "namespaces-denylist",
-            "metric-allowlist",
-            "metric-denylist",
-            "metric-opt-in-list",
-            "metric-labels-allowlist",
-            "metric-annotations-allowlist",
-            "metric-labels-normalise",
-            "custom-resource-state-config",
-            "custom-resource-state-config-file",
-            "custom-resource-state-only",
-            "compat.duplicate-series",
-        ];
-        select(kube_flags::FLAGS, |name| filters.contains(&name))
+        select(kube_flags::FLAGS, |name| {
+            let prefixes = ["custom-resource-state-", "metric-", "namespaces"];
+            prefixes.iter().any(|prefix| name.starts_with(prefix))
+                || ["compat.duplicate-series", "config", "resources"].contains(&name)
+        })
     }
 }
 

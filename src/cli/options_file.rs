@@ -87,11 +87,8 @@ impl MergedOptions {
 pub fn merge(text: &str, args: &KubeArgs, load: Load<'_>) -> MergedOptions {
     let mut merged =
         MergedOptions { args: args.clone(), problems: Vec::new(), positions: BTreeMap::new() };
-    if let Some(tab) = leading_tab(text) {
-        merged.problems.push(tab);
-        return merged;
-    }
-    let document = match Document::parse(text) {
+    let parsed = leading_tab(text).map_or_else(|| Document::parse(text), Err);
+    let document = match parsed {
         Ok(document) => document,
         Err(problem) => {
             merged.problems.push(problem);

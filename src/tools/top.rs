@@ -266,19 +266,11 @@ fn metrics(out: &mut Writer, metrics: &[Metric]) {
 }
 
 fn metric(out: &mut Writer, metric: &Metric) {
-    out.line(
-        0,
-        &format!(
-            "{} {}: {} series of {} label sets, {}, new in {SHORT} min {}, in 1 h {}",
-            metric.kind,
-            metric.name,
-            count(metric.series),
-            count(metric.label_sets),
-            bytes(metric.bytes as f64),
-            known(metric.grown(SHORT)),
-            known(metric.grown(HOUR)),
-        ),
-    );
+    let Metric { kind, name, .. } = metric;
+    let [series, sets] = [metric.series, metric.label_sets].map(count);
+    let [new, hour] = [SHORT, HOUR].map(|minutes| known(metric.grown(minutes)));
+    let growth = format!("{}, new in {SHORT} min {new}, in 1 h {hour}", bytes(metric.bytes as f64));
+    out.line(0, &format!("{kind} {name}: {series} series of {sets} label sets, {growth}"));
     if let Some(minutes) = &metric.new_by_minute {
         let minutes = minutes.iter().take(15).map(u64::to_string);
         let minutes = minutes.collect::<Vec<_>>().join(" ");

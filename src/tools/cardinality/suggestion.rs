@@ -336,12 +336,8 @@ impl Finding<'_> {
             ));
         }
         for (metric, label) in exploding(after, self.least) {
-            let Some(values) = after.metrics.get(&metric).map(|metric| metric.values(&label))
-            else {
-                continue;
-            };
-            let rule = after.metrics.get(&metric).and_then(|metric| metric.rule);
-            let rule = rule.and_then(|index| mapper.rules().get(index));
+            let Some(found) = after.metrics.get(&metric) else { continue };
+            let rule = found.rule.and_then(|index| mapper.rules().get(index));
             let own = rule.is_some_and(|rule| {
                 rule.normalise.steps(&label) != mapper.defaults().normalise.steps(&label)
             });
@@ -366,7 +362,7 @@ impl Finding<'_> {
                 "label {} of {}: {}; {remark}.",
                 shown(&label),
                 shown(&metric),
-                values.of("values")
+                found.values(&label).of("values")
             ));
         }
         Ok(lines)
