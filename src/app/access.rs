@@ -88,7 +88,7 @@ fn default_kubeconfig() -> Option<PathBuf> {
 pub(crate) async fn process(args: ProcessArgs) -> Result<ProcessClient, CommandError> {
     if args.is_pod() {
         let (client, pod) = pod(args).await?;
-        return Ok(ProcessClient::of_pod(&client, &pod, pod.port));
+        return Ok(ProcessClient::of_pod(&client, &pod, pod.proxy_path(pod.port)));
     }
     let addr = args.addr.as_deref().unwrap_or(DEFAULT_ADDRESS);
     ProcessClient::new(addr, access(args.access)?, &user_agent())

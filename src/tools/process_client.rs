@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::check::pods::{Pod, path};
+use super::check::pods::Pod;
 use crate::kube::Client;
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::server::cardinality::KSTATD_PREFIX;
@@ -62,17 +62,8 @@ impl ProcessClient {
         Ok(Self { address: address.to_owned(), endpoint, base: String::new() })
     }
 
-    /// Prepares a client for a port of a pod, through the proxy of the API server.
-    pub(crate) fn of_pod(client: &Client, pod: &Pod, port: u16) -> Self {
-        Self::below(client, pod, pod.proxy_path(port))
-    }
-
-    /// Prepares a client for a pod as an object of the API server, and for its subresources.
-    pub(crate) fn of_object(client: &Client, pod: &Pod) -> Self {
-        Self::below(client, pod, path(&pod.namespace, &pod.name))
-    }
-
-    fn below(client: &Client, pod: &Pod, base: String) -> Self {
+    /// Prepares a client for the paths below one of the API server: that of a pod, or of the proxy to one of its ports.
+    pub(crate) fn of_pod(client: &Client, pod: &Pod, base: String) -> Self {
         let endpoint = Endpoint::over(client.clone(), base.clone());
         Self { address: format!("pod {}/{}", pod.namespace, pod.name), endpoint, base }
     }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use self::names::Names;
-use super::check::pods::Pod;
+use super::check::pods::{Pod, path};
 use super::process_client::{ProcessClient, refusal};
 use crate::kube::Client;
 use crate::server::cardinality::{CARDINALITY_PATH, KSTATD_PREFIX};
@@ -48,10 +48,11 @@ pub(crate) struct Subject {
 impl Subject {
     /// Describes a pod.
     pub(crate) fn of_pod(client: &Client, pod: &Pod) -> Self {
+        let below = |base: String| ProcessClient::of_pod(client, pod, base);
         Self {
-            main: ProcessClient::of_pod(client, pod, pod.port),
-            telemetry: ProcessClient::of_pod(client, pod, pod.telemetry_port),
-            pod: Some(ProcessClient::of_object(client, pod)),
+            main: below(pod.proxy_path(pod.port)),
+            telemetry: below(pod.proxy_path(pod.telemetry_port)),
+            pod: Some(below(path(&pod.namespace, &pod.name))),
             container: pod.container.clone(),
         }
     }
