@@ -2,6 +2,9 @@
 //!
 //! Only the key of each object is kept, so that the counts are exact and memory stays small.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 
 use crate::cache::Key;
@@ -24,12 +27,10 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Objects {
-    /// The keys, with the index of the namespace.
-    keys: HashMap<Key, u32, foldhash::fast::FixedState>,
-    /// The namespaces seen so far, with their current number of objects.
-    namespaces: Namespaces,
-    /// The index of each namespace.
-    numbers: HashMap<Vec<u8>, u32, foldhash::fast::RandomState>,
+    /// The keys, with the namespace.
+    keys: HashMap<Key, Arc<[u8]>, foldhash::fast::FixedState>,
+    /// The number of objects of each namespace.
+    counts: BTreeMap<Arc<[u8]>, u64>,
 }
 
 impl Objects {
@@ -37,30 +38,24 @@ impl Objects {
         if self.keys.contains_key(&key) {
             return;
         }
-        let number = self.numbers.get(namespace).copied().unwrap_or_else(|| {
-            let number = self.namespaces.len() as u32;
-            self.namespaces.push((namespace.to_vec(), 0));
-            self.numbers.insert(namespace.to_vec(), number);
-            number
-        });
-        self.keys.insert(key, number);
-        if let Some((_, count)) = self.namespaces.get_mut(number as usize) {
-            *count += 1;
-        }
+        let known = self.counts.get_key_value(namespace).map(|(known, _)| Arc::clone(known));
+        let namespace = known.unwrap_or_else(|| namespace.into());
+        *self.counts.entry(Arc::clone(&namespace)).or_default() += 1;
+        self.keys.insert(key, namespace);
     }
 
     fn remove(&mut self, key: Key) {
         if self.keys.is_empty() {
             return;
         }
-        let Some(number) = self.keys.remove(&key) else { return };
-        if let Some((_, count)) = self.namespaces.get_mut(number as usize) {
-            *count = count.saturating_sub(1);
-        }
-        if self.keys.is_empty() {
-            *self = Self::default();
-        }
+        let Some(namespace) = self.keys.remove(&key) else { return };
         self.keys.shrink();
+        if let Some(count) = self.counts.get_mut(&namespace) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&namespace);
+            }
+        }
     }
 }
 
@@ -123,7 +118,7 @@ impl RejectedSet {
     /// Returns the number of rejected objects by namespace.
     pub(crate) fn namespaces(&self) -> Namespaces {
         let state = self.0.lock();
-        state.served.namespaces.iter().filter(|(_, count)| *count > 0).cloned().collect()
+        state.served.counts.iter().map(|(name, count)| (name.to_vec(), *count)).collect()
     }
 }
 
