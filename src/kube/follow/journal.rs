@@ -148,28 +148,23 @@ impl JournalState {
             };
             let last_line = self.last_lines.get(&reason).copied();
             let total = if reason.is_of_the_server() { served } else { total };
+            let again =
+                last_line.is_some_and(|last| now.duration_since(last.at) >= REPEAT_INTERVAL);
             let due = match last_line {
-                None => true,
-                Some(last_line) if now.duration_since(last_line.at) >= REPEAT_INTERVAL => true,
                 // A few had failed; now all have, so it is the server.
-                Some(last_line) if reason.is_of_the_server() => {
-                    count == total && last_line.count * 2 <= total
+                Some(last) if reason.is_of_the_server() => {
+                    count == total && last.count * 2 <= total
                 }
                 Some(_) => all.clone().any(|failing| !failing.logged),
+                None => true,
             };
-            if !due {
+            if !due && !again {
                 continue;
             }
-            let again = last_line
-                .is_some_and(|last_line| now.duration_since(last_line.at) >= REPEAT_INTERVAL);
             let is_named =
                 |failing: &&Failing| reason.is_of_the_server() || again || !failing.logged;
             let named = all.filter(is_named).map(|failing| &*failing.name);
-            let (count, names) = if reason.is_of_the_server() || again {
-                (count, some_names(named, MAX_NAMES))
-            } else {
-                (named.clone().count(), some_names(named, MAX_NAMES))
-            };
+            let (count, names) = (named.clone().count(), some_names(named, MAX_NAMES));
             let latest = self.failing.values().rfind(is_of_it);
             let (cause, error) = latest
                 .map_or((reason, String::new()), |latest| (latest.reason, latest.error.clone()));
