@@ -173,7 +173,7 @@ pub(crate) struct Placement {
 struct ProgressState {
     /// The status, but for what is counted elsewhere; see [`Progress::status`].
     status: Status,
-    errors: Vec<Errors>,
+    errors: BTreeMap<Reason, Errors>,
     /// The version of its state; `None` before the first list, and if versions are not numbers.
     version: Option<u64>,
     /// The version at its last change. Bookmarks do not change it.
@@ -357,19 +357,10 @@ impl Progress {
 
     /// Counts a failure by reason, also one that is handled without backoff.
     pub(crate) fn count(&self, reason: Reason, message: &str) {
+        let (at, message) = (SystemTime::now(), message.to_owned());
         let mut state = self.lock();
-        let errors = &mut state.errors;
-        let at = errors.binary_search_by_key(&reason, |errors| errors.reason);
-        let at = at.unwrap_or_else(|at| {
-            let (at_time, message) = (SystemTime::UNIX_EPOCH, String::new());
-            errors.insert(at, Errors { reason, count: 0, at: at_time, message });
-            at
-        });
-        if let Some(errors) = errors.get_mut(at) {
-            errors.count += 1;
-            errors.at = SystemTime::now();
-            message.clone_into(&mut errors.message);
-        }
+        let count = state.errors.get(&reason).map_or(0, |errors| errors.count) + 1;
+        state.errors.insert(reason, Errors { reason, count, at, message });
     }
 
     /// Records a failure; `reason` is `None` for a bug in this program.
@@ -454,7 +445,7 @@ impl Progress {
     /// Returns a complete snapshot. See [`Store::size`](crate::cache::Store::size) for its cost.
     pub(crate) fn facts(&self) -> ListWatch {
         let state = self.lock();
-        let (status, errors) = (self.status_of(&state), state.errors.clone());
+        let (status, errors) = (self.status_of(&state), state.errors.values().cloned().collect());
         drop(state);
         ListWatch {
             status,
