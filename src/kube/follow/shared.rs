@@ -63,13 +63,9 @@ impl Shared {
     /// Returns the resource versions of a client's server. Those of different servers cannot be compared.
     pub(super) fn versions(&self, client: &Client) -> Arc<Versions> {
         let mut latest = self.versions.lock();
-        match client.number().cmp(&latest.0) {
-            std::cmp::Ordering::Less => Arc::default(),
-            std::cmp::Ordering::Equal => Arc::clone(&latest.1),
-            std::cmp::Ordering::Greater => {
-                *latest = (client.number(), Arc::default());
-                Arc::clone(&latest.1)
-            }
+        if client.number() > latest.0 {
+            *latest = (client.number(), Arc::default());
         }
+        if client.number() == latest.0 { Arc::clone(&latest.1) } else { Arc::default() }
     }
 }
