@@ -58,7 +58,7 @@ pub enum ListVersion {
 }
 
 /// The result of a request or of a part of its response.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
     /// The initial state of a streaming list is complete.
     Synced {
@@ -83,6 +83,7 @@ pub enum Outcome {
         code: u16,
     },
     /// A watch ended normally.
+    #[default]
     Closed,
     /// The connection failed or broke, or there was no answer in time.
     Broken {

@@ -19,7 +19,7 @@ mod tests;
 pub(super) const DEAD: Duration = Duration::from_secs(15);
 
 /// The result of a request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RequestResult {
     pub(super) outcome: Outcome,
     /// The reason of the failure, if it failed.
@@ -43,19 +43,7 @@ pub(super) struct RequestResult {
 impl RequestResult {
     /// A result without a failure.
     pub(super) fn ok(outcome: Outcome, message: &str) -> Self {
-        let message = message.to_owned();
-        Self {
-            outcome,
-            reason: None,
-            message,
-            retry_after: None,
-            useful: false,
-            lasted: false,
-            is_planned: false,
-            is_cut: false,
-            dead_since: None,
-            is_unsupported: false,
-        }
+        Self { outcome, message: message.to_owned(), ..Self::default() }
     }
 
     /// A failure for this reason.
