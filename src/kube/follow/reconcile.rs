@@ -215,37 +215,29 @@ impl Reconciler {
             self.served.keys().filter(|name| !wanted.contains(name.as_str())).cloned().collect();
         for plan in plans.iter() {
             let name = plan.name();
-            let same = |following: &Following| following.follows(plan);
             if let Some(served) = self.served.get_mut(name)
                 && plan.shard.stage().is_some()
             {
                 // All pods switch shards together, even if the plan has other changes that cannot be listed yet.
                 served.show(plan.shard);
             }
-            let served = self.served.get(name);
-            let is_listing =
-                self.listing.as_ref().is_some_and(|listing| listing.following.plan.name() == name);
-            if served.is_some_and(same) {
+            let listing = self.listing.take_if(|listing| listing.following.plan.name() == name);
+            let listing = listing.filter(|listing| listing.following.follows(plan));
+            let served = self.served.get_mut(name);
+            let is_unlisted = served.as_ref().is_some_and(|served| served.is_unlisted());
+            if let Some(served) = served.filter(|served| served.follows(plan)) {
                 self.queue.remove(name);
-                self.listing.take_if(|_| is_listing);
-                if let Some(served) = self.served.get_mut(name) {
-                    served.adopt(plan);
-                }
-            } else if is_listing
-                && self.listing.as_ref().is_some_and(|listing| same(&listing.following))
-            {
+                served.adopt(plan);
+            } else if let Some(mut listing) = listing {
                 self.queue.remove(name);
-                if let Some(listing) = &mut self.listing {
-                    listing.following.adopt(plan);
-                }
-            } else if first || served.is_some_and(Following::is_unlisted) {
+                listing.following.adopt(plan);
+                self.listing = Some(listing);
+            } else if first || is_unlisted {
                 // There is no old state to keep.
                 self.queue.remove(name);
-                self.listing.take_if(|_| is_listing);
                 let following = Following::start(plan.clone(), &mut self.context);
                 self.serve(following, &[]);
             } else {
-                self.listing.take_if(|_| is_listing);
                 match self.queue.get_mut(name) {
                     // The stage of its shard change may differ.
                     Some(other) if other.plan.is_same(plan) => other.plan = plan.clone(),
