@@ -274,14 +274,31 @@ impl Following {
     pub(crate) fn start(plan: Plan, context: &mut WatchContext) -> Self {
         let limit = (plan.object_limit > 0).then_some(plan.object_limit);
         let quota = limit.map(|limit| Quota::new(limit, plan.scopes.len()));
-        let resource = plan.watched.api.unique_label();
-        let about = (resource, &context.metrics);
+        let about = (plan.watched.api.unique_label(), &context.metrics);
         let budget =
             KindBudget::new(&plan.budget, &*plan.watched.renderer, about, plan.scopes.len());
+        let mut tasks = Vec::new();
+        for (number, scope) in plan.scopes.iter().enumerate() {
+            let store = Arc::new(Store::new(Arc::clone(&plan.schema)));
+            let served = ServedObjects::new(scope.namespace.as_deref(), store, plan.shard);
+            let progress = Arc::new(Progress::new(
+                Arc::clone(scope),
+                served,
+                (budget.is_some().then(Arc::default), quota.clone()),
+                context.changes.clone(),
+            ));
+            let observers = plan.watched.observers.iter();
+            let observers = observers.map(|observer| Arc::clone(observer).observe()).collect();
+            let observers = Observers::new(observers, &context.updates);
+            observers.each(|observer| observer.attach(progress.served.clone()));
+            let handle = plan.spawn(number, &progress, &observers, budget.as_ref(), context);
+            let (faults, restart) = (Faults::default(), None);
+            tasks.push(ScopeTask { number, progress, observers, handle, faults, restart });
+        }
         let mut following = Self {
             plan,
             budget,
-            tasks: Vec::new(),
+            tasks,
             settled: Cell::default(),
             ended: 0,
             progress: Arc::default(),
@@ -289,39 +306,17 @@ impl Following {
             retired: Vec::new(),
             has_gaps: false,
         };
-        for (number, scope) in following.plan.scopes.iter().enumerate() {
-            let plan = &following.plan;
-            let store = Arc::new(Store::new(Arc::clone(&plan.schema)));
-            let served = ServedObjects::new(scope.namespace.as_deref(), store, plan.shard);
-            let progress = Arc::new(Progress::new(
-                Arc::clone(scope),
-                served,
-                (following.budget.is_some().then(Arc::default), quota.clone()),
-                context.changes.clone(),
-            ));
-            let observers = plan.watched.observers.iter();
-            let observers = observers.map(|observer| Arc::clone(observer).observe()).collect();
-            let observers = Observers::new(observers, &context.updates);
-            observers.each(|observer| observer.attach(progress.served.clone()));
-            let budget = following.budget.as_ref();
-            let handle = plan.spawn(number, &progress, &observers, budget, context);
-            let (faults, restart) = (Faults::default(), None);
-            following.tasks.push(ScopeTask {
-                number,
-                progress,
-                observers,
-                handle,
-                faults,
-                restart,
-            });
-        }
         following.collect_progress();
         following
     }
 
+    /// Returns its list/watches and those of earlier plans.
+    fn all(&self) -> impl Iterator<Item = &ScopeTask> {
+        self.tasks.iter().chain(self.older.iter().flat_map(|older| &older.tasks))
+    }
+
     fn collect_progress(&mut self) {
-        let all = self.tasks.iter().chain(self.older.iter().flat_map(|older| &older.tasks));
-        self.progress = all.map(|task| Arc::clone(&task.progress)).collect();
+        self.progress = self.all().map(|task| Arc::clone(&task.progress)).collect();
     }
 
     /// Switches to another shard or to another stage of a shard change. Objects of the new shard that were not
@@ -405,10 +400,7 @@ impl Following {
 
     /// Tells the observers that none of its list/watches is served any more.
     pub(crate) fn close(&self) {
-        self.tasks
-            .iter()
-            .chain(self.older.iter().flat_map(|older| &older.tasks))
-            .for_each(ScopeTask::close);
+        self.all().for_each(ScopeTask::close);
     }
 
     /// Returns the served list/watches: the older ones, and its own that do not overlap with them.
