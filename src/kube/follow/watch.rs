@@ -237,11 +237,6 @@ impl Reflector {
                 changed |= event.kind != EventKind::Bookmark;
                 self.event(machine, event)?;
             }
-            if let State::Watching { .. } = machine.state()
-                && any
-            {
-                self.health.is_verified = true;
-            }
             if self.health.bookmarked && no_batching.is_none() && !request.ends_soon() {
                 (self.health.has_heartbeat, self.health.cuts) = (true, 0);
             }
@@ -249,22 +244,17 @@ impl Reflector {
             self.saw(self.sink.version());
             if let State::Watching { version } = machine.state() {
                 self.progress.reached(version, changed);
-            }
-            if let State::Watching { version } = machine.state()
-                && no_batching.is_some()
-            {
-                no_batching = None;
-                self.answered();
-                self.health.watching = Some((Instant::now(), version.clone()));
-                works_at = self.opened();
-                chunks.set_incomplete(false);
-                chunks.become_watch(self.bounds(request));
-            } else if any && works_at.take().is_some() {
-                self.works();
-            }
-            if no_batching.is_none() {
+                self.health.is_verified |= any;
                 if any {
                     chunks.set_incomplete(false);
+                }
+                if no_batching.take().is_some() {
+                    self.answered();
+                    self.health.watching = Some((Instant::now(), version.clone()));
+                    works_at = self.opened();
+                    chunks.become_watch(self.bounds(request));
+                } else if any && works_at.take().is_some() {
+                    self.works();
                 }
                 chunks.set_incomplete(reader.is_within_event());
             }
