@@ -239,7 +239,7 @@ impl Allowance {
         let Some(collecting) = member.collecting.take() else { return };
         if let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) {
             rules.end_overlap(&collecting.overlap, table);
-            let remove = |object: ObjectView<'_>| rules.remove(object, table);
+            let remove = |object: ObjectView<'_>| rules.count(object, false, table);
             match &mut current.collected {
                 _ if commits => current.served.each(remove),
                 Some(collected) => collected.each(remove),
@@ -277,7 +277,7 @@ impl Allowance {
         let mut now = None;
         current.look(uid, |object| {
             now = Some(rules.counts(object));
-            rules.remove(object, table);
+            rules.count(object, false, table);
         });
         let member = state.members.get_mut(self.number);
         if let (Some(member), Some(now)) = (member, now) {
@@ -374,7 +374,7 @@ impl Allowance {
             old = kept.series();
             if let Some((rules, table)) = &mut labels {
                 counts = rules.counts(kept);
-                rules.remove(kept, table);
+                rules.count(kept, false, table);
             }
         });
         let known = member.collecting.is_some() && current.served.contains(&uid);
@@ -416,7 +416,7 @@ impl Allowance {
             Some(member.smallest_rejected.map_or(new, |smallest| smallest.min(new)));
         if let Some((rules, table)) = &mut labels {
             member.update_overlap((&before, &counts), false, rules, table);
-            rules.remove(ObjectView::from(&*object), table);
+            rules.count(ObjectView::from(&*object), false, table);
         }
         false
     }
@@ -429,7 +429,7 @@ impl Allowance {
         current: &mut CurrentObjects<'_>,
     ) -> Table {
         let mut table = rules.table();
-        let mut see = |object: ObjectView<'_>| rules.add(object, &mut table);
+        let mut see = |object: ObjectView<'_>| rules.count(object, true, &mut table);
         for served in state.members.iter().filter_map(|member| member.served.as_ref()) {
             served.each(&mut see);
         }

@@ -30,6 +30,13 @@ pub(super) struct Exceeded {
     pub(super) action: Action,
 }
 
+impl Exceeded {
+    fn label(family: usize, (label, limit): &OverLimit, action: Action) -> Self {
+        let label = String::from_utf8_lossy(label).into_owned();
+        Self { family: Some(family), label, limit: *limit, action }
+    }
+}
+
 /// Rejected series, which are rendered again by a relist when there is room.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RejectedSeries {
@@ -74,14 +81,11 @@ pub(super) struct Table {
 /// A label with the budget that its value exceeds.
 type OverLimit = (Vec<u8>, Limit);
 
-/// The decision about a line.
-#[derive(Clone, Debug)]
-enum LineDecision {
-    /// The line is kept; the values of these labels, if any, are folded.
-    Keep(Vec<OverLimit>),
-    /// The line is rejected.
-    Reject,
-}
+/// The decision about a line: the labels whose values are folded, if any; `None` if it is rejected.
+type LineDecision = Option<Vec<OverLimit>>;
+
+/// The decisions about the lines of open families, by number of the family.
+type Decisions<'f> = BTreeMap<usize, (&'f Family, Vec<LineDecision>)>;
 
 /// The parts of a rendered line.
 #[derive(Clone, Copy)]
@@ -244,12 +248,14 @@ impl Rules {
         rejected: &mut RejectedSeries,
         exceeded: &mut Vec<Exceeded>,
     ) {
-        let mut decisions: Vec<Vec<LineDecision>> = Vec::with_capacity(self.families.len());
+        let mut decisions = Decisions::new();
         for family in &self.families {
-            decisions.push(self.decide(family, object, table.as_deref_mut(), rejected, exceeded));
+            let own = self.decide(family, object, table.as_deref_mut(), rejected, exceeded);
+            decisions.insert(family.open.family, (family, own));
         }
-        let is_unchanged = |decision: &LineDecision| matches!(decision, LineDecision::Keep(over_limit) if over_limit.is_empty());
-        if !self.enforces() || decisions.iter().flatten().all(is_unchanged) {
+        let all = decisions.values().flat_map(|(_, decisions)| decisions);
+        let mut changed = all.filter(|decision| !decision.as_ref().is_some_and(Vec::is_empty));
+        if !self.enforces() || changed.next().is_none() {
             return;
         }
         if self.all {
@@ -275,27 +281,22 @@ impl Rules {
             let over_limit = self.over_limit(family, parts, table.as_deref());
             let folds =
                 over_limit.is_empty() || self.names_object(family, parts, &over_limit, object);
-            for (label, limit) in &over_limit {
-                let action = if folds { Action::Folded } else { Action::Refused };
-                let label = String::from_utf8_lossy(label).into_owned();
-                exceeded.push(Exceeded { family: Some(number), label, limit: *limit, action });
-            }
+            let action = if folds { Action::Folded } else { Action::Refused };
+            exceeded.extend(over_limit.iter().map(|over| Exceeded::label(number, over, action)));
             if !folds && self.enforces() {
                 let many = over_limit.iter().filter(|(_, limit)| *limit == Limit::ValuesPerLabel);
                 rejected.labels.extend(many.map(|(label, _)| self.label_hash(family, label)));
-                decisions.push(LineDecision::Reject);
+                decisions.push(None);
                 continue;
             }
             if let Some(table) = table.as_deref_mut() {
                 self.count_line(family, parts, &over_limit, true, table);
             }
-            decisions.push(LineDecision::Keep(over_limit));
+            decisions.push(Some(over_limit));
         }
         let Some(table) = table.filter(|_| self.all) else { return decisions };
         let most = self.budget.series_per_metric;
-        let kept =
-            decisions.iter().filter(|decision| matches!(decision, LineDecision::Keep(_))).count()
-                as u64;
+        let kept = decisions.iter().flatten().count() as u64;
         if most == 0 || kept == 0 || table.series_of(family.first) <= most {
             return decisions;
         }
@@ -305,9 +306,7 @@ impl Rules {
             let least = rejected.families.entry(family.first).or_insert(kept);
             *least = kept.min(*least);
             for (parts, decision) in lines().zip(&mut decisions) {
-                if let LineDecision::Keep(over_limit) =
-                    std::mem::replace(decision, LineDecision::Reject)
-                {
+                if let Some(over_limit) = decision.take() {
                     self.count_line(family, parts, &over_limit, false, table);
                 }
             }
@@ -316,16 +315,15 @@ impl Rules {
     }
 
     /// Rewrites the open families of a built-in kind, which have one line per object, with folded labels.
-    fn fold(&self, object: &mut Rendered, decisions: &[Vec<LineDecision>]) {
+    fn fold(&self, object: &mut Rendered, decisions: &Decisions<'_>) {
         let mut lines = Vec::with_capacity(object.lines.len());
         let mut ends = Vec::with_capacity(object.ends.len());
         for number in 0..object.ends.len() {
             let text = object.family(number);
-            let open = self.families.iter().position(|family| family.open.family == number);
-            match open.and_then(|open| decisions.get(open)) {
-                Some(decisions) => {
+            match decisions.get(&number) {
+                Some((_, decisions)) => {
                     for (parts, decision) in LineParts::each(b"", text).zip(decisions) {
-                        let LineDecision::Keep(over_limit) = decision else { continue };
+                        let Some(over_limit) = decision else { continue };
                         if over_limit.is_empty() {
                             lines.extend_from_slice(parts.text);
                         } else {
@@ -349,15 +347,15 @@ impl Rules {
     fn rewrite(
         &self,
         object: &mut Rendered,
-        decisions: &[Vec<LineDecision>],
+        decisions: &Decisions<'_>,
         mut table: Option<&mut Table>,
         exceeded: &mut Vec<Exceeded>,
     ) {
         let mut seen: HashSet<(usize, Vec<u8>)> = HashSet::new();
-        for (family, decisions) in self.families.iter().zip(decisions) {
-            let lines = LineParts::each(&object.identity, object.family(family.open.family));
+        for (number, (family, decisions)) in decisions {
+            let lines = LineParts::each(&object.identity, object.family(*number));
             for (parts, decision) in lines.zip(decisions) {
-                if matches!(decision, LineDecision::Keep(over_limit) if over_limit.is_empty()) {
+                if decision.as_ref().is_some_and(Vec::is_empty) {
                     seen.insert((family.first, self.folded_key(parts, &[])));
                 }
             }
@@ -365,24 +363,18 @@ impl Rules {
         let mut lines: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         let mut ends = Vec::with_capacity(object.ends.len());
         for number in 0..object.ends.len() {
-            let open = self.families.iter().position(|family| family.open.family == number);
-            let open = open.and_then(|open| Some((self.families.get(open)?, decisions.get(open)?)));
-            if let Some((family, decisions)) = open {
-                for (parts, decision) in
-                    LineParts::each(&object.identity, object.family(number)).zip(decisions)
-                {
-                    let LineDecision::Keep(over_limit) = decision else { continue };
+            if let Some((family, decisions)) = decisions.get(&number) {
+                let all = LineParts::each(&object.identity, object.family(number));
+                for (parts, decision) in all.zip(decisions) {
+                    let Some(over_limit) = decision else { continue };
                     let labels = self.folded(parts, over_limit);
                     let key = || (family.first, self.folded_key(parts, over_limit));
                     if !over_limit.is_empty() && !seen.insert(key()) {
                         if let Some(table) = table.as_deref_mut() {
                             self.count_line(family, parts, over_limit, false, table);
                         }
-                        for (label, limit) in over_limit {
-                            let label = String::from_utf8_lossy(label).into_owned();
-                            let (limit, action) = (*limit, Action::Refused);
-                            exceeded.push(Exceeded { family: Some(number), label, limit, action });
-                        }
+                        let refused = |over| Exceeded::label(number, over, Action::Refused);
+                        exceeded.extend(over_limit.iter().map(refused));
                         continue;
                     }
                     lines.push((labels, parts.value.to_vec()));
@@ -443,9 +435,13 @@ impl Rules {
         Table { values: ValueCounts::default(), overlap: series.clone(), series }
     }
 
-    /// Adds a stored object to the counts.
-    pub(super) fn add(&self, object: ObjectView<'_>, table: &mut Table) {
-        self.lines_of(object, |family, parts| self.count_line(family, parts, &[], true, table));
+    /// Adds a stored object to the counts if it `is_there`, else subtracts it.
+    pub(super) fn count(&self, object: ObjectView<'_>, is_there: bool, table: &mut Table) {
+        for family in &self.families {
+            for parts in LineParts::each(object.identity(), object.family(family.open.family)) {
+                self.count_line(family, parts, &[], is_there, table);
+            }
+        }
     }
 
     /// Returns the number of lines of an object by family.
@@ -481,18 +477,6 @@ impl Rules {
     pub(super) fn end_overlap(&self, overlap: &[u64], table: &mut Table) {
         for (all, own) in table.overlap.iter_mut().zip(overlap) {
             *all = all.saturating_sub(*own);
-        }
-    }
-
-    /// Removes a stored object from the counts.
-    pub(super) fn remove(&self, object: ObjectView<'_>, table: &mut Table) {
-        self.lines_of(object, |family, parts| self.count_line(family, parts, &[], false, table));
-    }
-
-    fn lines_of(&self, object: ObjectView<'_>, mut see: impl FnMut(&Family, LineParts<'_>)) {
-        for family in &self.families {
-            let lines = object.family(family.open.family);
-            LineParts::each(object.identity(), lines).for_each(|parts| see(family, parts));
         }
     }
 

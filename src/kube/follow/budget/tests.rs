@@ -18,7 +18,7 @@ impl KindBudget {
         }
         let mut exact = rules.table();
         for served in state.members.iter().filter_map(|member| member.served.as_ref()) {
-            served.each(|object| rules.add(object, &mut exact));
+            served.each(|object| rules.count(object, true, &mut exact));
         }
         assert_eq!(*table, exact);
     }
