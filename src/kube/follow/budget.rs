@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::handover::{CollectedObjects, ServedObjects};
+use super::handover::{CollectedObjects, CurrentObjects, ServedObjects};
 use super::labels::{Exceeded, RejectedSeries, Rules, Table};
 use super::rejected_set::RejectedSet;
 use crate::cache::{ObjectView, Rendered};
@@ -91,33 +91,11 @@ struct Collecting {
 
 impl Collecting {
     /// Notes an object before it is added to the new state.
-    fn note(&mut self, uid: &[u8], current: &CurrentObjects<'_>) {
-        let is_collected = |collected: &&mut CollectedObjects| collected.contains(uid);
+    fn note(&mut self, uid: &[u8], current: &CurrentObjects) {
+        let is_collected = |collected: &CollectedObjects| collected.contains(uid);
         if self.old > 0 && !current.collected.as_ref().is_some_and(is_collected) {
             self.known += current.served.look(uid, |object| object.series()).unwrap_or_default();
         }
-    }
-}
-
-/// The objects of a list/watch at one moment: the state being collected, if any, and the served one.
-pub(crate) struct CurrentObjects<'p> {
-    pub(crate) collected: Option<&'p mut CollectedObjects>,
-    pub(crate) served: &'p ServedObjects,
-}
-
-impl CurrentObjects<'_> {
-    /// Calls `see` with the object with this UID, if it exists in the current state.
-    fn look(&mut self, uid: &[u8], see: impl FnMut(ObjectView<'_>)) {
-        match &mut self.collected {
-            Some(collected) => collected.look(uid, see),
-            None => self.served.look(uid, see),
-        };
-    }
-
-    /// Returns the number of series of the current state.
-    fn series(&self) -> u64 {
-        let collected = self.collected.as_ref().map(|collected| collected.series());
-        collected.unwrap_or_else(|| self.served.series())
     }
 }
 
@@ -212,7 +190,7 @@ impl Allowance {
     }
 
     /// Starts a new list, which receives all objects again.
-    pub(crate) fn begin_list(&self, current: &mut CurrentObjects<'_>) {
+    pub(crate) fn begin_list(&self, current: &mut CurrentObjects) {
         self.rejected.collect();
         let mut state = self.kind.state.lock();
         // With several list/watches, each sees what the others collect only in the table. Series in both the old state and the new
@@ -232,7 +210,7 @@ impl Allowance {
     }
 
     /// Ends a list, before the collected objects become the served state (`commits`) or are dropped.
-    pub(crate) fn end_list(&self, current: &mut CurrentObjects<'_>, commits: bool) {
+    pub(crate) fn end_list(&self, current: &mut CurrentObjects, commits: bool) {
         self.rejected.settle(commits);
         let mut state = self.kind.state.lock();
         let Some(member) = state.members.get_mut(self.number) else { return };
@@ -270,7 +248,7 @@ impl Allowance {
     }
 
     /// Removes an object from the counts.
-    pub(crate) fn remove(&self, uid: &[u8], current: &mut CurrentObjects<'_>) {
+    pub(crate) fn remove(&self, uid: &[u8], current: &mut CurrentObjects) {
         self.rejected.remove(current.served.store.key(uid));
         let state = &mut *self.kind.state.lock();
         let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) else { return };
@@ -287,7 +265,7 @@ impl Allowance {
     }
 
     /// Applies the budgets to an object; false if it is rejected.
-    pub(crate) fn admit(&self, object: &mut Rendered, current: &mut CurrentObjects<'_>) -> bool {
+    pub(crate) fn admit(&self, object: &mut Rendered, current: &mut CurrentObjects) -> bool {
         let mut state = self.kind.state.lock();
         if self.is_within_budgets(&state, object, current) {
             let member = state.members.get_mut(self.number);
@@ -317,7 +295,7 @@ impl Allowance {
         &self,
         state: &State,
         object: &Rendered,
-        current: &CurrentObjects<'_>,
+        current: &CurrentObjects,
     ) -> bool {
         let series = u64::from(object.series);
         let Some(member) = state.members.get(self.number) else { return true };
@@ -341,7 +319,7 @@ impl Allowance {
         state: &State,
         rules: &Rules,
         object: &Rendered,
-        current: &CurrentObjects<'_>,
+        current: &CurrentObjects,
     ) -> u64 {
         let (objects, series) = match current.collected {
             Some(_) => (current.served.len() as u64, current.served.series()),
@@ -356,7 +334,7 @@ impl Allowance {
         &self,
         state: &mut State,
         object: &mut Rendered,
-        current: &mut CurrentObjects<'_>,
+        current: &mut CurrentObjects,
         exceeded: &mut Vec<Exceeded>,
     ) -> bool {
         let uid = object.uid.clone();
@@ -422,12 +400,7 @@ impl Allowance {
     }
 
     /// Counts the label values of all objects of the kind.
-    fn count_labels(
-        &self,
-        state: &State,
-        rules: &Rules,
-        current: &mut CurrentObjects<'_>,
-    ) -> Table {
+    fn count_labels(&self, state: &State, rules: &Rules, current: &mut CurrentObjects) -> Table {
         let mut table = rules.table();
         let mut see = |object: ObjectView<'_>| rules.count(object, true, &mut table);
         for served in state.members.iter().filter_map(|member| member.served.as_ref()) {

@@ -242,6 +242,76 @@ impl ServedObjects {
     }
 }
 
+/// The objects of a list/watch: the served ones, and those that a list in progress collects.
+pub(crate) struct CurrentObjects {
+    pub(crate) served: Arc<ServedObjects>,
+    /// While there are any, the changes are theirs.
+    pub(crate) collected: Option<CollectedObjects>,
+}
+
+impl CurrentObjects {
+    pub(crate) fn new(served: Arc<ServedObjects>) -> Self {
+        Self { served, collected: None }
+    }
+
+    pub(crate) fn begin_list(&mut self) {
+        self.collected = Some(self.served.collect());
+    }
+
+    /// Ends a list, whose objects replace the served ones if it `commits`.
+    pub(crate) fn end_list(&mut self, commits: bool) {
+        if let Some(collected) = self.collected.take().filter(|_| commits) {
+            self.served.commit(collected);
+        }
+    }
+
+    pub(crate) fn put(&mut self, ownership: Ownership, object: &Rendered) {
+        match &mut self.collected {
+            Some(collected) => collected.put(ownership, object),
+            None => self.served.put(ownership, object),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, uid: &[u8]) {
+        match &mut self.collected {
+            Some(collected) => collected.remove(uid),
+            None => self.served.remove(uid),
+        }
+    }
+
+    pub(crate) fn contains(&self, uid: &[u8]) -> bool {
+        match &self.collected {
+            Some(collected) => collected.contains(uid),
+            None => self.served.contains(uid),
+        }
+    }
+
+    /// Calls `see` with the object with this UID, if there is one.
+    pub(crate) fn look(&mut self, uid: &[u8], see: impl FnMut(ObjectView<'_>)) {
+        match &mut self.collected {
+            Some(collected) => collected.look(uid, see),
+            None => self.served.look(uid, see),
+        };
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.collected.as_ref().map_or_else(|| self.served.len(), CollectedObjects::len)
+    }
+
+    pub(crate) fn series(&self) -> u64 {
+        self.collected.as_ref().map_or_else(|| self.served.series(), CollectedObjects::series)
+    }
+
+    /// Returns the number of objects, and that of series, of either the served or the collected ones, whichever is larger.
+    pub(crate) fn largest(&self) -> (usize, u64) {
+        let (objects, series) = (self.served.len(), self.served.series());
+        let collected = self.collected.as_ref();
+        collected.map_or((objects, series), |collected| {
+            (objects.max(collected.len()), series.max(collected.series()))
+        })
+    }
+}
+
 impl ObjectSeries for ServedObjects {
     fn namespace(&self) -> &str {
         &self.namespace

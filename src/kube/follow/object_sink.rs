@@ -6,9 +6,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::budget::{Allowance, CurrentObjects};
+use super::budget::Allowance;
 use super::completed_pods::CompletedPods;
-use super::handover::{CollectedObjects, ServedObjects};
+use super::handover::{CollectedObjects, CurrentObjects, ServedObjects};
 use super::machine::Collected;
 use super::quota::Share;
 use crate::cache::{Rendered, UpdateLock};
@@ -34,7 +34,7 @@ impl Observers {
     }
 
     /// Calls `notify` with each observer.
-    pub(crate) fn each(&self, notify: impl Fn(&dyn ObjectObserver)) {
+    pub(crate) fn each(&self, mut notify: impl FnMut(&dyn ObjectObserver)) {
         self.all.iter().for_each(|observer| notify(&**observer));
     }
 }
@@ -43,7 +43,7 @@ impl Observers {
 pub(crate) struct ObjectSink {
     scope: Arc<Scope>,
     renderer: Arc<dyn Renderer>,
-    served: Arc<ServedObjects>,
+    objects: CurrentObjects,
     observers: Observers,
     /// Its share of the object limit, if set.
     share: Option<Share>,
@@ -54,8 +54,6 @@ pub(crate) struct ObjectSink {
     metrics: ReflectorMetrics,
     /// The object being rendered; reused to save allocations.
     scratch: Rendered,
-    /// The objects being collected by a list.
-    collected: Option<CollectedObjects>,
     /// The resourceVersion of the last object or bookmark.
     version: String,
 }
@@ -69,89 +67,73 @@ impl ObjectSink {
         (share, allowance): (Option<Share>, Option<Allowance>),
         metrics: ReflectorMetrics,
     ) -> Self {
-        let (scratch, version) = (Rendered::default(), String::new());
         let completed = scope.drop_completed_after.map(CompletedPods::new);
         // A list of an earlier task, which ended by a fault, is not continued.
         observers.each(|observer| observer.end_list(false));
         Self {
             scope,
             renderer,
-            served,
+            objects: CurrentObjects::new(served),
             observers,
             share,
             allowance,
             completed,
             metrics,
-            scratch,
-            collected: None,
-            version,
+            scratch: Rendered::default(),
+            version: String::new(),
         }
     }
 
     /// Starts to collect a new state, unless one is being collected already.
     pub(crate) fn collect(&mut self) {
-        if self.collected.is_none() {
+        if self.objects.collected.is_none() {
             if let Some(share) = &self.share {
                 share.begin_list();
             }
-            self.with_allowance(|allowance, current, _| allowance.begin_list(current));
-            self.collected = Some(self.served.collect());
+            if let Some(allowance) = &self.allowance {
+                allowance.begin_list(&mut self.objects);
+            }
+            self.objects.begin_list();
             self.completed.iter_mut().for_each(CompletedPods::begin_list);
         }
         self.observers.each(|observer| observer.begin_list());
     }
 
-    /// Calls `ask` with the allowance, if any, and the current objects.
-    fn with_allowance<T>(
-        &mut self,
-        ask: impl FnOnce(&Allowance, &mut CurrentObjects<'_>, &mut Rendered) -> T,
-    ) -> Option<T> {
-        let Self { allowance, collected, served, scratch, .. } = self;
-        let mut current = CurrentObjects { collected: collected.as_mut(), served };
-        allowance.as_ref().map(|allowance| ask(allowance, &mut current, scratch))
-    }
-
     /// Returns the number of objects collected so far, 0 if no list is in progress.
     pub(crate) fn collecting(&self) -> usize {
-        self.collected.as_ref().map_or(0, CollectedObjects::visible)
+        self.objects.collected.as_ref().map_or(0, CollectedObjects::visible)
     }
 
     /// Commits, discards or keeps the collected objects.
     pub(crate) fn settle(&mut self, order: Collected) {
-        self.update(|sink, observers| match order {
-            Collected::Keep => {}
-            Collected::Commit => {
-                sink.with_allowance(|allowance, current, _| allowance.end_list(current, true));
-                sink.completed.iter_mut().for_each(|completed| completed.end_list(true));
-                if let Some(collected) = sink.collected.take() {
-                    sink.served.commit(collected);
-                    observers.iter().for_each(|observer| observer.end_list(true));
+        if order != Collected::Keep {
+            let commits = order == Collected::Commit;
+            self.update(|sink| {
+                if let Some(allowance) = &sink.allowance {
+                    allowance.end_list(&mut sink.objects, commits);
                 }
-            }
-            Collected::Discard => {
-                sink.with_allowance(|allowance, current, _| allowance.end_list(current, false));
-                sink.completed.iter_mut().for_each(|completed| completed.end_list(false));
-                sink.collected = None;
-                observers.iter().for_each(|observer| observer.end_list(false));
-            }
-        });
+                sink.completed.iter_mut().for_each(|completed| completed.end_list(commits));
+                sink.objects.end_list(commits);
+                sink.observers.each(|observer| observer.end_list(commits));
+            });
+        }
         self.drop_completed();
         self.report_size();
     }
 
     /// Makes a change under the lock that a scrape takes for its snapshot, if the objects have observers.
-    fn update<T>(&mut self, change: impl FnOnce(&mut Self, &[Arc<dyn ObjectObserver>]) -> T) -> T {
+    fn update<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
         if self.observers.all.is_empty() {
-            return change(self, &[]);
+            return change(self);
         }
-        let Observers { all, updates } = self.observers.clone();
+        let updates = self.observers.updates.clone();
         let _update = updates.hold();
-        change(self, &all)
+        change(self)
     }
 
     /// Returns whether the current state is at the object limit.
     pub(crate) fn is_full(&self) -> bool {
-        self.share.as_ref().is_some_and(|share| !share.has_room(self.len()))
+        self.share.as_ref().is_some_and(|share| !share.has_room(self.objects.len()))
     }
 
     /// Returns whether there is an object limit or a budget.
@@ -167,7 +149,7 @@ impl ObjectSink {
     /// Returns whether there is room now for objects that were rejected. While objects are hidden for a shard change, their room
     /// is not free, and that of lost ones is not free yet.
     pub(crate) fn has_room_for_rejected(&self) -> bool {
-        if self.served.hidden() > 0 {
+        if self.objects.served.hidden() > 0 {
             return false;
         }
         // Those that the shard has lost are gone without an event.
@@ -191,43 +173,38 @@ impl ObjectSink {
         self.share.as_ref().map(Share::quota).map(|quota| (quota.total(), quota.limit()))
     }
 
-    /// Returns the number of objects of the current state.
-    fn len(&self) -> usize {
-        let collected = self.collected.as_ref().map(CollectedObjects::len);
-        collected.unwrap_or_else(|| self.served.len())
-    }
-
     /// Reports the number of objects and series to the object limit and the budgets.
     fn report_size(&self) {
+        if !self.is_limited() {
+            return;
+        }
+        let (objects, series) = self.objects.largest();
         if let Some(allowance) = &self.allowance {
-            let collected = self.collected.as_ref();
-            let objects = collected.map_or(0, CollectedObjects::len).max(self.served.len());
-            let series = collected.map_or(0, CollectedObjects::series).max(self.served.series());
             allowance.set_size(objects as u64, series);
         }
         if let Some(share) = &self.share {
-            share.set_size(self.served.len().max(self.len()));
+            share.set_size(objects);
         }
     }
 
-    /// Returns whether the object is new and over the object limit. An object without metadata is left to rendering.
+    /// Returns the metadata of an object, whose version is noted. An object without metadata is left to rendering.
+    fn identified<'o>(&mut self, object: ObjectBytes<'o>) -> Option<IdentifiedObject<'o>> {
+        let view: IdentifiedObject<'_> = decode(object).ok()?;
+        (*view.metadata.resource_version).clone_into(&mut self.version);
+        Some(view)
+    }
+
+    /// Returns whether the object is new and over the object limit.
     fn is_rejected(&mut self, object: ObjectBytes<'_>) -> bool {
         if !self.is_full() {
             return false;
         }
-        let Ok(view) = decode::<IdentifiedObject<'_>>(object) else {
-            return false;
-        };
-        let uid = view.metadata.uid.as_bytes();
-        let is_known = match &self.collected {
-            Some(collected) => collected.contains(uid),
-            None => self.served.contains(uid),
-        };
-        if !is_known {
-            (*view.metadata.resource_version).clone_into(&mut self.version);
+        let view = self.identified(object);
+        let is_new = view.is_some_and(|view| !self.objects.contains(view.metadata.uid.as_bytes()));
+        if is_new {
             self.reject(1);
         }
-        !is_known
+        is_new
     }
 
     /// Notes the resourceVersion of a bookmark.
@@ -238,13 +215,13 @@ impl ObjectSink {
 
     /// Removes the series of pods that have completed long ago. A list in progress comes first.
     fn drop_completed(&mut self) {
-        if self.collected.is_some() {
+        if self.objects.collected.is_some() {
             return;
         }
         while let Some(uid) = self.completed.as_mut().and_then(CompletedPods::next_due) {
-            self.update(|sink, observers| {
+            self.update(|sink| {
                 sink.remove_series(&uid);
-                observers.iter().for_each(|observer| observer.hide(&uid));
+                sink.observers.each(|observer| observer.hide(&uid));
             });
         }
     }
@@ -261,41 +238,35 @@ impl ObjectSink {
 
     /// Adds or updates an object.
     pub(crate) fn put(&mut self, object: ObjectBytes<'_>) {
-        self.update(|sink, observers| {
+        self.update(|sink| {
             let mut observed = ObservedObject::new(object);
             if let Some(completed) = &mut sink.completed {
                 observed.is_hidden = observed.pod().is_some_and(|pod| completed.observe(pod));
             }
             if observed.is_hidden {
-                sink.drop_series(object);
-            } else if let Err(error) = sink.render(&observed, observers) {
-                return sink.malformed(object, &error, observers);
+                if let Some(view) = sink.identified(object) {
+                    sink.remove_series(view.metadata.uid.as_bytes());
+                }
+            } else if let Err(error) = sink.render(&observed) {
+                return sink.malformed(object, &error);
             }
-            let is_fresh = sink.collected.is_some();
-            observers.iter().for_each(|observer| observer.put(&observed, is_fresh));
+            let is_fresh = sink.objects.collected.is_some();
+            sink.observers.each(|observer| observer.put(&observed, is_fresh));
         });
         self.drop_completed();
     }
 
-    /// Takes an object that has no series.
-    fn drop_series(&mut self, object: ObjectBytes<'_>) {
-        let view: IdentifiedObject<'_> = decode(object).unwrap_or_default();
-        (*view.metadata.resource_version).clone_into(&mut self.version);
-        self.remove_series(view.metadata.uid.as_bytes());
-    }
-
     /// Removes the series of an object, and its share of the budgets.
     fn remove_series(&mut self, uid: &[u8]) {
-        self.with_allowance(|allowance, current, _| allowance.remove(uid, current));
-        self.remove_from_state(uid);
+        if let Some(allowance) = &self.allowance {
+            allowance.remove(uid, &mut self.objects);
+        }
+        self.objects.remove(uid);
+        self.report_size();
     }
 
     /// Renders an object into the store, if it belongs to the shard and is within the limits.
-    fn render(
-        &mut self,
-        observed: &ObservedObject<'_>,
-        observers: &[Arc<dyn ObjectObserver>],
-    ) -> Result<(), String> {
+    fn render(&mut self, observed: &ObservedObject<'_>) -> Result<(), String> {
         let object = observed.bytes;
         let ownership = self.ownership(object);
         if ownership == Ownership::Foreign || self.is_rejected(object) {
@@ -305,73 +276,51 @@ impl ObjectSink {
         let rendered =
             catch_unwind(AssertUnwindSafe(|| self.renderer.render(object, &mut self.scratch)));
         match rendered {
-            Ok(Ok(())) => {
-                self.version.clone_from(&self.scratch.resource_version);
-                let identity = &mut self.scratch.identity;
-                observers.iter().for_each(|observer| observer.identify(observed, identity));
-                if let Some(family) = self.scratch.oversized {
-                    self.oversized(object, family);
-                }
-                let admit =
-                    |allowance: &Allowance, current: &mut CurrentObjects<'_>, object: &mut _| {
-                        allowance.admit(object, current)
-                    };
-                if self.with_allowance(admit) == Some(false) {
-                    let uid = std::mem::take(&mut self.scratch.uid);
-                    self.remove_from_state(&uid);
-                    return Ok(());
-                }
-                match &mut self.collected {
-                    Some(collected) => collected.put(ownership, &self.scratch),
-                    None => self.served.put(ownership, &self.scratch),
-                }
-                self.report_size();
-                Ok(())
-            }
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("rendering panicked".to_owned()),
+            Ok(result) => result.map_err(|error| error.to_string())?,
+            Err(_) => return Err("rendering panicked".to_owned()),
         }
+        self.version.clone_from(&self.scratch.resource_version);
+        self.observers.each(|observer| observer.identify(observed, &mut self.scratch.identity));
+        if let Some(family) = self.scratch.oversized {
+            self.oversized(object, family);
+        }
+        let Self { allowance, objects, scratch, .. } = self;
+        if allowance.as_ref().is_none_or(|allowance| allowance.admit(scratch, objects)) {
+            objects.put(ownership, scratch);
+        } else {
+            objects.remove(&scratch.uid);
+        }
+        self.report_size();
+        Ok(())
     }
 
-    /// Returns the ownership of the object in this shard, by its UID. An object without metadata is left to rendering.
+    /// Returns the ownership of the object in this shard, by its UID.
     fn ownership(&mut self, object: ObjectBytes<'_>) -> Ownership {
-        let shard = self.served.shard();
+        let shard = self.objects.served.shard();
         if shard == Shard::ALL {
             return Ownership::Kept;
         }
-        let Ok(view) = decode::<IdentifiedObject<'_>>(object) else {
-            return Ownership::Kept;
-        };
-        (*view.metadata.resource_version).clone_into(&mut self.version);
-        shard.ownership(view.metadata.uid.as_bytes())
+        let view = self.identified(object);
+        view.map_or(Ownership::Kept, |view| shard.ownership(view.metadata.uid.as_bytes()))
     }
 
     /// Removes a deleted object.
     pub(crate) fn remove(&mut self, object: ObjectBytes<'_>) {
-        self.update(|sink, observers| match decode::<IdentifiedObject<'_>>(object) {
+        self.update(|sink| match decode::<IdentifiedObject<'_>>(object) {
             Ok(view) => {
                 (*view.metadata.resource_version).clone_into(&mut sink.version);
                 let uid = view.metadata.uid.as_bytes();
                 sink.delete(uid);
-                let is_fresh = sink.collected.is_some();
-                observers.iter().for_each(|observer| observer.delete(uid, is_fresh));
+                let is_fresh = sink.objects.collected.is_some();
+                sink.observers.each(|observer| observer.delete(uid, is_fresh));
             }
-            Err(error) => sink.malformed(object, &error.to_string(), observers),
+            Err(error) => sink.malformed(object, &error.to_string()),
         });
     }
 
     fn delete(&mut self, uid: &[u8]) {
         self.completed.iter_mut().for_each(|completed| completed.forget(uid));
         self.remove_series(uid);
-    }
-
-    /// Removes an object from the state being collected, or else from the store.
-    fn remove_from_state(&mut self, uid: &[u8]) {
-        match &mut self.collected {
-            Some(collected) => collected.remove(uid),
-            None => self.served.remove(uid),
-        }
-        self.report_size();
     }
 
     /// Logs an object with too many series in one family.
@@ -388,25 +337,20 @@ impl ObjectSink {
 
     /// Removes all served objects and returns their number.
     pub(crate) fn purge(&mut self) -> usize {
-        self.update(|sink, observers| {
-            let objects = sink.served.clear();
+        self.update(|sink| {
+            let objects = sink.objects.served.clear();
             if let Some(allowance) = &sink.allowance {
                 allowance.clear();
             }
             sink.report_size();
-            observers.iter().for_each(|observer| observer.purge());
+            sink.observers.each(|observer| observer.purge());
             objects
         })
     }
 
     /// Logs an object that cannot be rendered and removes it: its old series are outdated, and a relist would not
     /// contain them either.
-    fn malformed(
-        &mut self,
-        object: ObjectBytes<'_>,
-        error: &str,
-        observers: &[Arc<dyn ObjectObserver>],
-    ) {
+    fn malformed(&mut self, object: ObjectBytes<'_>, error: &str) {
         self.metrics.malformed.inc();
         let resource = &self.scope.api.plural;
         let view: IdentifiedObject<'_> = decode(object).unwrap_or_default();
@@ -418,8 +362,8 @@ impl ObjectSink {
         if !view.metadata.uid.is_empty() {
             let uid = view.metadata.uid.as_bytes();
             self.delete(uid);
-            let is_fresh = self.collected.is_some();
-            observers.iter().for_each(|observer| observer.malformed(uid, is_fresh));
+            let is_fresh = self.objects.collected.is_some();
+            self.observers.each(|observer| observer.malformed(uid, is_fresh));
         }
     }
 }

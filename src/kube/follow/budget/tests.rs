@@ -55,7 +55,7 @@ fn a_list_that_is_not_continued_is_counted_no_more() {
     // Any number of objects is too large to be within the budget anyway.
     let (kind, served) = pods(1);
     let allowance = kind.allowance(0, &served, &Arc::default());
-    allowance.begin_list(&mut CurrentObjects { collected: None, served: &served });
+    allowance.begin_list(&mut CurrentObjects::new(Arc::clone(&served)));
     kind.state.lock().table = kind.rules.as_ref().map(Rules::table);
     allowance.set_size(0, 0);
     assert!(kind.state.lock().table.is_some());
