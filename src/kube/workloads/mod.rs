@@ -17,13 +17,11 @@ mod tally;
 mod tests;
 
 use std::collections::{HashMap, HashSet};
-use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, Once, OnceLock};
 
 pub use families::{FAMILIES, RESOURCE, Subject, WorkloadFamily};
-use ledger::{KUBE_EVENTS, LedgerFactory, LedgerKind, SharedLedger, WorkloadLookup};
-use objects::{LINKS, OTHERS, OwnerFacts, PodFacts, Uid, Workload};
+use ledger::{KUBE_EVENTS, LedgerKind, LedgerObserver, SharedLedger, WorkloadLookup};
+use objects::{LINKS, OTHERS, OwnerFacts, PodFacts, Uid};
 pub use options::WorkloadOptions;
 pub use pod_labels::{PodLabels, PodLabelsError};
 use state::State;
@@ -55,7 +53,7 @@ struct Hub {
     options: WorkloadOptions,
     schema: Arc<Schema>,
     /// The state of all configurations.
-    state: Arc<SharedState>,
+    state: Arc<Lock<State>>,
     registered: Once,
     /// True if pods have rows of their own, or may get them with other options.
     names_pods: bool,
@@ -65,13 +63,6 @@ struct Hub {
     senders: Option<Arc<PodIndex>>,
     /// The distinct parts of pods that totals are computed from.
     contributions: Lock<HashSet<Arc<Contribution>>>,
-}
-
-/// The state of all configurations.
-struct SharedState {
-    state: Lock<State>,
-    /// True if the options in force select labels for the series of pods. It changes under the update lock of the catalog.
-    labels_pods: AtomicBool,
 }
 
 impl Workloads {
@@ -89,9 +80,7 @@ impl Workloads {
         ledger.set_shard(shard);
         let schema = schema(options);
         let state = State::new(options, &schema, metrics, ledger, senders, shard);
-        let labels_pods = AtomicBool::new(false);
-        let state = Arc::new(SharedState { state: Lock::new(state), labels_pods });
-        let hub = Hub::new(catalog, options, schema, state, senders.cloned());
+        let hub = Hub::new(catalog, options, schema, Arc::new(Lock::new(state)), senders.cloned());
         Self::observing(Arc::new(hub), ledger)
     }
 
@@ -111,22 +100,25 @@ impl Workloads {
         let needs_object = options.families.iter().any(|family| family.needs_object());
         let of_others =
             if needs_object { Representation::Object } else { Representation::Metadata };
-        let pods = Factory::<PodFacts>::shared(&hub, "Pod", Representation::Object);
+        let pods = observers::<PodFacts>(&hub, "Pod", Representation::Object);
         let mut observers = HashMap::from([("pods", pods)]);
         if options.resolves_owners() || hub.senders.is_some() {
             for (kinds, representation) in
                 [(&LINKS[..], Representation::Metadata), (&OTHERS, of_others)]
             {
                 for (plural, kind) in kinds {
-                    let factory = Factory::<OwnerFacts>::shared(&hub, kind, representation);
+                    let factory = self::observers::<OwnerFacts>(&hub, kind, representation);
                     observers.insert(plural, factory);
                 }
             }
         }
+        let known = Arc::clone(&hub);
+        let lookup: WorkloadLookup = Arc::new(move |uid| known.state().workload_of(uid));
         let factory = |kind| {
-            let (ledger, workloads) =
-                (Arc::clone(ledger), Arc::clone(&hub) as Arc<dyn WorkloadLookup>);
-            Arc::new(LedgerFactory { ledger, kind, workloads }) as Arc<dyn ObserverFactory>
+            let (ledger, lookup) = (Arc::clone(ledger), Arc::clone(&lookup));
+            let observe = move || LedgerObserver::new(&ledger, kind, &lookup);
+            Arc::new(Factory { representation: Representation::Object, observe })
+                as Arc<dyn ObserverFactory>
         };
         let ledger_observers = HashMap::from([
             ("pods", factory(LedgerKind::Pod)),
@@ -218,18 +210,12 @@ pub(super) fn kube_events() -> WatchedResource {
     })
 }
 
-impl WorkloadLookup for Hub {
-    fn workload_of(&self, uid: &[u8]) -> Option<Workload> {
-        self.state().workload_of(uid)
-    }
-}
-
 impl Hub {
     fn new(
         catalog: &Catalog,
         options: &WorkloadOptions,
         schema: Arc<Schema>,
-        state: Arc<SharedState>,
+        state: Arc<Lock<State>>,
         senders: Option<Arc<PodIndex>>,
     ) -> Self {
         let any = |is_one: fn(&WorkloadFamily) -> bool| {
@@ -249,7 +235,7 @@ impl Hub {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.state.lock()
+        self.state.lock()
     }
 
     /// Returns the labels of a pod that are shown on its series, unless it is malformed.
@@ -319,15 +305,10 @@ impl Facts for PodFacts {
 
     fn identify(hub: &Hub, object: &ObservedObject<'_>, out: &mut Vec<u8>) {
         // Objects that are still served have the labels of the options in force.
-        let is_in_force = hub.registered.is_completed();
-        let has_labels = match is_in_force {
-            true => hub.state.labels_pods.load(Ordering::Relaxed),
-            false => !hub.options.pod_labels.is_empty(),
-        };
-        if let Some(pod) = object.pod().filter(|_| has_labels) {
+        let (state, is_in_force) = (hub.state(), hub.registered.is_completed());
+        let labels = if is_in_force { state.pod_labels() } else { &hub.options.pod_labels };
+        if let Some(pod) = object.pod().filter(|_| !labels.is_empty()) {
             let (owner, own) = (objects::owner_of(pod), hub.labels_of(object).unwrap_or_default());
-            let state = hub.state();
-            let labels = if is_in_force { state.pod_labels() } else { &hub.options.pod_labels };
             state.write_labels(labels, own, (&owner, &pod.metadata.namespace), out);
         }
     }
@@ -340,7 +321,6 @@ impl Facts for PodFacts {
         hub.registered.call_once(|| {
             let mut state = hub.state();
             state.configure(&hub.options, &hub.schema);
-            hub.state.labels_pods.store(!hub.options.pod_labels.is_empty(), Ordering::Relaxed);
             match hub.schema.families.is_empty() {
                 true => hub.catalog.exchange(None, &[RESOURCE.to_owned()]),
                 false => hub.catalog.register(Arc::clone(&hub.schema), state.stores()),
@@ -387,39 +367,37 @@ impl Facts for OwnerFacts {
 
 /// Creates the observers of one kind.
 struct Factory<F> {
-    hub: Arc<Hub>,
-    kind: &'static str,
     representation: Representation,
-    facts: PhantomData<fn() -> F>,
+    observe: F,
 }
 
-impl<F: Facts> Factory<F> {
-    fn shared(
-        hub: &Arc<Hub>,
-        kind: &'static str,
-        representation: Representation,
-    ) -> Arc<dyn ObserverFactory> {
-        let (hub, facts) = (Arc::clone(hub), PhantomData);
-        Arc::new(Self { hub, kind, representation, facts })
-    }
-}
-
-impl<F: Facts> ObserverFactory for Factory<F> {
+impl<O: ObjectObserver + 'static, F: Fn() -> O + Send + Sync> ObserverFactory for Factory<F> {
     fn representation(&self) -> Representation {
         self.representation
     }
 
     fn observe(self: Arc<Self>) -> Arc<dyn ObjectObserver> {
-        let (hub, kind) = (Arc::clone(&self.hub), self.kind);
-        let list = Lock::new(ObservedList::<F> {
+        Arc::new((self.observe)())
+    }
+}
+
+fn observers<F: Facts>(
+    hub: &Arc<Hub>,
+    kind: &'static str,
+    representation: Representation,
+) -> Arc<dyn ObserverFactory> {
+    let hub = Arc::clone(hub);
+    let observe = move || {
+        let list = ObservedList::<F> {
             number: hub.senders.as_ref().map_or(0, |senders| senders.writer()),
             is_shown: false,
             is_complete: false,
             current: HashMap::new(),
             collected: None,
-        });
-        Arc::new(Observer { hub, kind, list, series: OnceLock::new() })
-    }
+        };
+        Observer { hub: Arc::clone(&hub), kind, list: Lock::new(list), series: OnceLock::new() }
+    };
+    Arc::new(Factory { representation, observe })
 }
 
 /// The observer of one list/watch.

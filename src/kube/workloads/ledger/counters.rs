@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 
 use crate::cache::{self, MetricKind, Rendered, Schema, Store};
 use crate::exposition::budget::{Action, Budget, BudgetMode, Limit};
-use crate::exposition::{escape, float};
+use crate::exposition::{float, labels};
 use crate::telemetry::KubeMetrics;
 use crate::util::shrink::Shrink as _;
 
@@ -71,8 +71,8 @@ type Counts = BTreeMap<(usize, Box<[u8]>), u64>;
 
 pub(super) struct Counters {
     resource: &'static LedgerResource,
-    /// The number of each family in the schema, if it is exposed.
-    exposed: Vec<Option<usize>>,
+    /// Whether each family is exposed.
+    exposed: Vec<bool>,
     store: Arc<Store>,
     owners: HashMap<Owner, Counts>,
     budget: Arc<Budget>,
@@ -87,16 +87,13 @@ impl Counters {
         options: &LedgerOptions,
         metrics: &KubeMetrics,
     ) -> Self {
-        let mut families = Vec::new();
-        let number = |family: &LedgerFamily| {
-            options.families.contains(&family.name).then(|| {
-                let (name, help) = (family.name.to_owned(), family.help.to_owned());
-                families.push(cache::Family { name, help, kind: MetricKind::Counter });
-                families.len() - 1
-            })
-        };
-        let exposed = resource.families.iter().map(number).collect();
-        let schema = Schema { resource: resource.name.to_owned(), families };
+        let is_exposed = |family: &&LedgerFamily| options.families.contains(&family.name);
+        let exposed = resource.families.iter().map(|family| is_exposed(&family)).collect();
+        let families = resource.families.iter().filter(is_exposed).map(|family| {
+            let (name, help) = (family.name.to_owned(), family.help.to_owned());
+            cache::Family { name, help, kind: MetricKind::Counter }
+        });
+        let schema = Schema { resource: resource.name.to_owned(), families: families.collect() };
         Self {
             resource,
             exposed,
@@ -111,7 +108,7 @@ impl Counters {
     /// Takes over the counts of earlier counters of the same resource.
     pub(super) fn take_over(&mut self, earlier: &mut Self) {
         for (owner, mut counts) in std::mem::take(&mut earlier.owners) {
-            counts.retain(|(family, _), _| self.exposed[*family].is_some());
+            counts.retain(|(family, _), _| self.exposed[*family]);
             let identity = &owner.0.identity;
             let shown =
                 earlier.store.look(identity, |view| view.identity()[identity.len()..].to_vec());
@@ -129,18 +126,15 @@ impl Counters {
 
     /// Returns the owner with these label values, the first of which is its namespace unless it has only a name.
     pub(super) fn owner(&self, values: &[&str]) -> Owner {
-        let mut identity = Vec::new();
-        for (name, value) in self.resource.owner.iter().zip(values) {
-            identity.push(if identity.is_empty() { b'{' } else { b',' });
-            label(&mut identity, name, value);
-        }
+        let pairs = self.resource.owner.iter().zip(values).map(|(name, value)| (*name, *value));
+        let identity = [b"{", &*labels::rendered(&Vec::from_iter(pairs))].concat();
         let namespace = if values.len() > 1 { values[0].into() } else { Vec::new() };
         Owner(Arc::new(OwnerLabels { identity, namespace }))
     }
 
     /// Adds to a counter, which begins to exist, even if `count` is 0. [`Counters::publish`] shows it.
     pub(super) fn add(&mut self, owner: &Owner, family: usize, values: &[&str], count: u64) {
-        if self.exposed[family].is_none() {
+        if !self.exposed[family] {
             return;
         }
         let row = &self.resource.families[family];
@@ -148,8 +142,7 @@ impl Counters {
             let mut text = Vec::new();
             for (name, value) in row.labels.iter().zip(values) {
                 let is_folded = FOLDED.contains(name) && (is_folded || value.len() > MAX_VALUE);
-                text.push(b',');
-                label(&mut text, name, if is_folded { OTHER } else { value });
+                labels::push(&mut text, name, if is_folded { OTHER } else { value });
             }
             (family, text.into_boxed_slice())
         };
@@ -195,10 +188,10 @@ impl Counters {
         out.namespace.extend_from_slice(&owner.0.namespace);
         out.identity.extend_from_slice(&owner.0.identity);
         out.identity.extend_from_slice(labels);
-        for family in self.exposed.iter().enumerate().filter_map(|(at, family)| family.map(|_| at))
-        {
+        for family in (0..self.exposed.len()).filter(|family| self.exposed[*family]) {
             let of_family = counts.range((family, Box::default())..(family + 1, Box::default()));
             for ((_, labels), count) in of_family {
+                out.lines.push(b',');
                 out.lines.extend_from_slice(labels);
                 out.lines.extend_from_slice(b"} ");
                 float::write(&mut out.lines, *count as f64);
@@ -226,11 +219,4 @@ impl Counters {
         self.owners.shrink();
         self.hide(owner);
     }
-}
-
-fn label(out: &mut Vec<u8>, name: &str, value: &str) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"=\"");
-    escape::label_value(out, value);
-    out.push(b'"');
 }

@@ -3,10 +3,26 @@
 use tokio::time::Instant;
 
 use super::families::JOBS;
+use super::objects::Past;
 use super::pods::{DELETED, UNKNOWN};
 use super::totals::{Totals, WorkloadOwner};
-use super::view::Job;
+use crate::kube::observed::Metadata;
 use crate::kube::workloads::objects::Workload;
+use crate::resources::kinds::pods::PodCondition;
+use crate::wire::view::view;
+
+view! {
+    /// The fields of a Job that the ledger reads.
+    pub struct Job<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        status: JobStatus<'a> = 3 "status",
+    }
+
+    /// `status` of a Job, whose conditions have the form of a Pod's.
+    pub struct JobStatus<'a> {
+        conditions: Vec<PodCondition<'a>> = 1 "conditions",
+    }
+}
 
 /// The reasons whose counters exist from the first job of a workload.
 const USUAL_ENDS: [&str; 3] = ["BackoffLimitExceeded", "Complete", "DeadlineExceeded"];
@@ -57,9 +73,12 @@ impl JobRecord {
             totals.add(workload, USUAL_ENDS.map(|reason| (JOBS, vec![reason], 0)));
         }
     }
+}
 
-    /// Ends the job, which was deleted, or is missing in a list.
-    pub(super) fn end(&mut self, unseen: bool, totals: &mut Totals) {
+impl Past for JobRecord {
+    type Totals = Totals;
+
+    fn end(&mut self, unseen: bool, totals: &mut Totals) {
         if let Some(workload) = &self.workload
             && !std::mem::replace(&mut self.is_finished, true)
         {
@@ -68,8 +87,7 @@ impl JobRecord {
         }
     }
 
-    /// Takes the job out of its workload.
-    pub(super) fn leave(&mut self, totals: &mut Totals, now: Instant) {
+    fn leave(&mut self, totals: &mut Totals, now: Instant) {
         if let Some(workload) = self.workload.take() {
             totals.leave(&workload, now);
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tokio::time::Instant;
 
-use super::objects::{Objects, ScopeId, Seen, Sighting};
+use super::objects::{Objects, Past, ScopeId};
 use super::totals::{Totals, WorkloadOwner};
 use crate::kube::observed::Metadata;
 use crate::kube::shard::Ownership;
@@ -62,6 +62,10 @@ pub(super) struct EventRecord {
     occurrences: u32,
 }
 
+impl Past for EventRecord {
+    type Totals = Totals;
+}
+
 /// New occurrences of an event.
 struct Occurrences {
     namespace: Box<str>,
@@ -98,11 +102,11 @@ impl KubeEvents {
     ) {
         let repeated = event.series.as_ref().map_or(0, |series| series.count);
         let total = u32::try_from(event.count.max(repeated)).unwrap_or_default().max(1);
-        let Seen { sighting, record, .. } = self.records.put(scope, &event.metadata, true);
+        let (is_news, record) = self.records.put(scope, &event.metadata, true, totals, now);
         // An older state may be shown again.
         let count = total.saturating_sub(record.occurrences);
         record.occurrences = record.occurrences.max(total);
-        if count == 0 || sighting == Sighting::Existing {
+        if count == 0 || !is_news {
             return;
         }
         let Event { metadata, involved, reason, event_type, .. } = event;

@@ -21,10 +21,9 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod totals;
-mod view;
 
 pub use counters::{LedgerFamily, LedgerOptions, LedgerResource};
 pub use families::{KUBE_EVENTS, RESOURCES};
 pub use observer::SharedLedger;
-pub(super) use observer::{LedgerFactory, WorkloadLookup};
+pub(super) use observer::{LedgerObserver, WorkloadLookup};
 pub(super) use state::LedgerKind;

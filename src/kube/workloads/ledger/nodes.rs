@@ -2,13 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use hashbrown::HashMap;
+use tokio::time::Instant;
 
 use super::counters::{Counters, Owner};
 use super::families::TRANSITIONS;
-use super::view::{Condition, Node};
+use super::objects::Past;
+use super::totals::{NodeNames, Totals};
 use crate::cache::fnv1a64;
-use crate::kube::shard::{Ownership, Shard};
+use crate::kube::observed::Metadata;
+use crate::kube::shard::Ownership;
+use crate::resources::kinds::pods::PodCondition;
+use crate::wire::view::view;
+
+view! {
+    /// The fields of a Node that the ledger reads.
+    pub struct Node<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        status: NodeStatus<'a> = 3 "status",
+    }
+
+    /// `status` of a Node, whose conditions have the form of a Pod's.
+    pub struct NodeStatus<'a> {
+        conditions: Vec<PodCondition<'a>> = 4 "conditions",
+    }
+}
 
 /// The last known states of a node's conditions.
 #[derive(Debug, Default)]
@@ -18,10 +35,6 @@ pub(super) struct NodeRecord {
     hash: u64,
     conditions: BTreeMap<Box<str>, ConditionRecord>,
 }
-
-/// The nodes that have the counters of a name, by the hashes of their UIDs. A list in progress may show the successor of a
-/// node that is not known to be gone.
-pub(super) type NodeNames = HashMap<Owner, u64>;
 
 #[derive(Debug)]
 struct ConditionRecord {
@@ -41,7 +54,7 @@ fn declare(counters: &mut Counters, owner: &Owner, condition: &str) {
 }
 
 /// Returns a status as a label value.
-fn status(condition: &Condition<'_>) -> &'static str {
+fn status(condition: &PodCondition<'_>) -> &'static str {
     match &*condition.status {
         "True" => "true",
         "False" => "false",
@@ -51,13 +64,8 @@ fn status(condition: &Condition<'_>) -> &'static str {
 
 impl NodeRecord {
     /// Takes the next state of the node. Between it and the last one may be others if it is part of a list (`is_listed`).
-    pub(super) fn observe(
-        &mut self,
-        node: &Node<'_>,
-        is_listed: bool,
-        (counters, names): (&mut Counters, &mut NodeNames),
-        shard: Shard,
-    ) {
+    pub(super) fn observe(&mut self, node: &Node<'_>, is_listed: bool, totals: &mut Totals) {
+        let Totals { of_nodes: counters, node_names: names, .. } = totals;
         self.hash = fnv1a64(node.metadata.uid.as_bytes());
         if self.owner.is_none() {
             let owner = counters.owner(&[&node.metadata.name]);
@@ -92,7 +100,7 @@ impl NodeRecord {
             (record.shown, record.since) = (shown, since);
         }
         if is_changed {
-            self.show(counters, names, shard);
+            self.show(totals);
         }
     }
 
@@ -102,27 +110,33 @@ impl NodeRecord {
     }
 
     /// Lets the counters of all conditions begin to exist.
-    pub(super) fn declare(&self, counters: &mut Counters, names: &NodeNames, shard: Shard) {
-        let Some(owner) = self.owner_of_counters(names) else { return };
-        self.conditions.keys().for_each(|condition| declare(counters, owner, condition));
-        self.show(counters, names, shard);
-    }
-
-    /// Removes the counters, unless another node of this name has them.
-    pub(super) fn leave(&mut self, counters: &mut Counters, names: &mut NodeNames) {
-        let Self { owner, hash, .. } = std::mem::take(self);
-        if let Some(owner) = owner.filter(|owner| names.get(owner) == Some(&hash)) {
-            counters.remove(&owner);
-            names.remove(&owner);
-        }
+    pub(super) fn declare(&self, totals: &mut Totals) {
+        let Totals { of_nodes, node_names, .. } = totals;
+        let Some(owner) = self.owner_of_counters(node_names) else { return };
+        self.conditions.keys().for_each(|condition| declare(of_nodes, owner, condition));
+        self.show(totals);
     }
 
     /// Shows or hides the counters, as the shard says, unless another node of this name has them.
-    pub(super) fn show(&self, counters: &mut Counters, names: &NodeNames, shard: Shard) {
-        let Some(owner) = self.owner_of_counters(names) else { return };
+    pub(super) fn show(&self, totals: &mut Totals) {
+        let Totals { of_nodes, node_names, shard, .. } = totals;
+        let Some(owner) = self.owner_of_counters(node_names) else { return };
         match shard.ownership_of_hash(self.hash) {
-            Ownership::Kept | Ownership::Lost => counters.publish(owner),
-            Ownership::Gained | Ownership::Foreign => counters.hide(owner),
+            Ownership::Kept | Ownership::Lost => of_nodes.publish(owner),
+            Ownership::Gained | Ownership::Foreign => of_nodes.hide(owner),
+        }
+    }
+}
+
+impl Past for NodeRecord {
+    type Totals = Totals;
+
+    /// Removes the counters, unless another node of this name has them.
+    fn leave(&mut self, Totals { of_nodes, node_names, .. }: &mut Totals, _: Instant) {
+        let Self { owner, hash, .. } = std::mem::take(self);
+        if let Some(owner) = owner.filter(|owner| node_names.get(owner) == Some(&hash)) {
+            of_nodes.remove(&owner);
+            node_names.remove(&owner);
         }
     }
 }

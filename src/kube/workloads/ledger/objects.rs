@@ -24,23 +24,16 @@ const MAX_GONE: usize = 100_000;
 /// creation time by their own clocks, before the object gets its resourceVersion.
 const CREATION_SKEW: i64 = 60;
 
-/// The reason why a ledger sees an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sighting {
-    /// The object was seen before.
-    Known,
-    /// The object was created after its list/watch had listed: all that it reports is news.
-    Created,
-    /// The object may have been there before the first list: what it reports may be old.
-    Existing,
-}
+/// The part of an object's past that has been counted.
+pub(super) trait Past: Default {
+    /// What it counts for.
+    type Totals;
 
-/// An object as a ledger sees it.
-pub(super) struct Seen<'t, T> {
-    pub(super) sighting: Sighting,
-    pub(super) record: &'t mut T,
-    /// The record of another object that had the same UID and was not gone.
-    pub(super) displaced: Option<T>,
+    /// Counts the end of the object, which was deleted, or is missing in a list (`unseen`).
+    fn end(&mut self, _unseen: bool, _totals: &mut Self::Totals) {}
+
+    /// Takes the object out of what it counts for.
+    fn leave(&mut self, _totals: &mut Self::Totals, _now: Instant) {}
 }
 
 struct Record<T> {
@@ -52,7 +45,7 @@ struct Record<T> {
     identity: u64,
     /// The time since which the object has been gone, and belongs to no list/watch.
     gone_at: Option<Instant>,
-    value: T,
+    past: T,
 }
 
 impl<T> Record<T> {
@@ -138,7 +131,7 @@ impl<T> Default for Objects<T> {
     }
 }
 
-impl<T: Default> Objects<T> {
+impl<T: Past> Objects<T> {
     /// Begins or continues a list.
     pub(super) fn begin_list(&mut self, scope: ScopeId) {
         let scope = self.scopes.entry(scope).or_default();
@@ -149,13 +142,13 @@ impl<T: Default> Objects<T> {
         }
     }
 
-    /// Ends a list. If it is complete, calls `gone` with the record of each object that it does not contain.
+    /// Ends a list. If it is complete, objects that it does not contain are gone.
     pub(super) fn end_list(
         &mut self,
         id: ScopeId,
         complete: bool,
+        totals: &mut T::Totals,
         now: Instant,
-        mut gone: impl FnMut(&mut T),
     ) {
         let scope = self.scopes.entry(id).or_default();
         scope.is_listing = false;
@@ -166,7 +159,10 @@ impl<T: Default> Objects<T> {
             let is_absent = |record: &Record<T>| {
                 record.owner().is_some_and(|owner| owner.0 == id && owner.1 != list)
             };
-            self.end(id, is_absent, now, &mut gone);
+            self.leave(id, is_absent, now, |past| {
+                past.end(true, totals);
+                past.leave(totals, now);
+            });
         }
     }
 
@@ -189,20 +185,19 @@ impl<T: Default> Objects<T> {
         self.scopes.entry(id).or_default().keys = keys;
     }
 
-    /// Forgets the objects of a list/watch: they may still exist, but are no longer watched. Calls `gone` with each
-    /// of them.
-    pub(super) fn forget(&mut self, id: ScopeId, now: Instant, mut gone: impl FnMut(&mut T)) {
+    /// Forgets the objects of a list/watch: they may still exist, but are no longer watched.
+    pub(super) fn forget(&mut self, id: ScopeId, totals: &mut T::Totals, now: Instant) {
         if let Some(scope) = self.scopes.get_mut(&id) {
             scope.forgotten = Some(scope.newest);
         }
-        self.end(id, |record| record.is_owned_by(id), now, &mut gone);
+        self.leave(id, |record| record.is_owned_by(id), now, |past| past.leave(totals, now));
     }
 
     /// Drops a list/watch that has ended. Forgets the objects that only it had, if it was never served: otherwise they were
     /// [forgotten](Self::forget) when it was replaced or removed.
-    pub(super) fn drop_scope(&mut self, id: ScopeId, now: Instant, mut gone: impl FnMut(&mut T)) {
+    pub(super) fn drop_scope(&mut self, id: ScopeId, totals: &mut T::Totals, now: Instant) {
         if self.scopes.get(&id).is_some_and(|scope| !scope.is_served) {
-            self.end(id, |record| record.is_owned_by(id), now, &mut gone);
+            self.leave(id, |record| record.is_owned_by(id), now, |past| past.leave(totals, now));
         }
         let Some(Scope { keys, is_served: false, .. }) = self.scopes.remove(&id) else { return };
         work_counter::add(keys.len());
@@ -213,23 +208,23 @@ impl<T: Default> Objects<T> {
         }
     }
 
-    /// Ends objects of a list/watch, and calls `gone` with the record of each of them.
-    fn end(
+    /// Takes objects from a list/watch, and calls `gone` with the record of each of them.
+    fn leave(
         &mut self,
         id: ScopeId,
-        has_ended: impl Fn(&Record<T>) -> bool,
+        is_gone: impl Fn(&Record<T>) -> bool,
         now: Instant,
-        gone: &mut impl FnMut(&mut T),
+        mut gone: impl FnMut(&mut T),
     ) {
         let Some(scope) = self.scopes.get_mut(&id) else { return };
         let mut keys = std::mem::take(&mut scope.keys);
         work_counter::add(keys.len());
         keys.retain(|&key| {
-            let record = self.records.get_mut(&key).filter(|record| has_ended(record));
+            let record = self.records.get_mut(&key).filter(|record| is_gone(record));
             let Some(record) = record else { return true };
             record.leave(key, now, &mut self.scopes);
             self.gone.push_back((now, key));
-            gone(&mut record.value);
+            gone(&mut record.past);
             false
         });
         keys.shrink();
@@ -237,17 +232,20 @@ impl<T: Default> Objects<T> {
         self.expire(now, Duration::MAX);
     }
 
-    /// Returns the record of an object that was added or has changed. With `is_new_in_watch`, an object that a watch adds is new
-    /// even if it seems older than others; without, it may be an old one that begins to match the selectors.
+    /// Returns the record of an object that was added or has changed, and whether what it reports is news: it was seen before, or
+    /// created after its list/watch had listed. With `is_new_in_watch`, an object that a watch adds is new even if it seems older
+    /// than others; without, it may be an old one that begins to match the selectors.
     pub(super) fn put(
         &mut self,
         id: ScopeId,
         object: &Metadata<'_>,
         is_new_in_watch: bool,
-    ) -> Seen<'_, T> {
+        totals: &mut T::Totals,
+        now: Instant,
+    ) -> (bool, &mut T) {
         let created = object.creation_timestamp.unix();
         let scope = self.scopes.entry(id).or_default();
-        let is_new = scope.is_synced
+        let mut is_news = scope.is_synced
             && (is_new_in_watch && !scope.is_listing
                 || created.saturating_add(CREATION_SKEW) >= scope.newest)
             && scope.forgotten.is_none_or(|newest| created > newest);
@@ -255,18 +253,17 @@ impl<T: Default> Objects<T> {
         *newest = created.max(*newest);
         let (namespace, name) = (&*object.namespace, &*object.name);
         let identity = fnv1a64(format!("{namespace}/{name}/{created}").as_bytes());
-        let mut sighting = if is_new { Sighting::Created } else { Sighting::Existing };
-        let mut displaced = None;
         let key = self.keys.key(object.uid.as_bytes());
         let record = self.records.entry(key).and_modify(|record| {
             let old = record.gone_at.take();
             if record.identity == identity {
-                sighting = Sighting::Known;
+                is_news = true;
             } else {
-                let value = std::mem::take(&mut record.value);
+                let mut past = std::mem::take(&mut record.past);
                 if old.is_none() {
                     // Objects that take turns in having a UID would otherwise be news each time.
-                    (sighting, displaced) = (Sighting::Existing, Some(value));
+                    is_news = false;
+                    past.leave(totals, now);
                 }
             }
         });
@@ -275,11 +272,11 @@ impl<T: Default> Objects<T> {
             next_scope: None,
             identity,
             gone_at: None,
-            value: T::default(),
+            past: T::default(),
         });
         record.identity = identity;
         record.belong(key, id, &mut self.scopes);
-        Seen { sighting, record: &mut record.value, displaced }
+        (is_news, &mut record.past)
     }
 
     /// Notes that a list/watch has an object, whatever its state is.
@@ -293,22 +290,24 @@ impl<T: Default> Objects<T> {
     /// Returns the record of an object, if it is not gone.
     pub(super) fn get(&mut self, uid: &[u8]) -> Option<&mut T> {
         let record = self.records.get_mut(&self.keys.key(uid));
-        record.filter(|record| record.gone_at.is_none()).map(|record| &mut record.value)
+        record.filter(|record| record.gone_at.is_none()).map(|record| &mut record.past)
     }
 
     /// Returns the record of an object, which may be gone.
     pub(super) fn former(&self, uid: &[u8]) -> Option<&T> {
-        self.records.get(&self.keys.key(uid)).map(|record| &record.value)
+        self.records.get(&self.keys.key(uid)).map(|record| &record.past)
     }
 
-    /// Removes an object and returns its record, if it was not gone.
-    pub(super) fn remove(&mut self, uid: &[u8], now: Instant) -> Option<&mut T> {
+    /// Removes a deleted object.
+    pub(super) fn delete(&mut self, uid: &[u8], totals: &mut T::Totals, now: Instant) {
         self.expire(now, Duration::MAX);
         let key = self.keys.key(uid);
-        let record = self.records.get_mut(&key).filter(|record| record.gone_at.is_none())?;
+        let record = self.records.get_mut(&key).filter(|record| record.gone_at.is_none());
+        let Some(record) = record else { return };
         record.leave(key, now, &mut self.scopes);
         self.gone.push_back((now, key));
-        Some(&mut record.value)
+        record.past.end(false, totals);
+        record.past.leave(totals, now);
     }
 
     /// Returns the time since which a record of an object that is gone has been kept.
@@ -334,7 +333,7 @@ impl<T: Default> Objects<T> {
     /// Calls `see` with the record of each object that is not gone.
     pub(super) fn each(&mut self, mut see: impl FnMut(&mut T)) {
         let records = self.records.values_mut().filter(|record| record.gone_at.is_none());
-        records.for_each(|record| see(&mut record.value));
+        records.for_each(|record| see(&mut record.past));
     }
 }
 
@@ -345,6 +344,15 @@ mod tests {
     use super::*;
     use crate::util::shrink::SMALL;
 
+    /// A record whose totals are the records that have left.
+    impl Past for u32 {
+        type Totals = Vec<u32>;
+
+        fn leave(&mut self, gone: &mut Vec<u32>, _: Instant) {
+            gone.push(*self);
+        }
+    }
+
     /// What a list/watch has that ends before it was served is gone, unless another one has it too.
     #[test]
     fn list_watches_that_were_never_served_leave_no_objects() {
@@ -353,7 +361,7 @@ mod tests {
             |uid: &'static str| Metadata { uid: Cow::from(uid).into(), ..Metadata::default() };
         let dropped = |objects: &mut Objects<u32>, id| {
             let mut gone = Vec::new();
-            objects.drop_scope(id, now, |value| gone.push(*value));
+            objects.drop_scope(id, &mut gone, now);
             gone.sort_unstable();
             gone
         };
@@ -365,13 +373,14 @@ mod tests {
             (4, "of one candidate", &[2]),
             (5, "of the next candidate", &[3]),
         ] {
-            let put = |id: &ScopeId| *objects.put(*id, &object(uid), true).record = value;
-            scopes.iter().for_each(put);
+            for id in scopes {
+                *objects.put(*id, &object(uid), true, &mut Vec::new(), now).1 = value;
+            }
         }
         assert_eq!(dropped(&mut objects, 2), [4]);
         // The next attempt knows it.
-        let seen = objects.put(3, &object("of one candidate"), true);
-        assert_eq!((seen.sighting, *seen.record), (Sighting::Known, 4));
+        let seen = objects.put(3, &object("of one candidate"), true, &mut Vec::new(), now);
+        assert_eq!(seen, (true, &mut 4));
         assert_eq!(dropped(&mut objects, 3), [3, 4, 5]);
         // One that was served is told before that its objects are not watched any more.
         assert!(dropped(&mut objects, 1).is_empty());
@@ -391,11 +400,12 @@ mod tests {
                 objects.begin_list(id);
                 for name in names {
                     let uid = Cow::from(format!("{}/{name}", id % namespaces)).into();
-                    objects.put(id, &Metadata { uid, ..Metadata::default() }, true);
+                    let object = Metadata { uid, ..Metadata::default() };
+                    objects.put(id, &object, true, &mut Vec::new(), now);
                 }
-                let mut gone = 0;
-                objects.end_list(id, true, now, |_| gone += 1);
-                gone
+                let mut gone = Vec::new();
+                objects.end_list(id, true, &mut gone, now);
+                gone.len()
             };
             let ids = |generation: u64| generation * namespaces..(generation + 1) * namespaces;
             work_counter::take();
@@ -405,14 +415,16 @@ mod tests {
             }
             // A candidate is dropped, and the next one is served.
             ids(1).for_each(|id| assert_eq!(list(&mut objects, id, 0..22), 0));
-            let mut gone = 0;
-            ids(1).for_each(|id| objects.drop_scope(id, now, |_| gone += 1));
-            assert_eq!(gone, 2 * namespaces);
+            let mut gone = Vec::new();
+            ids(1).for_each(|id| objects.drop_scope(id, &mut gone, now));
+            assert_eq!(gone.len() as u64, 2 * namespaces);
+            gone.clear();
             ids(2).for_each(|id| assert_eq!(list(&mut objects, id, 0..20), 0));
             ids(2).for_each(|id| objects.show(id));
             for id in ids(0) {
-                objects.forget(id, now, |_| panic!("the next one has it"));
-                objects.drop_scope(id, now, |_| panic!("the next one has it"));
+                objects.forget(id, &mut gone, now);
+                objects.drop_scope(id, &mut gone, now);
+                assert!(gone.is_empty(), "the next one has it");
             }
             ids(2).for_each(|id| assert_eq!(list(&mut objects, id, 0..19), 1));
             work_counter::take()
@@ -427,24 +439,23 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(7);
         let (mut ids, mut next) = ([1, 2, 3, 4, 5], 6);
         let (mut objects, mut now) = (Objects::<u32>::default(), Instant::now());
+        let gone = &mut Vec::new();
         for _ in 0..20_000 {
             let (place, uid) = (random.usize(..5), random.u32(..30).to_string());
             let id = ids[place];
             match random.u32(..100) {
                 0..50 => {
                     let uid = Cow::from(uid).into();
-                    objects.put(id, &Metadata { uid, ..Metadata::default() }, true);
+                    objects.put(id, &Metadata { uid, ..Metadata::default() }, true, gone, now);
                 }
                 50..60 => objects.keep(id, uid.as_bytes()),
-                60..75 => {
-                    objects.remove(uid.as_bytes(), now);
-                }
+                60..75 => objects.delete(uid.as_bytes(), gone, now),
                 75..83 => objects.begin_list(id),
-                83..91 => objects.end_list(id, random.bool(), now, |_| {}),
+                83..91 => objects.end_list(id, random.bool(), gone, now),
                 91..94 => objects.show(id),
-                94..96 => objects.forget(id, now, |_| {}),
+                94..96 => objects.forget(id, gone, now),
                 96..98 => {
-                    objects.drop_scope(id, now, |_| {});
+                    objects.drop_scope(id, gone, now);
                     (ids[place], next) = (next, next + 1);
                 }
                 _ => {
@@ -472,10 +483,10 @@ mod tests {
         for number in 0..2_000 {
             let object =
                 Metadata { uid: Cow::from(number.to_string()).into(), ..Metadata::default() };
-            objects.put(1, &object, true);
+            objects.put(1, &object, true, &mut Vec::new(), now);
         }
         (1..2_000).for_each(|number| {
-            objects.remove(number.to_string().as_bytes(), now);
+            objects.delete(number.to_string().as_bytes(), &mut Vec::new(), now);
         });
         assert!(objects.records.capacity() >= 2_000 && objects.gone.capacity() >= 1_999);
         objects.expire(now, Duration::ZERO);

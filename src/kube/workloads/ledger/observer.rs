@@ -7,16 +7,15 @@ use tokio::time::Instant;
 
 use super::counters::LedgerOptions;
 use super::families::RESOURCES;
+use super::jobs::Job;
 use super::kube_events::Event;
 use super::objects::ScopeId;
 use super::state::{Ledger, LedgerKind};
-use super::view::Job;
 use crate::cache::Catalog;
 use crate::kube::observed::ObservedObject;
-use crate::kube::observer::{ObjectObserver, ObserverFactory};
+use crate::kube::observer::ObjectObserver;
 use crate::kube::shard::Shard;
 use crate::kube::workloads::objects::{self, Workload};
-use crate::resources::Representation;
 use crate::telemetry::KubeMetrics;
 use crate::util::lock::Lock;
 use crate::util::waiting::until;
@@ -110,39 +109,27 @@ impl SharedLedger {
     }
 }
 
-/// Finds the workloads of objects.
-pub(in crate::kube::workloads) trait WorkloadLookup:
-    Send + Sync
-{
-    /// Returns the workload of the object with this UID, if known.
-    fn workload_of(&self, uid: &[u8]) -> Option<Workload>;
-}
-
-/// Creates the observers of one kind.
-pub(in crate::kube::workloads) struct LedgerFactory {
-    pub(in crate::kube::workloads) ledger: Arc<SharedLedger>,
-    pub(in crate::kube::workloads) kind: LedgerKind,
-    pub(in crate::kube::workloads) workloads: Arc<dyn WorkloadLookup>,
-}
-
-impl ObserverFactory for LedgerFactory {
-    fn representation(&self) -> Representation {
-        Representation::Object
-    }
-
-    fn observe(self: Arc<Self>) -> Arc<dyn ObjectObserver> {
-        let scope = self.ledger.lock().add_scope();
-        let (ledger, workloads) = (Arc::clone(&self.ledger), Arc::clone(&self.workloads));
-        Arc::new(LedgerObserver { ledger, kind: self.kind, workloads, scope })
-    }
-}
+/// Returns the workload of the object with this UID, if known.
+pub(in crate::kube::workloads) type WorkloadLookup =
+    Arc<dyn Fn(&[u8]) -> Option<Workload> + Send + Sync>;
 
 /// The observer of one list/watch.
-struct LedgerObserver {
+pub(in crate::kube::workloads) struct LedgerObserver {
     ledger: Arc<SharedLedger>,
     kind: LedgerKind,
-    workloads: Arc<dyn WorkloadLookup>,
+    workload_of: WorkloadLookup,
     scope: ScopeId,
+}
+
+impl LedgerObserver {
+    pub(in crate::kube::workloads) fn new(
+        ledger: &Arc<SharedLedger>,
+        kind: LedgerKind,
+        workload_of: &WorkloadLookup,
+    ) -> Self {
+        let scope = ledger.lock().add_scope();
+        Self { ledger: Arc::clone(ledger), kind, workload_of: Arc::clone(workload_of), scope }
+    }
 }
 
 impl ObjectObserver for LedgerObserver {
@@ -164,7 +151,7 @@ impl ObjectObserver for LedgerObserver {
             }
             LedgerKind::Node => {
                 let Ok(node) = decode(object.bytes) else { return };
-                ledger.update(|ledger, _| ledger.put_node(scope, &node, fresh));
+                ledger.update(|ledger, now| ledger.put_node(scope, &node, fresh, now));
             }
             LedgerKind::Job => {
                 let Ok(job) = decode::<Job<'_>>(object.bytes) else { return };
@@ -173,7 +160,7 @@ impl ObjectObserver for LedgerObserver {
             }
             LedgerKind::Event => {
                 let Ok(event) = decode::<Event<'_>>(object.bytes) else { return };
-                let workload = self.workloads.workload_of(event.involved.uid.as_bytes());
+                let workload = (self.workload_of)(event.involved.uid.as_bytes());
                 ledger.update(|ledger, now| ledger.put_event(scope, &event, workload, now));
             }
         }

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hashbrown::HashSet;
 use tokio::time::Instant;
 
 use super::containers::ContainerRecord;
-use super::counters::{Counters, Owner};
+use super::counters::Owner;
 use super::families::{FINISHED, POD_TERMINATIONS, TERMINATIONS};
+use super::objects::Past;
 use super::totals::{Totals, WorkloadOwner};
-use crate::kube::observed::Pod;
+use crate::kube::observed::{Metadata, Pod};
 use crate::kube::workloads::objects::Workload;
 use crate::resources::kinds::pods::{ContainerStatus, Terminated};
 
@@ -53,12 +55,14 @@ enum Event {
 }
 
 impl PodRecord {
-    /// Takes the next state of the pod. `is_news` states whether what it reports has just happened.
+    /// Takes the next state of the pod. `is_news` states whether what it reports has just happened. `known` are the names of
+    /// containers.
     pub(super) fn observe(
         &mut self,
         pod: &Pod<'_>,
         is_news: bool,
-        intern: impl Fn(&str) -> Arc<str>,
+        known: &mut HashSet<Arc<str>>,
+        totals: &mut Totals,
     ) {
         let status = &pod.status;
         let containers = || {
@@ -71,11 +75,11 @@ impl PodRecord {
             specified.map(|container| &container.name).chain(attached)
         };
         if !names().map(|name| &**name).eq(self.names.iter().map(|name| &**name)) {
-            self.names = names().map(|name| intern(name)).collect();
+            self.names = names().map(|name| intern(known, name)).collect();
             self.declared = None;
         }
         for status in containers() {
-            self.observe_container(status, is_news, &intern);
+            self.observe_container(status, is_news, known);
         }
         let disruption = status.conditions.iter().find(|condition| {
             &*condition.kind == "DisruptionTarget" && &*condition.status == "True"
@@ -94,45 +98,32 @@ impl PodRecord {
                 self.pending.push(Event::End { reason: reason.into() });
             }
         }
+        if self.owner.is_none() && !self.pending.is_empty() {
+            let Metadata { namespace, name, uid, .. } = &pod.metadata;
+            self.owner = Some(totals.of_pods.owner(&[namespace, name, uid]));
+        }
+        self.settle(totals);
     }
 
     fn observe_container(
         &mut self,
         status: &ContainerStatus<'_>,
         is_news: bool,
-        intern: &impl Fn(&str) -> Arc<str>,
+        names: &mut HashSet<Arc<str>>,
     ) {
         let known = self.containers.get(&*status.name);
         let mut record = known.cloned().unwrap_or_default();
         let pending = &mut self.pending;
         record.observe(status, |terminated, count| {
             if is_news {
-                let container = intern(&status.name);
+                let container = intern(names, &status.name);
                 let reason = terminated.map_or(UNKNOWN, reason).into();
                 let exit_code = terminated.map(|terminated| terminated.exit_code);
                 pending.push(Event::Termination { container, reason, exit_code, count });
             }
         });
         if known.map_or(record != ContainerRecord::default(), |known| *known != record) {
-            self.containers.insert(intern(&status.name), record);
-        }
-    }
-
-    /// Prepares the pod's own counters, if there are events to count.
-    pub(super) fn name(&mut self, pod: &Pod<'_>, counters: &Counters) {
-        if self.owner.is_none() && !self.pending.is_empty() {
-            let metadata = &pod.metadata;
-            self.owner =
-                Some(counters.owner(&[&metadata.namespace, &metadata.name, &metadata.uid]));
-        }
-    }
-
-    /// Ends the pod, which was deleted, or is missing in a list.
-    pub(super) fn end(&mut self, unseen: bool) {
-        if !std::mem::replace(&mut self.is_finished, true) {
-            let reason = self.ending.clone();
-            let reason = reason.unwrap_or_else(|| if unseen { UNKNOWN } else { DELETED }.into());
-            self.pending.push(Event::End { reason });
+            self.containers.insert(intern(names, &status.name), record);
         }
     }
 
@@ -140,7 +131,7 @@ impl PodRecord {
     pub(super) fn assign(&mut self, workload: &Workload, totals: &mut Totals, now: Instant) {
         let owner = totals.owner(workload);
         if self.is_member && self.workload.as_ref() == Some(&owner) {
-            return;
+            return self.settle(totals);
         }
         totals.enter(&owner, now);
         let old = self.workload.replace(owner);
@@ -149,18 +140,7 @@ impl PodRecord {
         }
         self.is_member = true;
         self.declared = None;
-    }
-
-    /// Takes the pod out of its workload and removes its own counters.
-    pub(super) fn leave(&mut self, totals: &mut Totals, counters: &mut Counters, now: Instant) {
-        if let Some(workload) = self.workload.as_ref().filter(|_| self.is_member) {
-            totals.leave(workload, now);
-        }
-        self.is_member = false;
-        if let Some(owner) = self.owner.take() {
-            counters.remove(&owner);
-        }
-        self.declared = None;
+        self.settle(totals);
     }
 
     /// Returns the counters of its workload, if that is or was known.
@@ -169,7 +149,7 @@ impl PodRecord {
     }
 
     /// Counts the pending events, if the workload is known.
-    pub(super) fn settle(&mut self, totals: &mut Totals, counters: &mut Counters) {
+    pub(super) fn settle(&mut self, totals: &mut Totals) {
         let Some(workload) = &self.workload else { return };
         let (is_counted, is_shown) = totals.serves(workload);
         if self.declared != Some(totals.resets) {
@@ -197,20 +177,16 @@ impl PodRecord {
                 continue;
             };
             let exit_code = exit_code.map(|code| code.to_string()).unwrap_or_default();
-            counters.add(
-                owner,
-                POD_TERMINATIONS,
-                &[container, reason, &exit_code],
-                u64::from(*count),
-            );
+            let values = [container, &**reason, &exit_code];
+            totals.of_pods.add(owner, POD_TERMINATIONS, &values, u64::from(*count));
         }
         if is_shown {
-            counters.publish_with(owner, &self.labels);
+            totals.of_pods.publish_with(owner, &self.labels);
         }
     }
 
     /// Replaces the labels on the pod's own counters.
-    pub(super) fn relabel(&mut self, labels: &[u8], counters: &mut Counters) {
+    pub(super) fn relabel(&mut self, labels: &[u8], Totals { of_pods: counters, .. }: &mut Totals) {
         if *self.labels == *labels {
             return;
         }
@@ -221,14 +197,43 @@ impl PodRecord {
     }
 
     /// Shows or hides the pod's own counters after a change of the shard.
-    pub(super) fn reshard(&self, totals: &Totals, counters: &mut Counters) {
+    pub(super) fn reshard(&self, totals: &mut Totals) {
         let (Some(workload), Some(owner)) = (&self.workload, &self.owner) else { return };
         match totals.serves(workload) {
-            (true, true) => counters.publish_with(owner, &self.labels),
-            (true, false) => counters.hide(owner),
-            (false, _) => counters.remove(owner),
+            (true, true) => totals.of_pods.publish_with(owner, &self.labels),
+            (true, false) => totals.of_pods.hide(owner),
+            (false, _) => totals.of_pods.remove(owner),
         }
     }
+}
+
+impl Past for PodRecord {
+    type Totals = Totals;
+
+    fn end(&mut self, unseen: bool, totals: &mut Totals) {
+        if !std::mem::replace(&mut self.is_finished, true) {
+            let reason = self.ending.clone();
+            let reason = reason.unwrap_or_else(|| if unseen { UNKNOWN } else { DELETED }.into());
+            self.pending.push(Event::End { reason });
+        }
+        self.settle(totals);
+    }
+
+    /// Takes the pod out of its workload and removes its own counters.
+    fn leave(&mut self, totals: &mut Totals, now: Instant) {
+        if let Some(workload) = self.workload.as_ref().filter(|_| self.is_member) {
+            totals.leave(workload, now);
+        }
+        self.is_member = false;
+        if let Some(owner) = self.owner.take() {
+            totals.of_pods.remove(&owner);
+        }
+        self.declared = None;
+    }
+}
+
+fn intern(names: &mut HashSet<Arc<str>>, name: &str) -> Arc<str> {
+    Arc::clone(names.get_or_insert_with(name, |name| name.into()))
 }
 
 /// Returns the reason of a termination. The API does not require one.

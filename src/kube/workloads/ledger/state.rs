@@ -1,20 +1,19 @@
 //! The state machine: it passes each object to the rules of its kind.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::HashSet;
 use tokio::time::Instant;
 
 use super::counters::{Counters, LedgerOptions};
-use super::families::{EVENTS, NODES, PODS, RESOURCES, WORKLOADS};
-use super::jobs::JobRecord;
+use super::families::RESOURCES;
+use super::jobs::{Job, JobRecord};
 use super::kube_events::{Event, KubeEvents, RECORD_RETENTION};
-use super::nodes::{NodeNames, NodeRecord};
-use super::objects::{Objects, ScopeId, Seen, Sighting};
+use super::nodes::{Node, NodeRecord};
+use super::objects::{Objects, ScopeId};
 use super::pods::PodRecord;
 use super::totals::Totals;
-use super::view::{Job, Node};
 use crate::cache::Store;
 use crate::kube::observed::Pod;
 use crate::kube::shard::Shard;
@@ -40,9 +39,6 @@ pub(super) struct Ledger {
     jobs: Objects<JobRecord>,
     nodes: Objects<NodeRecord>,
     events: KubeEvents,
-    of_pods: Counters,
-    of_nodes: Counters,
-    node_names: NodeNames,
     totals: Totals,
     /// The names of containers.
     names: HashSet<Arc<str>>,
@@ -52,19 +48,27 @@ pub(super) struct Ledger {
     next_expiry: Instant,
 }
 
+/// Calls a method of the objects of a kind.
+macro_rules! of_kind {
+    ($kind:expr, $ledger:ident.$method:ident($($argument:expr),*)) => {
+        match $kind {
+            LedgerKind::Pod => $ledger.pods.$method($($argument),*),
+            LedgerKind::Job => $ledger.jobs.$method($($argument),*),
+            LedgerKind::Node => $ledger.nodes.$method($($argument),*),
+            LedgerKind::Event => $ledger.events.records.$method($($argument),*),
+        }
+    };
+}
+
 impl Ledger {
     /// Creates an empty ledger.
     pub(super) fn new(options: &LedgerOptions, metrics: &KubeMetrics) -> Self {
-        let counters = |resource| Counters::new(resource, options, metrics);
         Self {
             pods: Objects::default(),
             jobs: Objects::default(),
             nodes: Objects::default(),
             events: KubeEvents::default(),
-            of_pods: counters(&PODS),
-            of_nodes: counters(&NODES),
-            node_names: NodeNames::default(),
-            totals: Totals::new(counters(&WORKLOADS), counters(&EVENTS)),
+            totals: Totals::new(options, metrics),
             names: HashSet::new(),
             options: options.clone(),
             scopes: 0,
@@ -78,9 +82,7 @@ impl Ledger {
             return false;
         }
         self.options = options.clone();
-        let Totals { counters, events, .. } = &mut self.totals;
-        let all = [events, &mut self.of_nodes, &mut self.of_pods, counters];
-        for (resource, counters) in RESOURCES.iter().zip(all) {
+        for (resource, counters) in RESOURCES.iter().zip(self.totals.all()) {
             let mut new = Counters::new(resource, options, metrics);
             new.take_over(counters);
             *counters = new;
@@ -88,15 +90,13 @@ impl Ledger {
         // Counters of families that were off do not exist yet.
         self.totals.resets += 1;
         self.declare();
-        let Self { nodes, of_nodes, node_names, totals, .. } = self;
-        nodes.each(|node| node.declare(of_nodes, node_names, totals.shard));
+        self.nodes.each(|node| node.declare(&mut self.totals));
         true
     }
 
     /// Returns the stores with the series, in the order of [`RESOURCES`].
-    pub(super) fn stores(&self) -> [Arc<Store>; 4] {
-        [&self.totals.events, &self.of_nodes, &self.of_pods, &self.totals.counters]
-            .map(|counters| Arc::clone(counters.store()))
+    pub(super) fn stores(&mut self) -> [Arc<Store>; 4] {
+        self.totals.all().map(|counters| Arc::clone(counters.store()))
     }
 
     /// Returns the number of a new list/watch.
@@ -107,12 +107,7 @@ impl Ledger {
 
     /// Begins or continues a list.
     pub(super) fn begin_list(&mut self, kind: LedgerKind, scope: ScopeId) {
-        match kind {
-            LedgerKind::Pod => self.pods.begin_list(scope),
-            LedgerKind::Job => self.jobs.begin_list(scope),
-            LedgerKind::Node => self.nodes.begin_list(scope),
-            LedgerKind::Event => self.events.records.begin_list(scope),
-        }
+        of_kind!(kind, self.begin_list(scope));
     }
 
     /// Ends a list. If it is `complete`, objects that it does not contain are gone.
@@ -124,22 +119,7 @@ impl Ledger {
         now: Instant,
     ) {
         let resets = self.totals.resets;
-        let Self { pods, jobs, nodes, events, of_pods, of_nodes, node_names, totals, .. } = self;
-        match kind {
-            LedgerKind::Pod => pods.end_list(scope, complete, now, |pod| {
-                pod.end(true);
-                pod.settle(totals, of_pods);
-                pod.leave(totals, of_pods, now);
-            }),
-            LedgerKind::Job => jobs.end_list(scope, complete, now, |job| {
-                job.end(true, totals);
-                job.leave(totals, now);
-            }),
-            LedgerKind::Node => {
-                nodes.end_list(scope, complete, now, |node| node.leave(of_nodes, node_names));
-            }
-            LedgerKind::Event => events.records.end_list(scope, complete, now, |_| {}),
-        }
+        of_kind!(kind, self.end_list(scope, complete, &mut self.totals, now));
         if self.totals.resets != resets {
             self.declare();
         }
@@ -147,65 +127,30 @@ impl Ledger {
 
     /// Notes that a list/watch is served. One that is not served yet may have the same objects as another one.
     pub(super) fn show(&mut self, kind: LedgerKind, scope: ScopeId) {
-        match kind {
-            LedgerKind::Pod => self.pods.show(scope),
-            LedgerKind::Job => self.jobs.show(scope),
-            LedgerKind::Node => self.nodes.show(scope),
-            LedgerKind::Event => self.events.records.show(scope),
-        }
+        of_kind!(kind, self.show(scope));
     }
 
     /// Forgets the objects of a list/watch, which may still exist.
     pub(super) fn forget(&mut self, kind: LedgerKind, scope: ScopeId, now: Instant) {
-        let Self { pods, jobs, nodes, events, of_pods, of_nodes, node_names, totals, .. } = self;
-        match kind {
-            LedgerKind::Pod => pods.forget(scope, now, |pod| pod.leave(totals, of_pods, now)),
-            LedgerKind::Job => jobs.forget(scope, now, |job| job.leave(totals, now)),
-            LedgerKind::Node => nodes.forget(scope, now, |node| node.leave(of_nodes, node_names)),
-            LedgerKind::Event => events.records.forget(scope, now, |_| {}),
-        }
+        of_kind!(kind, self.forget(scope, &mut self.totals, now));
     }
 
     /// Drops a list/watch that has ended. Forgets its objects if it was never served.
     pub(super) fn drop_scope(&mut self, kind: LedgerKind, scope: ScopeId, now: Instant) {
-        let Self { pods, jobs, nodes, events, of_pods, of_nodes, node_names, totals, .. } = self;
-        match kind {
-            LedgerKind::Pod => pods.drop_scope(scope, now, |pod| pod.leave(totals, of_pods, now)),
-            LedgerKind::Job => jobs.drop_scope(scope, now, |job| job.leave(totals, now)),
-            LedgerKind::Node => {
-                nodes.drop_scope(scope, now, |node| node.leave(of_nodes, node_names));
-            }
-            LedgerKind::Event => events.records.drop_scope(scope, now, |_| {}),
-        }
+        of_kind!(kind, self.drop_scope(scope, &mut self.totals, now));
     }
 
     /// Takes a new or changed pod. It counts for its workload as soon as that is [known](Ledger::assign_pod).
     pub(super) fn put_pod(&mut self, scope: ScopeId, pod: &Pod<'_>, now: Instant) {
-        let Self { pods, of_pods, totals, names, .. } = self;
-        let Seen { sighting, record, displaced } = pods.put(scope, &pod.metadata, false);
-        if let Some(mut displaced) = displaced {
-            displaced.leave(totals, of_pods, now);
-        }
-        let names = std::cell::RefCell::new(names);
-        record.observe(pod, sighting != Sighting::Existing, |name| {
-            let mut names = names.borrow_mut();
-            let known = names.get(name).cloned();
-            known.unwrap_or_else(|| {
-                let name: Arc<str> = name.into();
-                names.insert(Arc::clone(&name));
-                name
-            })
-        });
-        record.name(pod, of_pods);
-        record.settle(totals, of_pods);
+        let Self { pods, totals, names, .. } = self;
+        let (is_news, record) = pods.put(scope, &pod.metadata, false, totals, now);
+        record.observe(pod, is_news, names, totals);
     }
 
     /// Notes the workload of a pod.
     pub(super) fn assign_pod(&mut self, uid: &[u8], workload: &Workload, now: Instant) {
-        let Self { pods, of_pods, totals, .. } = self;
-        if let Some(record) = pods.get(uid) {
-            record.assign(workload, totals, now);
-            record.settle(totals, of_pods);
+        if let Some(record) = self.pods.get(uid) {
+            record.assign(workload, &mut self.totals, now);
         }
         self.resolve_events(uid, workload, now);
     }
@@ -213,7 +158,7 @@ impl Ledger {
     /// Replaces the labels on a pod's own counters.
     pub(super) fn relabel_pod(&mut self, uid: &[u8], labels: &[u8]) {
         if let Some(record) = self.pods.get(uid) {
-            record.relabel(labels, &mut self.of_pods);
+            record.relabel(labels, &mut self.totals);
         }
     }
 
@@ -244,59 +189,31 @@ impl Ledger {
         now: Instant,
     ) {
         let Self { jobs, totals, .. } = self;
-        let Seen { sighting, record, displaced } = jobs.put(scope, &job.metadata, false);
-        if let Some(mut displaced) = displaced {
-            displaced.leave(totals, now);
-        }
-        record.observe(job, workload, sighting != Sighting::Existing, totals, now);
+        let (is_news, record) = jobs.put(scope, &job.metadata, false, totals, now);
+        record.observe(job, workload, is_news, totals, now);
     }
 
     /// Takes a new or changed node, which is part of a list if `is_listed`.
-    pub(super) fn put_node(&mut self, scope: ScopeId, node: &Node<'_>, is_listed: bool) {
-        let Self { nodes, of_nodes, node_names, totals, .. } = self;
-        let Seen { record, displaced, .. } = nodes.put(scope, &node.metadata, false);
-        if let Some(mut displaced) = displaced {
-            displaced.leave(of_nodes, node_names);
-        }
-        record.observe(node, is_listed, (of_nodes, node_names), totals.shard);
+    pub(super) fn put_node(
+        &mut self,
+        scope: ScopeId,
+        node: &Node<'_>,
+        is_listed: bool,
+        now: Instant,
+    ) {
+        let Self { nodes, totals, .. } = self;
+        let (_, record) = nodes.put(scope, &node.metadata, false, totals, now);
+        record.observe(node, is_listed, totals);
     }
 
     /// Notes that an object still exists, whatever its state is.
     pub(super) fn keep(&mut self, kind: LedgerKind, scope: ScopeId, uid: &[u8]) {
-        match kind {
-            LedgerKind::Pod => self.pods.keep(scope, uid),
-            LedgerKind::Job => self.jobs.keep(scope, uid),
-            LedgerKind::Node => self.nodes.keep(scope, uid),
-            LedgerKind::Event => self.events.records.keep(scope, uid),
-        }
+        of_kind!(kind, self.keep(scope, uid));
     }
 
     /// Removes a deleted object.
     pub(super) fn delete(&mut self, kind: LedgerKind, uid: &[u8], now: Instant) {
-        let Self { pods, jobs, nodes, events, of_pods, of_nodes, node_names, totals, .. } = self;
-        match kind {
-            LedgerKind::Pod => {
-                if let Some(pod) = pods.remove(uid, now) {
-                    pod.end(false);
-                    pod.settle(totals, of_pods);
-                    pod.leave(totals, of_pods, now);
-                }
-            }
-            LedgerKind::Job => {
-                if let Some(job) = jobs.remove(uid, now) {
-                    job.end(false, totals);
-                    job.leave(totals, now);
-                }
-            }
-            LedgerKind::Node => {
-                if let Some(node) = nodes.remove(uid, now) {
-                    node.leave(of_nodes, node_names);
-                }
-            }
-            LedgerKind::Event => {
-                events.records.remove(uid, now);
-            }
-        }
+        of_kind!(kind, self.delete(uid, &mut self.totals, now));
     }
 
     /// Notes that a workload exists or is gone. One with pods or jobs exists anyway.
@@ -309,17 +226,15 @@ impl Ledger {
     pub(super) fn set_shard(&mut self, shard: Shard) {
         if self.totals.set_shard(shard) {
             self.declare();
-            let Self { pods, nodes, of_pods, of_nodes, node_names, totals, .. } = self;
-            nodes.each(|node| node.show(of_nodes, node_names, shard));
-            pods.each(|pod| pod.reshard(totals, of_pods));
+            self.nodes.each(|node| node.show(&mut self.totals));
+            self.pods.each(|pod| pod.reshard(&mut self.totals));
         }
     }
 
     /// Lets the usual counters of all workloads begin to exist again.
     fn declare(&mut self) {
-        let Self { pods, jobs, of_pods, totals, .. } = self;
-        jobs.each(|job| job.declare(totals));
-        pods.each(|pod| pod.settle(totals, of_pods));
+        self.jobs.each(|job| job.declare(&mut self.totals));
+        self.pods.each(|pod| pod.settle(&mut self.totals));
     }
 
     /// Returns the time at which [`Ledger::expire`] has something to do.

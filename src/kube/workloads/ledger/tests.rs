@@ -97,12 +97,12 @@ impl World {
 
     fn unsynced(budget: &Arc<Budget>) -> Self {
         let ledger = Ledger::new(&options(|_| true, budget), &KubeMetrics::default());
-        let world = Self { ledger, catalog: Catalog::new(), now: Instant::now() };
+        let mut world = Self { ledger, catalog: Catalog::new(), now: Instant::now() };
         world.register();
         world
     }
 
-    fn register(&self) {
+    fn register(&mut self) {
         for store in self.ledger.stores() {
             self.catalog.register(Arc::clone(store.schema()), vec![store]);
         }
@@ -345,7 +345,7 @@ fn transitions_of_nodes() {
     };
     let put = |world: &mut World, status: &str, since: u32, is_listed: bool| {
         let text = node(status, since);
-        world.ledger.put_node(9, &decoded(&text), is_listed);
+        world.ledger.put_node(9, &decoded(&text), is_listed, world.now);
         ["true", "false", "unknown"].map(|status| {
             let name = format!(
                 r#"kstatd_kube_node_condition_transitions_total{{node="a",condition="Ready",status="{status}"}}"#
@@ -389,7 +389,7 @@ fn a_node_may_replace_one_of_the_same_name() {
         )
     };
     let put = |world: &mut World, uid: &str, is_listed: bool| {
-        world.ledger.put_node(9, &decoded(&node(uid)), is_listed);
+        world.ledger.put_node(9, &decoded(&node(uid)), is_listed, world.now);
     };
     let count = |world: &World| {
         let series = world.series();
@@ -515,7 +515,7 @@ fn counters_of_new_families_begin_at_zero() {
         world.ledger.configure(&options(|name| name != missing, &Arc::default()), &metrics);
         world.register();
         world.ledger.show(LedgerKind::Node, 9);
-        world.ledger.put_node(9, &decoded(NODE), true);
+        world.ledger.put_node(9, &decoded(NODE), true, world.now);
         world.see("p", &pod("p", 0, &status(0, RUNNING, "")));
         let others: BTreeSet<String> = families(&world);
         assert!(!others.contains(missing) && others.len() >= 2, "{others:?}");

@@ -6,10 +6,11 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tokio::time::Instant;
 
-use super::counters::{Counters, Owner};
-use super::families::OCCURRENCES;
+use super::counters::{Counters, LedgerOptions, Owner};
+use super::families::{EVENTS, NODES, OCCURRENCES, PODS, WORKLOADS};
 use crate::kube::shard::{Ownership, Shard};
 use crate::kube::workloads::objects::{Uid, Workload, WorkloadId};
+use crate::telemetry::KubeMetrics;
 use crate::util::shrink::Shrink as _;
 
 /// The counters of a workload, and the UID of one that has had them. Its events count on the shard that serves this UID.
@@ -47,8 +48,16 @@ struct Life {
     gone_at: Option<Instant>,
 }
 
-/// All workloads that have counters.
+/// The nodes that have the counters of a name, by the hashes of their UIDs. A list in progress may show the successor of a
+/// node that is not known to be gone.
+pub(super) type NodeNames = HashMap<Owner, u64>;
+
+/// All counters, and the workloads that have some.
 pub(super) struct Totals {
+    pub(super) of_pods: Counters,
+    pub(super) of_nodes: Counters,
+    pub(super) node_names: NodeNames,
+    /// Those of workloads.
     pub(super) counters: Counters,
     /// Those of Kubernetes Events.
     pub(super) events: Counters,
@@ -61,9 +70,24 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    pub(super) fn new(counters: Counters, events: Counters) -> Self {
-        let (lives, gone_since) = (HashMap::new(), None);
-        Self { counters, events, lives, shard: Shard::ALL, resets: 0, gone_since }
+    pub(super) fn new(options: &LedgerOptions, metrics: &KubeMetrics) -> Self {
+        let counters = |resource| Counters::new(resource, options, metrics);
+        Self {
+            of_pods: counters(&PODS),
+            of_nodes: counters(&NODES),
+            node_names: NodeNames::new(),
+            counters: counters(&WORKLOADS),
+            events: counters(&EVENTS),
+            lives: HashMap::new(),
+            shard: Shard::ALL,
+            resets: 0,
+            gone_since: None,
+        }
+    }
+
+    /// Returns the counters in the order of [`RESOURCES`](super::families::RESOURCES).
+    pub(super) fn all(&mut self) -> [&mut Counters; 4] {
+        [&mut self.events, &mut self.of_nodes, &mut self.of_pods, &mut self.counters]
     }
 
     /// Returns the owner of the counters of a workload.

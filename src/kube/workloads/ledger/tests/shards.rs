@@ -82,7 +82,7 @@ fn successors_of_nodes_decide_about_the_shard() {
             let node = format!(
                 r#"{{"metadata":{{"name":"{name}","uid":"{uid}"}},"status":{{"conditions":[{{"type":"Ready","status":"True"}}]}}}}"#
             );
-            world.ledger.put_node(9, &decoded(&node), true);
+            world.ledger.put_node(9, &decoded(&node), true, world.now);
         }
     };
     let shown = |world: &World| -> Vec<bool> {
