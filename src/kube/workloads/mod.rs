@@ -31,7 +31,7 @@ use super::config::WatchedResource;
 use super::observed::ObservedObject;
 use super::observer::{NoFamilies, ObjectObserver, ObjectSeries, ObserverFactory};
 use super::shard::Shard;
-use crate::cache::{Catalog, Schema};
+use crate::cache::Catalog;
 use crate::pods::PodIndex;
 use crate::resources::{Api, Representation};
 use crate::telemetry::KubeMetrics;
@@ -51,7 +51,6 @@ pub struct Workloads {
 struct Hub {
     catalog: Catalog,
     options: WorkloadOptions,
-    schema: Arc<Schema>,
     /// The state of all configurations.
     state: Arc<Lock<State>>,
     registered: Once,
@@ -78,9 +77,8 @@ impl Workloads {
     ) -> Self {
         ledger.configure(&options.ledger, metrics);
         ledger.set_shard(shard);
-        let schema = schema(options);
-        let state = State::new(options, &schema, metrics, ledger, senders, shard);
-        let hub = Hub::new(catalog, options, schema, Arc::new(Lock::new(state)), senders.cloned());
+        let state = State::new(options, metrics, ledger, senders, shard);
+        let hub = Hub::new(catalog, options, Arc::new(Lock::new(state)), senders.cloned());
         Self::observing(Arc::new(hub), ledger)
     }
 
@@ -91,7 +89,7 @@ impl Workloads {
         self.ledger.configure(&options.ledger, metrics);
         self.set_shard(shard);
         let Hub { catalog, state, senders, .. } = &*self.hub;
-        let hub = Hub::new(catalog, options, schema(options), Arc::clone(state), senders.clone());
+        let hub = Hub::new(catalog, options, Arc::clone(state), senders.clone());
         Self::observing(Arc::new(hub), &self.ledger)
     }
 
@@ -151,10 +149,14 @@ impl Workloads {
         if !self.is_on() {
             return;
         }
-        if self.options().ledger.families.contains(&KUBE_EVENTS) {
+        let ledger_families = &self.options().ledger.families;
+        if ledger_families.contains(&KUBE_EVENTS) {
             resources.push(kube_events());
         }
-        self.attach_ledger(resources);
+        // The ledger has to see an object before its workload is resolved.
+        for watched in resources.iter_mut().filter(|_| !ledger_families.is_empty()) {
+            watched.observers.extend(self.ledger_observers.get(&*watched.api.plural).cloned());
+        }
         let watched: Vec<&str> = resources.iter().map(|watched| &*watched.api.plural).collect();
         let links = self.options().links(&watched);
         resources.extend(links.iter().map(|link| WatchedResource::observed(link.api())));
@@ -171,18 +173,6 @@ impl Workloads {
         }
     }
 
-    /// Lets the ledger observe the resources. It has to see an object before its workload is resolved.
-    fn attach_ledger(&self, resources: &mut [WatchedResource]) {
-        if self.options().ledger.families.is_empty() {
-            return;
-        }
-        for watched in resources {
-            if let Some(observer) = self.ledger_observers.get(&*watched.api.plural) {
-                watched.observers.push(Arc::clone(observer));
-            }
-        }
-    }
-
     /// Serves the rows of another shard, or of another stage of a shard change.
     pub fn set_shard(&self, shard: Shard) {
         let updates = self.hub.catalog.update_lock();
@@ -190,11 +180,6 @@ impl Workloads {
         self.ledger.set_shard(shard);
         self.hub.state().set_shard(shard);
     }
-}
-
-fn schema(options: &WorkloadOptions) -> Arc<Schema> {
-    let families = options.families.iter().map(|family| family.header()).collect();
-    Arc::new(Schema { resource: RESOURCE.to_owned(), families })
 }
 
 /// Returns the resource of Kubernetes Events. That of the core group exists in every cluster, and shows the events of
@@ -214,7 +199,6 @@ impl Hub {
     fn new(
         catalog: &Catalog,
         options: &WorkloadOptions,
-        schema: Arc<Schema>,
         state: Arc<Lock<State>>,
         senders: Option<Arc<PodIndex>>,
     ) -> Self {
@@ -226,7 +210,6 @@ impl Hub {
             names_pods: senders.is_some() || any(|family| family.subject == Subject::Pod),
             has_totals: any(WorkloadFamily::is_total),
             options: options.clone(),
-            schema,
             state,
             registered: Once::new(),
             senders,
@@ -270,9 +253,6 @@ trait Facts: PartialEq + Send + Sync + Sized + 'static {
     /// Writes labels after the identity labels of an object.
     fn identify(_: &Hub, _: &ObservedObject<'_>, _: &mut Vec<u8>) {}
 
-    /// Notes that the labels on an object's series may differ from those of its workload.
-    fn touch(_: &mut State, _: &Uid) {}
-
     /// Returns the facts of the object without a row of its own, if it had one.
     fn hidden(&self) -> Option<Self> {
         None
@@ -313,17 +293,14 @@ impl Facts for PodFacts {
         }
     }
 
-    fn touch(state: &mut State, uid: &Uid) {
-        state.touch_pod(uid);
-    }
-
     fn register(hub: &Hub) {
         hub.registered.call_once(|| {
             let mut state = hub.state();
-            state.configure(&hub.options, &hub.schema);
-            match hub.schema.families.is_empty() {
+            state.configure(&hub.options);
+            let schema = Arc::clone(state.stores()[0].schema());
+            match schema.families.is_empty() {
                 true => hub.catalog.exchange(None, &[RESOURCE.to_owned()]),
-                false => hub.catalog.register(Arc::clone(&hub.schema), state.stores()),
+                false => hub.catalog.register(schema, state.stores().to_vec()),
             }
         });
     }
@@ -435,7 +412,6 @@ impl<F: Facts> ObjectObserver for Observer<F> {
         let mut state = self.hub.state();
         for (uid, facts) in &list.current {
             F::put(&mut state, uid, Arc::clone(facts), !old.contains_key(uid));
-            F::touch(&mut state, uid);
         }
         for uid in old.keys().filter(|uid| !list.current.contains_key(*uid)) {
             F::remove(&mut state, uid);
@@ -447,22 +423,14 @@ impl<F: Facts> ObjectObserver for Observer<F> {
     fn put(&self, object: &ObservedObject<'_>, fresh: bool) {
         let Some((uid, facts)) = F::decode(self.kind, object, &self.hub) else { return };
         let mut list = self.list.lock();
-        let old = list.current.get(&uid);
-        let is_new = old.is_none();
-        let unchanged = old.filter(|old| ***old == facts).cloned();
-        let is_unchanged = unchanged.is_some();
-        let facts = unchanged.unwrap_or_else(|| Arc::new(facts));
+        let known = list.current.get_key_value(&uid);
+        let is_new = known.is_none();
+        let (uid, facts) = match known {
+            Some((uid, old)) if **old == facts => (Arc::clone(uid), Arc::clone(old)),
+            _ => (uid, Arc::new(facts)),
+        };
         if let Some(collected) = list.collected.as_mut().filter(|_| fresh) {
             collected.insert(uid, facts);
-            return;
-        }
-        if is_unchanged {
-            if list.is_shown {
-                // The object was rendered anew, with labels whose values are not folded yet.
-                let mut state = self.hub.state();
-                F::touch(&mut state, &uid);
-                state.flush();
-            }
             return;
         }
         list.current.insert(Arc::clone(&uid), Arc::clone(&facts));
@@ -527,7 +495,6 @@ impl<F: Facts> ObjectObserver for Observer<F> {
         state.add_series(self.series.get());
         for (uid, facts) in &list.current {
             F::put(&mut state, uid, Arc::clone(facts), true);
-            F::touch(&mut state, uid);
         }
         state.flush();
         F::set_list(&self.hub, list.number, Some(list.is_complete));

@@ -1,7 +1,6 @@
 //! The pods, their owners and their totals, over all served list/watches.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::Hash;
 use std::sync::Arc;
 
 use super::families::{RESOURCE, Row, Subject};
@@ -17,6 +16,9 @@ use crate::kube::shard::{Ownership, Shard};
 use crate::pods::{Pod, PodIndex, PodWorkload};
 use crate::telemetry::KubeMetrics;
 use crate::util::shrink::Shrink as _;
+
+#[cfg(test)]
+mod tests;
 
 /// A pod or owner. More than one list/watch may have it while a configuration is applied.
 #[derive(Debug)]
@@ -74,70 +76,77 @@ enum RowKey {
 
 /// The state behind the rows of all subjects.
 pub(super) struct State {
-    options: WorkloadOptions,
-    metrics: KubeMetrics,
     /// Counts events by the workloads of pods.
     ledger: Arc<SharedLedger>,
     /// The index of the senders of StatsD lines, with the number of this writer.
     senders: Option<(Arc<PodIndex>, u64)>,
-    shard: Shard,
     pods: HashMap<Uid, PodEntry>,
     owners: HashMap<Uid, OwnerEntry>,
     workloads: HashMap<Arc<WorkloadId>, WorkloadEntry>,
-    namespaces: HashMap<Arc<str>, Tally>,
-    nodes: HashMap<Arc<str>, Tally>,
+    /// The totals of namespaces and nodes.
+    totals: HashMap<RowKey, Tally>,
     /// The rows to render again.
     dirty: HashSet<RowKey>,
-    /// The rows that are left out because of the budget of series.
-    refused: HashSet<RowKey>,
-    /// The refused rows that are to be rendered again when there is room.
-    retries: Vec<RowKey>,
     /// The series of the served list/watches of pods, by namespace; those of all namespaces have an empty key.
     series: HashMap<Box<str>, Vec<Arc<dyn ObjectSeries>>>,
     /// The pods of each workload, by the UID of its object, if its labels are shown on their series.
     members: HashMap<Uid, HashSet<Uid>>,
     label_values: LabelValues,
+    rows: Rows,
+}
+
+/// The rows in their stores.
+struct Rows {
+    options: WorkloadOptions,
+    metrics: KubeMetrics,
+    shard: Shard,
+    /// The store of each [`Subject`].
     stores: [Arc<Store>; 4],
+    /// The rows that are left out because of the budget of series.
+    refused: HashSet<RowKey>,
+    /// The refused rows that are to be rendered again when there is room.
+    retries: Vec<RowKey>,
     scratch: Rendered,
 }
 
 impl State {
     pub(super) fn new(
         options: &WorkloadOptions,
-        schema: &Arc<Schema>,
         metrics: &KubeMetrics,
         ledger: &Arc<SharedLedger>,
         senders: Option<&Arc<PodIndex>>,
         shard: Shard,
     ) -> Self {
-        Self {
+        let rows = Rows {
             options: options.clone(),
             metrics: metrics.clone(),
+            shard,
+            stores: stores(options),
+            refused: HashSet::new(),
+            retries: Vec::new(),
+            scratch: Rendered::default(),
+        };
+        Self {
             ledger: Arc::clone(ledger),
             senders: senders.map(|index| (Arc::clone(index), index.writer())),
-            shard,
             pods: HashMap::new(),
             owners: HashMap::new(),
             workloads: HashMap::new(),
-            namespaces: HashMap::new(),
-            nodes: HashMap::new(),
+            totals: HashMap::new(),
             dirty: HashSet::new(),
-            refused: HashSet::new(),
-            retries: Vec::new(),
             series: HashMap::new(),
             members: HashMap::new(),
             label_values: LabelValues::new(&options.ledger.budget, metrics),
-            stores: stores(schema),
-            scratch: Rendered::default(),
+            rows,
         }
     }
 
     /// Renders all rows anew with other options, into other stores. The ledger may have begun to count the pods that are known.
-    pub(super) fn configure(&mut self, options: &WorkloadOptions, schema: &Arc<Schema>) {
-        let relabels = self.options.pod_labels != options.pod_labels;
-        self.options = options.clone();
-        self.stores = stores(schema);
-        let mut values = LabelValues::new(&options.ledger.budget, &self.metrics);
+    pub(super) fn configure(&mut self, options: &WorkloadOptions) {
+        let relabels = *self.pod_labels() != options.pod_labels;
+        self.rows.options = options.clone();
+        self.rows.stores = stores(options);
+        let mut values = LabelValues::new(&options.ledger.budget, &self.rows.metrics);
         for owner in self.owners.values_mut() {
             owner.labels = Box::default();
             let facts = owner.held.as_ref().map(|held| &held.facts);
@@ -158,20 +167,9 @@ impl State {
         self.render_all();
     }
 
-    /// Returns the largest capacity of a table.
-    #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
-        let Self { pods, owners, workloads, namespaces, nodes, refused, members, .. } = self;
-        let of_owners = owners.values().map(|entry| entry.pods.capacity());
-        let nested = of_owners.chain(members.values().map(HashSet::capacity));
-        let own = [pods.capacity(), owners.capacity(), workloads.capacity(), members.capacity()];
-        let others = [namespaces.capacity(), nodes.capacity(), refused.capacity()];
-        nested.chain(own).chain(others).max().unwrap_or_default()
-    }
-
     /// Returns the stores of the rows.
-    pub(super) fn stores(&self) -> Vec<Arc<Store>> {
-        self.stores.to_vec()
+    pub(super) fn stores(&self) -> &[Arc<Store>; 4] {
+        &self.rows.stores
     }
 
     /// Adds or changes a pod. `is_new` states whether the list/watch did not have it before.
@@ -187,17 +185,15 @@ impl State {
             Some(mut old) if old.held.facts == facts => {
                 (old.held, old.labels) = (Held { facts, holders }, labels);
                 self.pods.insert(Arc::clone(uid), old);
+                if !self.pod_labels().is_empty() {
+                    // Its series may have been rendered anew, with labels whose values are not folded yet.
+                    self.dirty.insert(RowKey::Pod(Arc::clone(uid)));
+                }
                 return;
             }
             old => self.withdraw(uid, old),
         }
-        self.dirty.insert(RowKey::Pod(Arc::clone(uid)));
-        self.namespaces.entry(Arc::clone(&facts.namespace)).or_default().add(&facts.contribution);
-        self.dirty.insert(RowKey::Namespace(Arc::clone(&facts.namespace)));
-        if !facts.node.is_empty() {
-            self.nodes.entry(Arc::clone(&facts.node)).or_default().add(&facts.contribution);
-            self.dirty.insert(RowKey::Node(Arc::clone(&facts.node)));
-        }
+        self.count(uid, &facts, true);
         if let PodOwner::Controller(owner) = &facts.owner {
             self.owners.entry(Arc::clone(owner)).or_default().pods.insert(Arc::clone(uid));
         }
@@ -206,6 +202,22 @@ impl State {
         self.publish_sender(uid, &facts, workload.as_ref());
         let held = Held { facts, holders };
         self.pods.insert(Arc::clone(uid), PodEntry { held, workload, labels });
+    }
+
+    /// Adds a pod to the totals of its namespace and node if it `is_added`, else removes it.
+    fn count(&mut self, uid: &Uid, pod: &PodFacts, is_added: bool) {
+        self.dirty.insert(RowKey::Pod(Arc::clone(uid)));
+        let node = Some(&pod.node).filter(|node| !node.is_empty());
+        let node = node.map(|node| RowKey::Node(Arc::clone(node)));
+        for row_key in node.into_iter().chain([RowKey::Namespace(Arc::clone(&pod.namespace))]) {
+            let total = self.totals.entry(row_key.clone()).or_default();
+            total.change(&pod.contribution, is_added);
+            if total.is_empty() {
+                self.totals.remove(&row_key);
+                self.totals.shrink();
+            }
+            self.dirty.insert(row_key);
+        }
     }
 
     /// Enters a pod into the index of senders.
@@ -248,13 +260,7 @@ impl State {
     fn withdraw(&mut self, uid: &Uid, old: Option<PodEntry>) {
         let Some(PodEntry { held: Held { facts, .. }, workload, mut labels }) = old else { return };
         self.label_values.replace(&mut labels, b"");
-        self.dirty.insert(RowKey::Pod(Arc::clone(uid)));
-        remove_from(&mut self.namespaces, &facts.namespace, &facts.contribution);
-        self.dirty.insert(RowKey::Namespace(Arc::clone(&facts.namespace)));
-        if !facts.node.is_empty() {
-            remove_from(&mut self.nodes, &facts.node, &facts.contribution);
-            self.dirty.insert(RowKey::Node(Arc::clone(&facts.node)));
-        }
+        self.count(uid, &facts, false);
         self.unassign(uid, workload.as_ref(), &facts.contribution);
         if let PodOwner::Controller(owner) = &facts.owner
             && let Some(entry) = self.owners.get_mut(owner)
@@ -286,7 +292,7 @@ impl State {
         self.note_member(pod_uid, workload);
         let Workload { id, uid } = workload;
         let entry = self.workloads.entry(Arc::clone(id)).or_default();
-        entry.pods.add(pod);
+        entry.pods.change(pod, true);
         *entry.uids.entry(Arc::clone(uid)).or_default() += 1;
         self.dirty.insert(RowKey::Workload(Arc::clone(id)));
     }
@@ -294,7 +300,7 @@ impl State {
     /// Notes the workload of a pod for the ledger, and for the labels on the pod's series.
     fn note_member(&mut self, pod: &Uid, workload: &Workload) {
         self.ledger.assign_pod(pod, workload);
-        if !self.options.pod_labels.of_workload.is_empty() {
+        if !self.pod_labels().of_workload.is_empty() {
             let members = self.members.entry(Arc::clone(&workload.uid)).or_default();
             members.insert(Arc::clone(pod));
         }
@@ -312,7 +318,7 @@ impl State {
             }
         }
         let Some(entry) = self.workloads.get_mut(id) else { return };
-        entry.pods.remove(pod);
+        entry.pods.change(pod, false);
         if let Some(pods) = entry.uids.get_mut(uid) {
             *pods -= 1;
             if *pods == 0 {
@@ -419,23 +425,18 @@ impl State {
         out: &mut Vec<u8>,
     ) {
         let workload = self.resolve(owner, namespace);
-        let workload = workload.as_ref().map(|workload| {
-            let owner = self.owners.get(&workload.uid);
-            (workload, owner.map_or(&[][..], |owner| &*owner.labels))
-        });
+        let workload = workload.as_ref().map(|workload| (workload, self.labels_of(workload)));
         labels.write(own, workload, out);
+    }
+
+    /// Returns the labels of a workload's object on the series of its pods.
+    fn labels_of(&self, workload: &Workload) -> &[u8] {
+        self.owners.get(&workload.uid).map_or(&[], |owner| &owner.labels)
     }
 
     /// Returns the labels on the series of pods.
     pub(super) fn pod_labels(&self) -> &PodLabels {
-        &self.options.pod_labels
-    }
-
-    /// Compares the labels on a pod's series with those of its workload again.
-    pub(super) fn touch_pod(&mut self, uid: &Uid) {
-        if !self.pod_labels().is_empty() {
-            self.dirty.insert(RowKey::Pod(Arc::clone(uid)));
-        }
+        &self.rows.options.pod_labels
     }
 
     /// Adds the series of a list/watch that is served.
@@ -468,18 +469,17 @@ impl State {
 
     /// Serves the rows of another shard.
     pub(super) fn set_shard(&mut self, shard: Shard) {
-        if self.shard == shard {
+        if self.rows.shard == shard {
             return;
         }
-        self.shard = shard;
+        self.rows.shard = shard;
         self.render_all();
     }
 
     fn render_all(&mut self) {
         self.dirty.extend(self.pods.keys().cloned().map(RowKey::Pod));
         self.dirty.extend(self.workloads.keys().cloned().map(RowKey::Workload));
-        self.dirty.extend(self.namespaces.keys().cloned().map(RowKey::Namespace));
-        self.dirty.extend(self.nodes.keys().cloned().map(RowKey::Node));
+        self.dirty.extend(self.totals.keys().cloned());
         self.flush();
     }
 
@@ -487,27 +487,23 @@ impl State {
     pub(super) fn flush(&mut self) {
         self.render_dirty();
         let mut too_large = 0;
-        while !self.refused.is_empty() && too_large < MAX_TOO_LARGE && self.has_room() {
-            if self.retries.is_empty() {
-                self.retries.extend(self.refused.iter().cloned());
-                self.retries.sort_unstable();
+        while !self.rows.refused.is_empty() && too_large < MAX_TOO_LARGE && self.rows.has_room() {
+            let Rows { refused, retries, .. } = &mut self.rows;
+            if retries.is_empty() {
+                retries.extend(refused.iter().cloned());
+                retries.sort_unstable();
             }
-            if let Some(row) = self.retries.pop().filter(|row| self.refused.contains(row)) {
+            if let Some(row) = retries.pop().filter(|row| refused.contains(row)) {
                 self.dirty.insert(row.clone());
                 self.render_dirty();
-                too_large += u32::from(self.refused.contains(&row));
+                too_large += u32::from(self.rows.refused.contains(&row));
             }
         }
     }
 
-    /// Returns whether the rows have fewer series than they may have.
-    fn has_room(&self) -> bool {
-        series_of(&self.stores) < self.options.max_series
-    }
-
     fn render_dirty(&mut self) {
         let mut dirty = Vec::from_iter(std::mem::take(&mut self.dirty));
-        if self.options.max_series > 0 {
+        if self.rows.options.max_series > 0 {
             // So that two replicas leave out the same rows.
             dirty.sort_unstable();
         }
@@ -518,114 +514,91 @@ impl State {
                 }
             }
         }
-        let Self { options, metrics, shard, stores, refused, scratch, .. } = self;
-        let stores = &*stores;
-        let mut rows = Rows { options, metrics, shard: *shard, stores, refused, scratch };
-        let [pod_store, workload_store, namespace_store, node_store] = stores;
-        let none = Tally::default();
         for row_key in &dirty {
             match row_key {
-                RowKey::Pod(uid) => {
-                    let pod = self.pods.get(uid);
-                    // A configuration without rows of pods has not kept the name.
-                    let is_row = |pod: &&PodEntry| {
-                        !pod.held.facts.is_hidden && !pod.held.facts.name.is_empty()
+                RowKey::Pod(uid) => self.render_pod(uid, row_key),
+                RowKey::Workload(id) => self.render_workload(id, row_key),
+                RowKey::Namespace(name) | RowKey::Node(name) => {
+                    let (subject, label, namespace) = match row_key {
+                        RowKey::Node(_) => (Subject::Node, "node", ""),
+                        _ => (Subject::Namespace, "namespace", &**name),
                     };
-                    let row = pod.filter(is_row);
-                    let row = row.and_then(|pod| Some((pod, pod.workload.as_ref()?)));
-                    let mut more = Vec::new();
-                    let labels = row.map(|(entry, workload)| {
-                        let (pod, owner) = (&*entry.held.facts, self.owners.get(&workload.uid));
-                        let of_owner = owner.map_or(&[][..], |owner| &*owner.labels);
-                        pod_labels::push(&mut more, &entry.labels);
-                        pod_labels::push(&mut more, of_owner);
-                        [
-                            ("namespace", &*pod.namespace),
-                            ("pod", &*pod.name),
-                            ("uid", std::str::from_utf8(uid).unwrap_or_default()),
-                            ("node", &*pod.node),
-                            ("workload", &*workload.id.name),
-                            ("workload_type", &*workload.id.kind),
-                        ]
-                    });
-                    let row = labels.as_ref().map(|labels| {
-                        let row = Row::new(Subject::Pod, labels[0].1, labels, &none);
-                        Row { more: &more, ..row }
-                    });
-                    rows.set(pod_store, uid, uid, row, row_key);
-                }
-                RowKey::Workload(id) => {
-                    let key = format!("{}/{}/{}", id.namespace, id.kind, id.name);
-                    let entry = self.workloads.get(id);
-                    let entry = entry.and_then(|entry| Some((entry, entry.uid()?)));
-                    let labels = [
-                        ("namespace", &*id.namespace),
-                        ("workload", &*id.name),
-                        ("workload_type", &*id.kind),
-                    ];
-                    let row = entry.map(|(entry, _)| Row {
-                        desired: entry.objects.values().next_back().copied().flatten(),
-                        ..Row::new(Subject::Workload, &id.namespace, &labels, &entry.pods)
-                    });
-                    let uid = entry.map_or_else(|| Arc::from([]), |(_, uid)| Arc::clone(uid));
-                    let workload = Workload { id: Arc::clone(id), uid };
-                    self.ledger.set_exists(&workload, entry.is_some());
-                    rows.set(workload_store, key.as_bytes(), &workload.uid, row, row_key);
-                    if entry.is_none() {
-                        self.workloads.remove(id);
-                        self.workloads.shrink();
-                    }
-                }
-                RowKey::Namespace(name) => {
-                    let (pods, labels) = (self.namespaces.get(name), [("namespace", &**name)]);
-                    let row = pods.map(|pods| Row::new(Subject::Namespace, name, &labels, pods));
-                    rows.set(namespace_store, name.as_bytes(), name.as_bytes(), row, row_key);
-                }
-                RowKey::Node(name) => {
-                    let (pods, labels) = (self.nodes.get(name), [("node", &**name)]);
-                    let row = pods.map(|pods| Row::new(Subject::Node, "", &labels, pods));
-                    rows.set(node_store, name.as_bytes(), name.as_bytes(), row, row_key);
+                    let (pods, labels) = (self.totals.get(row_key), [(label, &**name)]);
+                    let row = pods.map(|pods| Row::new(subject, namespace, &labels, pods));
+                    self.rows.set(subject, name.as_bytes(), name.as_bytes(), row, row_key);
                 }
             }
         }
     }
-}
 
-fn stores(schema: &Arc<Schema>) -> [Arc<Store>; 4] {
-    [(); 4].map(|()| Arc::new(Store::new(Arc::clone(schema))))
-}
+    fn render_pod(&mut self, uid: &Uid, row_key: &RowKey) {
+        // A configuration without rows of pods has not kept the name.
+        let is_row = |pod: &&PodEntry| !pod.held.facts.is_hidden && !pod.held.facts.name.is_empty();
+        let entry = self.pods.get(uid).filter(is_row);
+        let Some((entry, workload)) = entry.and_then(|pod| Some((pod, pod.workload.as_ref()?)))
+        else {
+            return self.rows.set(Subject::Pod, uid, uid, None, row_key);
+        };
+        let pod = &entry.held.facts;
+        let mut more = Vec::new();
+        pod_labels::push(&mut more, &entry.labels);
+        pod_labels::push(&mut more, self.labels_of(workload));
+        let labels = [
+            ("namespace", &*pod.namespace),
+            ("pod", &*pod.name),
+            ("uid", std::str::from_utf8(uid).unwrap_or_default()),
+            ("node", &*pod.node),
+            ("workload", &*workload.id.name),
+            ("workload_type", &*workload.id.kind),
+        ];
+        let none = Tally::default();
+        let row = Row::new(Subject::Pod, &pod.namespace, &labels, &none);
+        self.rows.set(Subject::Pod, uid, uid, Some(Row { more: &more, ..row }), row_key);
+    }
 
-/// Returns the number of series of all rows.
-fn series_of(stores: &[Arc<Store>]) -> u64 {
-    stores.iter().map(|store| store.series()).sum()
-}
-
-/// Removes a pod from a total, and the total with its last pod.
-fn remove_from<K: Hash + Eq>(totals: &mut HashMap<K, Tally>, key: &K, pod: &Contribution) {
-    if let Some(total) = totals.get_mut(key) {
-        total.remove(pod);
-        if total.is_empty() {
-            totals.remove(key);
-            totals.shrink();
+    fn render_workload(&mut self, id: &Arc<WorkloadId>, row_key: &RowKey) {
+        let key = format!("{}/{}/{}", id.namespace, id.kind, id.name);
+        let entry = self.workloads.get(id);
+        let entry = entry.and_then(|entry| Some((entry, entry.uid()?)));
+        let labels =
+            [("namespace", &*id.namespace), ("workload", &*id.name), ("workload_type", &*id.kind)];
+        let row = entry.map(|(entry, _)| Row {
+            desired: entry.objects.values().next_back().copied().flatten(),
+            ..Row::new(Subject::Workload, &id.namespace, &labels, &entry.pods)
+        });
+        let uid = entry.map_or_else(|| Arc::from([]), |(_, uid)| Arc::clone(uid));
+        let workload = Workload { id: Arc::clone(id), uid };
+        self.ledger.set_exists(&workload, entry.is_some());
+        self.rows.set(Subject::Workload, key.as_bytes(), &workload.uid, row, row_key);
+        if entry.is_none() {
+            self.workloads.remove(id);
+            self.workloads.shrink();
         }
     }
 }
 
-/// Writes rows into stores.
-struct Rows<'r> {
-    options: &'r WorkloadOptions,
-    metrics: &'r KubeMetrics,
-    shard: Shard,
-    stores: &'r [Arc<Store>],
-    refused: &'r mut HashSet<RowKey>,
-    scratch: &'r mut Rendered,
+/// Creates a store of the families for each [`Subject`].
+fn stores(options: &WorkloadOptions) -> [Arc<Store>; 4] {
+    let families = options.families.iter().map(|family| family.header()).collect();
+    let schema = Arc::new(Schema { resource: RESOURCE.to_owned(), families });
+    [(); 4].map(|()| Arc::new(Store::new(Arc::clone(&schema))))
 }
 
-impl Rows<'_> {
+impl Rows {
+    /// Returns the number of series of all rows.
+    fn series(&self) -> u64 {
+        self.stores.iter().map(|store| store.series()).sum()
+    }
+
+    /// Returns whether the rows have fewer series than they may have.
+    fn has_room(&self) -> bool {
+        self.series() < self.options.max_series
+    }
+
     /// Writes a row, or removes it if it does not exist or belongs to another shard. `owner` decides about the shard.
     fn set(
         &mut self,
-        store: &Store,
+        subject: Subject,
         key: &[u8],
         owner: &[u8],
         row: Option<Row<'_>>,
@@ -633,16 +606,17 @@ impl Rows<'_> {
     ) {
         let was_refused = !self.refused.is_empty() && self.refused.remove(row_key);
         self.refused.shrink();
-        let WorkloadOptions { families, max_series, .. } = self.options;
-        let is_on = |row: &Row<'_>| families.iter().any(|family| family.subject == row.subject);
+        let store = &self.stores[subject as usize];
+        let WorkloadOptions { families, max_series, .. } = &self.options;
+        let is_on = families.iter().any(|family| family.subject == subject);
         let is_shown = matches!(self.shard.ownership(owner), Ownership::Kept | Ownership::Lost);
-        let Some(row) = row.filter(|row| is_shown && is_on(row)) else {
+        let Some(row) = row.filter(|_| is_shown && is_on) else {
             store.delete(key);
             return;
         };
-        row.render(families, key, self.scratch);
+        row.render(families, key, &mut self.scratch);
         let added = u64::from(self.scratch.series);
-        if *max_series > 0 && !store.contains(key) && series_of(self.stores) + added > *max_series {
+        if *max_series > 0 && !store.contains(key) && self.series() + added > *max_series {
             let labels = [Action::Refused.as_str(), "", Limit::SeriesPerKind.as_str(), ""];
             if !was_refused {
                 self.metrics.over_budget(labels, RESOURCE, 1);
@@ -650,6 +624,6 @@ impl Rows<'_> {
             self.refused.insert(row_key.clone());
             return;
         }
-        store.apply(self.scratch);
+        store.apply(&self.scratch);
     }
 }

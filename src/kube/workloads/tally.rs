@@ -106,17 +106,8 @@ fn count(pods: &mut u64, is_added: bool) {
 }
 
 impl Tally {
-    /// Adds a pod.
-    pub(super) fn add(&mut self, pod: &Contribution) {
-        self.change(pod, true);
-    }
-
-    /// Removes a pod that was added before.
-    pub(super) fn remove(&mut self, pod: &Contribution) {
-        self.change(pod, false);
-    }
-
-    fn change(&mut self, pod: &Contribution, is_added: bool) {
+    /// Adds a pod if it `is_added`, else removes one that was added before.
+    pub(super) fn change(&mut self, pod: &Contribution, is_added: bool) {
         count(&mut self.pods, is_added);
         if let Some(pods) = pod.phase.and_then(|phase| self.phases.get_mut(usize::from(phase))) {
             count(pods, is_added);
@@ -180,9 +171,9 @@ mod tests {
         #[test]
         fn sums_are_exact(kept in pods(), gone in pods()) {
             let mut tally = Tally::default();
-            gone.iter().for_each(|&(resource, amount)| tally.add(&pod(resource, amount)));
-            kept.iter().for_each(|&(resource, amount)| tally.add(&pod(resource, amount)));
-            gone.iter().for_each(|&(resource, amount)| tally.remove(&pod(resource, amount)));
+            gone.iter().for_each(|&(resource, amount)| tally.change(&pod(resource, amount), true));
+            kept.iter().for_each(|&(resource, amount)| tally.change(&pod(resource, amount), true));
+            gone.iter().for_each(|&(resource, amount)| tally.change(&pod(resource, amount), false));
             let mut want: BTreeMap<usize, u64> = BTreeMap::new();
             for &(resource, amount) in &kept {
                 *want.entry(resource).or_default() += amount;
@@ -191,7 +182,7 @@ mod tests {
                 (resource.to_string(), sum as f64 / PARTS[resource])
             });
             prop_assert_eq!(sums(&tally), want.collect::<Vec<_>>());
-            kept.iter().for_each(|&(resource, amount)| tally.remove(&pod(resource, amount)));
+            kept.iter().for_each(|&(resource, amount)| tally.change(&pod(resource, amount), false));
             prop_assert!(tally.is_empty() && sums(&tally).is_empty());
         }
     }
