@@ -14,11 +14,14 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
+
+use crate::util::lock::Lock;
 
 /// The time that a caller waits for one operation.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(1);
@@ -59,7 +62,7 @@ struct Kept {
     is_new: bool,
 }
 
-static OPERATIONS: Mutex<Operations> = Mutex::new(Operations {
+static OPERATIONS: Lock<Operations> = Lock::new(Operations {
     started: 0,
     running: Vec::new(),
     kept: BTreeMap::new(),
@@ -90,10 +93,6 @@ fn is_limited() -> bool {
 /// Bounds the waits of all callers from now on: the process serves, and keeps what it has read.
 pub(crate) fn limit_waits() {
     limited(|is_limited| is_limited.store(true, Ordering::Relaxed));
-}
-
-fn operations() -> MutexGuard<'static, Operations> {
-    OPERATIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Operations {
@@ -189,14 +188,13 @@ pub(crate) fn peek(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn read_and(path: &Path, leave: bool) -> io::Result<Vec<u8>> {
-    if let Some(new) = operations().take_new(path, leave) {
+    if let Some(new) = OPERATIONS.lock().take_new(path, leave) {
         return new;
     }
     let error = match read_of_kind(path, |_| Ok(())) {
-        Ok((content, Repeat::Possible)) => return Ok(content),
-        Ok((content, Repeat::Impossible)) => {
-            if is_limited() {
-                operations().keep(path.to_owned(), Ok(content.clone()), leave);
+        Ok((content, is_regular)) => {
+            if !is_regular && is_limited() {
+                OPERATIONS.lock().keep(path.to_owned(), Ok(content.clone()), leave);
                 if leave {
                     notify();
                 }
@@ -205,7 +203,7 @@ fn read_and(path: &Path, leave: bool) -> io::Result<Vec<u8>> {
         }
         Err(error) => error,
     };
-    let mut operations = operations();
+    let mut operations = OPERATIONS.lock();
     if error.kind() == io::ErrorKind::TimedOut {
         // A caller has read the content but has not applied it, since another change came first.
         let unapplied = operations.kept.get(path).and_then(|kept| kept.content.as_ref().ok());
@@ -217,12 +215,12 @@ fn read_and(path: &Path, leave: bool) -> io::Result<Vec<u8>> {
 
 /// Discards kept content of a file.
 pub(crate) fn forget(path: &Path) {
-    operations().kept.remove(path);
+    OPERATIONS.lock().kept.remove(path);
 }
 
 /// Discards kept content that callers have read: it is applied or rejected.
 pub(crate) fn forget_applied(path: &Path) {
-    let mut operations = operations();
+    let mut operations = OPERATIONS.lock();
     if operations.kept.get(path).is_some_and(|kept| !kept.is_new) {
         operations.kept.remove(path);
     }
@@ -250,33 +248,28 @@ pub(crate) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Whether a file returns the same content to a second reader.
-enum Repeat {
-    Possible,
-    Impossible,
-}
-
+/// Returns the content of a file, and whether the file is regular: another one, such as a pipe, may not return the same
+/// content to a second reader.
 fn read_of_kind(
     path: &Path,
     allows: impl FnOnce(&Metadata) -> io::Result<()> + Send + 'static,
-) -> io::Result<(Vec<u8>, Repeat)> {
+) -> io::Result<(Vec<u8>, bool)> {
     let (of, is_limited) = (path.to_owned(), is_limited());
-    let keep = |all: &mut Operations, path, read: io::Result<(Vec<u8>, Repeat)>| {
+    let keep = |all: &mut Operations, path, read: io::Result<(Vec<u8>, bool)>| {
         all.keep(path, read.map(|(content, _)| content), true);
     };
     let read = run_bounded(path, keep, move |id| {
         let metadata = std::fs::metadata(&of)?;
         allows(&metadata)?;
-        operations().identify(id, &metadata, is_limited)?;
-        let repeat = if metadata.is_file() { Repeat::Possible } else { Repeat::Impossible };
+        OPERATIONS.lock().identify(id, &metadata, is_limited)?;
         let content = std::fs::read(&of)?;
         // A pipe without a writer, such as `/dev/stdin`, is empty once its content has been read.
-        if content.is_empty() && is_limited && matches!(repeat, Repeat::Impossible) {
+        if content.is_empty() && is_limited && !metadata.is_file() {
             return Err(no_answer());
         }
-        Ok((content, repeat))
+        Ok((content, metadata.is_file()))
     })?;
-    let mut operations = operations();
+    let mut operations = OPERATIONS.lock();
     operations.kept.remove(path);
     for one in operations.running.iter_mut().filter(|one| one.is_overdue && one.path == path) {
         one.is_superseded = true;
@@ -337,7 +330,7 @@ pub(crate) fn run<T: Send + 'static>(
 /// Returns the files whose operations hang, with the start time of each operation.
 pub(crate) fn hanging() -> BTreeMap<PathBuf, SystemTime> {
     let mut found = BTreeMap::new();
-    for one in operations().running.iter().filter(|one| one.is_overdue && !one.is_superseded) {
+    for one in OPERATIONS.lock().running.iter().filter(|one| one.is_overdue && !one.is_superseded) {
         let began = found.entry(one.path.clone()).or_insert(one.began);
         *began = one.began.min(*began);
     }
@@ -356,7 +349,7 @@ pub(crate) fn has_new(path: &Path) -> bool {
 
 /// Returns the number of the content of which [`has_new`] tells. Later content has another number.
 pub(crate) fn new_result(path: &Path) -> Option<u64> {
-    operations().kept.get(path).filter(|kept| kept.is_new).map(|kept| kept.number)
+    OPERATIONS.lock().kept.get(path).filter(|kept| kept.is_new).map(|kept| kept.number)
 }
 
 /// Returns a channel that changes whenever new content is kept.
@@ -374,17 +367,11 @@ pub(crate) fn log_hanging() {
     let is_late = |one: &&mut Operation| {
         !one.is_overdue && now.duration_since(one.began).is_ok_and(|since| since > READ_TIMEOUT)
     };
-    for one in operations().running.iter_mut().filter(is_late) {
+    for one in OPERATIONS.lock().running.iter_mut().filter(is_late) {
         one.is_overdue = true;
         let file = one.path.display();
         tracing::warn!(%file, "Waiting for a file that cannot be read yet");
     }
-}
-
-/// The state shared by a caller and its worker thread.
-struct Slot<T> {
-    result: Mutex<(Option<io::Result<T>>, bool)>,
-    done: Condvar,
 }
 
 fn run_bounded<T: Send + 'static>(
@@ -392,26 +379,25 @@ fn run_bounded<T: Send + 'static>(
     keep: impl FnOnce(&mut Operations, PathBuf, io::Result<T>) + Send + 'static,
     operation: impl FnOnce(u64) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let id = operations().begin(path)?;
+    let id = OPERATIONS.lock().begin(path)?;
     if !is_limited() {
         let result = operation(id);
-        operations().end(id);
+        OPERATIONS.lock().end(id);
         return result;
     }
-    let slot = Arc::new(Slot { result: Mutex::new((None, false)), done: Condvar::new() });
-    let shared = Arc::clone(&slot);
+    let (sender, receiver) = channel();
     let thread = std::thread::Builder::new().name("kstatd-files".to_owned()).stack_size(STACK_SIZE);
     let spawned = thread.spawn(move || {
         let result = operation(id);
-        let mut state = shared.result.lock().unwrap_or_else(PoisonError::into_inner);
-        let (given, is_abandoned) = &mut *state;
-        if !*is_abandoned {
-            operations().end(id);
-            *given = Some(result);
-            return shared.done.notify_all();
+        let mut all = OPERATIONS.lock();
+        let Some(ended) = all.end(id) else { return };
+        if !ended.is_overdue {
+            let _ = sender.send(result);
+            return;
         }
-        let mut all = operations();
-        let Some(ended) = all.end(id).filter(|one| !one.is_superseded) else { return };
+        if ended.is_superseded {
+            return;
+        }
         // At once: a read of the file that replaced this one discards what is kept, or notes that this one is superseded.
         keep(&mut all, ended.path.clone(), result);
         drop(all);
@@ -420,19 +406,19 @@ fn run_bounded<T: Send + 'static>(
         notify();
     });
     if let Err(error) = spawned {
-        operations().end(id);
+        OPERATIONS.lock().end(id);
         return Err(error);
     }
-    let state = slot.result.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = slot.done.wait_timeout_while(state, READ_TIMEOUT, |(result, _)| result.is_none());
-    let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
-    if let Some(result) = state.0.take() {
+    if let Ok(result) = receiver.recv_timeout(READ_TIMEOUT) {
         return result;
     }
-    state.1 = true;
-    if let Some(one) = operations().running.iter_mut().find(|one| one.id == id) {
-        one.is_overdue = true;
+    let mut all = OPERATIONS.lock();
+    match all.running.iter_mut().find(|one| one.id == id) {
+        Some(one) => one.is_overdue = true,
+        // It has just ended.
+        None => return receiver.recv().unwrap_or_else(|_| Err(no_answer())),
     }
+    drop(all);
     let file = path.display();
     tracing::warn!(%file, "The file does not answer, what it said before stays in force until it does");
     Err(no_answer())
@@ -482,7 +468,7 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         }
         assert!(is_hanging(&path) && !has_new(&path));
-        let on_path = || operations().running.iter().filter(|one| one.path == path).count();
+        let on_path = || OPERATIONS.lock().running.iter().filter(|one| one.path == path).count();
         assert_eq!(on_path(), 1, "one thread for all of them");
         assert_eq!(read(&other).expect("a file"), b"other");
         // A writer appears after all.
@@ -536,7 +522,7 @@ mod tests {
             pipe(&path);
         }
         // Another reader would take the content, or get nothing. The reads before may still wait for the former file.
-        let before = operations().started;
+        let before = OPERATIONS.lock().started;
         let reader = std::thread::spawn({
             let path = path.clone();
             move || {
@@ -546,7 +532,7 @@ mod tests {
         });
         let is_reading =
             |one: &Operation| one.id > before && one.path == path && one.file.is_some();
-        while !operations().running.iter().any(is_reading) {
+        while !OPERATIONS.lock().running.iter().any(is_reading) {
             std::thread::yield_now();
         }
         assert!(read(&path).is_err());
