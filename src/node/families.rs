@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::record::{Record, Scope, Snapshot};
+use super::record::{Record, Scope};
 use super::store::{Store, now};
 use crate::exposition::family::{self, FamilyRow, family_rows};
-use crate::exposition::{Format, ScrapeQuery, Source, header};
+use crate::exposition::{Format, ScrapeQuery, header};
 
 /// A family with its scope and the function that returns the value of a record at `now` (Unix seconds).
 type Row = FamilyRow<(Scope, fn(&Record, f64) -> Option<f64>)>;
@@ -121,91 +121,44 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.name)
 }
 
-impl Source for Store {
-    fn frames(
-        &self,
-        format: Format,
-        query: &ScrapeQuery,
-    ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        let wanted = |row: &&Row| query.names.as_ref().is_none_or(|of| of.contains(row.name));
-        let rows: Vec<&'static Row> = ROWS.iter().filter(wanted).collect();
-        Box::new(Body {
-            format,
-            query: query.clone(),
-            snapshot: self.snapshot(),
-            now: now(),
-            rows: rows.into_iter(),
-            position: None,
-        })
-    }
-
-    fn has_namespaces(&self) -> bool {
-        true
-    }
-}
-
 /// The approximate size of a body chunk, in bytes.
 const PIECE: usize = 32 << 10;
 
-struct Body {
-    format: Format,
-    query: ScrapeQuery,
-    snapshot: Arc<Snapshot>,
-    now: f64,
-    rows: std::vec::IntoIter<&'static Row>,
-    /// The position in the current family.
-    position: Option<Position>,
-}
-
-/// A position in a family.
-#[derive(Clone, Copy)]
-struct Position {
-    row: &'static Row,
-    /// The index of the next record.
-    record: usize,
-    has_header: bool,
-}
-
-impl Body {
-    /// Writes records of a family until the chunk is full and returns the position of the next
-    /// record.
-    fn write(&self, out: &mut Vec<u8>, position: Position) -> Option<Position> {
-        let Position { row, record: from, mut has_header } = position;
-        let (scope, value) = row.value;
-        let records = self.snapshot.of(scope);
-        for (index, record) in records.iter().enumerate().skip(from) {
-            if out.len() >= PIECE {
-                return Some(Position { row, record: index, has_header });
+impl Store {
+    /// Returns the body of a scrape in pieces.
+    pub(crate) fn frames(
+        &self,
+        format: Format,
+        query: &ScrapeQuery,
+    ) -> impl Iterator<Item = Bytes> + Send + use<> {
+        let (snapshot, query, now) = (self.snapshot(), query.clone(), now());
+        let is_asked = |row: &&Row| query.names.as_ref().is_none_or(|of| of.contains(row.name));
+        let rows: Vec<&'static Row> = ROWS.iter().filter(is_asked).collect();
+        let lengths = Arc::clone(&snapshot);
+        let mut positions = rows.into_iter().flat_map(move |row| {
+            (0..lengths.of(row.value.0).len()).map(move |position| (row, position))
+        });
+        // The family of the last header.
+        let mut begun = "";
+        std::iter::from_fn(move || {
+            let mut out = Vec::with_capacity(PIECE + 1024);
+            while out.len() < PIECE
+                && let Some((row, position)) = positions.next()
+            {
+                let (scope, value) = row.value;
+                let record = snapshot.of(scope).get(position)?;
+                let namespaces = query.namespaces.as_ref();
+                let value = value(record, now)
+                    .filter(|_| namespaces.is_none_or(|of| of.contains(&record.namespace)));
+                let Some(value) = value else { continue };
+                if begun != row.name {
+                    header::write(&mut out, format, row.name, "gauge", row.help);
+                    begun = row.name;
+                }
+                family::sample(&mut out, (row.name, ""), &record.labels, value);
             }
-            let namespaces = self.query.namespaces.as_ref();
-            if namespaces.is_some_and(|of| !of.contains(&record.namespace)) {
-                continue;
-            }
-            let Some(value) = value(record, self.now) else { continue };
-            if !has_header {
-                header::write(out, self.format, row.name, "gauge", row.help);
-                has_header = true;
-            }
-            family::sample(out, (row.name, ""), &record.labels, value);
-        }
-        None
-    }
-}
-
-impl Iterator for Body {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        let mut out = Vec::with_capacity(PIECE + 1024);
-        while out.len() < PIECE {
-            let first = |row| Position { row, record: 0, has_header: false };
-            let Some(position) = self.position.take().or_else(|| self.rows.next().map(first))
-            else {
-                break;
-            };
-            self.position = self.write(&mut out, position);
-        }
-        (!out.is_empty()).then(|| out.into())
+            (!out.is_empty()).then(|| out.into())
+        })
     }
 }
 

@@ -17,6 +17,9 @@ words! {
     }
 }
 
+/// A part of a pod, or another object: the kind of object, and the name of the container, volume or path.
+pub(super) type Part = (PartKind, Box<str>);
+
 words! {
     /// The source of a figure, cheapest first.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,8 +76,8 @@ impl Figures {
 
     /// Returns the figure to show: the cheapest fresh one, or the newest if all are stale.
     pub(super) fn chosen(&self, now: f64) -> Option<(Origin, Figure)> {
-        let all = [Origin::Kubelet, Origin::Quota, Origin::Walk];
-        let all = all.into_iter().zip(self.0).filter_map(|(origin, of)| Some((origin, of?)));
+        let all =
+            Origin::ALL.into_iter().zip(self.0).filter_map(|(origin, of)| Some((origin, of?)));
         let fresh = all.clone().find(|(_, figure)| figure.is_fresh(now));
         fresh.or_else(|| all.max_by(|(_, a), (_, b)| a.at.total_cmp(&b.at)))
     }

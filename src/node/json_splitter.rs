@@ -8,37 +8,12 @@ use crate::wire::json::ValueScanner;
 /// The maximum length of an object, in bytes.
 const MAX_OBJECT: usize = 8 << 20;
 
-/// The reason why a body cannot be split.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SplitError {
-    /// It is something else than a JSON object.
-    #[error("not a JSON object")]
-    NotAnObject,
-    /// An object in it is too long.
-    #[error("an object is longer than {MAX_OBJECT} bytes")]
-    LongObject,
-    /// The receiver cannot parse an object.
-    #[error("{0}")]
-    Object(#[from] serde_json::Error),
-}
-
 /// A member of the body whose objects are extracted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
-    name: &'static str,
-    is_list: bool,
-}
-
-impl Member {
-    /// A member that is an object.
-    pub(super) const fn object(name: &'static str) -> Self {
-        Self { name, is_list: false }
-    }
-
-    /// A member that is a list of objects.
-    pub(super) const fn list(name: &'static str) -> Self {
-        Self { name, is_list: true }
-    }
+    pub(super) name: &'static str,
+    /// True for a list of objects, false for an object.
+    pub(super) is_list: bool,
 }
 
 /// The token expected next.
@@ -82,7 +57,7 @@ impl JsonSplitter {
         &mut self,
         mut bytes: &[u8],
         mut with: impl FnMut(&'static str, &[u8]) -> serde_json::Result<()>,
-    ) -> Result<(), SplitError> {
+    ) -> Result<(), String> {
         while let Some(&byte) = bytes.first() {
             let Some((scan, is_kept)) = &mut self.scan else {
                 if self.is_value(byte)? {
@@ -106,7 +81,7 @@ impl JsonSplitter {
             let is_kept = *is_kept;
             if is_kept {
                 if self.kept.len() + part.len() > MAX_OBJECT {
-                    return Err(SplitError::LongObject);
+                    return Err(format!("an object is longer than {MAX_OBJECT} bytes"));
                 }
                 self.kept.extend_from_slice(part);
             }
@@ -122,7 +97,9 @@ impl JsonSplitter {
                     self.position = Position::Value;
                     continue;
                 }
-                (_, Some(member)) if is_kept => with(member.name, &self.kept)?,
+                (_, Some(member)) if is_kept => {
+                    with(member.name, &self.kept).map_err(|error| error.to_string())?;
+                }
                 _ => {}
             }
             if self.position == Position::Value {
@@ -133,11 +110,11 @@ impl JsonSplitter {
     }
 
     /// Returns whether a value begins with this byte, which is otherwise whitespace or a token.
-    fn is_value(&mut self, byte: u8) -> Result<bool, SplitError> {
+    fn is_value(&mut self, byte: u8) -> Result<bool, String> {
         self.position = match (self.position, byte) {
             (position, b' ' | b'\t' | b'\r' | b'\n') => position,
             (Position::Start, b'{') | (Position::Element, b']') => Position::Name,
-            (Position::Start | Position::End, _) => return Err(SplitError::NotAnObject),
+            (Position::Start | Position::End, _) => return Err("not a JSON object".to_owned()),
             (position, b',' | b':') => position,
             (Position::Name, b'}') => Position::End,
             (Position::Value, b'[') if self.member.is_some_and(|member| member.is_list) => {
@@ -153,11 +130,12 @@ impl JsonSplitter {
 mod tests {
     use super::*;
 
-    const WANTED: &[Member] = &[Member::object("node"), Member::list("pods")];
+    const WANTED: &[Member] =
+        &[Member { name: "node", is_list: false }, Member { name: "pods", is_list: true }];
 
     /// Returns the objects of a body that arrives in chunks of this size, and whether it was
     /// complete.
-    fn cut(body: &str, size: usize) -> Result<(Vec<String>, bool), SplitError> {
+    fn cut(body: &str, size: usize) -> Result<(Vec<String>, bool), String> {
         let (mut pieces, mut found) = (JsonSplitter::new(WANTED), Vec::new());
         for part in body.as_bytes().chunks(size) {
             pieces.feed(part, |name, object| {

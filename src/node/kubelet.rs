@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -20,9 +20,10 @@ use super::json_splitter::{JsonSplitter, Member};
 use super::store::{Store, now};
 use super::{pods, summary};
 use crate::telemetry::metric::{Counter, Gauge, Labelled, own_metrics};
+use crate::util::lock::Lock;
 use crate::util::words::words;
 
-/// An HTTP response from any [`HttpClient`] implementation.
+/// The HTTP response of a server.
 pub(crate) type JsonResponse = Response<UnsyncBoxBody<Bytes, FetchError>>;
 
 /// The reason why there is no response, or only a part of one.
@@ -31,14 +32,11 @@ pub(crate) type JsonResponse = Response<UnsyncBoxBody<Bytes, FetchError>>;
 pub(crate) struct FetchError(pub(crate) String);
 
 /// The pending response of a request.
-pub(crate) type PendingResponse<'a> =
-    Pin<Box<dyn Future<Output = Result<JsonResponse, FetchError>> + Send + 'a>>;
+pub(crate) type PendingResponse =
+    Pin<Box<dyn Future<Output = Result<JsonResponse, FetchError>> + Send>>;
 
-/// An HTTP client for one server.
-pub(crate) trait HttpClient: Send + Sync {
-    /// Sends a GET request that accepts JSON.
-    fn get<'a>(&'a self, path: &'a str) -> PendingResponse<'a>;
-}
+/// Sends a GET request for a path, which accepts JSON, to one server.
+pub(crate) type HttpGet = Arc<dyn Fn(String) -> PendingResponse + Send + Sync>;
 
 /// The maximum length of a response body, in bytes.
 const MAX_BODY: usize = 128 << 20;
@@ -61,7 +59,7 @@ pub(crate) struct PollTiming {
 
 /// The source of the node's pod list.
 pub(crate) struct Pods {
-    pub(crate) server: Arc<dyn HttpClient>,
+    pub(crate) server: HttpGet,
     /// True if the server is the API server, which also has the pods of other nodes.
     pub(crate) is_api_server: bool,
 }
@@ -79,7 +77,7 @@ own_metrics! {
     }
     state {
         /// The current error.
-        current_error: Arc<Mutex<Option<String>>>,
+        current_error: Arc<Lock<Option<String>>>,
     }
 }
 
@@ -87,13 +85,11 @@ impl PollMetrics {
     /// Returns the time of the last complete summary in Unix seconds (0 if there was none) and the
     /// current error.
     pub(crate) fn status(&self) -> (f64, Option<String>) {
-        let current_error = self.current_error.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.last_complete.get(), current_error.clone())
+        (self.last_complete.get(), self.current_error.lock().clone())
     }
 
     fn set_error(&self, error: Option<&PollError>) {
-        let mut current = self.current_error.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = error.map(|error| error.reason.clone());
+        *self.current_error.lock() = error.map(|error| error.reason.clone());
     }
 }
 
@@ -126,19 +122,53 @@ impl PollError {
     }
 }
 
-/// Requests a path, passes on its objects and returns their number.
-async fn fetch_objects(
-    server: &dyn HttpClient,
-    path: &str,
+/// A list of objects of a server.
+struct Request {
+    /// The name of the server in metrics.
+    server: &'static str,
+    what: &'static str,
+    path: String,
     wanted: &'static [Member],
-    deadline: Duration,
-    bytes: &Counter,
-    mut with: impl FnMut(&'static str, &[u8]) -> serde_json::Result<()>,
-) -> Result<(), PollError> {
-    let mut taken = 0_u64;
-    let reading = async {
-        let answer =
-            server.get(path).await.map_err(|error| PollError::new(Outcome::Failed, error))?;
+}
+
+impl Request {
+    /// Sends the request, passes on the objects and counts the outcome.
+    async fn fetch(
+        &self,
+        get: &HttpGet,
+        deadline: Duration,
+        polls: &PollMetrics,
+        mut with: impl FnMut(&'static str, &[u8]) -> serde_json::Result<()>,
+    ) -> Result<(), PollError> {
+        let mut taken = 0_u64;
+        let counted = |name, object: &[u8]| {
+            with(name, object)?;
+            taken += 1;
+            Ok(())
+        };
+        let bytes = polls.bytes.with([self.server]);
+        let read = timeout(deadline, self.read(get, &bytes, counted)).await;
+        let late = || PollError::new(Outcome::Timeout, format!("incomplete after {deadline:?}"));
+        let mut read = read.unwrap_or_else(|_| Err(late()));
+        if let Err(PollError { outcome, reason }) = &mut read {
+            if taken > 0 && matches!(outcome, Outcome::Failed | Outcome::Timeout) {
+                *outcome = Outcome::Partial;
+            }
+            *reason = format!("{}, {}: {reason}", self.server, self.what);
+        }
+        let outcome = read.as_ref().map_or_else(|error| error.outcome, |()| Outcome::Ok);
+        polls.polls.with([outcome.as_str(), self.server]).inc();
+        read
+    }
+
+    async fn read(
+        &self,
+        get: &HttpGet,
+        bytes: &Counter,
+        mut with: impl FnMut(&'static str, &[u8]) -> serde_json::Result<()>,
+    ) -> Result<(), PollError> {
+        let failed = |error| PollError::new(Outcome::Failed, error);
+        let answer = get(self.path.clone()).await.map_err(failed)?;
         let status = answer.status();
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return Err(PollError::new(Outcome::Refused, status));
@@ -146,43 +176,30 @@ async fn fetch_objects(
         if status != StatusCode::OK {
             return Err(PollError::new(Outcome::Failed, status));
         }
-        let (mut body, mut splitter, mut length) =
-            (answer.into_body(), JsonSplitter::new(wanted), 0);
+        let (mut body, mut splitter) = (answer.into_body(), JsonSplitter::new(self.wanted));
+        let mut length = 0;
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| PollError::new(Outcome::Failed, error))?;
-            let Ok(data) = frame.into_data() else { continue };
+            let Ok(data) = frame.map_err(failed)?.into_data() else { continue };
             bytes.inc_by(data.len() as u64);
             length += data.len();
             if length > MAX_BODY {
                 let reason = format!("longer than {MAX_BODY} bytes");
                 return Err(PollError::new(Outcome::Malformed, reason));
             }
-            let counted = splitter.feed(&data, |name, object| {
-                with(name, object)?;
-                taken += 1;
-                Ok(())
-            });
-            counted.map_err(|error| PollError::new(Outcome::Malformed, error))?;
+            let fed = splitter.feed(&data, &mut with);
+            fed.map_err(|error| PollError::new(Outcome::Malformed, error))?;
         }
         match splitter.is_complete() {
             true => Ok(()),
             false => Err(PollError::new(Outcome::Failed, "truncated response")),
         }
-    };
-    let read = timeout(deadline, reading).await;
-    let late = || PollError::new(Outcome::Timeout, format!("incomplete after {deadline:?}"));
-    match read.unwrap_or_else(|_| Err(late())) {
-        Err(PollError { outcome: Outcome::Failed | Outcome::Timeout, reason }) if taken > 0 => {
-            Err(PollError { outcome: Outcome::Partial, reason })
-        }
-        read => read,
     }
 }
 
 /// Polls until dropped. `first` is notified of the first complete summary.
 pub(crate) async fn poll(
     store: Arc<Store>,
-    kubelet: Arc<dyn HttpClient>,
+    kubelet: HttpGet,
     pods: Option<Pods>,
     timing: PollTiming,
     polls: PollMetrics,
@@ -192,7 +209,7 @@ pub(crate) async fn poll(
     let mut last: Option<PollError> = None;
     let mut pods_read: Option<Instant> = None;
     loop {
-        let summary = poll_summary(&store, &*kubelet, timing.deadline, &polls).await;
+        let summary = poll_summary(&store, &kubelet, timing.deadline, &polls).await;
         let mut current_error = summary.as_ref().err().cloned();
         if summary.is_ok() {
             polls.last_complete.set(now());
@@ -247,13 +264,17 @@ fn log_change(before: Option<&PollError>, now: Option<&PollError>) {
 
 async fn poll_summary(
     store: &Store,
-    kubelet: &dyn HttpClient,
+    kubelet: &HttpGet,
     deadline: Duration,
     polls: &PollMetrics,
 ) -> Result<(), PollError> {
-    const SERVER: &str = "kubelet";
+    let request = Request {
+        server: "kubelet",
+        what: "its summary",
+        path: "/stats/summary".to_owned(),
+        wanted: summary::WANTED,
+    };
     let mut seen = BTreeSet::new();
-    let bytes = polls.bytes.with([SERVER]);
     let enter = |name, object: &[u8]| {
         if name == "node" {
             store.set_node(summary::node(object)?);
@@ -264,12 +285,9 @@ async fn poll_summary(
         }
         Ok(())
     };
-    let read =
-        fetch_objects(kubelet, "/stats/summary", summary::WANTED, deadline, &bytes, enter).await;
-    if read.is_ok() {
-        store.retain_pods(&seen);
-    }
-    count_outcome(read, "its summary", SERVER, polls)
+    request.fetch(kubelet, deadline, polls, enter).await?;
+    store.retain_pods(&seen);
+    Ok(())
 }
 
 async fn poll_pods(
@@ -291,28 +309,13 @@ async fn poll_pods(
     } else {
         ("kubelet-pods", "/pods".to_owned())
     };
+    let request = Request { server, what: "the pods of the node", path, wanted: pods::WANTED };
     let (asked, mut known) = (now(), Vec::new());
-    let bytes = polls.bytes.with([server]);
     let enter = |_, object: &[u8]| {
         known.push(pods::pod(object)?);
         Ok(())
     };
-    let read = fetch_objects(&*pods.server, &path, pods::WANTED, deadline, &bytes, enter).await;
-    if read.is_ok() {
-        store.set_pod_specs(asked, known);
-    }
-    count_outcome(read, "the pods of the node", server, polls)
-}
-
-fn count_outcome(
-    read: Result<(), PollError>,
-    what: &str,
-    server: &str,
-    polls: &PollMetrics,
-) -> Result<(), PollError> {
-    let outcome = read.as_ref().map_or_else(|error| error.outcome, |()| Outcome::Ok);
-    polls.polls.with([outcome.as_str(), server]).inc();
-    read.map_err(|PollError { outcome, reason }| {
-        PollError::new(outcome, format!("{server}, {what}: {reason}"))
-    })
+    request.fetch(&pods.server, deadline, polls, enter).await?;
+    store.set_pod_specs(asked, known);
+    Ok(())
 }

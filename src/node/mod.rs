@@ -6,7 +6,7 @@
 //! directory [`walk`] if that is enabled. All sources write to one [`Store`](store::Store), which
 //! joins their figures with limits and owners from the [`pods`] API; [`families`] exports the
 //! result. This module knows no server addresses and no transport: the caller passes an
-//! [`HttpClient`](kubelet::HttpClient) for each server.
+//! [`HttpGet`](kubelet::HttpGet) for each server.
 
 pub(crate) mod families;
 mod figure;

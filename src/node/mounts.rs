@@ -35,9 +35,10 @@ pub(super) fn overlays(table: &Path) -> std::io::Result<Vec<Overlay>> {
 fn parse(text: &[u8]) -> Vec<Overlay> {
     let mut found: Vec<Overlay> =
         String::from_utf8_lossy(text).lines().filter_map(overlay).collect();
-    found.sort_by(|a, b| (&a.upper, &a.mount_point).cmp(&(&b.upper, &b.mount_point)));
     // Of several bind mounts of one overlay, prefer the one whose path contains a container ID.
-    found.sort_by_key(|of| (of.upper.clone(), of.container().is_none()));
+    found.sort_by_cached_key(|of| {
+        (of.upper.clone(), of.container().is_none(), of.mount_point.clone())
+    });
     found.dedup_by(|later, earlier| later.upper == earlier.upper);
     found
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::figure::{Figure, Figures, Origin, PartKind};
+use super::figure::{Figure, Figures, Origin, Part, PartKind};
 use super::pods::PodSpec;
 use super::record::{Record, Scope, Snapshot};
 use super::trend::Trend;
@@ -18,7 +18,7 @@ pub(super) struct Pod {
     pub(super) name: String,
     pub(super) started: String,
     pub(super) containers: Vec<String>,
-    pub(super) parts: BTreeMap<(PartKind, Box<str>), Figures>,
+    pub(super) parts: BTreeMap<Part, Figures>,
     pub(super) sum: Option<Figure>,
     pub(super) known: Option<PodSpec>,
     trends: Trends,
@@ -46,7 +46,7 @@ fn record(labels: Vec<u8>, namespace: &str, figure: &Figure) -> Record {
 pub(super) fn part_record(
     namespace: &str,
     pod: &str,
-    (what, name): &(PartKind, Box<str>),
+    (what, name): &Part,
     of: &Figures,
     now: f64,
 ) -> Option<Record> {

@@ -10,7 +10,7 @@ use super::json_splitter::Member;
 use crate::resources::values::quantity::Quantity;
 
 /// The member of a list response to extract.
-pub(super) const WANTED: &[Member] = &[Member::list("items")];
+pub(super) const WANTED: &[Member] = &[Member { name: "items", is_list: true }];
 
 /// The resource name of limits and requests.
 const STORAGE: &str = "ephemeral-storage";

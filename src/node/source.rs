@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::families;
 use super::host::{self, Host};
 use super::store::Store;
-use crate::exposition::{Format, ScrapeQuery, Source};
+use crate::exposition::{Format, Preparation, ScrapeQuery, Source};
 
 /// Disk usage, then processes and pressure.
 pub(crate) struct NodeSource {
@@ -23,12 +23,21 @@ impl NodeSource {
 }
 
 impl Source for NodeSource {
+    fn prepare(&self, _by_a_command: bool) -> Option<Preparation<'_>> {
+        let host = Arc::clone(&self.host);
+        Some(Box::pin(async move {
+            // If it panics, the last figures are shown.
+            let _ = tokio::task::spawn_blocking(move || host.read()).await;
+        }))
+    }
+
     fn frames(
         &self,
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        let host = host_frames(&self.host, format, query);
+        // Processes and pressure belong to no namespace.
+        let host = query.namespaces.is_none().then(|| self.host_text(format, query));
         Box::new(self.store.frames(format, query).chain(host))
     }
 
@@ -37,24 +46,12 @@ impl Source for NodeSource {
     }
 }
 
-/// Returns processes and pressure as a part of a scrape. They belong to no namespace.
-fn host_frames(
-    host: &Arc<Host>,
-    format: Format,
-    query: &ScrapeQuery,
-) -> impl Iterator<Item = Bytes> + Send + use<> {
-    let (host, wanted) = (Arc::clone(host), query.names.clone());
-    let is_wanted = move |name: &str| wanted.as_ref().is_none_or(|of| of.contains(name));
-    let mut is_done = query.namespaces.is_some() || !host::family_names().any(&is_wanted);
-    std::iter::from_fn(move || {
-        if is_done {
-            return None;
-        }
-        let Some(families) = host.advance() else { return Some(Bytes::new()) };
-        is_done = true;
-        let mut out = Vec::new();
-        let wanted = families.iter().filter(|family| is_wanted(family.name));
+impl NodeSource {
+    fn host_text(&self, format: Format, query: &ScrapeQuery) -> Bytes {
+        let is_wanted = |name| query.names.as_ref().is_none_or(|of| of.contains(name));
+        let (last, mut out) = (self.host.last(), Vec::new());
+        let wanted = last.families.iter().filter(|family| is_wanted(family.name));
         wanted.for_each(|family| family.text(&mut out, format));
-        Some(out.into())
-    })
+        out.into()
+    }
 }

@@ -6,18 +6,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 
-use super::figure::{Figure, Figures, Origin, PartKind};
+use super::figure::{Figure, Figures, Origin, Part, PartKind};
 use super::mounts::Overlay;
 use super::pod::{CompatLabels, Pod, part_record};
 use super::pods::PodSpec;
 use super::record::{Record, Scope, Snapshot};
 use super::summary::{self, FileSystem};
 use crate::exposition::labels;
+use crate::util::lock::Lock;
 
 /// The time in seconds after which the API certainly knows a container.
 const SETTLING: f64 = 30.0;
@@ -32,11 +33,17 @@ pub(crate) fn now() -> f64 {
 
 /// The object that a figure measures.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum MeasuredObject {
-    /// A part of a pod: the pod's UID, the kind of part, and the container or volume name.
-    Pod(String, PartKind, Box<str>),
-    /// An object of no known pod.
-    Unassigned(PartKind, Box<str>),
+pub(super) struct MeasuredObject {
+    /// The UID of its pod, if that is known.
+    pub(super) pod: Option<String>,
+    pub(super) part: Part,
+}
+
+impl MeasuredObject {
+    /// Returns an object of no known pod.
+    pub(super) fn unassigned(what: PartKind, name: &str) -> Self {
+        Self { pod: None, part: (what, Box::from(name)) }
+    }
 }
 
 /// A path to measure, and the object it belongs to.
@@ -51,7 +58,7 @@ struct State {
     node: String,
     disks: Vec<FileSystem>,
     pods: BTreeMap<String, Pod>,
-    unassigned: BTreeMap<(PartKind, Box<str>), Figures>,
+    unassigned: BTreeMap<Part, Figures>,
     /// The pods already looked up in the API.
     looked_up: BTreeSet<String>,
     /// The IDs of containers that no pod of the API's last answer has, with the time at which each was found.
@@ -69,7 +76,7 @@ impl State {
 
 /// The shared state of all sources.
 pub(crate) struct Store {
-    state: Mutex<State>,
+    state: Lock<State>,
     snapshot: ArcSwap<Snapshot>,
     /// Exports the names of k8s-ephemeral-storage-metrics too.
     compat_names: bool,
@@ -80,11 +87,7 @@ impl Store {
     /// `compat_names` enables the names of k8s-ephemeral-storage-metrics.
     pub(crate) fn new(node: &str, compat_names: bool) -> Self {
         let state = State { node: node.to_owned(), ..State::default() };
-        Self { state: Mutex::new(state), snapshot: ArcSwap::default(), compat_names }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { state: Lock::new(state), snapshot: ArcSwap::default(), compat_names }
     }
 
     /// Returns the last published snapshot.
@@ -94,12 +97,12 @@ impl Store {
 
     /// Returns the name of the node; empty while it is unknown.
     pub(super) fn node(&self) -> String {
-        self.lock().node.clone()
+        self.state.lock().node.clone()
     }
 
     /// Enters the kubelet's figures for the node.
     pub(super) fn set_node(&self, node: summary::Node) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.node.is_empty() {
             state.node = node.name;
         }
@@ -108,7 +111,7 @@ impl Store {
 
     /// Enters the kubelet's figures for a pod, replacing all earlier ones.
     pub(super) fn set_pod(&self, said: summary::Pod) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let pod = state.pods.entry(said.uid).or_default();
         (pod.namespace, pod.name, pod.started) = (said.namespace, said.name, said.started);
         pod.parts.values_mut().for_each(|of| of.set(Origin::Kubelet, None));
@@ -126,21 +129,21 @@ impl Store {
 
     /// Removes all pods except these.
     pub(super) fn retain_pods(&self, uids: &BTreeSet<String>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.pods.retain(|uid, _| uids.contains(uid));
         state.looked_up.retain(|uid| uids.contains(uid));
     }
 
     /// Returns whether there is a pod or a container that was not looked up in the API yet.
     pub(super) fn has_unknown_pods(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.pods.keys().any(|uid| !state.looked_up.contains(uid))
             || state.unknown.values().any(|found| state.is_new(*found))
     }
 
     /// Enters the API's answer for all pods that were looked up, at this time or later.
     pub(super) fn set_pod_specs(&self, asked: f64, known: Vec<(String, PodSpec)>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.looked_up = state.pods.keys().cloned().collect();
         state.asked = asked;
         for (uid, known) in known {
@@ -152,39 +155,36 @@ impl Store {
 
     /// Enters a figure; `None` removes it.
     pub(super) fn enter(&self, place: &MeasuredObject, origin: Origin, figure: Option<Figure>) {
-        let mut state = self.lock();
-        let (parts, what, name) = match place {
-            MeasuredObject::Pod(uid, what, name) => {
+        let mut state = self.state.lock();
+        let parts = match &place.pod {
+            None => &mut state.unassigned,
+            Some(uid) => match state.pods.get_mut(uid) {
+                Some(pod) => &mut pod.parts,
                 // Do not resurrect a pod that was removed meanwhile.
-                let Some(pod) = state.pods.get_mut(uid) else { return };
-                (&mut pod.parts, what, name)
-            }
-            MeasuredObject::Unassigned(what, name) => (&mut state.unassigned, what, name),
+                None => return,
+            },
         };
-        let part = (*what, name.clone());
-        parts.entry(part.clone()).or_default().set(origin, figure);
-        if parts.get(&part).is_some_and(Figures::is_empty) {
-            parts.remove(&part);
+        let figures = parts.entry(place.part.clone()).or_default();
+        figures.set(origin, figure);
+        if figures.is_empty() {
+            parts.remove(&place.part);
         }
     }
 
     /// Removes the figures of a source for places that no longer exist.
     pub(super) fn retain_objects(&self, origin: Origin, places: &BTreeSet<MeasuredObject>) {
-        let mut state = self.lock();
-        let keeps = |of: &mut Figures, place: &dyn Fn() -> MeasuredObject| {
-            if of.has(origin) && !places.contains(&place()) {
-                of.set(origin, None);
-            }
-            !of.is_empty()
-        };
-        for (uid, pod) in &mut state.pods {
-            pod.parts.retain(|(what, name), of| {
-                keeps(of, &|| MeasuredObject::Pod(uid.clone(), *what, name.clone()))
+        let mut state = self.state.lock();
+        let State { pods, unassigned, .. } = &mut *state;
+        let pods = pods.iter_mut().map(|(uid, pod)| (Some(uid.clone()), &mut pod.parts));
+        for (pod, parts) in pods.chain([(None, unassigned)]) {
+            parts.retain(|part, of| {
+                let place = || MeasuredObject { pod: pod.clone(), part: part.clone() };
+                if of.has(origin) && !places.contains(&place()) {
+                    of.set(origin, None);
+                }
+                !of.is_empty()
             });
         }
-        state.unassigned.retain(|(what, name), of| {
-            keeps(of, &|| MeasuredObject::Unassigned(*what, name.clone()))
-        });
     }
 
     /// Returns the places that a source has to measure because no cheaper source has a fresh
@@ -195,7 +195,7 @@ impl Store {
         root: &Path,
         overlays: Vec<Overlay>,
     ) -> Vec<Target> {
-        let (mut state, now) = (self.lock(), now());
+        let (mut state, now) = (self.state.lock(), now());
         let (mut targets, mut unknown) = (Vec::new(), BTreeMap::new());
         let mut of_container = BTreeMap::new();
         for (uid, pod) in &state.pods {
@@ -204,7 +204,8 @@ impl Store {
                 !of.is_some_and(|of| of.is_known_cheaper(origin, now))
             };
             let mut add = |what: PartKind, name: &str, path: PathBuf| {
-                let place = MeasuredObject::Pod(uid.clone(), what, Box::from(name));
+                let place =
+                    MeasuredObject { pod: Some(uid.clone()), part: (what, Box::from(name)) };
                 targets.push(Target { place, path });
             };
             let logs = format!("var/log/pods/{}_{}_{uid}", pod.namespace, pod.name);
@@ -225,9 +226,10 @@ impl Store {
             let path = root.join(inside);
             let place = match overlay.container().map(|id| (id, of_container.get(id))) {
                 Some((_, Some((_, _, false)))) => continue,
-                Some((_, Some((uid, name, true)))) => {
-                    MeasuredObject::Pod((*uid).clone(), PartKind::Layer, Box::from(name.as_str()))
-                }
+                Some((_, Some((uid, name, true)))) => MeasuredObject {
+                    pod: Some((*uid).clone()),
+                    part: (PartKind::Layer, Box::from(name.as_str())),
+                },
                 Some((id, None)) => {
                     let found = state.unknown.get(id).copied().unwrap_or(now);
                     unknown.insert(Box::from(id), found);
@@ -235,24 +237,25 @@ impl Store {
                     if state.asked > 0.0 && state.is_new(found) && now - found < MAX_WAIT {
                         continue;
                     }
-                    MeasuredObject::Unassigned(PartKind::Layer, Box::from(id))
+                    MeasuredObject::unassigned(PartKind::Layer, id)
                 }
-                None => MeasuredObject::Unassigned(
-                    PartKind::Layer,
-                    Box::from(overlay.mount_point.as_str()),
-                ),
+                None => MeasuredObject::unassigned(PartKind::Layer, &overlay.mount_point),
             };
             targets.push(Target { place, path });
         }
         state.unknown = unknown;
-        targets.sort_by(|a, b| a.place.cmp(&b.place));
+        // Those of pods come first.
+        targets.sort_by(|a, b| {
+            let order = a.place.pod.is_none().cmp(&b.place.pod.is_none());
+            order.then_with(|| a.place.cmp(&b.place))
+        });
         targets.dedup_by(|a, b| a.place == b.place);
         targets
     }
 
     /// Publishes the current state as the snapshot.
     pub(super) fn publish(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let now = now();
         let mut made = Snapshot::default();
         let State { node, disks, pods, unassigned, .. } = &mut *state;
@@ -324,7 +327,8 @@ mod tests {
             layers.map(|one| one.place).collect::<Vec<_>>()
         };
         let later = || now() + 2.0 * SETTLING;
-        let own = || vec![MeasuredObject::Pod("u".into(), PartKind::Layer, "c".into())];
+        let part = (PartKind::Layer, Box::from("c"));
+        let own = || vec![MeasuredObject { pod: Some("u".into()), part: part.clone() }];
         store.set_pod(pod());
         assert!(store.has_unknown_pods());
         // It was asked before the new container began.
@@ -338,7 +342,7 @@ mod tests {
         // What no pod has is measured on its own, and the pods are not read again for it.
         assert_eq!(layers(&[&new, &foreign]), own());
         store.set_pod_specs(later(), spec(&new));
-        let unassigned = MeasuredObject::Unassigned(PartKind::Layer, foreign.as_str().into());
+        let unassigned = MeasuredObject::unassigned(PartKind::Layer, &foreign);
         assert_eq!(layers(&[&new, &foreign]), [own(), vec![unassigned]].concat());
         assert!(!store.has_unknown_pods());
     }

@@ -2,36 +2,33 @@
 //!
 //! Field names are those of `k8s.io/kubelet/pkg/apis/stats/v1alpha1`. Other fields are ignored.
 
-use std::borrow::Cow;
-
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::figure::{Figure, PartKind};
+use super::figure::{Figure, Part, PartKind};
 use super::json_splitter::Member;
 
 /// The members of the body to extract.
-pub(super) const WANTED: &[Member] = &[Member::object("node"), Member::list("pods")];
+pub(super) const WANTED: &[Member] =
+    &[Member { name: "node", is_list: false }, Member { name: "pods", is_list: true }];
 
 /// File system statistics. In a volume they are inlined next to the volume's fields, like Go's
 /// embedded structs.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct FsStats<'a> {
+struct FsStats {
     /// The name of the volume.
-    #[serde(borrow)]
-    name: Cow<'a, str>,
+    name: String,
     /// Set for a volume backed by a claim, which is not on the node's disk.
     pvc_ref: Option<serde::de::IgnoredAny>,
-    #[serde(borrow)]
-    time: Option<Cow<'a, str>>,
+    time: Option<String>,
     available_bytes: Option<u64>,
     capacity_bytes: Option<u64>,
     used_bytes: Option<u64>,
     inodes_used: Option<u64>,
 }
 
-impl FsStats<'_> {
+impl FsStats {
     /// Returns the figure, if there is one. An absent or invalid timestamp means `now`.
     fn figure(&self, now: f64) -> Option<Figure> {
         let said = self.time.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
@@ -43,57 +40,43 @@ impl FsStats<'_> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct NodeStats<'a> {
-    #[serde(borrow, default)]
-    node_name: Cow<'a, str>,
-    #[serde(borrow)]
-    fs: Option<FsStats<'a>>,
-    #[serde(borrow)]
-    runtime: Option<RuntimeStats<'a>>,
+struct NodeStats {
+    #[serde(default)]
+    node_name: String,
+    fs: Option<FsStats>,
+    runtime: Option<RuntimeStats>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RuntimeStats<'a> {
-    #[serde(borrow)]
-    image_fs: Option<FsStats<'a>>,
-    #[serde(borrow)]
-    container_fs: Option<FsStats<'a>>,
+struct RuntimeStats {
+    image_fs: Option<FsStats>,
+    container_fs: Option<FsStats>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PodStats<'a> {
-    #[serde(borrow)]
-    pod_ref: PodReference<'a>,
-    #[serde(borrow, default)]
-    start_time: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    containers: Option<Vec<ContainerStats<'a>>>,
-    #[serde(borrow, default)]
-    volume: Option<Vec<FsStats<'a>>>,
-    #[serde(borrow, rename = "ephemeral-storage")]
-    ephemeral_storage: Option<FsStats<'a>>,
+struct PodStats {
+    pod_ref: PodReference,
+    start_time: Option<String>,
+    containers: Option<Vec<ContainerStats>>,
+    volume: Option<Vec<FsStats>>,
+    #[serde(rename = "ephemeral-storage")]
+    ephemeral_storage: Option<FsStats>,
 }
 
 #[derive(Deserialize)]
-struct PodReference<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    namespace: Cow<'a, str>,
-    #[serde(borrow)]
-    uid: Cow<'a, str>,
+struct PodReference {
+    name: String,
+    namespace: String,
+    uid: String,
 }
 
 #[derive(Deserialize)]
-struct ContainerStats<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    rootfs: Option<FsStats<'a>>,
-    #[serde(borrow)]
-    logs: Option<FsStats<'a>>,
+struct ContainerStats {
+    name: String,
+    rootfs: Option<FsStats>,
+    logs: Option<FsStats>,
 }
 
 /// A file system of the node.
@@ -122,7 +105,7 @@ pub(super) struct Pod {
     pub(super) started: String,
     /// The names of its containers, including those without disk statistics.
     pub(super) containers: Vec<String>,
-    pub(super) figures: Vec<((PartKind, Box<str>), Figure)>,
+    pub(super) figures: Vec<(Part, Figure)>,
     /// The pod's total.
     pub(super) sum: Option<Figure>,
 }
@@ -133,21 +116,18 @@ pub(super) struct Pod {
 ///
 /// When the object has another form.
 pub(super) fn node(object: &[u8]) -> serde_json::Result<Node> {
-    let stats: NodeStats<'_> = serde_json::from_slice(object)?;
+    let stats: NodeStats = serde_json::from_slice(object)?;
     let runtime = stats.runtime.as_ref();
     let disks = [
         ("node", stats.fs.as_ref()),
         ("images", runtime.and_then(|runtime| runtime.image_fs.as_ref())),
         ("containers", runtime.and_then(|runtime| runtime.container_fs.as_ref())),
     ];
-    let disk = |(name, fs): (&'static str, Option<&FsStats<'_>>)| {
+    let disk = |(name, fs): (&'static str, Option<&FsStats>)| {
         let fs = fs?;
         Some(FileSystem { name, capacity: fs.capacity_bytes?, available: fs.available_bytes? })
     };
-    Ok(Node {
-        name: stats.node_name.into_owned(),
-        disks: disks.into_iter().filter_map(disk).collect(),
-    })
+    Ok(Node { name: stats.node_name, disks: disks.into_iter().filter_map(disk).collect() })
 }
 
 /// Parses the statistics of a pod; `now` is in Unix seconds.
@@ -156,14 +136,14 @@ pub(super) fn node(object: &[u8]) -> serde_json::Result<Node> {
 ///
 /// When the object has another form.
 pub(super) fn pod(object: &[u8], now: f64) -> serde_json::Result<Pod> {
-    let stats: PodStats<'_> = serde_json::from_slice(object)?;
+    let stats: PodStats = serde_json::from_slice(object)?;
     let (mut figures, mut containers) = (Vec::new(), Vec::new());
     for container in stats.containers.unwrap_or_default() {
         let parts = [(PartKind::Layer, &container.rootfs), (PartKind::Logs, &container.logs)];
         figures.extend(parts.into_iter().filter_map(|(what, of)| {
             Some(((what, Box::from(&*container.name)), of.as_ref()?.figure(now)?))
         }));
-        containers.push(container.name.into_owned());
+        containers.push(container.name);
     }
     let volumes = stats.volume.unwrap_or_default();
     let here = volumes.iter().filter(|volume| volume.pvc_ref.is_none());
@@ -172,10 +152,10 @@ pub(super) fn pod(object: &[u8], now: f64) -> serde_json::Result<Pod> {
     }));
     let PodReference { name, namespace, uid } = stats.pod_ref;
     Ok(Pod {
-        uid: uid.into_owned(),
-        namespace: namespace.into_owned(),
-        name: name.into_owned(),
-        started: stats.start_time.unwrap_or_default().into_owned(),
+        uid,
+        namespace,
+        name,
+        started: stats.start_time.unwrap_or_default(),
         containers,
         figures,
         sum: stats.ephemeral_storage.and_then(|of| of.figure(now)),

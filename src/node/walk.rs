@@ -96,7 +96,7 @@ impl Walker {
         }
         let mut targets = if self.config.walk { self.targets(Origin::Walk) } else { Vec::new() };
         targets.extend(self.config.paths.iter().map(|(name, path)| Target {
-            place: MeasuredObject::Unassigned(PartKind::Path, Box::from(name.as_str())),
+            place: MeasuredObject::unassigned(PartKind::Path, name),
             path: path.clone(),
         }));
         let places: BTreeSet<MeasuredObject> =

@@ -53,9 +53,11 @@ type Pieces = Box<dyn Iterator<Item = Piece> + Send>;
 
 impl Scrape {
     /// Lets the sources prepare a scrape.
-    pub async fn prepare(&self) {
-        for preparation in self.sources.iter().filter_map(|source| source.prepare()) {
-            preparation.await;
+    pub async fn prepare(&self, by_a_command: bool) {
+        for source in &self.sources {
+            if let Some(preparation) = source.prepare(by_a_command) {
+                preparation.await;
+            }
         }
     }
 

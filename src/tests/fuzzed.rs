@@ -16,9 +16,7 @@ use crate::app::peer_answers;
 use crate::exposition::reader::{Line, LineWriter};
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::client::endpoint::Access;
-use crate::node::kubelet::{
-    FetchError, HttpClient, JsonResponse, PendingResponse, PollMetrics, PollTiming, poll,
-};
+use crate::node::kubelet::{FetchError, HttpGet, JsonResponse, PollMetrics, PollTiming, poll};
 use crate::node::{overlay_paths, store};
 use crate::server::pprof::saved::SavedProfile;
 use crate::server::web_config::WebConfig;
@@ -94,7 +92,13 @@ pub fn differ(one: &Path, other: &Path) -> Result<(bool, String), String> {
 #[must_use]
 pub fn node(pieces: Vec<Bytes>, torn: bool) -> String {
     let store = Arc::new(store::Store::new("", true));
-    let kubelet = Arc::new(Kubelet { pieces, torn });
+    let kubelet: HttpGet = Arc::new(move |_| {
+        let pieces = pieces.iter().cloned().map(|piece| Ok(Frame::data(piece)));
+        let end = torn.then(|| Err(FetchError("torn".to_owned())));
+        let answer: JsonResponse =
+            Response::new(Pieces(pieces.chain(end).collect()).boxed_unsync());
+        Box::pin(std::future::ready(Ok(answer)))
+    });
     let second = Duration::from_secs(1);
     let timing = PollTiming { interval: 3600 * second, deadline: second };
     let (first, _) = tokio::sync::watch::channel(false);
@@ -104,21 +108,6 @@ pub fn node(pieces: Vec<Bytes>, torn: bool) -> String {
     assert!(once.is_err(), "it ended by itself");
     let body: Vec<u8> = store.frames(Format::Text, &ScrapeQuery::default()).flatten().collect();
     String::from_utf8(body).expect("UTF-8")
-}
-
-struct Kubelet {
-    pieces: Vec<Bytes>,
-    torn: bool,
-}
-
-impl HttpClient for Kubelet {
-    fn get<'a>(&'a self, _: &'a str) -> PendingResponse<'a> {
-        let pieces = self.pieces.iter().cloned().map(|piece| Ok(Frame::data(piece)));
-        let end = self.torn.then(|| Err(FetchError("torn".to_owned())));
-        let answer: JsonResponse =
-            Response::new(Pieces(pieces.chain(end).collect()).boxed_unsync());
-        Box::pin(std::future::ready(Ok(answer)))
-    }
 }
 
 /// A response body in pieces.

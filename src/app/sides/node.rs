@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Response;
 use http_body_util::BodyExt;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::{Features, ReadinessCondition, Side, SideKind, StartContext, Task};
 use crate::app::access::access;
@@ -14,15 +14,15 @@ use crate::cli::node::{NodeArgs, PodSource};
 use crate::kube::client::Body;
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::kube::{Client, ClientOptions, TransportError};
+use crate::node::NodeSource;
 use crate::node::host::{Host, ProcessNames};
 use crate::node::kubelet::{
-    self, FetchError, HttpClient, JsonResponse, PendingResponse, Pods, PollMetrics, PollTiming,
+    self, FetchError, HttpGet, JsonResponse, Pods, PollMetrics, PollTiming,
 };
+use crate::node::status::NodeReporter;
 use crate::node::store::Store;
 use crate::node::walk::{Walk, WalkConfig, WalkMetrics};
-use crate::node::{NodeSource, status};
 use crate::server::health::{Check, Checks, HealthCheck};
-use crate::status::{Facts, Reporter};
 use crate::telemetry::{Recorder, VERSION};
 use crate::tools::CommandError;
 
@@ -70,7 +70,7 @@ struct NodeSide {
 
 /// The task that polls the kubelet.
 struct KubeletPoll {
-    task: JoinHandle<()>,
+    _task: JoinSet<()>,
     /// True once a complete summary has been received.
     has_summary: watch::Receiver<bool>,
 }
@@ -142,7 +142,13 @@ async fn start_polling(
     let access: Access = access(args.access.clone())?.or_service_account();
     let endpoint = Endpoint::new(url, access, &user_agent);
     let endpoint = endpoint.map_err(|error| format!("--kubelet={url}: {error}"))?;
-    let kubelet: Arc<dyn HttpClient> = Arc::new(Kubelet(endpoint));
+    let endpoint = Arc::new(endpoint);
+    let kubelet: HttpGet = Arc::new(move |path| {
+        let endpoint = Arc::clone(&endpoint);
+        Box::pin(async move {
+            json_response(endpoint.get_at(&path, "application/json", "identity").await)
+        })
+    });
     let pods = match args.pods {
         PodSource::Nobody => None,
         PodSource::Kubelet => Some(Pods { server: Arc::clone(&kubelet), is_api_server: false }),
@@ -156,7 +162,13 @@ async fn start_polling(
             };
             if options.is_configured() {
                 let client = Client::new(&options).await?;
-                Some(Pods { server: Arc::new(ApiServer(client)), is_api_server: true })
+                let server: HttpGet = Arc::new(move |path| {
+                    let client = client.clone();
+                    Box::pin(async move {
+                        json_response(client.get(&path, "application/json", None).await)
+                    })
+                });
+                Some(Pods { server, is_api_server: true })
             } else {
                 tracing::info!(
                     "Pod limits and owners are unavailable: set --kubeconfig, --apiserver or KUBECONFIG, run in a pod with a service account, or use --pods=kubelet"
@@ -167,26 +179,9 @@ async fn start_polling(
     };
     let timing = PollTiming { interval: args.interval, deadline: args.timeout };
     let (first, has_summary) = watch::channel(false);
-    let task = tokio::spawn(kubelet::poll(store, kubelet, pods, timing, polls, first));
-    Ok(KubeletPoll { task, has_summary })
-}
-
-struct Kubelet(Endpoint);
-
-impl HttpClient for Kubelet {
-    fn get<'a>(&'a self, path: &'a str) -> PendingResponse<'a> {
-        Box::pin(
-            async move { json_response(self.0.get_at(path, "application/json", "identity").await) },
-        )
-    }
-}
-
-struct ApiServer(Client);
-
-impl HttpClient for ApiServer {
-    fn get<'a>(&'a self, path: &'a str) -> PendingResponse<'a> {
-        Box::pin(async move { json_response(self.0.get(path, "application/json", None).await) })
-    }
+    let mut task = JoinSet::new();
+    task.spawn(kubelet::poll(store, kubelet, pods, timing, polls, first));
+    Ok(KubeletPoll { _task: task, has_summary })
 }
 
 fn json_response(
@@ -195,19 +190,6 @@ fn json_response(
     let failed = |error: &dyn std::fmt::Display| FetchError(error.to_string());
     let response = response.map_err(|error| failed(&error))?;
     Ok(response.map(|body| body.map_err(move |error| failed(&error)).boxed_unsync()))
-}
-
-/// The node side's data on the status page.
-struct NodeReporter {
-    store: Arc<Store>,
-    polls: PollMetrics,
-    host: Arc<Host>,
-}
-
-impl Reporter for NodeReporter {
-    fn report(&self, facts: &mut Facts) {
-        facts.node = Some(status::report(&self.store, &self.polls, &self.host, facts.at));
-    }
 }
 
 impl Side for NodeSide {
@@ -256,9 +238,6 @@ impl Side for NodeSide {
     }
 
     fn stop(self: Box<Self>) -> Task<'static, ()> {
-        if let Some(kubelet) = &self.kubelet {
-            kubelet.task.abort();
-        }
         Box::pin(async move { drop(self) })
     }
 }

@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::state::Standby;
 use crate::app::sides::Features;
-use crate::exposition::typed::{FamilyEncoder, TypedBody};
+use crate::exposition::family::TypedFamilies;
+use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, Piece, Preparation, ScrapeQuery, Source};
 use crate::kube::FirstSync;
 
@@ -40,8 +41,9 @@ impl GatedSource {
 type Frames = Box<dyn Iterator<Item = Bytes> + Send>;
 
 impl Source for GatedSource {
-    fn prepare(&self) -> Option<Preparation<'_>> {
-        Some(Box::pin(self.standby.as_ref()?.confirm()))
+    fn prepare(&self, by_a_command: bool) -> Option<Preparation<'_>> {
+        let standby = self.standby.as_ref().filter(|_| !by_a_command)?;
+        Some(Box::pin(standby.confirm()))
     }
 
     fn frames(&self, format: Format, query: &ScrapeQuery) -> Frames {
@@ -77,15 +79,6 @@ impl Source for GatedSource {
 
     fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {
         let body = self.source.typed(query)?;
-        Some(if self.exposes(query) { body } else { Box::new(NoFamilies) })
-    }
-}
-
-/// The families of a standby.
-struct NoFamilies;
-
-impl TypedBody for NoFamilies {
-    fn step(&mut self, _encoder: &mut dyn FamilyEncoder, _out: &mut Vec<u8>) -> bool {
-        false
+        Some(if self.exposes(query) { body } else { Box::new(TypedFamilies::new(Vec::new())) })
     }
 }

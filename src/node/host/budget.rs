@@ -8,8 +8,6 @@ const SHARE: f64 = 0.000_5;
 /// Limits an activity to [`SHARE`] of a core by a pause after each run, in proportion to its cost.
 #[derive(Debug, Default)]
 pub(super) struct CpuBudget {
-    /// CPU seconds of the current run.
-    spent: f64,
     /// The end of the pause.
     next: Option<Instant>,
 }
@@ -20,16 +18,10 @@ impl CpuBudget {
         self.next.is_none_or(|next| now >= next)
     }
 
-    /// Charges CPU seconds to the current run.
-    pub(super) const fn spend(&mut self, seconds: f64) {
-        self.spent += seconds;
-    }
-
-    /// Ends the current run and begins the pause.
-    pub(super) fn pause(&mut self, now: Instant) {
-        let pause = Duration::try_from_secs_f64(self.spent.max(0.0) / SHARE).unwrap_or_default();
+    /// Begins the pause after a run that took so many CPU seconds.
+    pub(super) fn pause(&mut self, now: Instant, cost: f64) {
+        let pause = Duration::try_from_secs_f64(cost.max(0.0) / SHARE).unwrap_or_default();
         self.next = now.checked_add(pause);
-        self.spent = 0.0;
     }
 
     /// Allows the next run immediately.
@@ -46,12 +38,10 @@ mod tests {
     fn the_pause_is_two_thousand_times_the_cost() {
         let (mut budget, now) = (CpuBudget::default(), Instant::now());
         assert!(budget.is_due(now));
-        budget.spend(0.002);
-        budget.spend(0.003);
-        budget.pause(now);
+        budget.pause(now, 0.005);
         assert!(!budget.is_due(now + Duration::from_millis(9_990)));
         assert!(budget.is_due(now + Duration::from_millis(10_010)));
-        budget.pause(now);
+        budget.pause(now, 0.0);
         assert!(budget.is_due(now), "the cost of a run is charged once");
     }
 }

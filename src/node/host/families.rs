@@ -44,7 +44,7 @@ static PROCESSES: &[ProcessRow] = family_rows! {
         "Bytes that the processes with this name caused to be written to disks.":
         |usage| complete(usage, Gap::Io, usage.totals.written);
     Gauge "kstatd_node_processes", "Number of processes with this name.":
-        |usage| Some(usage.processes() as f64);
+        |usage| Some(usage.count() as f64);
 };
 
 /// Returns the names of all families.

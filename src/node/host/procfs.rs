@@ -12,6 +12,9 @@ pub(super) const TICKS: f64 = 100.0;
 /// The maximum length of a file that is read, in bytes.
 const MAX_FILE: usize = 64 << 10;
 
+/// The size of the buffer for directories, in bytes.
+const BUFFER: usize = 2 << 10;
+
 /// Reads a file of a directory into `buffer`.
 ///
 /// # Errors
@@ -39,8 +42,25 @@ fn field(text: &[u8], key: &[u8]) -> Option<u64> {
     number(line.trim_ascii_start())
 }
 
+/// Passes on the IDs in a directory of processes or threads.
+///
+/// # Errors
+///
+/// When the directory cannot be read to its end.
+pub(super) fn for_each_id(directory: &OwnedFd, mut with: impl FnMut(u32)) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let read = sys::read_directory(directory, &mut buffer)?;
+        if read == 0 {
+            return Ok(());
+        }
+        let records = buffer.get(..read).unwrap_or_default();
+        sys::entries(records).filter_map(|entry| id(entry.name)).for_each(&mut with);
+    }
+}
+
 /// Parses the ID of a process or thread.
-pub(super) fn id(name: &CStr) -> Option<u32> {
+fn id(name: &CStr) -> Option<u32> {
     let name = name.to_str().ok()?;
     name.bytes().all(|byte| byte.is_ascii_digit()).then(|| name.parse().ok())?
 }

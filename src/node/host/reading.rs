@@ -10,18 +10,21 @@ use std::os::fd::OwnedFd;
 use super::procfs::{self, DiskBytes, Stat, ThreadStatus};
 use crate::node::sys;
 
-/// The size of the directory buffer in bytes: about 40 threads per step.
-const BUFFER: usize = 1 << 10;
-
 /// The maximum number of threads of one process whose context switches are read.
 const MAX_THREADS: usize = 1024;
 
 /// Why a process has no reading.
-pub(super) enum Progress {
+pub(super) enum Unreadable {
     /// It has ended, or has another name.
     Gone,
     /// A file could not be parsed, or read.
     Malformed,
+}
+
+impl From<io::Error> for Unreadable {
+    fn from(error: io::Error) -> Self {
+        if is_gone(&error) { Self::Gone } else { Self::Malformed }
+    }
 }
 
 /// The figures of a process at one time.
@@ -36,81 +39,59 @@ pub(super) struct Reading {
     pub(super) memory: u64,
 }
 
-/// A process that is being read.
-pub(super) struct OpenProcess {
-    pub(super) name: String,
-    pub(super) pid: u32,
-    tasks: OwnedFd,
-    pub(super) reading: Reading,
-}
-
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::ENOTDIR))
 }
 
-fn failed(error: &io::Error) -> Progress {
-    if is_gone(error) { Progress::Gone } else { Progress::Malformed }
-}
-
-impl OpenProcess {
-    /// Opens the process with this ID, name and start time, and reads the figures of the whole
-    /// process.
+impl Reading {
+    /// Reads the process with this ID, name and start time.
     ///
     /// # Errors
     ///
     /// When the process has ended, or its files are malformed.
-    pub(super) fn open(
+    pub(super) fn of(
         proc: &OwnedFd,
         comm: &[u8],
-        name: String,
         pid: u32,
         start: u64,
-    ) -> Result<Self, Progress> {
+    ) -> Result<Self, Unreadable> {
         let path = CString::new(pid.to_string()).unwrap_or_default();
-        let directory = sys::open_subdirectory(proc, &path).map_err(|error| failed(&error))?;
+        let directory = sys::open_subdirectory(proc, &path)?;
         let mut text = Vec::new();
         let mut read =
             |file: &CStr| procfs::read(&directory, file, &mut text).map(|()| text.clone());
-        let found = read(c"comm").map_err(|error| failed(&error))?;
+        let found = read(c"comm")?;
         if found.strip_suffix(b"\n").unwrap_or(&found) != comm {
-            return Err(Progress::Gone);
+            return Err(Unreadable::Gone);
         }
-        let stat = read(c"stat").map_err(|error| failed(&error))?;
-        let stat = procfs::stat(&stat).ok_or(Progress::Malformed)?;
+        let stat = procfs::stat(&read(c"stat")?).ok_or(Unreadable::Malformed)?;
         if stat.start != start {
-            return Err(Progress::Gone);
+            return Err(Unreadable::Gone);
         }
         let io = read(c"io").ok().and_then(|text| procfs::io(&text));
-        let tasks = sys::open_subdirectory(&directory, c"task").map_err(|error| failed(&error))?;
-        let reading = Reading { stat, io, threads: Some(Vec::new()), memory: 0 };
-        Ok(Self { name, pid, tasks, reading })
+        let mut reading = Self { stat, io, threads: Some(Vec::new()), memory: 0 };
+        reading.read_threads(&sys::open_subdirectory(&directory, c"task")?);
+        Ok(reading)
     }
 
-    /// Reads the next threads; returns whether there are more.
-    pub(super) fn step(&mut self) -> bool {
-        let mut buffer = vec![0; BUFFER];
-        let Ok(read @ 1..) = sys::read_directory(&self.tasks, &mut buffer) else { return false };
-        let mut text = Vec::new();
-        let records = buffer.get(..read).unwrap_or_default();
-        for thread in sys::entries(records).filter_map(|entry| procfs::id(entry.name)) {
+    fn read_threads(&mut self, tasks: &OwnedFd) {
+        let (mut text, mut count) = (Vec::new(), 0);
+        // An error means that the process has ended meanwhile.
+        let _ = procfs::for_each_id(tasks, |thread| {
+            count += 1;
+            if count > MAX_THREADS {
+                self.threads = None;
+                return;
+            }
             let path = CString::new(format!("{thread}/status")).unwrap_or_default();
-            match procfs::read(&self.tasks, &path, &mut text) {
-                Ok(()) => self.enter(thread, procfs::status(&text)),
+            match procfs::read(tasks, &path, &mut text).map(|()| procfs::status(&text)) {
+                Ok(Some(status)) => {
+                    self.memory = self.memory.max(status.memory.unwrap_or(0));
+                    self.threads.iter_mut().for_each(|threads| threads.push((thread, status)));
+                }
                 Err(error) if is_gone(&error) => {}
-                Err(_) => self.enter(thread, None),
+                _ => self.threads = None,
             }
-        }
-        self.reading.threads.is_some()
-    }
-
-    fn enter(&mut self, thread: u32, status: Option<ThreadStatus>) {
-        let memory = status.and_then(|status| status.memory).unwrap_or(0);
-        self.reading.memory = self.reading.memory.max(memory);
-        match (&mut self.reading.threads, status) {
-            (Some(threads), Some(status)) if threads.len() < MAX_THREADS => {
-                threads.push((thread, status));
-            }
-            (threads, _) => *threads = None,
-        }
+        });
     }
 }

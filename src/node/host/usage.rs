@@ -45,19 +45,13 @@ pub(super) struct Totals {
     pub(super) wakeups: u64,
 }
 
-/// A counter of a process at its last reading.
-#[derive(Clone, Copy, Debug, Default)]
-struct Last(Option<u64>);
-
-impl Last {
-    /// Sets the counter and returns the increment. The first value is an increment if the counter
-    /// is known to have started at 0.
-    fn advance(&mut self, now: u64, from_zero: bool) -> u64 {
-        match self.0.replace(now) {
-            Some(last) => now.saturating_sub(last),
-            None if from_zero => now,
-            None => 0,
-        }
+/// Sets a counter of a process to its value `now` and returns the increment. The first value is an increment if the counter
+/// is known to have started at 0.
+fn advance(last: &mut Option<u64>, now: u64, from_zero: bool) -> u64 {
+    match last.replace(now) {
+        Some(last) => now.saturating_sub(last),
+        None if from_zero => now,
+        None => 0,
     }
 }
 
@@ -75,9 +69,10 @@ struct Process {
     start: u64,
     /// True if it started since the previous scan.
     is_new: bool,
-    cpu: Last,
-    read: Last,
-    written: Last,
+    /// The counters at the last reading.
+    cpu: Option<u64>,
+    read: Option<u64>,
+    written: Option<u64>,
     /// The threads of the last reading; `None` before the first.
     threads: Option<BTreeMap<u32, ThreadStatus>>,
     thread_count: u64,
@@ -108,14 +103,9 @@ impl NameUsage {
         &self.comm
     }
 
-    /// Returns the IDs of the live processes.
-    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
-        self.live.keys().copied()
-    }
-
-    /// Returns the start time of a live process.
-    pub(super) fn start(&self, pid: u32) -> Option<u64> {
-        self.live.get(&pid).map(|process| process.start)
+    /// Returns the IDs and start times of the live processes.
+    pub(super) fn processes(&self) -> Vec<(u32, u64)> {
+        self.live.iter().map(|(pid, process)| (*pid, process.start)).collect()
     }
 
     /// Removes a process that has ended; its increments stay in the totals.
@@ -155,13 +145,12 @@ impl NameUsage {
     pub(super) fn enter(&mut self, pid: u32, reading: Reading) {
         let Some(process) = self.live.get_mut(&pid) else { return };
         let (totals, is_new) = (&mut self.totals, process.is_new);
-        totals.cpu = totals.cpu.saturating_add(process.cpu.advance(reading.stat.cpu, is_new));
+        let cpu = advance(&mut process.cpu, reading.stat.cpu, is_new);
+        totals.cpu = totals.cpu.saturating_add(cpu);
         if let Some(io) = reading.io {
-            let (read, written) = (
-                process.read.advance(io.read, is_new),
-                process.written.advance(io.written, is_new),
-            );
+            let read = advance(&mut process.read, io.read, is_new);
             totals.read = Some(totals.read.unwrap_or(0).saturating_add(read));
+            let written = advance(&mut process.written, io.written, is_new);
             totals.written = Some(totals.written.unwrap_or(0).saturating_add(written));
         }
         (process.thread_count, process.memory) = (reading.stat.threads, reading.memory);
@@ -172,7 +161,8 @@ impl NameUsage {
         }
     }
 
-    pub(super) fn processes(&self) -> usize {
+    /// Returns the number of processes.
+    pub(super) fn count(&self) -> usize {
         self.live.len()
     }
 

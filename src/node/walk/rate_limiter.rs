@@ -108,20 +108,19 @@ impl RateLimiter {
 
     /// Waits while the host is under IO pressure. An unreadable pressure file means no pressure.
     fn wait_for_low_pressure(&mut self) -> Result<(), Stopped> {
-        let mut since = None;
+        let mut has_paused = false;
         loop {
             self.pressure_checked = Instant::now();
             let text = fs::read_to_string(&self.pressure_file).unwrap_or_default();
-            let (before, now) = (since, Instant::now());
             if parse_pressure(&text).is_none_or(|share| share <= MAX_PRESSURE) {
                 return Ok(());
             }
-            if before.is_none() {
+            if !std::mem::replace(&mut has_paused, true) {
                 self.metrics.pauses.inc();
             }
-            since = Some(now);
+            let begun = Instant::now();
             let slept = self.sleep(PRESSURE_INTERVAL);
-            self.metrics.paused.add(now.elapsed().as_secs_f64());
+            self.metrics.paused.add(begun.elapsed().as_secs_f64());
             slept?;
         }
     }
