@@ -12,7 +12,7 @@ use crate::kube::{Client, ClientOptions};
 use crate::telemetry::VERSION;
 use crate::tools::CommandError;
 use crate::tools::bundle::Subject;
-use crate::tools::check::pods::{self, Pod};
+use crate::tools::check::pods;
 use crate::tools::process_client::ProcessClient;
 
 /// The default port of own metrics and profiles.
@@ -86,19 +86,7 @@ fn default_kubeconfig() -> Option<PathBuf> {
 /// # Errors
 /// The flags are invalid, or there is not exactly one such pod.
 pub(crate) async fn process(args: ProcessArgs) -> Result<ProcessClient, CommandError> {
-    if args.is_pod() {
-        let (client, pod) = pod(args).await?;
-        return Ok(ProcessClient::of_pod(&client, &pod, pod.proxy_path(pod.port)));
-    }
-    let addr = args.addr.as_deref().unwrap_or(DEFAULT_ADDRESS);
-    ProcessClient::new(addr, access(args.access)?, &user_agent())
-}
-
-/// Finds the pod that the flags select. Also returns the client of the API server.
-async fn pod(args: ProcessArgs) -> Result<(Client, Pod), CommandError> {
-    let client = Client::new(&api_server(args.cluster)).await?;
-    let pod = pods::only(&client, args.namespace, args.target.as_deref()).await?;
-    Ok((client, pod))
+    Ok(subject(args, None).await?.main)
 }
 
 /// Returns clients for all listeners of the process that the flags select.
@@ -110,7 +98,8 @@ pub(crate) async fn subject(
     telemetry_addr: Option<String>,
 ) -> Result<Subject, CommandError> {
     if args.is_pod() {
-        let (client, pod) = pod(args).await?;
+        let client = Client::new(&api_server(args.cluster)).await?;
+        let pod = pods::only(&client, args.namespace, args.target.as_deref()).await?;
         return Ok(Subject::of_pod(&client, &pod));
     }
     let addr = args.addr.as_deref().unwrap_or(DEFAULT_ADDRESS);

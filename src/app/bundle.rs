@@ -4,29 +4,19 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use super::access::{self, run_command};
-use super::output::{print, print_error};
+use super::output::{Outcome, print};
 use crate::cli::asking::BundleArgs;
 use crate::status::words::printable;
 use crate::tools::CommandError;
 use crate::tools::bundle::{self, Bundle};
 
-/// Writes the archive, lists its contents and returns the exit code.
-pub(super) fn main(args: BundleArgs) -> ExitCode {
-    match write(args) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            print_error(&format!("error: {}", printable(&error.to_string())));
-            ExitCode::from(2)
-        }
-    }
-}
-
-/// Writes the archive. Returns whether it is complete.
-fn write(args: BundleArgs) -> Result<bool, CommandError> {
+/// Writes the archive and lists its contents.
+///
+/// # Errors
+/// Returns an error if there is no archive.
+pub(super) fn main(args: BundleArgs) -> Result<Outcome, CommandError> {
     let BundleArgs { file, hash_names, telemetry_addr, output, process } = args;
     let now = jiff::Timestamp::now();
     let folder = format!("kstatd-bundle-{}", now.strftime("%Y%m%dT%H%M%SZ"));
@@ -47,7 +37,7 @@ fn write(args: BundleArgs) -> Result<bool, CommandError> {
         let text = format!("{path} contains\n{}", bundle.text());
         print(&text.lines().map(|line| format!("{}\n", printable(line))).collect::<String>());
     }
-    Ok(bundle.is_complete)
+    Ok(if bundle.is_complete { Outcome::Clean } else { Outcome::Findings })
 }
 
 /// Creates a file that only its owner may read. If it cannot be written completely, for example to a full disk, none is left.

@@ -1,9 +1,7 @@
 //! `kstatd check`.
 
-use std::process::ExitCode;
-
 use super::access::{access, api_server, run_command, user_agent};
-use super::output::{print, print_error};
+use super::output::{Outcome, written};
 use crate::cli::check::ClusterCheckArgs;
 use crate::kube::Client;
 use crate::tools::CommandError;
@@ -16,20 +14,15 @@ use crate::tools::process_client::ProcessClient;
 /// The maximum size of a file of manifests in bytes.
 const MAX_FILE: u64 = 256 << 20;
 
-/// Runs the checks, prints the report and returns its exit code.
-pub(super) fn main(args: ClusterCheckArgs) -> ExitCode {
+/// Runs the checks and prints the report.
+///
+/// # Errors
+/// Returns an error if the checks cannot be run.
+pub(super) fn main(args: ClusterCheckArgs) -> Result<Outcome, CommandError> {
     let output = args.output;
-    let report = run_command(run(args));
-    match report {
-        Ok(report) => match print(&if output.is_json() { report.json() } else { report.text() }) {
-            ExitCode::SUCCESS => ExitCode::from(u8::from(report.failed())),
-            _ => ExitCode::from(2),
-        },
-        Err(error) => {
-            print_error(&format!("error: {error}"));
-            ExitCode::from(2)
-        }
-    }
+    let report = run_command(run(args))?;
+    written(&if output.is_json() { report.json() } else { report.text() })?;
+    Ok(if report.failed() { Outcome::Findings } else { Outcome::Clean })
 }
 
 async fn run(args: ClusterCheckArgs) -> Result<Report, CommandError> {

@@ -1,46 +1,19 @@
 //! The `kstatd diff` command.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use super::access::{access, run_command, user_agent};
-use super::output::{print, print_error};
+use super::output::{Outcome, print_error, written};
 use crate::cli::native::DiffArgs;
 use crate::status::words::printable;
 use crate::tools::CommandError;
 use crate::tools::diff::{self, Explained, Options, Rules};
 
-/// The outcome of a comparison, which becomes the exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// No unexplained difference.
-    Same,
-    Different,
-    /// The comparison failed.
-    Failed,
-}
-
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
-        Self::from(match outcome {
-            Outcome::Same => 0,
-            Outcome::Different => 1,
-            Outcome::Failed => 2,
-        })
-    }
-}
-
-pub(crate) fn main(args: DiffArgs) -> Outcome {
-    match comparison_outcome(args) {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            print_error(&format!("error: {}", printable(&error.to_string())));
-            Outcome::Failed
-        }
-    }
-}
-
-fn comparison_outcome(args: DiffArgs) -> Result<Outcome, CommandError> {
+/// Compares two expositions and prints the report.
+///
+/// # Errors
+/// Returns an error if the comparison is impossible.
+pub(crate) fn main(args: DiffArgs) -> Result<Outcome, CommandError> {
     let (strict, json) = (args.strict, args.output.is_json());
     let detail = match (strict, args.explain_all) {
         (true, _) => Explained::Strict,
@@ -65,8 +38,6 @@ fn comparison_outcome(args: DiffArgs) -> Result<Outcome, CommandError> {
     };
     let report = run_command(diff::run(options, |text| print_error(&printable(text))))?;
     let text = if json { report.json() } else { report.text(detail, watched) };
-    if print(&text) != ExitCode::SUCCESS {
-        return Ok(Outcome::Failed);
-    }
-    Ok(if report.is_same(strict) { Outcome::Same } else { Outcome::Different })
+    written(&text)?;
+    Ok(if report.is_same(strict) { Outcome::Clean } else { Outcome::Findings })
 }

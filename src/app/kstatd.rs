@@ -10,9 +10,9 @@ use clap::Parser;
 use serde_json::json;
 
 use super::access::{self, run_command};
-use super::output::{print, print_error, written};
+use super::output::{Outcome, exit_code, print, print_error, written};
 use super::personality::{self, Personality};
-use super::{diff, run};
+use super::run;
 use crate::cli::asking::{ExplainArgs, ExplainCommand, ObjectArgs, StatusArgs};
 use crate::cli::kube_args::KubeArgs;
 use crate::cli::kubectl::KubectlCli;
@@ -57,7 +57,7 @@ pub fn main(argv: Vec<OsString>, is_kubectl: bool) -> ExitCode {
                 None => drop(error.print()),
             }
             return match failed {
-                true if has_results => diff::Outcome::Failed.into(),
+                true if has_results => exit_code(Ok(Outcome::Failed)),
                 true => ExitCode::FAILURE,
                 false => ExitCode::SUCCESS,
             };
@@ -76,7 +76,7 @@ pub fn main(argv: Vec<OsString>, is_kubectl: bool) -> ExitCode {
         CliCommand::Render { what: RenderCommand::Statsd(args) } => render_statsd(&args),
         CliCommand::Status(args) => return status(args),
         CliCommand::Top(args) => return super::top::main(*args),
-        CliCommand::Bundle(args) => return super::bundle::main(*args),
+        CliCommand::Bundle(args) => return exit_code(super::bundle::main(*args)),
         CliCommand::Explain(args) => match args.what {
             Some(ExplainCommand::Object(args)) => explain_object(args),
             None => explain(*args),
@@ -84,15 +84,15 @@ pub fn main(argv: Vec<OsString>, is_kubectl: bool) -> ExitCode {
         CliCommand::Cardinality { what: CardinalityCommand::Suggest(args) } => {
             super::cardinality::suggest(*args)
         }
-        CliCommand::Check(args) => return super::check::main(*args),
+        CliCommand::Check(args) => return exit_code(super::check::main(*args)),
         CliCommand::CheckConfig(args) => check(args),
         CliCommand::Custom { what: CustomCommand::Draft(args) } => draft(&args),
         CliCommand::Node(args) => serve(personality::node(&args), &args.log),
         CliCommand::Overhead(args) => super::overhead::main(args),
         CliCommand::Profile { what: ProfileCommand::Diff(args) } => profile_diff(&args),
         CliCommand::Rbac(args) => rbac(&args),
-        CliCommand::Diff(args) => return diff::main(*args).into(),
-        CliCommand::Shadow(args) => return super::shadow::main(*args).into(),
+        CliCommand::Diff(args) => return exit_code(super::diff::main(*args)),
+        CliCommand::Shadow(args) => return exit_code(super::shadow::main(*args)),
         CliCommand::Version(output) => {
             let version = json!({"version": VERSION, "revision": REVISION, "toolchain": TOOLCHAIN});
             let text = || format!("kstatd {VERSION}\n");
@@ -255,10 +255,7 @@ fn explain_object(args: ObjectArgs) -> Result<(), CommandError> {
         explain::ask_about_object(&process, &resource, &object).await
     })?;
     let has_series = explained.has_series();
-    match output.is_json() {
-        true => written(&json_line(&explained.fields))?,
-        false => written(&explained.text)?,
-    }
+    written(&if output.is_json() { json_line(&explained.fields) } else { explained.text })?;
     if has_series { Ok(()) } else { Err(format!("{resource} {object} has no series").into()) }
 }
 
@@ -368,18 +365,14 @@ fn check(args: CheckArgs) -> Result<(), CommandError> {
         FileKind::Web => Ok(check_config::web(path)),
     };
     let reports = all.iter().map(report).collect::<Result<Vec<check_config::Report>, _>>()?;
-    if output.is_json() {
-        written(&json_line(&reports.iter().map(check_config::Report::json).collect::<Vec<_>>()))?;
-    } else {
-        let text: String = reports.iter().map(check_config::Report::text).collect();
-        written(&text)?;
-    }
+    let json = || reports.iter().map(check_config::Report::json).collect::<Vec<_>>();
+    let text = || reports.iter().map(check_config::Report::text).collect();
+    written(&if output.is_json() { json_line(&json()) } else { text() })?;
     let broken: Vec<&str> =
         reports.iter().filter(|report| report.failed()).map(check_config::Report::file).collect();
-    if broken.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("{} cannot be used", broken.join(", ")).into())
+    match broken.as_slice() {
+        [] => Ok(()),
+        _ => Err(format!("{} cannot be used", broken.join(", ")).into()),
     }
 }
 

@@ -3,7 +3,28 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use crate::status::words::printable;
 use crate::tools::CommandError;
+
+/// The outcome of a command that looks for something. It is the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Clean,
+    /// A difference, a failed check or a missing part.
+    Findings,
+    /// There is no result.
+    Failed,
+}
+
+/// Returns the exit code of a command that looks for something, and prints its error.
+pub(crate) fn exit_code(outcome: Result<Outcome, CommandError>) -> ExitCode {
+    let outcome = outcome.unwrap_or_else(|error| {
+        let text = format!("error: {error}");
+        text.split('\n').for_each(|line| print_error(&printable(line)));
+        Outcome::Failed
+    });
+    ExitCode::from(outcome as u8)
+}
 
 /// Writes to standard output. A closed pipe (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> ExitCode {

@@ -1,8 +1,7 @@
 //! The `kstatd shadow` command.
 
 use super::access::{access, run_command, user_agent};
-use super::diff::Outcome;
-use super::output::{print, print_error};
+use super::output::{Outcome, print_error, written};
 use crate::cli::shadow::{ShadowArgs, ShadowOutput};
 use crate::kube::ClientOptions;
 use crate::status::words::printable;
@@ -17,19 +16,11 @@ const EXAMPLES: usize = 5;
 /// the original, and on the lines before.
 const TRANSPORT: &str = "^statsd_exporter_(metrics_total|(udp|tcp|unixgram|relay)_.*)$";
 
-pub(crate) fn main(args: ShadowArgs) -> Outcome {
-    match outcome(args) {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            for line in format!("error: {error}").split('\n') {
-                print_error(&printable(line));
-            }
-            Outcome::Failed
-        }
-    }
-}
-
-fn outcome(args: ShadowArgs) -> Result<Outcome, CommandError> {
+/// Compares a process with kstatd under the same flags and prints the report.
+///
+/// # Errors
+/// Returns an error if the comparison is impossible.
+pub(crate) fn main(args: ShadowArgs) -> Result<Outcome, CommandError> {
     let output = if args.json { ShadowOutput::Json } else { args.output };
     // A page that is read from the log of a Job must not be mixed with anything else.
     let say = |text: &str| {
@@ -43,12 +34,10 @@ fn outcome(args: ShadowArgs) -> Result<Outcome, CommandError> {
         ShadowOutput::Json => report.json(),
         ShadowOutput::Html => report.html(),
     };
-    if print(&text) != std::process::ExitCode::SUCCESS {
-        return Ok(Outcome::Failed);
-    }
+    written(&text)?;
     Ok(match report.is_equal() {
-        Some(true) => Outcome::Same,
-        Some(false) => Outcome::Different,
+        Some(true) => Outcome::Clean,
+        Some(false) => Outcome::Findings,
         None => Outcome::Failed,
     })
 }
