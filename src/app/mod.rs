@@ -35,7 +35,7 @@ use std::process::ExitCode;
 
 use crate::cli::config::Name;
 #[cfg(fuzzing)]
-pub(crate) use standby::peer_answers;
+pub(crate) use standby::tests::peer_answers;
 
 /// Runs the program. Its name or first argument selects the personality.
 pub fn main(argv: Vec<OsString>) -> ExitCode {

@@ -121,7 +121,7 @@ impl RouterContext<'_> {
     fn own_metrics(&self) -> OwnMetrics {
         let mut recorder = Recorder::from(self.telemetry.own.clone());
         if let Some(standby) = self.standby {
-            recorder.add(standby.clone());
+            recorder.extend(standby.rows());
         }
         self.with_side_metrics(recorder)
     }

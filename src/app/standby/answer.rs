@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use tokio::time::timeout;
 
 use super::election::Replica;
@@ -28,23 +27,6 @@ const MAX_WAIT: Duration = Duration::from_millis(500);
 /// The maximum number of processes whose positions are remembered, against strangers and against replicas that are
 /// started very often.
 pub(super) const MAX_REPLICAS: usize = 256;
-
-/// The reason why an answer cannot be used.
-#[derive(Debug, Error)]
-pub(super) enum AnswerError {
-    #[error("the answer is incomplete")]
-    Incomplete,
-    #[error("the answer is not that of a replica")]
-    Stranger,
-    #[error("it speaks version {0} of the protocol")]
-    OtherVersion(u32),
-    #[error("the answer cannot be read: {0}")]
-    Unreadable(#[from] serde_json::Error),
-    #[error("it is shard {0}, this is shard {1}")]
-    OtherShard(String, String),
-    #[error("the answer has another number of lines than it says")]
-    WrongCount,
-}
 
 /// The first line of an answer, as JSON. StatsD lines follow.
 #[derive(Debug, Serialize, Deserialize)]
@@ -174,19 +156,22 @@ pub(super) async fn answer(standby: Standby, call: Call) -> Response {
 /// # Errors
 ///
 /// It is not an answer that this version understands.
-pub(super) fn parse(body: &[u8]) -> Result<(Answer, &[u8]), AnswerError> {
-    let end = memchr::memchr(b'\n', body).ok_or(AnswerError::Incomplete)?;
+pub(super) fn parse(body: &[u8]) -> Result<(Answer, &[u8]), String> {
+    let end = memchr::memchr(b'\n', body).ok_or("the answer is incomplete")?;
     let (head, text) = body.split_at(end + 1);
-    let version: Protocol = serde_json::from_slice(head).map_err(|_| AnswerError::Stranger)?;
-    if version.protocol != PROTOCOL {
-        return Err(AnswerError::OtherVersion(version.protocol));
+    let Ok(Protocol { protocol }) = serde_json::from_slice(head) else {
+        return Err("the answer is not that of a replica".to_owned());
+    };
+    if protocol != PROTOCOL {
+        return Err(format!("it speaks version {protocol} of the protocol"));
     }
-    let answer: Answer = serde_json::from_slice(head)?;
+    let answer: Answer = serde_json::from_slice(head)
+        .map_err(|error| format!("the answer cannot be read: {error}"))?;
     let count = memchr::memchr_iter(b'\n', text).count() as u64;
     if !text.is_empty() && !text.ends_with(b"\n")
         || answer.next.checked_sub(answer.first) != Some(count)
     {
-        return Err(AnswerError::WrongCount);
+        return Err("the answer has another number of lines than it says".to_owned());
     }
     Ok((answer, text))
 }

@@ -7,18 +7,15 @@
 
 mod answer;
 mod election;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod peer_answers;
 mod polling;
 mod source;
 mod state;
-#[cfg(test)]
-mod tests;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
@@ -26,13 +23,15 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::cli::config::Config;
-use crate::exposition::family::{Collect, Family, Kind, Series};
+use crate::exposition::family::Series;
 use crate::kube::resharding::ListenerIdentity;
 use crate::kube::shard::Shard;
 use crate::server::readiness::Readiness;
 use crate::server::router::Router;
 use crate::statsd::Pipeline;
 use crate::status::{Facts, Reporter, StandbyPeer, StandbyStatus};
+use crate::telemetry::metric::{Counter, Read, Row};
+use crate::util::lock::Lock;
 
 use election::{Election, Replica};
 pub(crate) use source::gated;
@@ -114,15 +113,15 @@ impl Shared {
         };
         Self {
             started: Instant::now(),
-            state: Mutex::new(state),
+            state: Lock::new(state),
             version: watch::Sender::new(1),
             has_news: Notify::new(),
             has_stranger: Notify::new(),
             lines,
             identity: ArcSwapOption::new(identity.map(Arc::new)),
-            received: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            takeovers: AtomicU64::new(0),
+            received: Counter::default(),
+            lost: Counter::default(),
+            takeovers: Counter::default(),
             confirmed: tokio::sync::Mutex::new(None),
             #[cfg(test)]
             network: None,
@@ -130,53 +129,53 @@ impl Shared {
     }
 }
 
-impl Collect for Standby {
-    fn collect(&self, out: &mut Vec<Family>) {
-        let is_standby = !self.is_active();
-        let state = self.lock();
-        let up = |name: &str, is_up: bool| Series::new(&[("peer", name)], f64::from(is_up));
-        let answering =
-            state.others().map(|(address, peer)| up(&address.to_string(), peer.replica.is_some()));
-        let unresolved =
-            state.unresolved.iter().flat_map(|names| names.keys().map(|name| up(name, false)));
-        let series = answering.chain(unresolved).collect();
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
-        out.push(Family::one(
-            "kstatd_standby",
-            "1 if another replica exposes the metrics and this one is a standby, 0 if it exposes them itself.",
-            Kind::Gauge,
-            f64::from(is_standby),
-        ));
-        out.push(Family {
-            name: "kstatd_standby_peer_up",
-            help: "1 if another replica answers, 0 if it does not or if its name cannot be resolved.",
-            kind: Kind::Gauge,
-            series,
-        });
-        out.push(Family::one(
-            "kstatd_standby_takeovers_total",
-            "Times that this replica began to expose metrics.",
-            Kind::Counter,
-            count(&self.0.takeovers),
-        ));
+impl Standby {
+    /// Returns the own metrics.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let standby = self.clone();
+        let mut rows = vec![
+            Row::gauge(
+                "kstatd_standby",
+                "1 if another replica exposes the metrics and this one is a standby, 0 if it exposes them itself.",
+                move || f64::from(!standby.is_active()),
+            ),
+            Row::gauge(
+                "kstatd_standby_peer_up",
+                "1 if another replica answers, 0 if it does not or if its name cannot be resolved.",
+                Peers(self.clone()),
+            ),
+            Row::counter(
+                "kstatd_standby_takeovers_total",
+                "Times that this replica began to expose metrics.",
+                self.0.takeovers.clone(),
+            ),
+        ];
         if self.0.lines.is_some() {
-            out.push(Family::one(
+            rows.push(Row::counter(
                 "kstatd_standby_lines_total",
                 "StatsD lines that other replicas received and this one applied.",
-                Kind::Counter,
-                count(&self.0.received),
+                self.0.received.clone(),
             ));
-            out.push(Family::one(
+            rows.push(Row::counter(
                 "kstatd_standby_lost_lines_total",
                 "StatsD lines that other replicas received and this one did not get.",
-                Kind::Counter,
-                count(&self.0.lost),
+                self.0.lost.clone(),
             ));
         }
+        rows
     }
+}
 
-    fn may_have(&self, names: &BTreeSet<String>) -> bool {
-        names.iter().any(|name| name.starts_with("kstatd_standby"))
+/// Whether each other replica answers.
+struct Peers(Standby);
+
+impl Read for Peers {
+    fn read(&self, _: &[u8], out: &mut Vec<Series>) {
+        let state = self.0.lock();
+        let up = |name: &str, is_up: bool| Series::new(&[("peer", name)], f64::from(is_up));
+        let others = state.others();
+        out.extend(others.map(|(address, peer)| up(&address.to_string(), peer.replica.is_some())));
+        out.extend(state.unresolved.iter().flatten().map(|(name, _)| up(name, false)));
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +11,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::answer::{self, Answer, AnswerError, PollQuery};
+use super::answer::{self, Answer, PollQuery};
 use super::election::BOUND;
 use super::state::{PAUSE, Peer, Standby};
 use crate::kube::Client;
@@ -149,7 +148,7 @@ async fn poll(standby: &Standby, address: SocketAddr) -> Infallible {
                         }
                         pause
                     }
-                    Err(error) => fail(standby, address, error.to_string()),
+                    Err(error) => fail(standby, address, error),
                 }
             }
             Err(error) => {
@@ -189,7 +188,7 @@ impl Standby {
         let ask_one = async |(address, mut client): (SocketAddr, Option<Client>)| {
             let answer = timeout(CONFIRMATION, ask(self, address, &mut client, &poll)).await;
             let failure = match answer {
-                Ok(Ok(body)) => answer::parse(&body).err().map(|error| error.to_string()),
+                Ok(Ok(body)) => answer::parse(&body).err(),
                 Ok(Err(error)) => Some(error),
                 Err(_) => Some(format!("no answer within {CONFIRMATION:?} during a scrape")),
             };
@@ -272,7 +271,7 @@ pub(super) async fn receive(
     body: &bytes::Bytes,
     poll: &mut PollQuery,
     first_poll: &mut FirstPoll,
-) -> Result<Duration, AnswerError> {
+) -> Result<Duration, String> {
     let (Answer { replica, version, first, next, start, has_senders, .. }, text) =
         answer::parse(body)?;
     let is_own = replica.id == poll.from;
@@ -287,7 +286,7 @@ pub(super) async fn receive(
         // A reload of the shard reaches one replica earlier than the other.
         let is_known = |peer: &Peer| peer.replica.as_ref().is_some_and(|known| known.id == id);
         if *group != replica.group && !state.peers.get(&address).is_some_and(is_known) {
-            return Err(AnswerError::OtherShard(replica.group, group.clone()));
+            return Err(format!("it is shard {}, this is shard {group}", replica.group));
         }
         if state.positions.len() >= answer::MAX_REPLICAS {
             state.positions.clear();
@@ -298,7 +297,7 @@ pub(super) async fn receive(
             let begin = if id == poll.to { poll.next } else { start.unwrap_or(first) };
             let position = state.positions.entry(id).or_insert(begin);
             if !is_first {
-                standby.0.lost.fetch_add(first.saturating_sub(*position), Ordering::Relaxed);
+                standby.0.lost.inc_by(first.saturating_sub(*position));
                 *position = first.max(*position);
             }
         }
@@ -325,7 +324,7 @@ pub(super) async fn receive(
     while let Some(part) = standby.claim(id, &mut lines) {
         if let Some(pipeline) = &standby.0.lines {
             pipeline.apply_mirrored(part.text, has_senders);
-            standby.0.received.fetch_add(part.count(), Ordering::Relaxed);
+            standby.0.received.inc_by(part.count());
         }
         // Other tasks of this thread run before the next part.
         tokio::task::yield_now().await;

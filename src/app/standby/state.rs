@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
@@ -16,6 +15,8 @@ use crate::kube::Client;
 use crate::kube::client::connection::Network;
 use crate::kube::resharding::ListenerIdentity;
 use crate::statsd::Pipeline;
+use crate::telemetry::metric::Counter;
+use crate::util::lock::Lock;
 
 /// The pause between two polls that succeed, which bounds their rate.
 pub(super) const PAUSE: Duration = Duration::from_millis(25);
@@ -30,7 +31,7 @@ pub(crate) struct Standby(pub(super) Arc<Shared>);
 pub(super) struct Shared {
     /// The start of this replica.
     pub(super) started: Instant,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Lock<State>,
     /// The number of the own state, which increases with each change.
     pub(super) version: watch::Sender<u64>,
     /// The state of another replica has changed.
@@ -41,9 +42,9 @@ pub(super) struct Shared {
     pub(super) lines: Option<Arc<Pipeline>>,
     /// The TLS identity of the own listeners, which all replicas share.
     pub(super) identity: ArcSwapOption<ListenerIdentity>,
-    pub(super) received: AtomicU64,
-    pub(super) lost: AtomicU64,
-    pub(super) takeovers: AtomicU64,
+    pub(super) received: Counter,
+    pub(super) lost: Counter,
+    pub(super) takeovers: Counter,
     /// The time when scrapes have last asked for the active replica.
     pub(super) confirmed: tokio::sync::Mutex<Option<Instant>>,
     /// A simulated network.
@@ -133,7 +134,7 @@ impl Standby {
         let decided = state.decide();
         let own = &state.election.own;
         if decided && own.active_since.is_some() {
-            self.0.takeovers.fetch_add(1, Ordering::Relaxed);
+            self.0.takeovers.inc();
             tracing::info!(peers = ?peers_for_log(&state), "This replica exposes its metrics");
         } else if decided {
             tracing::info!(peers = ?peers_for_log(&state), "This replica is a standby");
@@ -196,7 +197,7 @@ impl Standby {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 }
 

@@ -13,7 +13,6 @@
 //! and `KSTATD_FIRST=1` ends them at the first violation.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -324,7 +323,7 @@ impl History {
         let result = lock(&self.record).checker.check_lines(&self.group);
         lock(&self.record).check(result);
         for at in self.group.running() {
-            let lost = self.group.with(at, |one| one.standby.0.lost.load(Ordering::Relaxed));
+            let lost = self.group.with(at, |one| one.standby.0.lost.get());
             let lost = lost.unwrap_or(0);
             let result = if lost == 0 { Ok(()) } else { Err(format!("{lost} lines are lost")) };
             lock(&self.record).check(result);

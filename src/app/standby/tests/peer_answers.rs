@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use super::answer::PollQuery;
-use super::election::START_GRACE;
-use super::polling::{FirstPoll, fail, receive};
-use super::state::{Peer, Shared, Standby};
+use super::super::answer::PollQuery;
+use super::super::election::START_GRACE;
+use super::super::polling::{FirstPoll, fail, receive};
+use super::super::state::{Peer, Shared, Standby};
 use crate::statsd::Pipeline;
 
 /// The outcome of a sequence of answers.
@@ -47,14 +46,14 @@ pub(crate) async fn take(answers: &[Bytes], lines: Option<Arc<Pipeline>>) -> Out
     let (mut first_poll, mut outcome) = (FirstPoll::default(), Outcome::default());
     for answer in answers {
         if let Err(error) = receive(&standby, address, answer, &mut poll, &mut first_poll).await {
-            let _ = fail(&standby, address, error.to_string());
-            outcome.errors.push(error.to_string());
+            let _ = fail(&standby, address, error.clone());
+            outcome.errors.push(error);
         }
         standby.change(|own| own.synced = true);
     }
     outcome.is_active = standby.is_active();
-    outcome.applied = standby.0.received.load(Ordering::Relaxed);
-    outcome.lost = standby.0.lost.load(Ordering::Relaxed);
+    outcome.applied = standby.0.received.get();
+    outcome.lost = standby.0.lost.get();
     sleep(START_GRACE).await;
     let _ = fail(&standby, address, "no answer".to_owned());
     standby.change(|_| ());
