@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::process::lifetime::block_on;
+use super::process::block_on;
 use super::{personality, run};
 use crate::cli::config;
 use crate::cli::native::{DemoArgs, LogArgs, RunArgs};

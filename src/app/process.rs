@@ -2,11 +2,10 @@
 
 pub(crate) mod file_watch;
 pub(crate) mod forced_exit;
-pub(crate) mod lifetime;
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
@@ -14,6 +13,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use crate::config_file::reader;
+use crate::tools::CommandError;
+use crate::util::lock::Lock;
 
 /// Grace period for requests in flight at the end of the process.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -21,12 +22,27 @@ pub const GRACE: Duration = Duration::from_secs(10);
 /// Worker threads. Serving and watching need little CPU, and each thread costs memory.
 const WORKERS: usize = 2;
 
-/// Builds the runtime of the process.
+/// Runs a future on a new runtime. Signals end the process at once until `run` drops its argument.
 ///
 /// # Errors
 ///
-/// Returns an error if the system provides no threads or no event queue.
-pub fn runtime() -> io::Result<Runtime> {
+/// Returns an error if the system provides no threads, event queue or signals, and that of `run`.
+pub(crate) fn block_on<F>(run: impl FnOnce(StartupGuard) -> F) -> Result<(), CommandError>
+where
+    F: Future<Output = Result<(), CommandError>>,
+{
+    // Must precede the division of the limit.
+    if let Err(error) = crate::util::descriptors::raise_limit() {
+        tracing::warn!(%error, "Cannot raise the limit of open files");
+    }
+    let runtime = runtime().map_err(|error| format!("cannot start: {error}"))?;
+    let outcome = runtime.block_on(async { run(StartupGuard::new()?).await });
+    // Do not wait for threads that resolve names or write profiles.
+    runtime.shutdown_background();
+    outcome
+}
+
+fn runtime() -> io::Result<Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores.min(WORKERS))
@@ -43,8 +59,6 @@ pub enum Request {
     End(&'static str),
     /// SIGHUP.
     Reload,
-    /// SIGQUIT: print the state of all threads and exit at once.
-    Dump,
 }
 
 /// Signals that do not end a Go program.
@@ -64,7 +78,6 @@ pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
-    quit: Signal,
     /// Caught because they do not end the originals.
     _ignored: Vec<Signal>,
 }
@@ -75,13 +88,16 @@ impl Signals {
     /// # Errors
     ///
     /// Returns an error if the system rejects a handler.
-    pub fn new() -> io::Result<Self> {
-        super::process::forced_exit::start();
+    pub fn new() -> Result<Self, CommandError> {
+        Self::install().map_err(|error| format!("cannot handle signals: {error}").into())
+    }
+
+    fn install() -> io::Result<Self> {
+        forced_exit::start();
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
-            quit: signal(SignalKind::quit())?,
             _ignored: IGNORED
                 .iter()
                 .map(|number| signal(SignalKind::from_raw(*number)))
@@ -95,7 +111,6 @@ impl Signals {
             _ = self.terminate.recv() => Request::End("terminated"),
             _ = self.interrupt.recv() => Request::End("interrupt"),
             _ = self.hangup.recv() => Request::Reload,
-            _ = self.quit.recv() => Request::Dump,
         }
     }
 }
@@ -104,7 +119,7 @@ impl Signals {
 /// then, and much that may block: an unresponsive API server, a credential plugin, a DNS lookup.
 pub struct StartupGuard {
     task: JoinHandle<()>,
-    cleanup: Arc<Mutex<Vec<Cleanup>>>,
+    cleanup: Arc<Lock<Vec<Cleanup>>>,
 }
 
 /// A cleanup to run before exiting.
@@ -116,34 +131,29 @@ impl StartupGuard {
     /// # Errors
     ///
     /// Returns an error if the system rejects a handler.
-    pub fn new() -> io::Result<Self> {
+    pub fn new() -> Result<Self, CommandError> {
         let mut signals = Signals::new()?;
-        let cleanup = Arc::<Mutex<Vec<Cleanup>>>::default();
+        let cleanup = Arc::<Lock<Vec<Cleanup>>>::default();
         let last = Arc::clone(&cleanup);
         let task = tokio::spawn(async move {
             loop {
-                let request = tokio::select! {
-                    request = signals.next() => request,
+                let signal = tokio::select! {
+                    request = signals.next() => match request {
+                        Request::End(signal) => signal,
+                        // The files are being read right now.
+                        Request::Reload => continue,
+                    },
                     () = tokio::time::sleep(reader::READ_TIMEOUT) => {
                         reader::log_hanging();
                         continue;
                     }
                 };
-                match request {
-                    Request::End(signal) => {
-                        tracing::info!(signal, "Received os signal, exiting");
-                        let cleanups = std::mem::take(
-                            &mut *last.lock().unwrap_or_else(PoisonError::into_inner),
-                        );
-                        for cleanup in cleanups {
-                            cleanup.await;
-                        }
-                        std::process::exit(0);
-                    }
-                    Request::Dump => dump_threads_and_exit(),
-                    // The files are being read right now.
-                    Request::Reload => {}
+                tracing::info!(signal, "Received os signal, exiting");
+                let cleanups = std::mem::take(&mut *last.lock());
+                for cleanup in cleanups {
+                    cleanup.await;
                 }
+                std::process::exit(0);
             }
         });
         Ok(Self { task, cleanup })
@@ -151,8 +161,7 @@ impl StartupGuard {
 
     /// Adds a cleanup to run before a signal ends the process.
     pub fn on_exit(&self, cleanup: impl Future<Output = ()> + Send + 'static) {
-        let mut cleanup_of_all = self.cleanup.lock().unwrap_or_else(PoisonError::into_inner);
-        cleanup_of_all.push(Box::pin(cleanup));
+        self.cleanup.lock().push(Box::pin(cleanup));
     }
 }
 
@@ -160,10 +169,4 @@ impl Drop for StartupGuard {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-/// Prints the state of all threads and exits, as Go programs do on SIGQUIT.
-pub fn dump_threads_and_exit() {
-    crate::telemetry::log::print_last(&crate::telemetry::process::threads());
-    std::process::exit(2);
 }

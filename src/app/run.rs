@@ -9,8 +9,7 @@ use tokio::sync::Notify;
 use super::config_reloader::{ConfigReloader, InitialConfig};
 use super::listeners::{self, Listeners};
 use super::personality::{Personality, RouterContext, RunningSide, no_sides_error};
-use super::process::lifetime::{block_on, or_exit_on_signal, signals};
-use super::process::{Request, StartupGuard, dump_threads_and_exit};
+use super::process::{Request, Signals, StartupGuard, block_on};
 use super::sides::kubernetes::own_identity;
 use super::sides::{FamilyNames, ReloadTrigger, StartContext};
 use super::standby::Standby;
@@ -39,7 +38,7 @@ pub(crate) fn main(personality: Personality) -> Result<(), CommandError> {
 ///
 /// Returns the reason why the process cannot start.
 pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result<(), CommandError> {
-    let mut signals = signals()?;
+    let mut signals = Signals::new()?;
     let initial = InitialConfig::new(&personality)?;
     let config = &initial.config;
     // Must be valid before anything listens.
@@ -101,7 +100,6 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
                 tracing::info!(signal, "{}", personality.exit_message);
                 break;
             }
-            Request::Dump => dump_threads_and_exit(),
             Request::Reload => {
                 reloader.file_reload(ReloadTrigger::Sighup);
                 if personality.reloads_flags {
@@ -110,7 +108,7 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
             }
         }
     }
-    or_exit_on_signal(&mut signals, reloader.end()).await;
+    reloader.end().await;
     Ok(())
 }
 

@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode};
@@ -18,6 +18,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 
 use crate::config_file::reader::{self, Stamp};
+use crate::util::lock::Lock;
+use crate::util::waiting;
 
 /// Debounce time after the first event of a change, for writers that write in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(200);
@@ -47,7 +49,7 @@ pub struct WatchedFiles {
     events: Arc<Notify>,
     /// True if a directory cannot be watched.
     needs_polling: AtomicBool,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Default)]
@@ -105,17 +107,11 @@ impl FileWatch {
             if self.comparison.is_none() {
                 if self.due.is_none() {
                     let needs_polling = self.files.needs_polling.load(Ordering::Relaxed);
-                    let look = async {
-                        if needs_polling {
-                            tokio::time::sleep(POLL_INTERVAL).await;
-                        } else {
-                            std::future::pending().await
-                        }
-                    };
+                    let look = needs_polling.then(|| Instant::now() + POLL_INTERVAL);
                     tokio::select! {
                         () = self.files.events.notified() => {}
                         Ok(()) = self.late_answers.changed() => {}
-                        () = look => {}
+                        () = waiting::until(look) => {}
                     }
                 }
                 let due = *self.due.get_or_insert_with(|| Instant::now() + DEBOUNCE);
@@ -126,28 +122,22 @@ impl FileWatch {
                 self.comparison = Some((spawn_blocking(move || files.compare_all()), verifies));
             }
             let Some((comparison, verifies)) = &mut self.comparison else { continue };
-            let comparison_result = comparison.await.unwrap_or(Comparison::Changed);
+            let result = comparison.await.unwrap_or(Comparison::Changed);
             let any = any || *verifies;
             self.comparison = None;
-            if comparison_result == Comparison::Changed
-                || any && comparison_result == Comparison::Touched
-            {
-                return comparison_result == Comparison::Changed;
+            if result == Comparison::Changed || any && result == Comparison::Touched {
+                return result == Comparison::Changed;
             }
         }
     }
 }
 
 impl WatchedFiles {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Watches exactly these files from now on; they need not exist. Files that were watched before keep their
     /// baseline, so that no change is lost. Directories that cannot be watched are logged and polled. Returns true if a
     /// file was not watched before: code that has read it already may have missed a change.
     pub fn follow(&self, paths: impl IntoIterator<Item = PathBuf>) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_new = state.follow(paths.into_iter().collect(), &self.events);
         self.needs_polling.store(!state.unwatchable.is_empty(), Ordering::Relaxed);
         is_new
@@ -159,7 +149,7 @@ impl WatchedFiles {
     }
 
     fn compare_all(&self) -> Comparison {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let comparison_result = state.compare(&self.events);
         self.needs_polling.store(!state.unwatchable.is_empty(), Ordering::Relaxed);
         comparison_result
@@ -291,12 +281,9 @@ fn directories(path: &Path) -> Vec<PathBuf> {
 fn watcher(wake: impl Fn() + Send + 'static) -> notify::Result<RecommendedWatcher> {
     notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         // Ignore reads: comparing files would trigger further comparisons.
-        let read = |kind: EventKind| match kind {
-            EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
-            EventKind::Access(_) => true,
-            _ => false,
-        };
-        if !event.is_ok_and(|event| read(event.kind)) {
+        let written = AccessKind::Close(AccessMode::Write);
+        let is_read = |kind| matches!(kind, EventKind::Access(access) if access != written);
+        if !event.is_ok_and(|event| is_read(event.kind)) {
             wake();
         }
     })
