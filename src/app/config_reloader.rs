@@ -9,14 +9,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::task::{JoinError, JoinHandle, JoinSet};
+use futures_util::future::select_all;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::listeners::Listeners;
-use super::personality::{NamedFiles, Personality, Resolve, RunningSide};
+use super::personality::{Personality, RunningSide};
 use super::process::file_watch::FileWatch;
 use super::sides::kubernetes::own_identity;
 use super::sides::{RejectedFile, ReloadTrigger, SideKind};
@@ -36,31 +36,18 @@ const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 /// Upper limit of the backoff.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The initial configuration and the watch on its files, which started before they were read.
-pub(crate) struct InitialConfig {
-    resolve: Resolve,
-    named_files: NamedFiles,
-    watched: FileWatch,
-    pub(crate) config: Config,
-}
-
-impl InitialConfig {
-    /// Reads the initial configuration.
-    ///
-    /// # Errors
-    ///
-    /// Returns every problem that prevents a start with it.
-    pub(crate) fn new(personality: &Personality) -> Result<Self, ConfigErrors> {
-        let options_file = &personality.options_file;
-        let watched = FileWatch::new();
-        watched.files().follow((!options_file.is_empty()).then(|| PathBuf::from(options_file)));
-        let config = (personality.resolve)(Load::First)?;
-        // Started before the sides read these files.
-        watched.files().follow(files(&config, personality.sides));
-        let Personality { resolve, named_files, .. } = personality;
-        let (resolve, named_files) = (Arc::clone(resolve), Arc::clone(named_files));
-        Ok(Self { resolve, named_files, watched, config })
-    }
+/// Reads the initial configuration. Also returns the watch on its files, which started before they were read.
+///
+/// # Errors
+///
+/// Returns every problem that prevents a start with it.
+pub(crate) fn first_config(personality: &Personality) -> Result<(FileWatch, Config), ConfigErrors> {
+    let watched = FileWatch::new();
+    watched.files().follow(personality.options_file.clone());
+    let config = (personality.resolve)(Load::First)?;
+    // Started before the sides read these files.
+    watched.files().follow(files(&config, personality.sides));
+    Ok((watched, config))
 }
 
 /// Returns the files that a configuration depends on.
@@ -69,25 +56,10 @@ fn files(config: &Config, kinds: &[&SideKind]) -> Vec<PathBuf> {
     options.chain(kinds.iter().flat_map(|kind| (kind.files)(config))).collect()
 }
 
-/// A step of a reload that is in progress.
-struct Step {
-    /// True if flags and files are being resolved, false if the sides prepare for the new configuration.
-    is_resolving: bool,
-    task: JoinHandle<StepResult>,
-}
-
 /// The result of a completed step.
 enum StepResult {
     Resolved(Result<Config, ConfigErrors>),
     Prepared(Config, Result<(), CommandError>),
-}
-
-/// Completes with the step; cancel-safe.
-async fn step_result(step: &mut Option<Step>) -> Result<StepResult, JoinError> {
-    match step {
-        None => std::future::pending().await,
-        Some(step) => (&mut step.task).await,
-    }
 }
 
 /// One file of the current configuration.
@@ -113,17 +85,17 @@ impl File {
 
 /// Applies changed flags and files to a running process.
 pub(crate) struct ConfigReloader {
-    resolve: Resolve,
-    named_files: NamedFiles,
+    personality: Personality,
     watched: FileWatch,
-    /// The sides this process may have, and those it has.
-    kinds: &'static [&'static SideKind],
     sides: Vec<RunningSide>,
     listeners: Listeners,
     standby: Option<Standby>,
     metrics: KubeMetrics,
     status: ConfigFiles,
-    step: Option<Step>,
+    /// The step of a reload that is in progress, at most one.
+    step: JoinSet<StepResult>,
+    /// True if flags and files are being resolved, false if the sides prepare for the new configuration.
+    is_resolving: bool,
     /// A file event has arrived since the current step started.
     is_unresolved: bool,
     /// A file has changed or SIGHUP has arrived since the current step started, so its result is out of date.
@@ -162,25 +134,24 @@ fn reported_files(config: &Config) -> Vec<(ConfigFile, OptionsFile)> {
 impl ConfigReloader {
     /// Takes over the process configuration after the start.
     pub(crate) fn new(
-        initial: InitialConfig,
-        kinds: &'static [&'static SideKind],
+        personality: Personality,
+        watched: FileWatch,
+        config: &Config,
         listeners: Listeners,
         sides: Vec<RunningSide>,
         standby: Option<Standby>,
         telemetry: &Telemetry,
     ) -> Self {
-        let InitialConfig { resolve, named_files, watched, config } = initial;
         let mut reloader = Self {
-            resolve,
-            named_files,
+            personality,
             watched,
-            kinds,
             sides,
             listeners,
             standby,
             metrics: telemetry.kube.clone(),
             status: telemetry.files.clone(),
-            step: None,
+            step: JoinSet::new(),
+            is_resolving: false,
             is_unresolved: false,
             is_outdated: false,
             is_sighup: false,
@@ -192,24 +163,22 @@ impl ConfigReloader {
             files: Vec::new(),
             rejected: Vec::new(),
         };
-        reloader.use_files(&config);
+        reloader.use_files(config);
         reloader.report();
         reloader
     }
 
-    /// Makes the sides reload the files that only they read, such as the mapping.
-    pub(crate) fn file_reload(&self, trigger: ReloadTrigger) {
-        for file_reload in
-            self.sides.iter().filter_map(|running| running.features.file_reload.as_ref())
-        {
-            tokio::spawn(file_reload(trigger));
-        }
-    }
-
-    /// Reloads flags and files for SIGHUP.
+    /// Reloads flags and files for SIGHUP. Also makes the sides reload the files that only they read, such as the mapping.
     pub(crate) fn reload(&mut self) {
-        self.is_sighup = true;
-        self.reload_files();
+        for running in &self.sides {
+            if let Some(file_reload) = &running.features.file_reload {
+                tokio::spawn(file_reload(ReloadTrigger::Sighup));
+            }
+        }
+        if self.personality.reloads_flags() {
+            self.is_sighup = true;
+            self.reload_files();
+        }
     }
 
     /// Reloads flags and files, including an options file that was rejected before.
@@ -220,20 +189,19 @@ impl ConfigReloader {
 
     /// Starts to resolve flags and files. If that is in progress already, it runs again afterwards.
     fn start_resolving(&mut self) {
-        match self.step.take() {
-            None => {}
+        if self.is_resolving {
             // A blocking read cannot be cancelled, so only one runs at a time.
-            resolving @ Some(Step { is_resolving: true, .. }) => {
-                (self.step, self.is_outdated) = (resolving, true);
-                return;
-            }
-            Some(preparing) => preparing.task.abort(),
+            self.is_outdated = true;
+            return;
         }
+        self.step = JoinSet::new();
         (self.retry, self.is_unresolved, self.is_outdated) = (None, false, false);
-        let (resolve, named_files) = (Arc::clone(&self.resolve), Arc::clone(&self.named_files));
+        let Personality { resolve, named_files, sides: kinds, .. } = &self.personality;
+        let (resolve, named_files) = (Arc::clone(resolve), Arc::clone(named_files));
         let (in_use, watched) = (self.in_use.clone(), Arc::clone(self.watched.files()));
-        let kinds = self.kinds;
-        let task = tokio::task::spawn_blocking(move || {
+        let kinds = *kinds;
+        self.is_resolving = true;
+        self.step.spawn_blocking(move || {
             loop {
                 // The baseline for later changes.
                 watched.compare();
@@ -252,20 +220,19 @@ impl ConfigReloader {
                 }
             }
         });
-        self.step = Some(Step { is_resolving: true, task });
     }
 
     /// Waits for the next event and handles it; cancel-safe.
     pub(crate) async fn next_event(&mut self) {
         let retry = self.retry;
         // A file that returns to its former content while files are being read may have been read before.
-        let any =
-            self.has_unapplied_change() || self.step.as_ref().is_some_and(|step| step.is_resolving);
+        let any = self.has_unapplied_change() || self.is_resolving;
+        let side_events = self.sides.iter_mut().map(|running| running.side.next_event());
         let event = tokio::select! {
             changed = self.watched.changed(any) => Event::Files(changed),
-            result = step_result(&mut self.step) => Event::StepDone(result),
+            Some(result) = self.step.join_next() => Event::StepDone(result),
             () = self.listeners.next_event() => Event::Progress,
-            () = any_side_event(&mut self.sides) => Event::Progress,
+            _ = select_all(side_events) => Event::Progress,
             () = waiting::until(retry) => Event::Retry,
         };
         match event {
@@ -274,7 +241,7 @@ impl ConfigReloader {
                 (self.failures, self.is_announced) = (0, false);
                 self.reload_files();
             }
-            Event::Files(false) if self.step.is_none() => self.reload_files(),
+            Event::Files(false) if self.step.is_empty() => self.reload_files(),
             Event::Files(false) => self.is_unresolved = true,
             Event::Retry => {
                 self.retry = None;
@@ -310,7 +277,7 @@ impl ConfigReloader {
     }
 
     fn step_done(&mut self, result: Result<StepResult, JoinError>) {
-        let was_resolving = self.step.take().is_some_and(|step| step.is_resolving);
+        let was_resolving = std::mem::take(&mut self.is_resolving);
         if was_resolving {
             // The same if it returns just afterwards.
             self.watched.verify();
@@ -325,13 +292,13 @@ impl ConfigReloader {
             }
             Err(error) => self.refuse(error.to_string(), true),
         }
-        if self.is_unresolved && self.step.is_none() {
+        if self.is_unresolved && self.step.is_empty() {
             self.reload_files();
         }
     }
 
     fn resolved(&mut self, config: Config) {
-        for kind in self.kinds {
+        for kind in self.personality.sides {
             let is_on = self.sides.iter().any(|running| std::ptr::eq(running.kind, *kind));
             if is_on == (kind.disabled_reason)(&config).is_some() {
                 let name = kind.name;
@@ -345,7 +312,7 @@ impl ConfigReloader {
         match prepared.collect::<Result<Vec<_>, CommandError>>() {
             Err(error) => self.refuse_config(&config, error.to_string(), false),
             Ok(tasks) => {
-                let task = tokio::spawn(async move {
+                self.step.spawn(async move {
                     let prepare_all = async {
                         for task in tasks.into_iter().flatten() {
                             task.await?;
@@ -354,7 +321,6 @@ impl ConfigReloader {
                     };
                     StepResult::Prepared(config, prepare_all.await)
                 });
-                self.step = Some(Step { is_resolving: false, task });
             }
         }
     }
@@ -373,7 +339,7 @@ impl ConfigReloader {
                 standby.set_identity(own_identity(config));
             }
         }
-        files(config, self.kinds).iter().for_each(|path| reader::forget_applied(path));
+        files(config, self.personality.sides).iter().for_each(|path| reader::forget_applied(path));
         let had_refused = self.refused.take().is_some();
         let rejects = |running: &RunningSide| running.side.status().rejected;
         let rejected: Vec<_> = self.sides.iter().filter_map(rejects).collect();
@@ -517,10 +483,8 @@ impl ConfigReloader {
         let rejected = self.rejected.iter().map(|file| status::ConfigFile {
             what: "kubeconfig",
             path: file.path.clone(),
-            in_force: false,
-            loaded: None,
             error: Some(file.error.clone()),
-            unanswered_since: None,
+            ..status::ConfigFile::default()
         });
         self.status.set(self.files.iter().map(file).chain(rejected).collect());
     }
@@ -534,17 +498,4 @@ fn log_rejected(file: &str, error: &str, retry: Option<Instant>) {
         retry_in,
         "Cannot apply the new configuration, keeping the previous one"
     );
-}
-
-/// Completes when a side has made progress; cancel-safe.
-async fn any_side_event(sides: &mut [RunningSide]) {
-    let mut attending: Vec<_> = sides.iter_mut().map(|running| running.side.next_event()).collect();
-    std::future::poll_fn(|context| {
-        // Poll all of them, so that each registers its waker.
-        let ready = attending
-            .iter_mut()
-            .filter_map(|task| task.as_mut().poll(context).is_ready().then_some(()));
-        if ready.count() > 0 { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }

@@ -124,7 +124,7 @@ pub fn main(argv: Vec<OsString>, is_kubectl: bool) -> ExitCode {
 /// Runs `kstatd run` or `kstatd node`.
 fn serve(personality: Personality, log: &LogArgs) -> Result<(), CommandError> {
     crate::telemetry::log::init(config::own_log(log));
-    tracing::info!(version = VERSION, revision = REVISION, "Starting {}", personality.program);
+    tracing::info!(version = VERSION, revision = REVISION, "Starting {}", personality.program());
     run::main(personality)
 }
 

@@ -13,16 +13,18 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::{Id, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::process::GRACE;
-use crate::cli::config::{Config, Listener};
+use crate::cli::config::{Config, Listener, Name};
 use crate::server::authorisation::{Authorisation, Reviews};
 use crate::server::listen::{self, BindError, ListenAddress};
 use crate::server::router::Router;
 use crate::server::serve::serve;
 use crate::server::web_config::{WebConfig, WebConfigError};
+use crate::tools::CommandError;
 use crate::util::descriptors::Share;
+use crate::util::waiting;
 
 /// Initial backoff before a failed bind or web configuration is retried; doubles with each failure.
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
@@ -46,6 +48,13 @@ pub enum Role {
 }
 
 impl Role {
+    fn other(self) -> Self {
+        match self {
+            Self::Main => Self::Telemetry,
+            Self::Telemetry => Self::Main,
+        }
+    }
+
     /// Returns the descriptor budget that this listener's connections count against.
     fn share(self) -> Share {
         match self {
@@ -58,9 +67,6 @@ impl Role {
 /// Builds the router of a listener; the flag enables gzip, and the path is that of the web configuration in use.
 pub type Routers = Box<dyn Fn(Role, bool, Option<&Path>) -> Router + Send + Sync>;
 
-/// Logs the address of a listener.
-pub type Announce = fn(Role, SocketAddr);
-
 /// The desired configuration of a listener.
 #[derive(Clone, Debug)]
 struct ListenerConfig {
@@ -70,18 +76,8 @@ struct ListenerConfig {
     authorised: bool,
 }
 
-/// The reason why the listeners cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// An address cannot be bound.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// `--auth-filter` is set, but no API server is configured to review callers.
-    #[error(
-        "--auth-filter needs an API server, and none is configured: set --kubeconfig or --apiserver, or remove the flag"
-    )]
-    NoApiServer,
-}
+/// The error for `--auth-filter` if no API server is configured to review callers.
+const NO_API_SERVER: &str = "--auth-filter needs an API server, and none is configured: set --kubeconfig or --apiserver, or remove the flag";
 
 /// A bound listener. Dropping it closes the socket after the responses in flight.
 struct BoundListener {
@@ -101,7 +97,6 @@ struct Server {
 /// The listeners of a process.
 pub struct Listeners {
     routers: Routers,
-    announce: Announce,
     /// The latest configuration; the listeners are brought in line with it.
     config: Config,
     web: Option<Arc<WebConfig>>,
@@ -114,20 +109,17 @@ pub struct Listeners {
     retry: Option<Instant>,
 }
 
+impl ListenerConfig {
+    /// Returns what a server is replaced for if it changes.
+    fn key(&self) -> impl PartialEq + '_ {
+        let Self { listener, gzip, web, authorised } = self;
+        (&listener.address, &listener.limits, gzip, authorised, web.as_ref().map(Arc::as_ptr))
+    }
+}
+
 impl BoundListener {
     fn matches(&self, desired: &ListenerConfig) -> bool {
-        self.address == desired.listener.address && self.serves(desired)
-    }
-
-    fn serves(&self, desired: &ListenerConfig) -> bool {
-        let limits = desired.listener.limits;
-        let same = |server: &Server| {
-            server.desired.listener.limits == limits
-                && server.desired.gzip == desired.gzip
-                && server.desired.authorised == desired.authorised
-                && same_web(&server.desired.web, &desired.web)
-        };
-        self.server.as_ref().is_some_and(same)
+        self.server.as_ref().is_some_and(|server| server.desired.key() == desired.key())
     }
 }
 
@@ -141,11 +133,10 @@ impl Listeners {
         config: &Config,
         web: Option<Arc<WebConfig>>,
         routers: Routers,
-        announce: Announce,
         reviews: Option<Arc<dyn Reviews>>,
-    ) -> Result<Self, ListenError> {
+    ) -> Result<Self, CommandError> {
         if config.auth_filter && reviews.is_none() {
-            return Err(ListenError::NoApiServer);
+            return Err(NO_API_SERVER.into());
         }
         let filter = |role| {
             let reviews = reviews.clone()?;
@@ -154,7 +145,6 @@ impl Listeners {
         let filters = [Role::Main, Role::Telemetry].into_iter().filter_map(filter).collect();
         let mut listeners = Self {
             routers,
-            announce,
             desired: desired(config, web.as_ref()),
             config: config.clone(),
             web,
@@ -165,8 +155,9 @@ impl Listeners {
             retry: None,
         };
         for (role, desired) in listeners.desired.clone() {
-            let socket = listen::bind(&desired.listener.address, desired.listener.flag)?;
-            listeners.serve_on(role, socket, &desired)?;
+            let socket = listen::bind(&desired.listener.address, desired.listener.flag);
+            let served = socket.and_then(|socket| listeners.serve_on(role, socket, &desired));
+            served.map_err(|error| error.to_string())?;
         }
         Ok(listeners)
     }
@@ -191,15 +182,8 @@ impl Listeners {
     /// Restarts failed servers and retries failed binds. Completes after each retry; cancel-safe.
     pub async fn next_event(&mut self) {
         loop {
-            let retry = self.retry;
-            let time = async {
-                match retry {
-                    Some(instant) => sleep_until(instant).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                () = time => {
+                () = waiting::until(self.retry) => {
                     self.adjust();
                     return;
                 }
@@ -251,7 +235,6 @@ impl Listeners {
     /// Brings the listeners in line with the configuration, as far as possible now.
     fn adjust(&mut self) {
         self.retry = None;
-        let mut left = Vec::new();
         let mut failed = false;
         if !self.has_web() {
             match web_config(&self.config) {
@@ -263,48 +246,27 @@ impl Listeners {
             }
         }
         if self.config.auth_filter && self.filters.is_empty() {
-            tracing::error!(error = %ListenError::NoApiServer, "Keeping the current listeners");
+            tracing::error!(error = NO_API_SERVER, "Keeping the current listeners");
             return;
         }
         self.desired = desired(&self.config, self.web.as_ref());
-        if self.is_swap() {
-            // The listeners swap addresses, so their sockets are swapped.
-            let mut sockets: Vec<(ListenAddress, TcpListener)> = std::mem::take(&mut self.open)
-                .into_values()
-                .rev()
-                .map(|open| (open.address, open.socket))
-                .collect();
-            for (role, desired) in self.desired.clone() {
-                let at =
-                    sockets.iter().position(|(address, _)| *address == desired.listener.address);
-                let Some((_, socket)) = at.map(|at| sockets.swap_remove(at)) else { continue };
-                failed |= self.serve_on(role, socket, &desired).is_err();
-            }
-        }
+        let clone = |(role, open): (&Role, &BoundListener)| {
+            Some((*role, (open.address.clone(), open.socket.try_clone().ok()?)))
+        };
+        let mut before = self.open.iter().filter_map(clone).collect();
         for role in self.adjust_order() {
             let Some(desired) = self.desired.get(&role).cloned() else { continue };
             if self.open.get(&role).is_some_and(|open| open.matches(&desired)) {
                 continue;
             }
-            if let Err(error) = self.adjust_one(role, &desired, &mut left) {
+            let socket = self.socket(role, &desired, &mut before);
+            if let Err(error) = socket.and_then(|socket| self.serve_on(role, socket, &desired)) {
                 tracing::error!(%error, "Cannot listen on the new address, keeping the old one and retrying");
                 failed = true;
             }
         }
         if failed {
             self.schedule_retry();
-        }
-    }
-
-    /// Returns true if the two listeners are to swap addresses.
-    fn is_swap(&self) -> bool {
-        let pair =
-            |role| Some((&self.open.get(&role)?.address, &self.desired.get(&role)?.listener));
-        match (pair(Role::Main), pair(Role::Telemetry)) {
-            (Some((main, to)), Some((telemetry, and_to))) => {
-                main != telemetry && *main == and_to.address && *telemetry == to.address
-            }
-            _ => false,
         }
     }
 
@@ -319,44 +281,41 @@ impl Listeners {
         }
     }
 
-    /// Brings one listener in line with `desired`. The listener it replaces is pushed to `left`, so that another role
-    /// can take over its socket.
-    fn adjust_one(
+    /// Returns a socket for a listener: one of those `before` this change, if nobody else needs it, or else a new one.
+    fn socket(
         &mut self,
         role: Role,
         desired: &ListenerConfig,
-        left: &mut Vec<BoundListener>,
-    ) -> Result<(), BindError> {
+        before: &mut BTreeMap<Role, (ListenAddress, TcpListener)>,
+    ) -> Result<TcpListener, BindError> {
         let address = &desired.listener.address;
-        let bind_error = |source| BindError {
-            address: address.to_string(),
-            flag: desired.listener.flag,
-            source,
-        };
-        if let Some(open) = self.open.get(&role)
-            && open.address == *address
-        {
-            let socket = open.socket.try_clone().map_err(bind_error)?;
-            return self.serve_on(role, socket, desired).map(drop);
+        let had_address = |owner: &Role| before.get(owner).is_some_and(|(one, _)| one == address);
+        let owner = [role, role.other()].into_iter().find(had_address);
+        let owner = owner.filter(|owner| *owner == role || self.can_take(role, address));
+        if let Some((_, socket)) = owner.and_then(|owner| before.remove(&owner)) {
+            return Ok(socket);
         }
-        let socket = match left.iter().position(|open| open.address == *address) {
-            Some(at) => left.swap_remove(at).socket,
-            None => match listen::bind(address, desired.listener.flag) {
-                Err(error) if self.blocks_own_port(role, address, &error) => {
-                    self.rebind(role, desired)?
-                }
-                bound => bound?,
-            },
-        };
-        let old = self.serve_on(role, socket, desired)?;
-        left.extend(old);
-        Ok(())
+        match listen::bind(address, desired.listener.flag) {
+            // Its own socket blocks the port, on another address of the host.
+            Err(error)
+                if error.source.kind() == io::ErrorKind::AddrInUse
+                    && self
+                        .open
+                        .get(&role)
+                        .is_some_and(|open| open.address.port == address.port) =>
+            {
+                before.remove(&role);
+                self.rebind(role, desired)
+            }
+            bound => bound,
+        }
     }
 
-    /// Returns true if the listener's own socket blocks the port, on another address of the host.
-    fn blocks_own_port(&self, role: Role, address: &ListenAddress, error: &BindError) -> bool {
-        let own = self.open.get(&role).is_some_and(|open| open.address.port == address.port);
-        own && error.source.kind() == io::ErrorKind::AddrInUse
+    /// Returns true if the other listener no longer uses this address, or is to swap addresses with this one.
+    fn can_take(&self, role: Role, address: &ListenAddress) -> bool {
+        let open = |role| self.open.get(&role).map(|open| &open.address);
+        let wanted = self.desired.get(&role.other()).map(|desired| &desired.listener.address);
+        open(role.other()) != Some(address) || wanted.is_some() && wanted == open(role)
     }
 
     /// Closes the listener's socket and binds another address on the same port. Rebinds the old address if that fails.
@@ -393,13 +352,13 @@ impl Listeners {
         })
     }
 
-    /// Serves `socket` as `role`. Returns the listener it replaces, unless that had the same address.
+    /// Serves `socket` as `role`.
     fn serve_on(
         &mut self,
         role: Role,
         socket: TcpListener,
         desired: &ListenerConfig,
-    ) -> Result<Option<BoundListener>, BindError> {
+    ) -> Result<(), BindError> {
         let address = &desired.listener.address;
         let flag = desired.listener.flag;
         let bind_error = |source| BindError { address: address.to_string(), flag, source };
@@ -419,11 +378,20 @@ impl Listeners {
         let server = Some(Server { desired: desired.clone(), task, _trigger: trigger });
         let old =
             self.open.insert(role, BoundListener { address: address.clone(), socket, server });
-        let stays = old.as_ref().is_some_and(|old| old.address == *address);
-        if !stays {
-            (self.announce)(role, bound);
+        if old.is_none_or(|old| old.address != *address) {
+            log_address(self.config.name, role, bound);
         }
-        Ok(old.filter(|_| !stays))
+        Ok(())
+    }
+}
+
+fn log_address(name: Name, role: Role, address: SocketAddr) {
+    match (name, role) {
+        (Name::StatsdExporter, _) => {
+            tracing::info!(addr = %address, "Accepting Prometheus Requests");
+        }
+        (_, Role::Main) => tracing::info!(%address, "Started metrics server"),
+        (_, Role::Telemetry) => tracing::info!(%address, "Started self metrics server"),
     }
 }
 
@@ -439,13 +407,6 @@ pub fn web_config(config: &Config) -> Result<Option<Arc<WebConfig>>, WebConfigEr
         tracing::info!(file = %web.path.display(), tls, http2, "Using a web configuration");
     }
     Ok(web.map(Arc::new))
-}
-
-fn same_web(one: &Option<Arc<WebConfig>>, other: &Option<Arc<WebConfig>>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-        (one, other) => one.is_none() && other.is_none(),
-    }
 }
 
 fn desired(config: &Config, web: Option<&Arc<WebConfig>>) -> BTreeMap<Role, ListenerConfig> {

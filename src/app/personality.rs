@@ -2,7 +2,6 @@
 //!
 //! All personalities share the [run loop](super::run). To add a side to one, add it to [`Personality::sides`].
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use super::sides::node::NODE;
 use super::sides::statsd::{self, STATSD};
 use super::sides::{Features, FileReload, ReloadTrigger, Side, SideKind, Task};
 use super::standby::{Standby, gated};
-use super::telemetry::Telemetry;
+use super::telemetry::{Telemetry, ready};
 use crate::cli::config::{self, Config, ConfigError, ConfigErrors, Load, Name};
 use crate::cli::kube_flags::KubeArgs;
 use crate::cli::native::RunArgs;
@@ -34,7 +33,6 @@ use crate::server::routes::{
 use crate::server::support;
 use crate::status::Board;
 use crate::telemetry::countable::Countable;
-use crate::telemetry::metric::Row;
 use crate::telemetry::{OwnMetrics, Recorder};
 
 /// Reads the configuration files and resolves them with the flags; may block.
@@ -43,36 +41,60 @@ pub(crate) type Resolve = Arc<dyn Fn(Load<'_>) -> Result<Config, ConfigErrors> +
 /// Returns the files that the flags and the options file name, valid or not; may block.
 pub(crate) type NamedFiles = Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>;
 
-fn named_files(flags: &KubeArgs) -> NamedFiles {
-    let flags = flags.clone();
-    Arc::new(move || config::named_files(&flags))
-}
-
 /// The behaviour of the program under one name.
 pub(crate) struct Personality {
+    pub(crate) name: Name,
     /// The sides that may be enabled, in the order of their families on `/metrics`. They are started in reverse order,
     /// so that StatsD lines are received while the API server is still being contacted.
     pub(crate) sides: &'static [&'static SideKind],
-    /// The program name.
-    pub(crate) program: &'static str,
     /// Resolves the flags.
     pub(crate) resolve: Resolve,
     /// Returns the files that the flags name.
     pub(crate) named_files: NamedFiles,
     /// The value of `--config`.
-    pub(crate) options_file: String,
-    /// SIGHUP and file changes resolve the flags again. Sides reload their own files in any case.
-    pub(crate) reloads_flags: bool,
-    /// Registers the own metrics of the process.
-    pub(crate) telemetry: fn(&Config, &Readiness) -> Telemetry,
-    /// Own metrics and the sides' metrics share one exposition.
-    pub(crate) merges_own_metrics: bool,
-    /// Builds the routers of the listeners.
-    pub(crate) routers: fn(&RouterContext<'_>) -> Routers,
-    /// Logs the address of a listener.
-    pub(crate) announce: fn(Role, SocketAddr),
-    /// Log message for the signal that ends the process.
-    pub(crate) exit_message: &'static str,
+    pub(crate) options_file: Option<PathBuf>,
+}
+
+impl Personality {
+    fn of_kube_flags(
+        name: Name,
+        sides: &'static [&'static SideKind],
+        flags: &KubeArgs,
+        resolve: Resolve,
+    ) -> Self {
+        let options_file = Some(PathBuf::from(&flags.config)).filter(|path| path != Path::new(""));
+        let flags = flags.clone();
+        let named_files = Arc::new(move || config::named_files(&flags));
+        Self { name, sides, resolve, named_files, options_file }
+    }
+
+    /// Returns the name of the program.
+    pub(crate) fn program(&self) -> &'static str {
+        match self.name {
+            Name::Kstatd => "kstatd",
+            Name::Node => "kstatd node",
+            Name::KubeStateMetrics => "kube-state-metrics",
+            Name::StatsdExporter => "statsd_exporter",
+        }
+    }
+
+    /// Returns true if SIGHUP and file changes resolve the flags again. Sides reload their own files in any case.
+    pub(crate) fn reloads_flags(&self) -> bool {
+        self.name != Name::StatsdExporter
+    }
+
+    /// Returns true if own metrics and the sides' metrics share one exposition.
+    pub(crate) fn merges_own_metrics(&self) -> bool {
+        self.name == Name::StatsdExporter
+    }
+
+    /// Returns the log message for the signal that ends the process.
+    pub(crate) fn exit_message(&self) -> &'static str {
+        match self.name {
+            Name::Kstatd | Name::Node => "Ending",
+            Name::KubeStateMetrics | Name::StatsdExporter => "Received os signal, exiting",
+        }
+    }
 }
 
 /// A side that has been started.
@@ -98,11 +120,7 @@ pub(crate) struct RouterContext<'a> {
 
 impl RouterContext<'_> {
     fn sources(&self) -> Vec<Arc<dyn Source>> {
-        self.sides.iter().map(|running| self.source(running)).collect()
-    }
-
-    fn source(&self, running: &RunningSide) -> Arc<dyn Source> {
-        gated(&running.features, self.standby)
+        self.sides.iter().map(|running| gated(&running.features, self.standby)).collect()
     }
 
     fn series(&self) -> Vec<Arc<dyn Countable>> {
@@ -145,53 +163,55 @@ impl RouterContext<'_> {
 /// Returns the personality of `kstatd run`.
 pub(crate) fn kstatd(args: &RunArgs) -> Personality {
     let flags = args.clone();
-    Personality {
-        sides: const { &[&KUBERNETES, &STATSD] },
-        program: "kstatd",
-        resolve: Arc::new(move |load| config::kstatd(&flags, load, kubernetes::is_configured)),
-        named_files: named_files(&args.kube.0),
-        options_file: args.kube.0.config.clone(),
-        reloads_flags: true,
-        telemetry: native_telemetry,
-        merges_own_metrics: false,
-        routers: native_routers,
-        announce,
-        exit_message: "Ending",
-    }
+    let resolve = move |load: Load<'_>| config::kstatd(&flags, load, kubernetes::is_configured);
+    let sides = const { &[&KUBERNETES, &STATSD] };
+    Personality::of_kube_flags(Name::Kstatd, sides, &args.kube.0, Arc::new(resolve))
+}
+
+/// Returns the personality of kube-state-metrics.
+pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
+    let flags = args.clone();
+    let resolve = move |load: Load<'_>| config::kube_state_metrics(&flags, load);
+    let sides = const { &[&KUBERNETES] };
+    Personality::of_kube_flags(Name::KubeStateMetrics, sides, args, Arc::new(resolve))
 }
 
 /// Returns the personality of `kstatd node`.
 pub(crate) fn node(args: &NodeArgs) -> Personality {
-    let flags = args.clone();
+    let (flags, file) = (args.clone(), args.config.clone());
     Personality {
+        name: Name::Node,
         sides: const { &[&NODE] },
-        program: "kstatd node",
         resolve: Arc::new(move |load| config::node(&flags, load)),
-        named_files: Arc::new({
-            let file = args.config.clone();
-            move || file.iter().cloned().collect()
-        }),
-        options_file: args.config.iter().map(|file| file.display().to_string()).collect(),
-        reloads_flags: true,
-        telemetry: native_telemetry,
-        merges_own_metrics: false,
-        routers: native_routers,
-        announce,
-        exit_message: "Ending",
+        named_files: Arc::new(move || file.iter().cloned().collect()),
+        options_file: args.config.clone(),
     }
 }
 
-/// Registers the own metrics of `kstatd run` and `kstatd node`.
-fn native_telemetry(config: &Config, readiness: &Readiness) -> Telemetry {
-    Telemetry::new(Recorder::new(), |recorder, http, kube| {
-        recorder.extend([ready(readiness)]);
-        http.register_duration(recorder);
-        http.log.register(recorder);
-        // These metrics also count reloads of the options file.
-        if config.kube.is_some() || config.options_file.is_some() {
-            kube.register(recorder);
-        }
-    })
+/// Returns the personality of statsd_exporter.
+pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
+    let flags = args.clone();
+    Personality {
+        name: Name::StatsdExporter,
+        sides: const { &[&STATSD] },
+        resolve: Arc::new(move |_| {
+            statsd::require_listener(&flags)
+                .map_err(|error| ConfigError::from(error.to_string()))
+                .and_then(|()| config::statsd_exporter(&flags))
+                .map_err(ConfigErrors::from)
+        }),
+        named_files: Arc::new(Vec::new),
+        options_file: None,
+    }
+}
+
+/// Builds the routers of the listeners.
+pub(crate) fn routers(context: &RouterContext<'_>) -> Routers {
+    match context.config.name {
+        Name::Kstatd | Name::Node => native_routers(context),
+        Name::KubeStateMetrics => kube_state_metrics_routers(context),
+        Name::StatsdExporter => statsd_exporter_routers(context),
+    }
 }
 
 /// Builds the routers of `kstatd run` and `kstatd node`.
@@ -199,7 +219,7 @@ fn native_routers(context: &RouterContext<'_>) -> Routers {
     let endpoint = |running: &RunningSide| MetricsEndpoint {
         path: running.kind.path,
         about: running.kind.description,
-        source: context.source(running),
+        source: gated(&running.features, context.standby),
         protobuf: running.kind.protobuf,
     };
     let endpoints: Vec<MetricsEndpoint> = context.sides.iter().map(endpoint).collect();
@@ -239,120 +259,42 @@ fn with_polls(router: Router, standby: Option<&Standby>) -> Router {
     }
 }
 
-/// Returns the personality of kube-state-metrics.
-pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
-    let flags = args.clone();
-    Personality {
-        sides: const { &[&KUBERNETES] },
-        program: "kube-state-metrics",
-        resolve: Arc::new(move |load| config::kube_state_metrics(&flags, load)),
-        named_files: named_files(args),
-        options_file: args.config.clone(),
-        reloads_flags: true,
-        telemetry: |_, readiness| {
-            Telemetry::new(Recorder::new(), |recorder, http, kube| {
-                recorder.extend([ready(readiness)]);
-                http.register_duration(recorder);
-                http.log.register(recorder);
-                kube.register(recorder);
-                recorder.kube_build_info();
-            })
-        },
-        merges_own_metrics: false,
-        routers: |context| {
-            let (sources, checks) = (context.sources(), context.checks());
-            let livez = context.sides.iter().find_map(|running| running.features.liveness.clone());
-            let (http, own) = (context.telemetry.http.clone(), context.own_metrics());
-            let (board, series) = (Arc::clone(context.board), context.series());
-            let (standby, support) = (context.standby.cloned(), context.support());
-            Box::new(move |role, gzip, web| match role {
-                Role::Main => {
-                    let livez = livez.clone();
-                    let sources = sources.clone();
-                    original_kube::router(sources, &series, gzip, livez, &checks, &board, &http)
-                }
-                Role::Telemetry => {
-                    let router =
-                        telemetry::router(&own, "kube-state-metrics", false, &checks, &board);
-                    with_polls(router.merge(support(web)), standby.as_ref())
-                }
-            })
-        },
-        announce,
-        exit_message: ORIGINALS_EXIT_MESSAGE,
-    }
+fn kube_state_metrics_routers(context: &RouterContext<'_>) -> Routers {
+    let (sources, checks) = (context.sources(), context.checks());
+    let livez = context.sides.iter().find_map(|running| running.features.liveness.clone());
+    let (http, own) = (context.telemetry.http.clone(), context.own_metrics());
+    let (board, series) = (Arc::clone(context.board), context.series());
+    let (standby, support) = (context.standby.cloned(), context.support());
+    Box::new(move |role, gzip, web| match role {
+        Role::Main => {
+            let (sources, livez) = (sources.clone(), livez.clone());
+            original_kube::router(sources, &series, gzip, livez, &checks, &board, &http)
+        }
+        Role::Telemetry => {
+            let router = telemetry::router(&own, "kube-state-metrics", false, &checks, &board);
+            with_polls(router.merge(support(web)), standby.as_ref())
+        }
+    })
 }
 
-/// Returns the personality of statsd_exporter.
-pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
-    let flags = args.clone();
-    Personality {
-        sides: const { &[&STATSD] },
-        program: "statsd_exporter",
-        resolve: Arc::new(move |_| {
-            let invalid = |error: statsd::StatsdError| ConfigError::from(error.to_string());
-            statsd::require_listener(&flags)
-                .map_err(invalid)
-                .and_then(|()| config::statsd_exporter(&flags))
-                .map_err(ConfigErrors::from)
-        }),
-        named_files: Arc::new(Vec::new),
-        options_file: String::new(),
-        reloads_flags: false,
-        telemetry: |_, _| {
-            Telemetry::new(Recorder::process(), |recorder, http, _| http.register_scrapes(recorder))
-        },
-        merges_own_metrics: true,
-        routers: |context| {
-            // The sides' metrics include the own metrics here.
-            let sources = context.sources();
-            // Own metrics that the original does not have.
-            let mut about = Recorder::new();
-            about.extend([ready(context.readiness)]);
-            context.telemetry.http.log.register(&mut about);
-            let about: Arc<dyn Source> = Arc::new(context.with_side_metrics(about));
-            let args = context.config.statsd.clone().unwrap_or_default();
-            let lifecycle = lifecycle(context);
-            let http = context.telemetry.http.clone();
-            let board = Arc::clone(context.board);
-            let (series, support) = (context.series(), context.support());
-            Box::new(move |_, _, web| {
-                let path = &args.web_telemetry_path;
-                original_statsd::router(
-                    sources.clone(),
-                    Arc::clone(&about),
-                    &series,
-                    path,
-                    lifecycle.clone(),
-                    &board,
-                    &http,
-                )
-                .merge(support(web))
-            })
-        },
-        announce: |_, address| tracing::info!(addr = %address, "Accepting Prometheus Requests"),
-        exit_message: ORIGINALS_EXIT_MESSAGE,
-    }
-}
-
-/// Returns the gauge for the result of `/readyz`.
-fn ready(readiness: &Readiness) -> Row {
-    let readiness = readiness.clone();
-    Row::gauge(
-        "kstatd_ready",
-        "1 if the process is ready: every initial list is complete or was rejected.",
-        move || f64::from(readiness.waiting_for().is_empty()),
-    )
-}
-
-/// The originals' log message for a signal that ends them.
-const ORIGINALS_EXIT_MESSAGE: &str = "Received os signal, exiting";
-
-fn announce(role: Role, address: SocketAddr) {
-    match role {
-        Role::Main => tracing::info!(%address, "Started metrics server"),
-        Role::Telemetry => tracing::info!(%address, "Started self metrics server"),
-    }
+fn statsd_exporter_routers(context: &RouterContext<'_>) -> Routers {
+    // The sides' metrics include the own metrics here.
+    let sources = context.sources();
+    // Own metrics that the original does not have.
+    let mut about = Recorder::new();
+    about.extend([ready(context.readiness)]);
+    context.telemetry.http.log.register(&mut about);
+    let about: Arc<dyn Source> = Arc::new(context.with_side_metrics(about));
+    let path = context.config.statsd.clone().unwrap_or_default().web_telemetry_path;
+    let (lifecycle, http) = (lifecycle(context), context.telemetry.http.clone());
+    let board = Arc::clone(context.board);
+    let (series, support) = (context.series(), context.support());
+    Box::new(move |_, _, web| {
+        let (sources, about) = (sources.clone(), Arc::clone(&about));
+        let lifecycle = lifecycle.clone();
+        original_statsd::router(sources, about, &series, &path, lifecycle, &board, &http)
+            .merge(support(web))
+    })
 }
 
 /// Returns the lifecycle API, if it is enabled.

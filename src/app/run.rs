@@ -6,12 +6,12 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 
-use super::config_reloader::{ConfigReloader, InitialConfig};
+use super::config_reloader::{ConfigReloader, first_config};
 use super::listeners::{self, Listeners};
-use super::personality::{Personality, RouterContext, RunningSide, no_sides_error};
+use super::personality::{Personality, RouterContext, RunningSide, no_sides_error, routers};
 use super::process::{Request, Signals, StartupGuard, block_on};
 use super::sides::kubernetes::own_identity;
-use super::sides::{FamilyNames, ReloadTrigger, StartContext};
+use super::sides::{FamilyNames, StartContext};
 use super::standby::Standby;
 use super::telemetry::Telemetry;
 use crate::cli::config::Config;
@@ -39,12 +39,12 @@ pub(crate) fn main(personality: Personality) -> Result<(), CommandError> {
 /// Returns the reason why the process cannot start.
 pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result<(), CommandError> {
     let mut signals = Signals::new()?;
-    let initial = InitialConfig::new(&personality)?;
-    let config = &initial.config;
+    let (watched, config) = first_config(&personality)?;
+    let config = &config;
     // Must be valid before anything listens.
     let web = listeners::web_config(config)?;
     let readiness = Readiness::default();
-    let telemetry = (personality.telemetry)(config, &readiness);
+    let telemetry = Telemetry::new(config, &readiness);
     let mut sides = Vec::new();
     let started = start_sides(&personality, config, &telemetry, &guard, &mut sides).await;
     if let Err(error) = started {
@@ -65,14 +65,14 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
         quit: &quit,
         standby: standby.as_ref(),
     };
-    let routers = (personality.routers)(&context);
+    let routers = routers(&context);
     let reviews = sides.iter().find_map(|running| running.features.reviews.clone());
-    let listeners = Listeners::start(config, web, routers, personality.announce, reviews);
+    let listeners = Listeners::start(config, web, routers, reviews);
     let listeners = match listeners {
         Ok(listeners) => listeners,
         Err(error) => {
             stop_all(sides).await;
-            return Err(error.to_string().into());
+            return Err(error);
         }
     };
     tokio::spawn(async move {
@@ -81,8 +81,9 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
         allocator::schedule_purge();
     });
     tokio::spawn(async move { board.keep().await });
+    let exit_message = personality.exit_message();
     let mut reloader =
-        ConfigReloader::new(initial, personality.sides, listeners, sides, standby, &telemetry);
+        ConfigReloader::new(personality, watched, config, listeners, sides, standby, &telemetry);
     drop(guard);
     // Reads were unbounded until now; from here on there is a configuration to fall back to.
     reader::limit_waits();
@@ -97,15 +98,10 @@ pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result
         };
         match request {
             Request::End(signal) => {
-                tracing::info!(signal, "{}", personality.exit_message);
+                tracing::info!(signal, "{exit_message}");
                 break;
             }
-            Request::Reload => {
-                reloader.file_reload(ReloadTrigger::Sighup);
-                if personality.reloads_flags {
-                    reloader.reload();
-                }
-            }
+            Request::Reload => reloader.reload(),
         }
     }
     reloader.end().await;
@@ -140,7 +136,7 @@ async fn start_sides(
             continue;
         }
         let own = || Arc::new(telemetry.own.clone()) as Arc<dyn Collect>;
-        let merged_metrics = personality.merges_own_metrics.then(own);
+        let merged_metrics = personality.merges_own_metrics().then(own);
         let (metrics, names, pods) = (&telemetry.kube, &names, pods.as_ref());
         let start = StartContext { config, metrics, names, pods, merged_metrics };
         let side = (kind.start)(start).await?;
@@ -157,7 +153,7 @@ async fn start_sides(
 /// Returns the names of all families that share an exposition.
 fn names(personality: &Personality, config: &Config, telemetry: &Telemetry) -> FamilyNames {
     let names = FamilyNames::default();
-    if personality.merges_own_metrics {
+    if personality.merges_own_metrics() {
         names.set("the process", telemetry.own.names());
     }
     for kind in personality.sides {
@@ -177,7 +173,7 @@ fn board(
     let standby = standby.map(|standby| Arc::new(standby.clone()) as Arc<dyn Reporter>);
     let sides = sides.iter().map(|running| Arc::clone(&running.features.reporter));
     let reporters = sides.chain(standby).chain([files]).collect();
-    Arc::new(Board::new(personality.program, telemetry.http.log.clone(), reporters))
+    Arc::new(Board::new(personality.program(), telemetry.http.log.clone(), reporters))
 }
 
 /// Holds the process unready until the future that is returned has waited for each side's condition.
@@ -218,7 +214,7 @@ mod tests {
         for with_kube in [true, false] {
             let config =
                 config::kstatd(&args, Load::First, |_| with_kube).expect("a configuration");
-            let telemetry = (own.telemetry)(&config, &Readiness::default());
+            let telemetry = Telemetry::new(&config, &Readiness::default());
             let names = names(&own, &config, &telemetry);
             let taken = names.of_others(STATSD.name);
             for name in
@@ -233,7 +229,7 @@ mod tests {
         let args = StatsdArgs::default();
         let (original, config) =
             (personality::statsd_exporter(&args), config::statsd_exporter(&args).expect("valid"));
-        let telemetry = (original.telemetry)(&config, &Readiness::default());
+        let telemetry = Telemetry::new(&config, &Readiness::default());
         let taken = names(&original, &config, &telemetry).of_others(STATSD.name);
         assert!(taken("process_open_fds") && !taken("kube_pod_info"));
     }

@@ -488,7 +488,7 @@ pub(crate) struct Refused {
 }
 
 /// A configuration file.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ConfigFile {
     /// The purpose of the file.
     pub(crate) what: &'static str,

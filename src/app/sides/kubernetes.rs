@@ -28,7 +28,9 @@ use crate::kube::shard::Shard;
 use crate::kube::snapshot::PipelineSnapshot;
 use crate::kube::workloads::ledger::{self, SharedLedger};
 use crate::kube::workloads::{self, Workloads};
-use crate::kube::{self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle};
+use crate::kube::{
+    self, Client, ClientError, ClientOptions, FirstSync, Pipeline, PipelineConfig, PipelineHandle,
+};
 use crate::server::health::{Check, Checks};
 use crate::server::routes::LivenessProbe;
 use crate::telemetry::kube::DefinitionEvents;
@@ -57,7 +59,8 @@ pub(crate) static KUBERNETES: SideKind = SideKind {
         )
     },
     files: |config| {
-        let credentials = config.kube.iter().flat_map(|kube| connection::files(kube, config.name));
+        let options = config.kube.as_ref().map(|kube| connection::options(kube, config.name));
+        let credentials = options.iter().flat_map(ClientOptions::files);
         let custom = config.custom_file().map(|file| PathBuf::from(&file.path));
         credentials.chain(custom).collect()
     },
@@ -129,8 +132,6 @@ struct KubeSide {
     first_sync: Option<Arc<FirstSync>>,
     /// The task that checks that the namespaces exist.
     namespace_check: JoinSet<()>,
-    /// The start of the first lists.
-    started: Instant,
 }
 
 /// Starts a pipeline with a configuration.
@@ -167,10 +168,6 @@ fn look_up_shard(
 impl KubeSide {
     /// Connects and starts listing. As kube-state-metrics, fails if the API server does not answer.
     async fn start(start: StartContext<'_>) -> Result<Box<dyn Side>, CommandError> {
-        Ok(Box::new(Self::open(&start).await?))
-    }
-
-    async fn open(start: &StartContext<'_>) -> Result<Self, ClientError> {
         let (name, kube) = (start.config.name, start.config.kube.as_ref());
         let config = kube.ok_or(ClientError::NotConfigured)?;
         let connection = Connection::open(config, name, None).await?;
@@ -182,7 +179,7 @@ impl KubeSide {
             // Neither StatsD nor the listeners wait for the API server.
             tokio::spawn(log_version(Arc::clone(client)));
         }
-        Self::follow(start, config, connection, Pipeline::start).await
+        Ok(Box::new(Self::follow(&start, config, connection, Pipeline::start).await?))
     }
 
     /// Starts to list the objects of a server, with a pipeline that `start_pipeline` starts.
@@ -244,7 +241,6 @@ impl KubeSide {
             workloads,
             ledger,
             namespace_check: JoinSet::new(),
-            started: Instant::now(),
         };
         side.record_shard();
         side.check_namespaces();
@@ -360,7 +356,7 @@ impl Side for KubeSide {
             KubeReporter::new(handle(), Arc::clone(&client), catalog.clone(), self.metrics.clone());
         let mut telemetry = Recorder::default();
         telemetry.add(handle());
-        let met = Box::pin(kube::log_first_lists(handle(), self.started));
+        let met = Box::pin(kube::log_first_lists(handle(), Instant::now()));
         let (ready, live, reviewer) = (handle(), handle(), Arc::clone(&client));
         Features {
             source: Arc::new(catalog.clone()),

@@ -11,7 +11,7 @@ pub(crate) mod statsd;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::cli::config::Config;
 use crate::exposition::Source;
@@ -26,6 +26,7 @@ use crate::status::Reporter;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::{KubeMetrics, Recorder};
 use crate::tools::CommandError;
+use crate::util::lock::Lock;
 
 /// A boxed future.
 pub(crate) type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -36,7 +37,7 @@ pub(crate) type ReservedNames = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 /// The family names of each side and of the process itself, so that no side serves a family of another. Names
 /// change with the configuration.
 #[derive(Default)]
-pub(crate) struct FamilyNames(Mutex<Owners>);
+pub(crate) struct FamilyNames(Lock<Owners>);
 
 #[derive(Default)]
 struct Owners {
@@ -51,7 +52,7 @@ type Subscriber = Box<dyn Fn(ReservedNames) + Send>;
 impl FamilyNames {
     /// Sets the names of `owner` and notifies the others.
     pub(crate) fn set(&self, owner: &'static str, names: impl IntoIterator<Item = String>) {
-        let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owners = self.0.lock();
         let names = Arc::new(names.into_iter().collect());
         if owners.names.insert(owner, Arc::clone(&names)) == Some(names) {
             return;
@@ -63,13 +64,13 @@ impl FamilyNames {
 
     /// Returns the names of `owner`.
     pub(crate) fn of(&self, owner: &'static str) -> Arc<HashSet<String>> {
-        let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let owners = self.0.lock();
         owners.names.get(owner).cloned().unwrap_or_default()
     }
 
     /// Returns a predicate for the names of all owners but `side`.
     pub(crate) fn of_others(&self, side: &'static str) -> ReservedNames {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).of_others(side)
+        self.0.lock().of_others(side)
     }
 
     /// Calls `notify` whenever the names of owners other than `side` change.
@@ -78,7 +79,7 @@ impl FamilyNames {
         side: &'static str,
         notify: impl Fn(ReservedNames) + Send + 'static,
     ) {
-        let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owners = self.0.lock();
         owners.subscribers.push((side, Box::new(notify)));
     }
 }

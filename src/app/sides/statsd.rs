@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use crate::config_file::reader;
 use crate::exposition::budget::BudgetMode;
 use crate::go::strconv;
 use crate::server::health::{Check, Checks};
+use crate::server::listen::resolve;
 use crate::statsd::mapping;
 use crate::statsd::{Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartError};
 use crate::status::{Explanation, Facts, LineQuestion, Reporter, Sample};
@@ -58,17 +59,13 @@ impl StatsdSide {
         StartContext { config, names, pods, merged_metrics, .. }: &StartContext<'_>,
     ) -> Result<Box<dyn Side>, CommandError> {
         let args = config.statsd.as_ref().ok_or("no StatsD side is configured")?;
-        let self_metrics = match config.name {
-            Name::StatsdExporter => SelfMetrics::Original,
+        let (self_metrics, mode) = match config.name {
+            Name::StatsdExporter => (SelfMetrics::Original, BudgetMode::Off),
             _ => {
                 // statsd_exporter has done this before the run loop.
                 run_checks(args)?;
-                SelfMetrics::None
+                (SelfMetrics::None, BudgetMode::Enforce)
             }
-        };
-        let mode = match config.name {
-            Name::StatsdExporter => BudgetMode::Off,
-            _ => BudgetMode::Enforce,
         };
         let taken = names.of_others(STATSD.name);
         let shape = PipelineConfig {
@@ -82,14 +79,12 @@ impl StatsdSide {
             keep_empty_labels: self_metrics == SelfMetrics::Original,
             ..PipelineConfig::default()
         };
-        let pipeline = start(args, shape);
-        let pipeline = pipeline.map_err(|error| error.to_string())?;
+        let pipeline = start(args, shape)?;
         let pipeline_ref = Arc::downgrade(&pipeline);
         names.subscribe(STATSD.name, move |taken| {
-            pipeline_ref
-                .upgrade()
-                .into_iter()
-                .for_each(|pipeline| pipeline.reserve(Arc::clone(&taken)));
+            if let Some(pipeline) = pipeline_ref.upgrade() {
+                pipeline.reserve(taken);
+            }
         });
         log_addresses(&pipeline, args);
         let mapping = Some(&args.mapping_config).filter(|path| !path.is_empty());
@@ -188,23 +183,18 @@ impl Reporter for StatsdReporter {
     }
 }
 
-/// The reason why the StatsD side cannot start.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct StatsdError(String);
-
 /// Parses a listen address: host and numeric port. Without a host it is every IPv4 address.
 ///
 /// # Errors
 ///
 /// Returns an error if the format is invalid or the host has no address.
-fn listen_address(protocol: &str, text: &str) -> Result<Option<SocketAddr>, StatsdError> {
+fn listen_address(protocol: &str, text: &str) -> Result<Option<SocketAddr>, CommandError> {
     if text.is_empty() {
         return Ok(None);
     }
     let invalid = |reason: String| {
         let flag = format!("--statsd.listen-{}", protocol.to_lowercase());
-        StatsdError(format!("invalid {protocol} listen address {text:?} ({flag}): {reason}"))
+        format!("invalid {protocol} listen address {text:?} ({flag}): {reason}")
     };
     let (host, port) = split(text).ok_or_else(|| {
         invalid(format!("bad StatsD listening address: {text}, must be host:port"))
@@ -214,9 +204,10 @@ fn listen_address(protocol: &str, text: &str) -> Result<Option<SocketAddr>, Stat
     if host.is_empty() {
         return Ok(Some((Ipv4Addr::UNSPECIFIED, port).into()));
     }
-    resolve(host, port)
-        .map(Some)
-        .map_err(|error| invalid(format!("unable to resolve {host}: {error}")))
+    match resolve(host, port) {
+        Ok(address) => Ok(Some(address)),
+        Err(error) => Err(invalid(format!("unable to resolve {host}: {error}")).into()),
+    }
 }
 
 /// Splits an address into host, without brackets, and port.
@@ -227,12 +218,6 @@ fn split(text: &str) -> Option<(&str, &str)> {
         None if host.contains([':', ']']) => None,
         None => Some((host, port)),
     }
-}
-
-fn resolve(host: &str, port: u16) -> std::io::Result<SocketAddr> {
-    let found: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
-    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    chosen.copied().ok_or_else(|| std::io::Error::other("no such host"))
 }
 
 /// Parses the octal mode of the socket file and masks it to the permission bits. Returns `None` for invalid text, which
@@ -278,7 +263,7 @@ pub(crate) fn run_checks(args: &StatsdArgs) -> Result<bool, CommandError> {
 /// # Errors
 ///
 /// Returns an error for the first listener, file or relay target that cannot be used.
-fn start(args: &StatsdArgs, shape: PipelineConfig) -> Result<Arc<Pipeline>, StatsdError> {
+fn start(args: &StatsdArgs, shape: PipelineConfig) -> Result<Arc<Pipeline>, CommandError> {
     let udp = listen_address("UDP", &args.listen_udp)?;
     let tcp = listen_address("TCP", &args.listen_tcp)?;
     let unixgram = Some(args.listen_unixgram.clone()).filter(|path| !path.is_empty());
@@ -286,10 +271,11 @@ fn start(args: &StatsdArgs, shape: PipelineConfig) -> Result<Arc<Pipeline>, Stat
         && Path::new(path).symlink_metadata().is_ok()
         && !removes_unused_socket(Path::new(path))
     {
-        return Err(StatsdError(format!(
+        let text = format!(
             "Unixgram socket already exists: {path} (--statsd.listen-unixgram); remove it if no \
              process uses it"
-        )));
+        );
+        return Err(text.into());
     }
     let sockets = usize::try_from(args.udp_sockets).unwrap_or(1);
     if let Some(address) = udp.filter(|address| sockets > 1 && address.port() != 0) {
@@ -318,15 +304,15 @@ fn start(args: &StatsdArgs, shape: PipelineConfig) -> Result<Arc<Pipeline>, Stat
         ..shape
     };
     let pipeline = Pipeline::start(config).map_err(|error| match error {
-        StartError::Mapping(error) => StatsdError(format!("error loading config: {error}")),
-        StartError::Relay { address, source } => StatsdError(format!(
+        StartError::Mapping(error) => format!("error loading config: {error}"),
+        StartError::Relay { address, source } => format!(
             "Unable to create relay: unable to resolve target {address}: {source} \
              (--statsd.relay.address)"
-        )),
+        ),
         StartError::Listen { listener, address, source } => {
             listen_error(listener, address, &source)
         }
-        other => StatsdError(other.to_string()),
+        other => other.to_string(),
     })?;
     Ok(Arc::new(pipeline))
 }
@@ -356,16 +342,16 @@ fn listen_error(
     listener: &str,
     address: impl std::fmt::Display,
     source: &std::io::Error,
-) -> StatsdError {
+) -> String {
     let protocol = match listener {
         "udp" => "UDP",
         "tcp" => "TCP",
         _ => "Unixgram",
     };
-    StatsdError(format!(
+    format!(
         "failed to start {protocol} listener: listen {listener} {address}: bind: {source} (set by \
          --statsd.listen-{listener})"
-    ))
+    )
 }
 
 /// Requires at least one listener.
@@ -373,15 +359,13 @@ fn listen_error(
 /// # Errors
 ///
 /// Returns an error if all listeners are disabled.
-pub(crate) fn require_listener(args: &StatsdArgs) -> Result<(), StatsdError> {
+pub(crate) fn require_listener(args: &StatsdArgs) -> Result<(), CommandError> {
     if args.listens() {
         return Ok(());
     }
-    Err(StatsdError(
-        "At least one of UDP/TCP/Unixgram listeners must be specified (--statsd.listen-udp, \
+    Err("At least one of UDP/TCP/Unixgram listeners must be specified (--statsd.listen-udp, \
          --statsd.listen-tcp, --statsd.listen-unixgram)."
-            .to_owned(),
-    ))
+        .into())
 }
 
 /// Logs the listen addresses.

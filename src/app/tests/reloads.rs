@@ -11,9 +11,10 @@ use hyper::Request;
 use tokio::sync::Notify;
 
 use super::super::listeners::Role;
-use super::super::personality::{self, RouterContext, RunningSide};
+use super::super::personality::{RouterContext, RunningSide, routers};
 use super::super::sides::StartContext;
 use super::super::sides::statsd::STATSD;
+use super::super::telemetry::Telemetry;
 use crate::cli::config;
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::server::readiness::Readiness;
@@ -32,10 +33,9 @@ async fn router(mapping: &Path) -> Router {
         mapping_config: mapping.display().to_string(),
         ..StatsdArgs::default()
     };
-    let exporter = personality::statsd_exporter(&args);
     let config = config::statsd_exporter(&args).expect("valid");
     let readiness = Readiness::default();
-    let telemetry = (exporter.telemetry)(&config, &readiness);
+    let telemetry = Telemetry::new(&config, &readiness);
     let (metrics, names) = (&telemetry.kube, &Arc::default());
     let start = StartContext { config: &config, metrics, names, pods: None, merged_metrics: None };
     let side = (STATSD.start)(start).await.expect("started");
@@ -49,7 +49,7 @@ async fn router(mapping: &Path) -> Router {
         quit: &Arc::new(Notify::new()),
         standby: None,
     };
-    (exporter.routers)(&context)(Role::Main, false, None)
+    routers(&context)(Role::Main, false, None)
 }
 
 /// Ten clients request a reload of a file that does not answer.

@@ -32,12 +32,8 @@ pub(crate) fn is_configured(args: &KubeArgs) -> bool {
     client_options(kubeconfig, non_empty(&args.apiserver), Name::Kstatd).is_configured()
 }
 
-/// Returns the files that the client of this configuration is built from.
-pub(crate) fn files(config: &KubeConfig, name: Name) -> Vec<PathBuf> {
-    options(config, name).files()
-}
-
-fn options(config: &KubeConfig, name: Name) -> ClientOptions {
+/// Returns the options that the client of this configuration is built from.
+pub(super) fn options(config: &KubeConfig, name: Name) -> ClientOptions {
     client_options(config.kubeconfig.clone(), config.apiserver.clone(), name)
 }
 

@@ -11,6 +11,7 @@ use crate::kube::discovery::Discovery;
 use crate::kube::value_errors::ValueErrorLog;
 use crate::resources::custom::resolve;
 use crate::telemetry::KubeMetrics;
+use crate::util::waiting;
 
 /// The state needed to resolve custom resources.
 pub(crate) struct CustomState {
@@ -65,15 +66,13 @@ impl CustomState {
                 self.metrics.custom.lock().require(required.collect());
                 watched.extend(resolution.resources.into_iter().map(WatchedResource::custom));
                 let mut summary = format!("Custom resources with metrics: {names:?}");
-                if !resolution.replaced.is_empty() {
-                    let replaced = &resolution.replaced;
-                    summary.push_str(&format!(
-                        "; a later entry replaces an earlier one of {replaced:?}"
-                    ));
-                }
-                if !resolution.groupless.is_empty() {
-                    let groupless = &resolution.groupless;
-                    summary.push_str(&format!("; ignoring entries without a group: {groupless:?}"));
+                for (what, list) in [
+                    ("a later entry replaces an earlier one of", &resolution.replaced),
+                    ("ignoring entries without a group:", &resolution.groupless),
+                ] {
+                    if !list.is_empty() {
+                        summary.push_str(&format!("; {what} {list:?}"));
+                    }
                 }
                 Ok(summary)
             }
@@ -93,12 +92,8 @@ impl CustomState {
 
 /// Completes when the cluster's definitions have changed and settled; cancel-safe.
 pub(crate) async fn definitions_changed(custom: &mut Option<CustomState>) {
-    let changed = match custom {
-        Some(custom) => custom.settled.changed().await.is_ok(),
-        None => false,
-    };
-    if !changed {
-        // Custom resources are disabled, or discovery has ended.
-        std::future::pending::<()>().await;
+    match custom {
+        Some(custom) => waiting::changed(&mut custom.settled).await,
+        None => std::future::pending().await,
     }
 }

@@ -1,8 +1,8 @@
 //! The Kubernetes side's data on the status page.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -17,6 +17,7 @@ use crate::status::{
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::{MetricPaths, Reason};
 use crate::tools::rbac;
+use crate::util::lock::Lock;
 
 /// Seconds without any response after which a kind is stale. Watches that last longer than 110 s have a bookmark a minute, and a
 /// dead connection is detected within a minute.
@@ -35,7 +36,7 @@ pub(super) struct KubeReporter {
     catalog: Catalog,
     metrics: KubeMetrics,
     /// The counts of budget excesses at the last sample, and the times of their last increases.
-    over_budget: Mutex<Excesses>,
+    over_budget: Lock<Excesses>,
     /// The number of samples taken.
     samples: AtomicU64,
     /// The number of series at the last measurement.
@@ -77,13 +78,12 @@ impl KubeReporter {
         metrics: KubeMetrics,
     ) -> Self {
         let (samples, series) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { handle, client, catalog, metrics, over_budget: Mutex::default(), samples, series }
+        Self { handle, client, catalog, metrics, over_budget: Lock::default(), samples, series }
     }
 
     /// Returns the budgets exceeded: first those of the last minutes, then the most frequent ones.
     fn over_budget(&self, now: f64) -> Vec<ObjectsOverBudget> {
-        let mut last = self.over_budget.lock().unwrap_or_else(PoisonError::into_inner);
-        last.sample(self.metrics.all_over_budget(), now)
+        self.over_budget.lock().sample(self.metrics.all_over_budget(), now)
     }
 
     fn measured_series(&self) -> u64 {
