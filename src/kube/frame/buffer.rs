@@ -3,19 +3,6 @@
 use bytes::Bytes;
 
 use super::message::WireError;
-use crate::resources::Column;
-
-/// A reader of response bodies of one kind in one encoding.
-pub trait BodyReader: Default {
-    /// Returns the unread bytes, to which the next chunk is added.
-    fn buffer(&mut self) -> &mut Buffer;
-
-    /// Accepts tables as well, if the encoding has them, and converts their rows into objects with this column.
-    #[must_use]
-    fn with_table(self, _column: Column) -> Self {
-        self
-    }
-}
 
 /// The largest capacity of the carry to keep once it has been read.
 const MAX_KEPT_CAPACITY: usize = 256 * 1024;

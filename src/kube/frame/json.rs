@@ -5,11 +5,13 @@
 
 use std::borrow::Cow;
 
-use super::buffer::{BodyReader, Buffer};
+use super::buffer::Buffer;
 use super::members::for_each_member;
-use super::message::{Event, EventKind, ListMeta, MAX_OBJECT, Status, TypeMeta, WireError};
+use super::message::{
+    Event, EventKind, ListMeta, MAX_OBJECT, Status, TypeMeta, WireError, not_a_list,
+};
 use super::table::TableConverter;
-use crate::resources::{Column, ObjectBytes};
+use crate::resources::ObjectBytes;
 use crate::wire::json::ValueScanner;
 use crate::wire::view::decode;
 
@@ -37,8 +39,6 @@ enum ListState {
     Key,
     Colon(Member),
     Value(Member),
-    /// Inside a value to skip.
-    SkippedValue,
     FirstItem,
     Item,
     AfterItem,
@@ -49,28 +49,16 @@ enum ListState {
 /// Reads a list response as it arrives. The members of the list may be in any order.
 #[derive(Debug, Default)]
 pub struct JsonList {
-    buffer: Buffer,
     state: ListState,
     scan: ValueScanner,
     meta: ListMeta,
     /// True once the member `items` has been seen, even if empty.
     has_items: bool,
     /// Converts rows to objects if the response may be a table. `is_table` is true once it is known to be one.
-    table: Option<TableConverter>,
+    pub(super) table: Option<TableConverter>,
     is_table: bool,
     /// The members of a `Status`.
     status: Status<'static>,
-}
-
-impl BodyReader for JsonList {
-    fn buffer(&mut self) -> &mut Buffer {
-        &mut self.buffer
-    }
-
-    fn with_table(mut self, column: Column) -> Self {
-        self.table = Some(TableConverter::new(column));
-        self
-    }
 }
 
 impl JsonList {
@@ -78,27 +66,25 @@ impl JsonList {
     ///
     /// # Errors
     /// Returns an error if the body is not a JSON list or an item is larger than [`MAX_OBJECT`].
-    #[allow(clippy::should_implement_trait)] // The item is lent.
-    pub fn next(&mut self) -> Result<Option<&[u8]>, WireError> {
+    pub(super) fn next<'a>(
+        &'a mut self,
+        buffer: &'a mut Buffer,
+    ) -> Result<Option<&'a [u8]>, WireError> {
         loop {
-            if self.state == ListState::SkippedValue {
-                if !self.skip_value() {
-                    return Ok(None);
-                }
-                self.state = ListState::AfterValue;
-            }
-            let Some(byte) = self.peek_token() else {
+            let Some(byte) = self.peek_token(buffer) else {
                 return Ok(None);
             };
-            let offset = self.buffer.offset();
+            let offset = buffer.offset();
             match (self.state, byte) {
-                (ListState::Object, b'{') => self.advance(ListState::FirstKey),
-                (ListState::FirstKey | ListState::AfterValue, b'}') => self.advance(ListState::End),
+                (ListState::Object, b'{') => self.advance(buffer, ListState::FirstKey),
+                (ListState::FirstKey | ListState::AfterValue, b'}') => {
+                    self.advance(buffer, ListState::End)
+                }
                 (ListState::FirstKey | ListState::Key, b'"') => {
-                    let Some(len) = self.value_len("member name")? else {
+                    let Some(len) = self.value_len(buffer, "member name")? else {
                         return Ok(None);
                     };
-                    self.state = ListState::Colon(match self.buffer.take(len) {
+                    self.state = ListState::Colon(match buffer.take(len) {
                         b"\"metadata\"" => Member::Metadata,
                         b"\"items\"" => Member::Items,
                         b"\"rows\"" if self.table.is_some() => {
@@ -113,88 +99,36 @@ impl JsonList {
                         _ => Member::Other,
                     });
                 }
-                (ListState::Colon(member), b':') => self.advance(ListState::Value(member)),
+                (ListState::Colon(member), b':') => self.advance(buffer, ListState::Value(member)),
                 (ListState::Value(Member::Items), b'[') => {
                     self.has_items = true;
-                    self.advance(ListState::FirstItem);
+                    self.advance(buffer, ListState::FirstItem);
                 }
                 (ListState::FirstItem | ListState::AfterItem, b']') => {
-                    self.advance(ListState::AfterValue)
+                    self.advance(buffer, ListState::AfterValue)
                 }
-                (ListState::AfterItem, b',') => self.advance(ListState::Item),
-                (ListState::AfterValue, b',') => self.advance(ListState::Key),
+                (ListState::AfterItem, b',') => self.advance(buffer, ListState::Item),
+                (ListState::AfterValue, b',') => self.advance(buffer, ListState::Key),
                 (ListState::FirstItem | ListState::Item, b'{') => {
-                    let Some(len) = self.value_len("list item")? else {
+                    let Some(len) = self.value_len(buffer, "list item")? else {
                         return Ok(None);
                     };
                     self.state = ListState::AfterItem;
-                    let item = self.buffer.take(len);
+                    let item = buffer.take(len);
                     return match &mut self.table {
                         Some(table) if self.is_table => table.convert_row(item, offset).map(Some),
                         _ => Ok(Some(item)),
                     };
                 }
-                // Go servers encode a nil slice as `null`.
-                (ListState::Value(member), b'n')
-                | (ListState::Value(member @ Member::Metadata), _) => {
-                    let Some(len) = self.value_len("list metadata")? else {
+                (ListState::Value(member), byte) if member.may_begin_with(byte) => {
+                    let Some(len) = self.value_len(buffer, "list metadata")? else {
                         return Ok(None);
                     };
-                    let bytes = self.buffer.take(len);
-                    if member == Member::Metadata {
-                        self.meta.update(ObjectBytes::Json(bytes), offset)?;
-                    } else if bytes != b"null" {
-                        return Err(WireError::Malformed { what: "JSON value", offset });
-                    }
-                    self.has_items |= member == Member::Items;
+                    self.read_member(buffer, member, len)?;
                     self.state = ListState::AfterValue;
-                }
-                (ListState::Value(Member::Columns), b'[') => {
-                    let Some(len) = self.value_len("column definitions")? else {
-                        return Ok(None);
-                    };
-                    if let Some(table) = &mut self.table {
-                        table.set_columns(self.buffer.take(len), offset)?;
-                    }
-                    self.state = ListState::AfterValue;
-                }
-                (
-                    ListState::Value(member @ (Member::Kind | Member::Message | Member::Reason)),
-                    b'"',
-                ) => {
-                    let Some(len) = self.value_len("JSON string")? else {
-                        return Ok(None);
-                    };
-                    let value = serde_json::from_slice::<String>(self.buffer.take(len));
-                    let value =
-                        value.map_err(|_| WireError::Malformed { what: "JSON string", offset })?;
-                    match member {
-                        Member::Kind => self.meta.kind = value,
-                        Member::Message => self.status.message = Cow::<str>::from(value).into(),
-                        _ => self.status.reason = Cow::<str>::from(value).into(),
-                    }
-                    self.state = ListState::AfterValue;
-                }
-                (ListState::Value(Member::Code), b'0'..=b'9') => {
-                    let Some(len) = self.value_len("JSON number")? else {
-                        return Ok(None);
-                    };
-                    let digits = std::str::from_utf8(self.buffer.take(len)).unwrap_or_default();
-                    self.status.code = digits.parse().unwrap_or_default();
-                    self.state = ListState::AfterValue;
-                }
-                (
-                    ListState::Value(member),
-                    b'"' | b'{' | b'[' | b'-' | b'0'..=b'9' | b't' | b'f',
-                ) if !matches!(member, Member::Items | Member::Columns) => {
-                    self.state = ListState::SkippedValue;
                 }
                 _ => {
-                    return Err(WireError::Unexpected {
-                        what: self.state.expected(),
-                        found: byte.escape_ascii().to_string(),
-                        offset,
-                    });
+                    return Err(WireError::unexpected(self.state.expected(), &[byte], offset));
                 }
             }
         }
@@ -204,53 +138,56 @@ impl JsonList {
     ///
     /// # Errors
     /// Returns an error if the body is truncated or not a list.
-    pub fn finish(self) -> Result<ListMeta, WireError> {
+    pub(super) fn finish(self, buffer: &Buffer) -> Result<ListMeta, WireError> {
         if self.state != ListState::End {
-            return Err(self.buffer.truncated("list"));
+            return Err(buffer.truncated("list"));
         }
         if self.meta.kind == "Status" {
             return Err(self.status.into_error());
         }
         if !self.has_items {
-            return Err(WireError::NotAList { missing: "items" });
+            return Err(not_a_list("items"));
         }
         Ok(self.meta)
     }
 
     /// Returns the next byte that is not whitespace, without taking it.
-    fn peek_token(&mut self) -> Option<u8> {
+    fn peek_token(&self, buffer: &mut Buffer) -> Option<u8> {
         if self.scan.seen > 0 {
             // Inside a value, its first byte selects the same branch again.
-            return self.buffer.unread_after(0).first().copied();
+            return buffer.unread_after(0).first().copied();
         }
         loop {
-            let bytes = self.buffer.unread_after(0);
+            let bytes = buffer.unread_after(0);
             let blank = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
             match bytes.get(blank) {
                 Some(&byte) => {
-                    self.buffer.discard(blank as u64);
+                    buffer.discard(blank as u64);
                     return Some(byte);
                 }
                 None if blank == 0 => return None,
-                None => self.buffer.discard(blank as u64),
+                None => buffer.discard(blank as u64),
             };
         }
     }
 
-    fn advance(&mut self, state: ListState) {
-        self.buffer.discard(1);
+    fn advance(&mut self, buffer: &mut Buffer, state: ListState) {
+        buffer.discard(1);
         self.state = state;
     }
 
     /// Returns the length of the value at the start of the unread bytes, or `None` if it is incomplete.
-    fn value_len(&mut self, what: &'static str) -> Result<Option<usize>, WireError> {
+    fn value_len(
+        &mut self,
+        buffer: &Buffer,
+        what: &'static str,
+    ) -> Result<Option<usize>, WireError> {
         loop {
-            let bytes = self.buffer.unread_after(self.scan.seen);
+            let bytes = buffer.unread_after(self.scan.seen);
             if bytes.is_empty() {
                 let size = self.scan.seen;
                 if size > MAX_OBJECT {
-                    let (size, offset) = (size as u64, self.buffer.offset());
-                    return Err(WireError::TooLarge { what, size, offset });
+                    return Err(WireError::too_large(what, size as u64, buffer.offset()));
                 }
                 return Ok(None);
             }
@@ -261,25 +198,51 @@ impl JsonList {
         }
     }
 
-    /// Drops the value at the start of the unread bytes as far as it has arrived. Returns true at its end.
-    fn skip_value(&mut self) -> bool {
-        loop {
-            let before = self.scan.seen;
-            let bytes = self.buffer.unread_after(0);
-            if bytes.is_empty() {
-                return false;
-            }
-            match self.scan.scan(bytes) {
-                Some(len) => {
-                    self.buffer.discard((len - before) as u64);
-                    self.scan = ValueScanner::default();
-                    return true;
+    /// Takes the value of a member other than an array of items.
+    fn read_member(
+        &mut self,
+        buffer: &mut Buffer,
+        member: Member,
+        len: usize,
+    ) -> Result<(), WireError> {
+        let offset = buffer.offset();
+        let bytes = buffer.take(len);
+        let malformed = |what| WireError::malformed(what, offset);
+        match (member, bytes.first()) {
+            (Member::Metadata, _) => self.meta.update(ObjectBytes::Json(bytes), offset)?,
+            (_, Some(b'n')) if bytes != b"null" => return Err(malformed("JSON value")),
+            // Go servers encode a nil slice as `null`.
+            (Member::Items, _) => self.has_items = true,
+            (Member::Columns, _) => {
+                if let Some(table) = &mut self.table {
+                    table.set_columns(bytes, offset)?;
                 }
-                None => {
-                    let count = bytes.len() as u64;
-                    self.buffer.discard(count);
+            }
+            (Member::Code, _) => {
+                self.status.code = serde_json::from_slice(bytes).unwrap_or_default()
+            }
+            (Member::Kind | Member::Message | Member::Reason, Some(b'"')) => {
+                let text: String =
+                    serde_json::from_slice(bytes).map_err(|_| malformed("JSON string"))?;
+                match member {
+                    Member::Kind => self.meta.kind = text,
+                    Member::Message => self.status.message = Cow::<str>::from(text).into(),
+                    _ => self.status.reason = Cow::<str>::from(text).into(),
                 }
             }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Member {
+    /// Returns true if a value of this member other than an array of items may begin with this byte.
+    fn may_begin_with(self, byte: u8) -> bool {
+        match self {
+            Self::Metadata => true,
+            Self::Items => byte == b'n',
+            _ => matches!(byte, b'"' | b'{' | b'[' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n'),
         }
     }
 }
@@ -292,7 +255,7 @@ impl ListState {
             Self::Key => "a member name",
             Self::Colon(_) => "`:`",
             Self::Value(Member::Items) => "a JSON array",
-            Self::Value(_) | Self::SkippedValue => "a JSON value",
+            Self::Value(_) => "a JSON value",
             Self::FirstItem => "a JSON object or `]`",
             Self::Item => "a JSON object",
             Self::AfterItem => "`,` or `]`",
@@ -305,22 +268,10 @@ impl ListState {
 /// Reads a watch response as it arrives: one JSON object per line.
 #[derive(Debug, Default)]
 pub struct JsonWatch {
-    buffer: Buffer,
     /// Converts tables to objects, if the response may contain any.
-    table: Option<TableConverter>,
+    pub(super) table: Option<TableConverter>,
     /// The number of bytes of the line that have been searched for a line break.
     seen: usize,
-}
-
-impl BodyReader for JsonWatch {
-    fn buffer(&mut self) -> &mut Buffer {
-        &mut self.buffer
-    }
-
-    fn with_table(mut self, column: Column) -> Self {
-        self.table = Some(TableConverter::new(column));
-        self
-    }
 }
 
 impl JsonWatch {
@@ -328,19 +279,21 @@ impl JsonWatch {
     ///
     /// # Errors
     /// Returns an error if a line is not a JSON event or is longer than [`MAX_OBJECT`].
-    #[allow(clippy::should_implement_trait)] // The event is lent.
-    pub fn next(&mut self) -> Result<Option<Event<'_>>, WireError> {
+    pub(super) fn next<'a>(
+        &'a mut self,
+        buffer: &'a mut Buffer,
+    ) -> Result<Option<Event<'a>>, WireError> {
         let (len, offset) = loop {
-            let offset = self.buffer.offset();
-            let bytes = self.buffer.unread_after(self.seen);
+            let offset = buffer.offset();
+            let bytes = buffer.unread_after(self.seen);
             if self.seen == 0 && bytes.first().is_some_and(u8::is_ascii_whitespace) {
-                self.buffer.discard(1);
+                buffer.discard(1);
                 continue;
             }
             if bytes.is_empty() {
                 let size = self.seen as u64;
                 if self.seen > MAX_OBJECT {
-                    return Err(WireError::TooLarge { what: "watch event", size, offset });
+                    return Err(WireError::too_large("watch event", size, offset));
                 }
                 return Ok(None);
             }
@@ -350,7 +303,7 @@ impl JsonWatch {
             }
         };
         self.seen = 0;
-        let mut event = parse_event(self.buffer.take(len), offset)?;
+        let mut event = parse_event(buffer.take(len), offset)?;
         if let (Some(table), ObjectBytes::Json(object)) = (&mut self.table, event.object)
             && event.kind != EventKind::Error
         {
@@ -360,9 +313,9 @@ impl JsonWatch {
     }
 
     /// Returns the error of a body that ends here: it is truncated, or a `Status` instead of a watch.
-    pub(super) fn unfinished(&mut self) -> WireError {
-        let truncated = self.buffer.truncated("watch event");
-        status_error(self.buffer.take(self.buffer.len())).unwrap_or(truncated)
+    pub(super) fn unfinished(buffer: &mut Buffer) -> WireError {
+        let truncated = buffer.truncated("watch event");
+        status_error(buffer.take(buffer.len())).unwrap_or(truncated)
     }
 }
 

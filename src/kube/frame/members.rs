@@ -107,10 +107,7 @@ impl<'a> Cursor<'a> {
     fn unexpected(&self, what: &'static str) -> WireError {
         let offset = self.offset + self.at as u64;
         match self.peek() {
-            Some(byte) => {
-                let found = byte.escape_ascii().to_string();
-                WireError::Unexpected { what, found, offset }
-            }
+            Some(byte) => WireError::unexpected(what, &[byte], offset),
             None => {
                 let offset = self.offset + self.text.len() as u64;
                 WireError::Truncated { what: "watch event", offset }

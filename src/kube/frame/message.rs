@@ -10,58 +10,11 @@ pub const MAX_OBJECT: usize = 32 * 1024 * 1024;
 /// An error of reading a response body. Offsets are in bytes from its start.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// The media type is neither protobuf nor JSON.
-    #[error("response has content type {0:?}, expected protobuf or JSON")]
-    ContentType(String),
-    /// A protobuf message does not start with the envelope's magic bytes.
-    #[error("expected `k8s\\0` at byte {offset} of the response, found `{found}`")]
-    MissingEnvelope {
-        /// The first bytes, escaped.
-        found: String,
-        /// The offset in the body.
-        offset: u64,
-    },
     /// The body is truncated.
     #[error("response ends at byte {offset}, within a {what}")]
     Truncated {
         /// The part that is truncated.
         what: &'static str,
-        /// The offset in the body.
-        offset: u64,
-    },
-    /// A part of the body exceeds [`MAX_OBJECT`].
-    #[error("{what} of {size} bytes at byte {offset} of the response, limit is {MAX_OBJECT}")]
-    TooLarge {
-        /// The part that is too large.
-        what: &'static str,
-        /// Its size, or the size so far.
-        size: u64,
-        /// The offset in the body.
-        offset: u64,
-    },
-    /// A part of the body is malformed.
-    #[error("malformed {what} at byte {offset} of the response")]
-    Malformed {
-        /// The part that is malformed.
-        what: &'static str,
-        /// The offset in the body.
-        offset: u64,
-    },
-    /// A character does not fit the syntax.
-    #[error("expected {what} at byte {offset} of the response, found `{found}`")]
-    Unexpected {
-        /// The token that the syntax requires.
-        what: &'static str,
-        /// The character found, escaped.
-        found: String,
-        /// The offset in the body.
-        offset: u64,
-    },
-    /// A watch event has an unknown type.
-    #[error("watch event of type {kind:?} at byte {offset} of the response")]
-    EventKind {
-        /// The type, which is unknown.
-        kind: String,
         /// The offset in the body.
         offset: u64,
     },
@@ -72,12 +25,6 @@ pub enum WireError {
         code: u16,
         /// The message in the `Status`.
         message: String,
-    },
-    /// The body is well-formed but not a list.
-    #[error("response is not a list: no {missing}")]
-    NotAList {
-        /// The member that is missing.
-        missing: &'static str,
     },
     /// A table lacks requested data.
     #[error("table has no {missing} at byte {offset} of the response")]
@@ -95,17 +42,36 @@ pub enum WireError {
         /// The kind of the requested objects.
         expected: String,
     },
-    /// A part of the body cannot be decoded.
-    #[error("malformed {what} at byte {offset} of the response: {error}")]
-    Decode {
-        /// The part that is malformed.
-        what: &'static str,
-        /// The error of the decoder.
-        #[source]
-        error: DecodeError,
-        /// The offset in the body.
-        offset: u64,
-    },
+    /// The body is malformed or not what was requested.
+    #[error("{0}")]
+    Malformed(String),
+}
+
+impl WireError {
+    /// Returns the error of a malformed part of the body.
+    pub(super) fn malformed(what: &str, offset: u64) -> Self {
+        Self::Malformed(format!("malformed {what} at byte {offset} of the response"))
+    }
+
+    /// Returns the error of a part of the body that exceeds [`MAX_OBJECT`].
+    pub(super) fn too_large(what: &str, size: u64, offset: u64) -> Self {
+        Self::Malformed(format!(
+            "{what} of {size} bytes at byte {offset} of the response, limit is {MAX_OBJECT}"
+        ))
+    }
+
+    /// Returns the error of bytes that do not fit the syntax.
+    pub(super) fn unexpected(what: &str, found: &[u8], offset: u64) -> Self {
+        let found = found.escape_ascii();
+        Self::Malformed(format!(
+            "expected {what} at byte {offset} of the response, found `{found}`"
+        ))
+    }
+
+    /// Returns the error of a part of the body that cannot be decoded.
+    pub(super) fn undecodable(what: &str, error: &DecodeError, offset: u64) -> Self {
+        Self::Malformed(format!("malformed {what} at byte {offset} of the response: {error}"))
+    }
 }
 
 /// The metadata of a list.
@@ -132,13 +98,18 @@ impl ListMeta {
     }
 }
 
+/// Returns the error of a body that is well-formed, but not a list.
+pub(super) fn not_a_list(missing: &str) -> WireError {
+    WireError::Malformed(format!("response is not a list: no {missing}"))
+}
+
 /// Decodes a part of the body at `offset`, called `what` in an error.
 pub(super) fn decode_part<'a, T: Field<'a>>(
     bytes: ObjectBytes<'a>,
     what: &'static str,
     offset: u64,
 ) -> Result<T, WireError> {
-    decode(bytes).map_err(|error| WireError::Decode { what, error, offset })
+    decode(bytes).map_err(|error| WireError::undecodable(what, &error, offset))
 }
 
 /// The type of a watch event.
@@ -165,8 +136,10 @@ impl EventKind {
             b"BOOKMARK" => Ok(Self::Bookmark),
             b"ERROR" => Ok(Self::Error),
             other => {
-                let kind = String::from_utf8_lossy(&other[..other.len().min(64)]).into_owned();
-                Err(WireError::EventKind { kind, offset })
+                let kind = String::from_utf8_lossy(&other[..other.len().min(64)]);
+                Err(WireError::Malformed(format!(
+                    "watch event of type {kind:?} at byte {offset} of the response"
+                )))
             }
         }
     }

@@ -17,8 +17,9 @@ mod tests;
 use bytes::Bytes;
 
 use buffer::Buffer;
+use message::not_a_list;
+use table::TableConverter;
 
-pub use buffer::BodyReader;
 pub use json::{JsonList, JsonWatch};
 pub use message::*;
 pub use protobuf::{ProtobufList, ProtobufWatch, strip_envelope};
@@ -46,7 +47,9 @@ impl Encoding {
         } else if media_type.eq_ignore_ascii_case("application/json") {
             Ok(Self::Json)
         } else {
-            Err(WireError::ContentType(value.to_owned()))
+            Err(WireError::Malformed(format!(
+                "response has content type {value:?}, expected protobuf or JSON"
+            )))
         }
     }
 
@@ -61,42 +64,30 @@ impl Encoding {
 
 /// A reader of responses in either encoding.
 #[derive(Debug)]
-pub enum Reader<P, J> {
-    /// The body is protobuf.
+pub struct Reader<P, J> {
+    buffer: Buffer,
+    framing: Framing<P, J>,
+}
+
+#[derive(Debug)]
+enum Framing<P, J> {
     Protobuf(P),
-    /// The body is JSON.
     Json(J),
 }
 
-impl<P: BodyReader, J: BodyReader> Reader<P, J> {
+impl<P: Default, J: Default> Reader<P, J> {
     /// Returns a reader of a body in `encoding`.
     pub fn new(encoding: Encoding) -> Self {
-        match encoding {
-            Encoding::Protobuf => Self::Protobuf(P::default()),
-            Encoding::Json => Self::Json(J::default()),
-        }
-    }
-
-    /// Accepts tables with this column as well.
-    #[must_use]
-    pub fn with_table(self, column: Option<Column>) -> Self {
-        match (self, column) {
-            (Self::Protobuf(reader), Some(column)) => Self::Protobuf(reader.with_table(column)),
-            (Self::Json(reader), Some(column)) => Self::Json(reader.with_table(column)),
-            (reader, None) => reader,
-        }
-    }
-
-    fn buffer(&mut self) -> &mut Buffer {
-        match self {
-            Self::Protobuf(reader) => reader.buffer(),
-            Self::Json(reader) => reader.buffer(),
-        }
+        let framing = match encoding {
+            Encoding::Protobuf => Framing::Protobuf(P::default()),
+            Encoding::Json => Framing::Json(J::default()),
+        };
+        Self { buffer: Buffer::default(), framing }
     }
 
     /// Adds the next chunk of the body.
     pub fn feed(&mut self, chunk: Bytes) {
-        self.buffer().feed(chunk);
+        self.buffer.feed(chunk);
     }
 }
 
@@ -104,15 +95,25 @@ impl<P: BodyReader, J: BodyReader> Reader<P, J> {
 pub type ListReader = Reader<ProtobufList, JsonList>;
 
 impl ListReader {
+    /// Accepts tables with this column as well, and converts their rows to objects.
+    #[must_use]
+    pub fn with_table(mut self, column: Option<Column>) -> Self {
+        if let Framing::Json(reader) = &mut self.framing {
+            reader.table = column.map(TableConverter::new);
+        }
+        self
+    }
+
     /// Returns the next complete item, or `None` if more of the body is needed.
     ///
     /// # Errors
     /// Returns an error if the body is malformed.
     #[allow(clippy::should_implement_trait)] // The item is lent.
     pub fn next(&mut self) -> Result<Option<ObjectBytes<'_>>, WireError> {
-        Ok(match self {
-            Self::Protobuf(reader) => reader.next()?.map(ObjectBytes::Protobuf),
-            Self::Json(reader) => reader.next()?.map(ObjectBytes::Json),
+        let buffer = &mut self.buffer;
+        Ok(match &mut self.framing {
+            Framing::Protobuf(reader) => reader.next(buffer)?.map(ObjectBytes::Protobuf),
+            Framing::Json(reader) => reader.next(buffer)?.map(ObjectBytes::Json),
         })
     }
 
@@ -121,12 +122,12 @@ impl ListReader {
     /// # Errors
     /// Returns an error if the body is truncated or not a list. The items read so far must then be discarded.
     pub fn finish(self) -> Result<ListMeta, WireError> {
-        let meta = match self {
-            Self::Protobuf(reader) => reader.finish(),
-            Self::Json(reader) => reader.finish(),
+        let meta = match self.framing {
+            Framing::Protobuf(reader) => reader.finish(&self.buffer),
+            Framing::Json(reader) => reader.finish(&self.buffer),
         }?;
         if meta.resource_version.is_empty() {
-            return Err(WireError::NotAList { missing: "resourceVersion" });
+            return Err(not_a_list("resourceVersion"));
         }
         Ok(meta)
     }
@@ -136,21 +137,30 @@ impl ListReader {
 pub type WatchReader = Reader<ProtobufWatch, JsonWatch>;
 
 impl WatchReader {
+    /// Accepts tables with this column as well, and converts their rows to objects.
+    #[must_use]
+    pub fn with_table(mut self, column: Option<Column>) -> Self {
+        if let Framing::Json(reader) = &mut self.framing {
+            reader.table = column.map(TableConverter::new);
+        }
+        self
+    }
+
     /// Returns the next complete event, or `None` if more of the body is needed.
     ///
     /// # Errors
     /// Returns an error if the body is malformed.
     #[allow(clippy::should_implement_trait)] // The event is lent.
     pub fn next(&mut self) -> Result<Option<Event<'_>>, WireError> {
-        match self {
-            Self::Protobuf(reader) => reader.next(),
-            Self::Json(reader) => reader.next(),
+        match &mut self.framing {
+            Framing::Protobuf(_) => ProtobufWatch::next(&mut self.buffer),
+            Framing::Json(reader) => reader.next(&mut self.buffer),
         }
     }
 
     /// Returns true if part of an event has arrived.
-    pub fn is_within_event(&mut self) -> bool {
-        self.buffer().len() > 0
+    pub fn is_within_event(&self) -> bool {
+        self.buffer.len() > 0
     }
 
     /// Checks that the body is complete.
@@ -161,9 +171,9 @@ impl WatchReader {
         if !self.is_within_event() {
             return Ok(());
         }
-        Err(match self {
-            Self::Protobuf(reader) => reader.unfinished()?,
-            Self::Json(reader) => reader.unfinished(),
+        Err(match self.framing {
+            Framing::Protobuf(_) => ProtobufWatch::unfinished(&mut self.buffer)?,
+            Framing::Json(_) => JsonWatch::unfinished(&mut self.buffer),
         })
     }
 }

@@ -5,7 +5,7 @@
 //! `{1: ListMeta, 2: items}`. A watch is a series of `WatchEvent{1: type, 2: {1: object}}`, each preceded by its length
 //! as four big-endian bytes, with an envelope around each object.
 
-use super::buffer::{BodyReader, Buffer};
+use super::buffer::Buffer;
 use super::message::{
     Event, EventKind, ListMeta, MAX_OBJECT, Status, TypeMeta, WireError, decode_part,
 };
@@ -33,7 +33,6 @@ struct FieldHeader {
 
 /// Reads the header of a field, or returns `None` if `bytes` end too early.
 fn read_field_header(bytes: &[u8], offset: u64) -> Result<Option<FieldHeader>, WireError> {
-    let malformed = || WireError::Malformed { what: "protobuf field", offset };
     let Some((key, size)) = read_sized_varint(bytes, offset)? else {
         return Ok(None);
     };
@@ -48,7 +47,7 @@ fn read_field_header(bytes: &[u8], offset: u64) -> Result<Option<FieldHeader>, W
             None => return Ok(None),
         },
         5 => (false, 0, 4),
-        _ => return Err(malformed()),
+        _ => return Err(WireError::malformed("protobuf field", offset)),
     };
     Ok(Some(FieldHeader { tag: key >> 3, delimited, size: size + extra, len }))
 }
@@ -57,7 +56,7 @@ fn read_sized_varint(bytes: &[u8], offset: u64) -> Result<Option<(u64, usize)>, 
     match read_varint(bytes) {
         Ok((value, rest)) => Ok(Some((value, bytes.len() - rest.len()))),
         Err(VarintError::Truncated) => Ok(None),
-        Err(VarintError::TooLong) => Err(WireError::Malformed { what: "protobuf varint", offset }),
+        Err(VarintError::TooLong) => Err(WireError::malformed("protobuf varint", offset)),
     }
 }
 
@@ -75,7 +74,6 @@ enum Position {
 /// Reads a list response as it arrives.
 #[derive(Debug, Default)]
 pub struct ProtobufList {
-    buffer: Buffer,
     position: Position,
     /// The number of bytes of a skipped field still to be dropped.
     skip: u64,
@@ -83,34 +81,30 @@ pub struct ProtobufList {
     meta: ListMeta,
 }
 
-impl BodyReader for ProtobufList {
-    fn buffer(&mut self) -> &mut Buffer {
-        &mut self.buffer
-    }
-}
-
 impl ProtobufList {
     /// Returns the next complete item, without an envelope, or `None` if more of the body is needed.
     ///
     /// # Errors
     /// Returns an error if the body is not a protobuf list or an item is larger than [`MAX_OBJECT`].
-    #[allow(clippy::should_implement_trait)] // The item is lent.
-    pub fn next(&mut self) -> Result<Option<&[u8]>, WireError> {
+    pub(super) fn next<'a>(
+        &mut self,
+        buffer: &'a mut Buffer,
+    ) -> Result<Option<&'a [u8]>, WireError> {
         loop {
-            self.skip -= self.buffer.discard(self.skip);
+            self.skip -= buffer.discard(self.skip);
             if self.skip > 0 {
                 return Ok(None);
             }
-            let offset = self.buffer.offset();
+            let offset = buffer.offset();
             if self.position == Position::Start {
-                let start = self.buffer.peek(MAGIC.len());
+                let start = buffer.peek(MAGIC.len());
                 if start.len() < MAGIC.len() {
                     return Ok(None);
                 }
                 if !start.starts_with(MAGIC) {
-                    return Err(WireError::MissingEnvelope { found: first_bytes(start), offset });
+                    return Err(missing_envelope(start, offset));
                 }
-                self.buffer.discard(MAGIC.len() as u64);
+                buffer.discard(MAGIC.len() as u64);
                 self.position = Position::Envelope;
                 continue;
             }
@@ -118,7 +112,7 @@ impl ProtobufList {
                 self.position = Position::Envelope;
                 continue;
             }
-            let Some(field) = read_field_header(self.buffer.peek(MAX_FIELD_HEADER), offset)? else {
+            let Some(field) = read_field_header(buffer.peek(MAX_FIELD_HEADER), offset)? else {
                 return Ok(None);
             };
             let Position::List(left) = self.position else {
@@ -127,10 +121,10 @@ impl ProtobufList {
                     && (field.tag == 1 || self.meta.kind == "Status");
                 if read {
                     let whole = field.size + field.len as usize;
-                    if self.buffer.peek(whole).len() < whole {
+                    if buffer.peek(whole).len() < whole {
                         return Ok(None);
                     }
-                    let bytes = &self.buffer.take(whole)[field.size..];
+                    let bytes = &buffer.take(whole)[field.size..];
                     let bytes = ObjectBytes::Protobuf(bytes);
                     if field.tag == 1 {
                         let meta: TypeMeta<'_> = decode_part(bytes, "type of a message", offset)?;
@@ -141,7 +135,7 @@ impl ProtobufList {
                     }
                     continue;
                 }
-                self.buffer.discard(field.size as u64);
+                buffer.discard(field.size as u64);
                 if field.tag == 2 && field.delimited {
                     self.position = Position::List(field.len);
                     self.has_list = true;
@@ -152,26 +146,26 @@ impl ProtobufList {
             };
             let whole = (field.size as u64).saturating_add(field.len);
             let Some(rest) = left.checked_sub(whole) else {
-                return Err(WireError::Malformed { what: "length in a protobuf list", offset });
+                return Err(WireError::malformed("length in a protobuf list", offset));
             };
             if !field.delimited || !matches!(field.tag, 1 | 2) {
                 self.position = Position::List(rest);
-                self.buffer.discard(field.size as u64);
+                buffer.discard(field.size as u64);
                 self.skip = field.len;
                 continue;
             }
             if field.len > MAX_OBJECT as u64 {
-                return Err(WireError::TooLarge { what: "list item", size: field.len, offset });
+                return Err(WireError::too_large("list item", field.len, offset));
             }
             let whole = whole as usize;
-            if self.buffer.peek(whole).len() < whole {
+            if buffer.peek(whole).len() < whole {
                 return Ok(None);
             }
             self.position = Position::List(rest);
             if field.tag == 2 {
-                return Ok(Some(&self.buffer.take(whole)[field.size..]));
+                return Ok(Some(&buffer.take(whole)[field.size..]));
             }
-            let bytes = &self.buffer.take(whole)[field.size..];
+            let bytes = &buffer.take(whole)[field.size..];
             self.meta.update(ObjectBytes::Protobuf(bytes), offset)?;
         }
     }
@@ -180,10 +174,10 @@ impl ProtobufList {
     ///
     /// # Errors
     /// Returns an error if the body is truncated.
-    pub fn finish(self) -> Result<ListMeta, WireError> {
+    pub(super) fn finish(self, buffer: &Buffer) -> Result<ListMeta, WireError> {
         let whole = matches!(self.position, Position::Envelope | Position::List(0));
-        if !whole || !self.has_list || self.skip > 0 || self.buffer.len() > 0 {
-            return Err(self.buffer.truncated("list"));
+        if !whole || !self.has_list || self.skip > 0 || buffer.len() > 0 {
+            return Err(buffer.truncated("list"));
         }
         Ok(self.meta)
     }
@@ -191,63 +185,54 @@ impl ProtobufList {
 
 /// Reads a watch response as it arrives.
 #[derive(Debug, Default)]
-pub struct ProtobufWatch {
-    buffer: Buffer,
-}
-
-impl BodyReader for ProtobufWatch {
-    fn buffer(&mut self) -> &mut Buffer {
-        &mut self.buffer
-    }
-}
+pub struct ProtobufWatch;
 
 impl ProtobufWatch {
     /// Returns the next complete event, or `None` if more of the body is needed.
     ///
     /// # Errors
     /// Returns an error if the body is not a protobuf watch or a frame is larger than [`MAX_OBJECT`].
-    #[allow(clippy::should_implement_trait)] // The event is lent.
-    pub fn next(&mut self) -> Result<Option<Event<'_>>, WireError> {
-        if self.is_status() {
+    pub(super) fn next(buffer: &mut Buffer) -> Result<Option<Event<'_>>, WireError> {
+        if Self::is_status(buffer) {
             return Ok(None);
         }
-        let offset = self.buffer.offset();
-        let Some((prefix, _)) = self.buffer.peek(4).split_first_chunk() else {
+        let offset = buffer.offset();
+        let Some((prefix, _)) = buffer.peek(4).split_first_chunk() else {
             return Ok(None);
         };
         let len = u32::from_be_bytes(*prefix) as usize;
         if len > MAX_OBJECT {
-            return Err(WireError::TooLarge { what: "watch frame", size: len as u64, offset });
+            return Err(WireError::too_large("watch frame", len as u64, offset));
         }
-        if self.buffer.peek(4 + len).len() < 4 + len {
+        if buffer.peek(4 + len).len() < 4 + len {
             return Ok(None);
         }
-        decode_event(&self.buffer.take(4 + len)[4..], offset).map(Some)
+        decode_event(&buffer.take(4 + len)[4..], offset).map(Some)
     }
 
     /// Returns true if the body is a single message in an envelope, like an error response, instead of a watch.
-    fn is_status(&mut self) -> bool {
-        self.buffer.offset() == 0
-            && self.buffer.len() <= MAX_STATUS
-            && self.buffer.peek(MAGIC.len()).starts_with(MAGIC)
+    fn is_status(buffer: &mut Buffer) -> bool {
+        buffer.offset() == 0
+            && buffer.len() <= MAX_STATUS
+            && buffer.peek(MAGIC.len()).starts_with(MAGIC)
     }
 
     /// Returns the error of a body that ends here: it is truncated, or a `Status` instead of a watch.
     ///
     /// # Errors
     /// Returns an error if the `Status` is malformed.
-    pub(super) fn unfinished(&mut self) -> Result<WireError, WireError> {
-        if !self.is_status() {
-            return Ok(self.buffer.truncated("watch frame"));
+    pub(super) fn unfinished(buffer: &mut Buffer) -> Result<WireError, WireError> {
+        if !Self::is_status(buffer) {
+            return Ok(buffer.truncated("watch frame"));
         }
-        let body = strip_envelope(self.buffer.take(self.buffer.len()), 0)?;
+        let body = strip_envelope(buffer.take(buffer.len()), 0)?;
         let status: Status<'_> = decode_part(ObjectBytes::Protobuf(body), "status", 0)?;
         Ok(status.into_error())
     }
 }
 
 fn decode_event(frame: &[u8], offset: u64) -> Result<Event<'_>, WireError> {
-    let fault = |error| WireError::Decode { what: "watch event", error, offset };
+    let fault = |error| WireError::undecodable("watch event", &error, offset);
     let (mut kind, mut object): (&[u8], &[u8]) = (b"", b"");
     let mut message = Message(frame);
     while let Some((tag, wire)) = message.next_field().map_err(fault)? {
@@ -269,13 +254,10 @@ fn decode_event(frame: &[u8], offset: u64) -> Result<Event<'_>, WireError> {
 /// Returns an error if the envelope is missing or malformed.
 pub fn strip_envelope(bytes: &[u8], offset: u64) -> Result<&[u8], WireError> {
     let Some(envelope) = bytes.strip_prefix(MAGIC) else {
-        return Err(WireError::MissingEnvelope { found: first_bytes(bytes), offset });
+        return Err(missing_envelope(bytes, offset));
     };
-    let raw = last_field(envelope, 2).map_err(|error| WireError::Decode {
-        what: "envelope",
-        error,
-        offset,
-    })?;
+    let raw = last_field(envelope, 2);
+    let raw = raw.map_err(|error| WireError::undecodable("envelope", &error, offset))?;
     Ok(raw.unwrap_or(b""))
 }
 
@@ -293,6 +275,6 @@ fn last_field(bytes: &[u8], wanted: u32) -> Result<Option<&[u8]>, DecodeError> {
     Ok(found)
 }
 
-fn first_bytes(bytes: &[u8]) -> String {
-    bytes[..bytes.len().min(MAGIC.len())].escape_ascii().to_string()
+fn missing_envelope(bytes: &[u8], offset: u64) -> WireError {
+    WireError::unexpected("`k8s\\0`", &bytes[..bytes.len().min(MAGIC.len())], offset)
 }
