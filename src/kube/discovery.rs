@@ -13,6 +13,7 @@ use super::config::WatchedResource;
 use super::observed::ObservedObject;
 use super::observer::{NoFamilies, ObjectObserver, ObserverFactory};
 use crate::resources::custom::{Definition, Resolved};
+use crate::resources::kinds::condition::Condition;
 use crate::resources::{Api, DecodeError, ObjectBytes, Representation};
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::DefinitionEvents;
@@ -56,12 +57,6 @@ view! {
     /// The decoded fields of its status.
     pub struct Status<'a> {
         conditions: Vec<Condition<'a>> = 1 "conditions",
-    }
-
-    /// A condition of the definition, such as `Established`.
-    pub struct Condition<'a> {
-        kind: Str<'a> = 1 "type",
-        status: Str<'a> = 2 "status",
     }
 }
 
@@ -170,8 +165,12 @@ impl WatchedResource {
 }
 
 impl Inner {
-    /// Counts events and notifies subscribers if there were any.
-    fn changed(&self, events: DefinitionEvents, known: usize) {
+    /// Changes the definitions, counts the events, and notifies subscribers if there were any.
+    fn change(&self, change: impl FnOnce(&mut DefinitionsByUid) -> DefinitionEvents) {
+        let mut current = self.current.lock();
+        let events = change(&mut current);
+        let known = current.len();
+        drop(current);
         self.metrics.definitions(events, known);
         if events != DefinitionEvents::default() {
             self.changes.send_modify(|changes| *changes += 1);
@@ -203,20 +202,20 @@ impl ObjectObserver for DefinitionObserver {
 
     fn end_list(&self, is_state: bool) {
         let Some(collected) = self.collected.lock().take().filter(|_| is_state) else { return };
-        let mut current = self.discovery.current.lock();
-        let old = std::mem::replace(&mut *current, collected);
-        let new = &*current;
-        let count = |wanted: &dyn Fn(&Vec<u8>) -> bool, of: &DefinitionsByUid| {
-            of.keys().filter(|uid| wanted(uid)).count() as u64
-        };
-        let events = DefinitionEvents {
-            added: count(&|uid| !old.contains_key(uid), new),
-            updated: count(&|uid| old.get(uid).is_some_and(|old| new.get(uid) != Some(old)), new),
-            deleted: count(&|uid| !new.contains_key(uid), &old),
-        };
-        let known = new.len();
-        drop(current);
-        self.discovery.changed(events, known);
+        self.discovery.change(|current| {
+            let old = std::mem::replace(current, collected);
+            let new = &*current;
+            let count = |wanted: &dyn Fn(&Vec<u8>) -> bool, of: &DefinitionsByUid| {
+                of.keys().filter(|uid| wanted(uid)).count() as u64
+            };
+            let is_other =
+                |uid: &Vec<u8>| old.get(uid).is_some_and(|old| new.get(uid) != Some(old));
+            DefinitionEvents {
+                added: count(&|uid| !old.contains_key(uid), new),
+                updated: count(&is_other, new),
+                deleted: count(&|uid| !new.contains_key(uid), &old),
+            }
+        });
     }
 
     fn put(&self, object: &ObservedObject<'_>, fresh: bool) {
@@ -226,13 +225,10 @@ impl ObjectObserver for DefinitionObserver {
             collected.insert(uid.to_vec(), definitions);
             return;
         }
-        let mut current = self.discovery.current.lock();
-        let old = current.insert(uid.to_vec(), definitions);
-        let known = current.len();
-        drop(current);
-        let is_new = u64::from(old.is_none());
-        let events = DefinitionEvents { added: is_new, updated: 1 - is_new, deleted: 0 };
-        self.discovery.changed(events, known);
+        self.discovery.change(|current| {
+            let is_new = u64::from(current.insert(uid.to_vec(), definitions).is_none());
+            DefinitionEvents { added: is_new, updated: 1 - is_new, deleted: 0 }
+        });
     }
 
     fn delete(&self, uid: &[u8], fresh: bool) {
@@ -240,13 +236,10 @@ impl ObjectObserver for DefinitionObserver {
             collected.remove(uid);
             return;
         }
-        let mut current = self.discovery.current.lock();
-        let old = current.remove(uid);
-        let known = current.len();
-        drop(current);
-        let deleted = u64::from(old.is_some());
-        let events = DefinitionEvents { deleted, ..DefinitionEvents::default() };
-        self.discovery.changed(events, known);
+        self.discovery.change(|current| {
+            let deleted = u64::from(current.remove(uid).is_some());
+            DefinitionEvents { deleted, ..DefinitionEvents::default() }
+        });
     }
 }
 
