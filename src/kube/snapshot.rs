@@ -4,11 +4,10 @@
 //! counters that list/watches maintain anyway, so it costs nothing between requests.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::follow::progress::{ListWatch, Totals};
+use super::follow::progress::{Failure, ListWatch, Totals};
 use crate::exposition::family::{Family, FamilyRow, Kind, Series, family_rows};
 use crate::telemetry::kube::Reason;
 use crate::util::work_counter;
@@ -37,39 +36,17 @@ pub struct KindSnapshot<'f> {
     server_works: bool,
 }
 
-/// The most severe problem of a kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KindProblem {
-    /// The problem of the list/watch that is worst off.
-    pub problem: ListWatchProblem,
-    /// The start of the problem, if known.
-    pub since: Option<SystemTime>,
-    /// The number of list/watches with a problem.
-    pub affected: usize,
-    /// The number of all its list/watches.
-    pub total: usize,
-}
-
-/// The problem of one list/watch, in order of severity.
+/// The severity of the problem of one list/watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ListWatchProblem {
+enum Severity {
     /// Objects are exposed as of the last success.
-    Stale(Cause),
+    Stale,
     /// The first list has not completed, and no request has failed.
     Unlisted,
     /// The first list has failed.
-    Missing(Cause),
+    Missing,
     /// The objects were dropped after `--staleness-limit`.
-    GivenUp(Cause),
-}
-
-/// The reason why a list or a watch fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
-    /// An error of the API server or the connection to it.
-    Server(Reason),
-    /// A bug in kstatd, such as a panic.
-    Internal,
+    GivenUp,
 }
 
 impl PipelineSnapshot {
@@ -185,13 +162,29 @@ fn earliest(lists: &[&ListWatch], of: fn(&ListWatch) -> Option<SystemTime>) -> f
 }
 
 impl KindSnapshot<'_> {
-    /// Returns the most severe problem of its list/watches.
-    pub fn problem(&self) -> Option<KindProblem> {
+    /// Describes the most severe problem of its list/watches. Contains neither server messages nor namespaces: not every
+    /// reader is allowed to see those.
+    pub fn problem(&self) -> Option<String> {
         let present = self.lists.iter().filter(|list| !(self.server_works && is_absent(list)));
         let all = present.filter_map(|list| problem_of(list));
         let (affected, total) = (all.clone().count(), self.lists.len());
-        let (problem, since) = all.max_by_key(|(problem, _)| *problem)?;
-        Some(KindProblem { problem, since, affected, total })
+        // Bugs in this program come last.
+        let rank = |failure: &Failure| (failure.reason.is_none(), failure.reason);
+        let (severity, failure) =
+            all.max_by_key(|(severity, failure)| (*severity, failure.map(rank)))?;
+        let cause = |failure: &Failure| failure.reason.map_or("fault", Reason::as_str);
+        let mut text = failure.map_or("not listed yet", cause).to_owned();
+        let since = failure.and_then(|failure| jiff::Timestamp::try_from(failure.since).ok());
+        text += &since.map_or(String::new(), |since| format!(" since {since:.0}"));
+        text += match severity {
+            Severity::Stale | Severity::Unlisted => "",
+            Severity::Missing => ", never listed",
+            Severity::GivenUp => ", no longer shown",
+        };
+        if total != 1 {
+            text += &format!(", in {affected} of {total} namespaces");
+        }
+        Some(text)
     }
 
     /// Returns true if all its list/watches are running. One that is not has panicked and will be restarted.
@@ -206,55 +199,16 @@ pub(crate) fn is_absent(list: &ListWatch) -> bool {
     reason == Some(Reason::NotFound) && list.status.listed.is_none()
 }
 
-fn problem_of(list: &ListWatch) -> Option<(ListWatchProblem, Option<SystemTime>)> {
+fn problem_of(list: &ListWatch) -> Option<(Severity, Option<&Failure>)> {
     let status = &list.status;
-    let failure = status.failure.as_ref();
-    let cause = failure.map(|failure| failure.reason.map_or(Cause::Internal, Cause::Server));
-    let problem = match cause {
+    let severity = match &status.failure {
         None if status.is_complete() => return None,
-        None => ListWatchProblem::Unlisted,
-        Some(cause) if status.given_up => ListWatchProblem::GivenUp(cause),
-        Some(cause) if status.listed.is_none() => ListWatchProblem::Missing(cause),
-        Some(cause) => ListWatchProblem::Stale(cause),
+        None => Severity::Unlisted,
+        Some(_) if status.given_up => Severity::GivenUp,
+        Some(_) if status.listed.is_none() => Severity::Missing,
+        Some(_) => Severity::Stale,
     };
-    Some((problem, failure.map(|failure| failure.since)))
-}
-
-impl Cause {
-    /// Returns the reason as in the `reason` label of the error counters.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Server(reason) => reason.as_str(),
-            Self::Internal => "fault",
-        }
-    }
-}
-
-/// Contains neither server messages nor namespaces: not every reader is allowed to see those.
-impl fmt::Display for KindProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.problem {
-            ListWatchProblem::Unlisted => f.write_str("not listed yet")?,
-            ListWatchProblem::Stale(cause)
-            | ListWatchProblem::Missing(cause)
-            | ListWatchProblem::GivenUp(cause) => {
-                f.write_str(cause.label())?;
-            }
-        }
-        let since = self.since.and_then(|since| jiff::Timestamp::try_from(since).ok());
-        if let Some(since) = since {
-            write!(f, " since {since:.0}")?;
-        }
-        match self.problem {
-            ListWatchProblem::Stale(_) | ListWatchProblem::Unlisted => {}
-            ListWatchProblem::Missing(_) => f.write_str(", never listed")?,
-            ListWatchProblem::GivenUp(_) => f.write_str(", no longer shown")?,
-        }
-        match (self.affected, self.total) {
-            (_, 1) => Ok(()),
-            (affected, total) => write!(f, ", in {affected} of {total} namespaces"),
-        }
-    }
+    Some((severity, status.failure.as_ref()))
 }
 
 #[cfg(test)]

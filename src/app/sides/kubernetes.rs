@@ -495,10 +495,8 @@ fn ready_checks(snapshot: &PipelineSnapshot) -> Vec<Check> {
     let waits = (!snapshot.ready).then(|| "initial lists are incomplete".to_owned());
     let first = Check { name: "kubernetes/first-lists".to_owned(), failure: waits };
     let kinds = snapshot.kinds();
-    let kinds = kinds.iter().map(|kind| Check {
-        name: check_name(&kind.name),
-        failure: kind.problem().map(|problem| problem.to_string()),
-    });
+    let kinds =
+        kinds.iter().map(|kind| Check { name: check_name(&kind.name), failure: kind.problem() });
     std::iter::once(first).chain(kinds).collect()
 }
 
