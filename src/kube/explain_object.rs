@@ -7,15 +7,15 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use ::kube::Resource as _;
-use ::kube::api::{DynamicObject, ListParams, ObjectList};
+use ::kube::api::{DynamicObject, ObjectList};
 use ::kube::core::PartialObjectMeta;
-use ::kube::core::Request;
-use hyper::header::{ACCEPT, HeaderValue};
+use http::Request;
+use http::header::ACCEPT;
 
 use super::api_resource::Scope;
 use super::client::{Client, ClientError};
-use super::follow::progress::{Placement, Progress};
+use super::follow::machine::State;
+use super::follow::progress::Progress;
 use super::pipeline::PipelineHandle;
 use super::selector::escape;
 use super::shard::{Ownership, Shard};
@@ -40,23 +40,18 @@ pub(crate) async fn explain(
     let Some(uid) = find_uid(client, &scope, &mut told).await else { return told };
     let place = progress.place(uid.as_bytes());
     add_shard(place.shard, uid.as_bytes(), &mut told);
-    match place {
-        Placement { rejected: true, .. } => {
-            let text = "a limit leaves it without series: see --limit.series-per-kind and the other \
-                        --limit flags, and `over budget` in `kstatd status`";
-            told.add("budgets", Some(false), text.to_owned());
-        }
-        Placement { families: Some(_), .. } => {}
-        _ => match place.quota {
-            Some((objects, limit)) if objects >= limit => {
-                let (objects, limit) = (count(objects as u64), count(limit as u64));
-                let text = format!(
-                    "--object-limit is {limit}, and there are {objects} objects with series"
-                );
-                told.add("object limit", Some(false), text);
-            }
-            _ => {}
-        },
+    if place.rejected {
+        let text = "a limit leaves it without series: see --limit.series-per-kind and the other --limit \
+                    flags, and `over budget` in `kstatd status`";
+        told.add("budgets", Some(false), text.to_owned());
+    } else if place.families.is_none()
+        && let Some((objects, limit)) = place.quota
+        && objects >= limit
+    {
+        let (objects, limit) = (count(objects as u64), count(limit as u64));
+        let text =
+            format!("--object-limit is {limit}, and there are {objects} objects with series");
+        told.add("object limit", Some(false), text);
     }
     if place.families.is_none()
         && let Some(after) = scope.drop_completed_after
@@ -66,19 +61,16 @@ pub(crate) async fn explain(
         let text = format!("it completed more than {after} ago (--drop-completed-pods-after)");
         told.add("completed", Some(false), text);
     }
-    let is_explained = told.checks.iter().any(|check| check.passed == Some(false));
-    match place.families {
-        Some(series) => {
-            told.series = series.iter().sum();
-            let families = progress.schema().families.clone();
-            add_families(&families, &series, &scope, &mut told);
-        }
-        None if is_explained => {}
-        None if is_current => {
-            let text = "the process has not received it yet, or could not read it: the log names malformed objects";
-            told.add("cache", Some(false), text.to_owned());
-        }
-        None => told.add("cache", Some(false), "the process has not received it".to_owned()),
+    if let Some(series) = place.families {
+        told.series = series.iter().sum();
+        add_families(&progress.schema().families, &series, &scope, &mut told);
+    } else if told.checks.iter().all(|check| check.passed != Some(false)) {
+        let text = if is_current {
+            "the process has not received it yet, or could not read it: the log names malformed objects"
+        } else {
+            "the process has not received it"
+        };
+        told.add("cache", Some(false), text.to_owned());
     }
     told
 }
@@ -209,22 +201,16 @@ async fn ask(
     namespace: &str,
     (fields, labels): (&str, &str),
 ) -> Result<Option<String>, ClientError> {
-    let api = &scope.api;
-    let separator = if api.group.is_empty() { "" } else { "/" };
-    let resource = ::kube::core::ApiResource {
-        group: api.group.clone(),
-        version: api.version.clone(),
-        api_version: format!("{}{separator}{}", api.group, api.version),
-        kind: api.kind.clone(),
-        plural: api.plural.clone(),
+    let asked = Scope {
+        namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
+        selector: fields.to_owned(),
+        labels: labels.to_owned(),
+        ..scope.clone()
     };
-    let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
-    let url = DynamicObject::url_path(&resource, namespace);
-    let params = ListParams::default().fields(fields).labels(labels).limit(1);
+    let url = asked.request(&State::Checking { version: String::new() }, Some(1), 0);
     let answer = async {
-        let request = Request::new(url).list_metadata(&params);
-        let mut request = request.map_err(::kube::Error::BuildRequest)?;
-        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(METADATA));
+        let request = Request::get(url).header(ACCEPT, METADATA).body(Vec::new());
+        let request = request.map_err(::kube::Error::HttpError)?;
         client.api().request::<ObjectList<PartialObjectMeta<DynamicObject>>>(request).await
     };
     let list = client.answer(answer).await?;
