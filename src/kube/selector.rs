@@ -42,24 +42,23 @@ impl<'t> Term<'t> {
 }
 
 /// Returns the terms, which commas outside of parentheses separate. A backslash escapes the next character.
-fn terms(text: &str) -> impl Iterator<Item = Term<'_>> {
-    let (mut depth, mut escaped, mut start, mut ends) = (0, false, 0, Vec::new());
+fn terms(text: &str) -> Vec<Term<'_>> {
+    let (mut depth, mut escaped, mut start, mut terms) = (0, false, 0, Vec::new());
     for (at, c) in text.char_indices() {
         match c {
             _ if std::mem::take(&mut escaped) => {}
             '\\' => escaped = true,
             '(' => depth += 1,
             ')' => depth -= 1,
-            ',' if depth <= 0 => ends.push(at),
+            ',' if depth <= 0 => {
+                terms.push(Term::new(&text[start..at], start));
+                start = at + 1;
+            }
             _ => {}
         }
     }
-    ends.push(text.len());
-    ends.into_iter().map(move |end| {
-        let term = Term::new(&text[start..end], start);
-        start = end + 1;
-        term
-    })
+    terms.push(Term::new(&text[start..], start));
+    terms
 }
 
 /// The reason why a selector is refused.
@@ -165,7 +164,9 @@ pub fn check_labels(text: &str) -> Result<(), SelectorError> {
             let list = open.unwrap_or(list);
             let inner = list.text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
             let inner = inner.ok_or_else(|| list.error("must be a list in parentheses"))?;
-            terms(inner).try_for_each(|one| value(Term { at: list.at + 1 + one.at, ..one }))?;
+            terms(inner)
+                .into_iter()
+                .try_for_each(|one| value(Term { at: list.at + 1 + one.at, ..one }))?;
         } else if let Some((name, bound)) = term.split(&[">", "<"]) {
             key(name)?;
             if bound.text.parse::<i64>().is_err() {
