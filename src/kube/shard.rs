@@ -3,10 +3,9 @@
 //! The API server sends every object to every shard, and a shard keeps the objects whose UIDs hash to it. All functions
 //! are pure; [`autosharding`](super::autosharding) determines the number of shards.
 
-use thiserror::Error;
-
 use crate::cache::fnv1a64;
 use crate::util::jump_hash::jump_hash;
+use crate::util::reasons::reason;
 
 /// One of several processes that share the objects of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,16 +162,9 @@ impl Shard {
     }
 }
 
-/// A pod name that does not end in a shard number.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "pod {pod:?} of StatefulSet {stateful_set:?}: {number:?} is not a shard number; \
-     expected the name of the StatefulSet, a dash and a 32-bit integer"
-)]
-pub struct OrdinalError {
-    pod: String,
-    stateful_set: String,
-    number: String,
+reason! {
+    /// A pod name that does not end in a shard number.
+    pub struct OrdinalError;
 }
 
 /// Returns the ordinal of a pod of a StatefulSet: the number after the StatefulSet's name and a dash.
@@ -183,10 +175,12 @@ pub struct OrdinalError {
 pub fn ordinal(pod: &str, stateful_set: &str) -> Result<i32, OrdinalError> {
     let rest = pod.strip_prefix(stateful_set).and_then(|rest| rest.strip_prefix('-'));
     let number = rest.unwrap_or(pod);
-    number.parse().map_err(|_| OrdinalError {
-        pod: pod.to_owned(),
-        stateful_set: stateful_set.to_owned(),
-        number: number.to_owned(),
+    number.parse().map_err(|_| {
+        format!(
+            "pod {pod:?} of StatefulSet {stateful_set:?}: {number:?} is not a shard number; \
+             expected the name of the StatefulSet, a dash and a 32-bit integer"
+        )
+        .into()
     })
 }
 
