@@ -30,7 +30,7 @@ use tokio::time::Instant;
 
 use super::error::{TransportError, causes};
 use super::identity::Built;
-use super::proxy::{Kind, Proxy};
+use super::proxy::Proxy;
 use crate::util::lock::Lock;
 use crate::util::name_lookup::NameLookup;
 use dial::Dialer;
@@ -146,17 +146,11 @@ impl hyper::body::Body for Body {
     }
 }
 
-/// The connections to one server; cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Connections(Arc<Inner>);
-
-struct Inner {
+/// The connections to one server.
+pub(crate) struct Connections {
     dialer: Dialer,
     /// The server is reached over TLS. Without TLS, HTTP/2 is not negotiated.
     https: bool,
-    /// Set for plain HTTP through an HTTP proxy, which needs the absolute URL. The inner value is the
-    /// `Proxy-Authorization` header, if the proxy has credentials.
-    forward: Option<Option<HeaderValue>>,
     idle: http1::Idle,
     state: Lock<State>,
 }
@@ -197,10 +191,6 @@ impl Connections {
         let host = url.host().unwrap_or_default();
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let port = url.port_u16().unwrap_or(if https { 443 } else { 80 });
-        let forward = proxy
-            .as_ref()
-            .filter(|proxy| !https && matches!(proxy.kind(), Kind::Http { .. }))
-            .map(Proxy::authorization);
         let dialed = proxy.as_ref().map_or((host, port), |proxy| (proxy.host(), proxy.port()));
         let dialer = Dialer {
             host: host.to_owned(),
@@ -212,14 +202,13 @@ impl Connections {
             network: None,
         };
         let (idle, state) = (Arc::default(), Lock::default());
-        Self(Arc::new(Inner { dialer, https, forward, idle, state }))
+        Self { dialer, https, idle, state }
     }
 
     /// Uses a simulated network from now on.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn over(&mut self, network: Arc<dyn Network>) {
-        let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
-        inner.dialer.network = Some(network);
+        self.dialer.network = Some(network);
     }
 
     /// Sends a request, over TLS if `tls` is given, and waits for the head of the response. Only uses connections
@@ -238,29 +227,29 @@ impl Connections {
         let mut refused = false;
         for attempt in 0.. {
             let (way, fresh) = self.way(tls, after, opened).await?;
-            let failed = match way {
-                Way::Http2(place) => match place.send(copy(request)).await {
-                    Ok(response) => {
-                        let (mut head, body) = response.into_parts();
-                        let body = Body::new(&mut head.headers, Content::Http2(Box::new(body)));
-                        return Ok(Response::from_parts(head, body));
-                    }
-                    Err(failed) => failed,
-                },
+            let sent = match way {
+                Way::Http2(place) => {
+                    let response = place.send(request.clone()).await;
+                    response.map(|response| response.map(|body| Content::Http2(Box::new(body))))
+                }
                 Way::Http1(link) => {
-                    let request = self.0.written(copy(request))?;
-                    match http1::exchange(*link, request, Arc::clone(&self.0.idle)).await {
-                        Ok(response) => {
-                            let (mut head, body) = response.into_parts();
-                            let body = Body::new(&mut head.headers, Content::Http1(Box::new(body)));
-                            return Ok(Response::from_parts(head, body));
-                        }
-                        Err(error) => {
+                    let request = self.written(request.clone())?;
+                    let response = http1::exchange(*link, request, Arc::clone(&self.idle)).await;
+                    response
+                        .map(|response| response.map(|body| Content::Http1(Box::new(body))))
+                        .map_err(|error| {
                             let reason = causes(&error);
                             http2::Failed { reason, untouched: false, refused: false, stale: true }
-                        }
-                    }
+                        })
                 }
+            };
+            let failed = match sent {
+                Ok(response) => {
+                    let (mut head, content) = response.into_parts();
+                    let body = Body::new(&mut head.headers, content);
+                    return Ok(Response::from_parts(head, body));
+                }
+                Err(failed) => failed,
             };
             // A reused connection may be closing while the request is sent. Only a GET is then safe to repeat.
             let stale = failed.stale && !fresh && request.method() == Method::GET;
@@ -277,18 +266,18 @@ impl Connections {
     /// Returns the number of HTTP/2 connections opened from this event loop. HTTP/1.1 connections are not counted,
     /// because each watch has its own.
     pub(crate) fn opened(&self) -> u64 {
-        self.0.state.lock().opened.get(&Handle::current().id()).copied().unwrap_or_default()
+        self.state.lock().opened.get(&Handle::current().id()).copied().unwrap_or_default()
     }
 
     /// Returns whether watches are expected to share connections: over TLS, unless the last connection negotiated
     /// HTTP/1.1, where each watch has its own.
     pub(crate) fn are_shared(&self) -> bool {
-        self.0.https && !self.0.state.lock().http1
+        self.https && !self.state.lock().http1
     }
 
     /// Returns the HTTP/2 connection with this number, unless it has ended.
     pub(crate) fn link(&self, number: u64) -> Option<http2::Link> {
-        let state = self.0.state.lock();
+        let state = self.state.lock();
         let link = state.links.iter().find(|link| link.number == number)?;
         (!link.is_ended()).then(|| link.clone())
     }
@@ -303,11 +292,11 @@ impl Connections {
         let here = Handle::current().id();
         let generation = tls.map_or(0, |built| built.generation);
         loop {
-            if let Some(link) = http1::take(&self.0.idle, here, generation, after) {
+            if let Some(link) = http1::take(&self.idle, here, generation, after) {
                 return Ok((Way::Http1(Box::new(link)), false));
             }
             let turn = {
-                let mut state = self.0.state.lock();
+                let mut state = self.state.lock();
                 if let Some(place) = state.place(here, generation, after) {
                     return Ok((Way::Http2(place), false));
                 }
@@ -323,7 +312,7 @@ impl Connections {
                 Turn::Open(announce) => {
                     let way = self.open(tls, generation, opened).await;
                     if let Some(announce) = announce {
-                        self.0.state.lock().opening.remove(&here);
+                        self.state.lock().opening.remove(&here);
                         let result = way.as_ref().map(|_| ()).map_err(Clone::clone);
                         let _ = announce.send(result);
                     }
@@ -339,9 +328,9 @@ impl Connections {
         generation: u64,
         opened: &(dyn Fn(u64) + Sync),
     ) -> Result<Way, TransportError> {
-        let dialed = self.0.dialer.dial(tls.map(|built| &built.config)).await?;
+        let dialed = self.dialer.dial(tls.map(|built| &built.config)).await?;
         {
-            let mut state = self.0.state.lock();
+            let mut state = self.state.lock();
             state.http1 = !dialed.http2;
             if dialed.http2 {
                 *state.opened.entry(Handle::current().id()).or_default() += 1;
@@ -356,12 +345,10 @@ impl Connections {
         let link = http2::Link::open(dialed, generation).await?;
         let place = link.place().ok_or("the server closed the connection at once")?;
         opened(link.number);
-        self.0.state.lock().links.push(link);
+        self.state.lock().links.push(link);
         Ok(Way::Http2(place))
     }
-}
 
-impl Inner {
     /// Prepares a request for HTTP/1.1: adds `Host`, and reduces the URL to its path and query, except for a
     /// forwarding proxy.
     fn written(&self, mut request: Request<Bytes>) -> Result<Request<Bytes>, TransportError> {
@@ -369,13 +356,14 @@ impl Inner {
         let authority = request.uri().authority().map_or(host.as_str(), |one| one.as_str());
         let host = HeaderValue::try_from(authority).map_err(|error| causes(&error))?;
         request.headers_mut().entry(HOST).or_insert(host);
-        match &self.forward {
-            Some(authorization) => {
-                if let Some(authorization) = authorization {
-                    request.headers_mut().insert(PROXY_AUTHORIZATION, authorization.clone());
+        match &self.dialer.proxy {
+            // An HTTP proxy forwards plain HTTP, for which it needs the absolute URL.
+            Some(proxy) if !self.https && !proxy.is_socks() => {
+                if let Some(authorization) = proxy.authorization() {
+                    request.headers_mut().insert(PROXY_AUTHORIZATION, authorization);
                 }
             }
-            None => {
+            _ => {
                 let path = request.uri().path_and_query().cloned();
                 *request.uri_mut() = path.unwrap_or_else(|| PathAndQuery::from_static("/")).into();
             }
@@ -418,13 +406,4 @@ impl State {
             }
         }
     }
-}
-
-/// Copies the method, URL, headers and body of a request.
-fn copy(request: &Request<Bytes>) -> Request<Bytes> {
-    let mut copy = Request::new(request.body().clone());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    copy
 }

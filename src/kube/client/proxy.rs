@@ -16,23 +16,11 @@ use super::error::TransportError;
 #[derive(Clone)]
 pub(crate) struct Proxy(Intercept);
 
-/// The protocol of a proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// An HTTP proxy.
-    Http {
-        /// The connection to the proxy itself uses TLS.
-        tls: bool,
-    },
-    /// A SOCKS 5 proxy, which also resolves host names.
-    Socks5,
-}
-
 /// Formats the address of the proxy, without user and password.
 impl std::fmt::Display for Proxy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let scheme = self.uri().scheme_str().unwrap_or_default();
-        write!(f, "{scheme}://{}:{}", self.uri().host().unwrap_or_default(), self.port())
+        let host = self.uri().host().unwrap_or_default();
+        write!(f, "{}://{host}:{}", self.scheme(), self.port())
     }
 }
 
@@ -49,7 +37,7 @@ impl Proxy {
         let any = Uri::from_static("http://any");
         let proxy = Matcher::builder().all(text).build().intercept(&any).map(Self);
         proxy
-            .filter(|proxy| !proxy.uri().scheme_str().unwrap_or_default().starts_with("socks4"))
+            .filter(|proxy| !proxy.scheme().starts_with("socks4"))
             .filter(|proxy| !proxy.host().is_empty())
             // hyper-util ignores an invalid port.
             .filter(|proxy| {
@@ -74,20 +62,25 @@ impl Proxy {
 
     /// Returns the port of the proxy, by default that of its protocol.
     pub(crate) fn port(&self) -> u16 {
-        self.uri().port_u16().unwrap_or(match self.kind() {
-            Kind::Http { tls: false } => 80,
-            Kind::Http { tls: true } => 443,
-            Kind::Socks5 => 1080,
+        self.uri().port_u16().unwrap_or(match self.scheme() {
+            "http" => 80,
+            "https" => 443,
+            _ => 1080,
         })
     }
 
-    /// Returns the protocol of the proxy.
-    pub(crate) fn kind(&self) -> Kind {
-        match self.uri().scheme_str() {
-            Some("http") => Kind::Http { tls: false },
-            Some("https") => Kind::Http { tls: true },
-            _ => Kind::Socks5,
-        }
+    fn scheme(&self) -> &str {
+        self.uri().scheme_str().unwrap_or_default()
+    }
+
+    /// Returns whether the connection to the proxy itself uses TLS.
+    pub(crate) fn is_https(&self) -> bool {
+        self.scheme() == "https"
+    }
+
+    /// Returns whether it is a SOCKS 5 proxy, which also resolves host names, instead of an HTTP proxy.
+    pub(crate) fn is_socks(&self) -> bool {
+        !matches!(self.scheme(), "http" | "https")
     }
 
     /// Returns the `Proxy-Authorization` header for an HTTP proxy.

@@ -6,7 +6,7 @@ use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
 use tokio_rustls::rustls::crypto::{
-    CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
+    WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
 };
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -22,12 +22,13 @@ use super::error::{TransportError, causes};
 pub(crate) fn of_own(identity: &Arc<CertifiedKey>) -> Result<ClientConfig, TransportError> {
     let provider = Arc::new(ring::default_provider());
     let only = identity.cert.first().ok_or("no certificate")?.clone();
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+    let algorithms = provider.signature_verification_algorithms;
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| causes(&error))?;
     Ok(builder
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Only { provider, only }))
+        .with_custom_certificate_verifier(Arc::new(Only { algorithms, only }))
         .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(identity)))))
 }
 
@@ -35,7 +36,7 @@ pub(crate) fn of_own(identity: &Arc<CertifiedKey>) -> Result<ClientConfig, Trans
 /// are still verified.
 #[derive(Debug)]
 struct Only {
-    provider: Arc<CryptoProvider>,
+    algorithms: WebPkiSupportedAlgorithms,
     only: CertificateDer<'static>,
 }
 
@@ -61,8 +62,7 @@ impl ServerCertVerifier for Only {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -71,11 +71,10 @@ impl ServerCertVerifier for Only {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.algorithms.supported_schemes()
     }
 }

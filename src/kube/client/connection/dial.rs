@@ -15,9 +15,9 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tower::{Service as _, service_fn};
 
-use super::socket::{Activity, Socket};
+use super::socket::{self, Activity, Socket};
 use crate::kube::client::error::{TransportError, causes};
-use crate::kube::client::proxy::{Kind, Proxy};
+use crate::kube::client::proxy::Proxy;
 use crate::util::name_lookup::NameLookup;
 
 /// The timeout for name resolution, TCP, proxy and TLS together.
@@ -110,7 +110,7 @@ impl Dialer {
     async fn simulated(&self, activity: &Arc<Activity>) -> Result<Box<dyn Stream>, TransportError> {
         let network = self.network.as_ref().ok_or("no network")?;
         let stream = network.connect(&self.host, self.port).await?;
-        Ok(Box::new(Socket::over(stream, Arc::clone(activity))))
+        Ok(Box::new(socket::over(stream, Arc::clone(activity))))
     }
 
     /// Returns a stream to the server through a proxy. For plain HTTP through an HTTP proxy, the stream ends at the
@@ -121,44 +121,42 @@ impl Dialer {
         socket: Socket,
         tls: Option<&Arc<ClientConfig>>,
     ) -> Result<Box<dyn Stream>, TransportError> {
-        let stream: Box<dyn Stream> = match proxy.kind() {
-            Kind::Http { tls: true } => {
-                let mut own = match tls {
-                    Some(config) => ClientConfig::clone(config),
-                    None => {
-                        let own = ::kube::Config::new(proxy.uri().clone()).rustls_client_config();
-                        own.map_err(|error| causes(&error))?
-                    }
-                };
-                own.alpn_protocols = vec![b"http/1.1".to_vec()];
-                Box::new(shake_hands(socket, Arc::new(own), proxy.host()).await?)
-            }
-            _ => Box::new(socket),
+        let stream: Box<dyn Stream> = if proxy.is_https() {
+            let mut own = match tls {
+                Some(config) => ClientConfig::clone(config),
+                None => {
+                    let own = ::kube::Config::new(proxy.uri().clone()).rustls_client_config();
+                    own.map_err(|error| causes(&error))?
+                }
+            };
+            own.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Box::new(shake_hands(socket, Arc::new(own), proxy.host()).await?)
+        } else {
+            Box::new(socket)
         };
+        if tls.is_none() && !proxy.is_socks() {
+            return Ok(stream);
+        }
         let target = place(&self.host, self.port);
         let server: Uri = format!("https://{target}").parse().map_err(|error| causes(&error))?;
         // The connection to the proxy is already open.
         let mut stream = Some(TokioIo::new(stream));
         let connected = service_fn(|_| ready(stream.take().ok_or("connected once")));
-        let stream = match proxy.kind() {
-            Kind::Http { .. } if tls.is_none() => stream,
-            Kind::Http { .. } => {
-                let mut tunnel = Tunnel::new(proxy.uri().clone(), connected);
-                if let Some(authorization) = proxy.authorization() {
-                    tunnel = tunnel.with_auth(authorization);
-                }
-                let connected = tunnel.call(server).await;
-                Some(connected.map_err(|error| format!("CONNECT {target}: {}", causes(&error)))?)
+        let stream = if proxy.is_socks() {
+            let mut socks = SocksV5::new(proxy.uri().clone(), connected);
+            if let Some((user, password)) = proxy.user() {
+                socks = socks.with_auth(user.to_owned(), password.to_owned());
             }
-            Kind::Socks5 => {
-                let mut socks = SocksV5::new(proxy.uri().clone(), connected);
-                if let Some((user, password)) = proxy.user() {
-                    socks = socks.with_auth(user.to_owned(), password.to_owned());
-                }
-                Some(socks.call(server).await.map_err(|error| causes(&error))?)
+            socks.call(server).await.map_err(|error| causes(&error))?
+        } else {
+            let mut tunnel = Tunnel::new(proxy.uri().clone(), connected);
+            if let Some(authorization) = proxy.authorization() {
+                tunnel = tunnel.with_auth(authorization);
             }
+            let connected = tunnel.call(server).await;
+            connected.map_err(|error| format!("CONNECT {target}: {}", causes(&error)))?
         };
-        stream.map(TokioIo::into_inner).ok_or_else(|| "not connected".into())
+        Ok(stream.into_inner())
     }
 }
 
@@ -180,10 +178,10 @@ async fn connect(
         .map_err(|error| format!("no address of {host}: {error}"))?;
     let mut fault = format!("{host} has no address");
     for (at, address) in addresses.iter().enumerate() {
-        let permit = Socket::permit()?;
+        let permit = socket::permit()?;
         let left = u32::try_from(addresses.len() - at).unwrap_or(u32::MAX);
         let share = (end.saturating_duration_since(Instant::now()) / left).max(EACH);
-        match timeout(share, Socket::connect(*address, permit, Arc::clone(activity))).await {
+        match timeout(share, socket::connect(*address, permit, Arc::clone(activity))).await {
             Ok(Ok(socket)) => return Ok(socket),
             Ok(Err(error)) => fault = format!("{address}: {error}"),
             Err(_) => fault = format!("{address}: not connected within {} s", share.as_secs()),

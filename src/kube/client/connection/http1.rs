@@ -79,24 +79,22 @@ pub(crate) fn take(idle: &Idle, here: Id, generation: u64, after: Option<Instant
 /// # Errors
 /// The connection failed or was closed before the response.
 pub(crate) async fn exchange(
-    link: Link,
+    mut link: Link,
     request: Request<Bytes>,
     idle: Idle,
 ) -> Result<Response<Driven>, hyper::Error> {
-    let Link { home, generation, opened, mut sender, connection } = link;
-    let mut answer = pin!(sender.send_request(request.map(Full::new)));
-    let mut connection = Some(connection);
+    let mut answer = pin!(link.sender.send_request(request.map(Full::new)));
+    let mut link = Some(link);
     let response = poll_fn(|context| {
-        if let Some(open) = &mut connection
-            && Pin::new(open).poll(context).is_ready()
+        if let Some(open) = &mut link
+            && open.poll(context).is_ready()
         {
             // Dropping the connection completes the waiting request.
-            connection = None;
+            link = None;
         }
         answer.as_mut().poll(context)
     })
     .await?;
-    let link = connection.map(|connection| Link { home, generation, opened, sender, connection });
     Ok(response.map(|incoming| Driven { incoming, ended: false, link, idle }))
 }
 

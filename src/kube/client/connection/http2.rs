@@ -4,20 +4,22 @@
 //! The list/watches of a cluster share a socket, so one wake-up delivers the events of many. The task sends a PING
 //! when the peer has been silent, and closes the connection if nothing arrives.
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong, Reason, RecvStream};
 use http::{Request, Response};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::dial::{Dialed, Stream};
 use super::socket::Activity;
@@ -141,18 +143,9 @@ impl Link {
             driver: OnceLock::new(),
         });
         let pings = connection.ping_pong().ok_or("no pings")?;
-        let alarm = Box::pin(sleep_until(activity.heard() + SILENCE));
         // Aborts the task if this fails or is dropped.
         let mut task = JoinSet::new();
-        let driver = task.spawn(Driver {
-            connection,
-            pings,
-            asked: None,
-            activity,
-            alarm,
-            settled: false,
-            shared: Arc::clone(&shared),
-        });
+        let driver = task.spawn(drive(connection, pings, activity, Arc::clone(&shared)));
         let _ = shared.driver.set(driver);
         let late = tokio::time::timeout(ANSWER, shared.settled.notified()).await;
         if late.is_err() {
@@ -178,7 +171,7 @@ impl Link {
 
     /// Returns whether h2 no longer accepts requests, as after a GOAWAY.
     fn is_broken(&mut self) -> bool {
-        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut context = Context::from_waker(Waker::noop());
         // Never pending, because no request of this sender is queued.
         matches!(self.sender.poll_ready(&mut context), Poll::Ready(Err(_)))
     }
@@ -265,6 +258,11 @@ impl Shared {
             _ => describe(error),
         }
     }
+
+    /// Returns whether the connection was closed because the peer was silent.
+    fn is_silent(&self) -> bool {
+        self.end.get().is_some_and(|end| end.is_silent)
+    }
 }
 
 impl Drop for Place {
@@ -294,17 +292,14 @@ impl Place {
     ) -> Result<Response<Streamed>, Failed> {
         let (head, body) = request.into_parts();
         let sent = self.link.sender.send_request(Request::from_parts(head, ()), body.is_empty());
-        let answer = match sent {
-            Ok((answer, mut stream)) => {
-                let rest = if body.is_empty() { Ok(()) } else { stream.send_data(body, true) };
-                match rest {
-                    Ok(()) => answer.await,
-                    Err(error) => Err(error),
-                }
+        let answer = async {
+            let (answer, mut stream) = sent?;
+            if !body.is_empty() {
+                stream.send_data(body, true)?;
             }
-            Err(error) => Err(error),
+            answer.await
         };
-        match answer {
+        match answer.await {
             Ok(response) => {
                 self.link.shared.usage.lock().active = Instant::now();
                 Ok(response.map(|stream| Streamed { stream, place: self }))
@@ -325,21 +320,6 @@ impl Place {
     }
 }
 
-impl Shared {
-    /// Returns whether the connection was closed because the peer was silent.
-    fn is_silent(&self) -> bool {
-        self.end.get().is_some_and(|end| end.is_silent)
-    }
-}
-
-impl End {
-    fn silent() -> Self {
-        let seconds = (SILENCE + ANSWER).as_secs();
-        let reason = format!("no sign of life from the server for {seconds} s");
-        Self { reason, is_silent: true }
-    }
-}
-
 impl From<String> for End {
     fn from(reason: String) -> Self {
         Self { reason, is_silent: false }
@@ -357,11 +337,7 @@ impl Streamed {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, TransportError>>> {
-        let data = match self.stream.poll_data(context) {
-            Poll::Ready(Some(data)) => data,
-            Poll::Ready(None) => return Poll::Ready(None),
-            Poll::Pending => return Poll::Pending,
-        };
+        let Some(data) = ready!(self.stream.poll_data(context)) else { return Poll::Ready(None) };
         self.place.link.shared.usage.lock().active = Instant::now();
         let data = data.and_then(|data| {
             self.stream.flow_control().release_capacity(data.len())?;
@@ -380,85 +356,66 @@ impl Streamed {
     }
 }
 
-/// The task that drives a connection, and closes it if the peer is silent.
-struct Driver {
-    connection: Connection<Box<dyn Stream>, Bytes>,
-    pings: PingPong,
-    /// When the current PING was sent.
-    asked: Option<Instant>,
+/// Drives a connection until it ends, and closes it if the peer is silent or nobody uses it.
+async fn drive(
+    mut connection: Connection<Box<dyn Stream>, Bytes>,
+    mut pings: PingPong,
     activity: Arc<Activity>,
-    alarm: Pin<Box<Sleep>>,
-    settled: bool,
     shared: Arc<Shared>,
+) {
+    // Dropped before the connection.
+    let _end = EndOnDrop(Arc::clone(&shared));
+    let mut settled = false;
+    let driven = poll_fn(|context| {
+        activity.allow(TURN);
+        let driven = Pin::new(&mut connection).poll(context);
+        if driven.is_pending() && !settled && connection.max_concurrent_send_streams() > 0 {
+            settled = true;
+            shared.settled.notify_one();
+        }
+        driven
+    });
+    let end = match select(driven, pin!(watch(&mut pings, &activity, &shared))).await {
+        Either::Left((Ok(()), _)) => "server closed the connection".to_owned().into(),
+        Either::Left((Err(error), _)) => describe(&error).into(),
+        Either::Right((end, _)) => end,
+    };
+    shared.ended(end);
 }
 
-impl Future for Driver {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let this = self.get_mut();
-        this.activity.allow(TURN);
-        if let Poll::Ready(end) = Pin::new(&mut this.connection).poll(context) {
-            let why = match end {
-                Ok(()) => "server closed the connection".to_owned(),
-                Err(error) => describe(&error),
-            };
-            this.shared.ended(why.into());
-            return Poll::Ready(());
+/// Sends a PING whenever the peer has been silent. Completes when the peer does not answer or nobody uses the connection.
+async fn watch(pings: &mut PingPong, activity: &Activity, shared: &Shared) -> End {
+    let mut asked: Option<Instant> = None;
+    loop {
+        sleep_until(asked.map_or(activity.heard() + SILENCE, |asked| asked + ANSWER)).await;
+        let (now, heard) = (Instant::now(), activity.heard());
+        // Any received byte proves that the peer is alive.
+        if asked.take().is_some_and(|asked| heard <= asked) {
+            let seconds = (SILENCE + ANSWER).as_secs();
+            let reason = format!("no sign of life from the server for {seconds} s");
+            return End { reason, is_silent: true };
         }
-        if !this.settled && this.connection.max_concurrent_send_streams() > 0 {
-            this.settled = true;
-            this.shared.settled.notify_one();
-        }
-        if this.asked.is_some() {
-            // Any received byte proves that the peer is alive, but h2 requires the PONG to be consumed.
-            let _ = this.pings.poll_pong(context);
-        }
-        while this.alarm.as_mut().poll(context).is_ready() {
-            match this.next_alarm() {
-                Some(next) => this.alarm.as_mut().reset(next),
-                None => return Poll::Ready(()),
-            }
-        }
-        Poll::Pending
-    }
-}
-
-impl Driver {
-    /// Sends a PING if one is due. Returns when to check again, or `None` if the connection has ended.
-    fn next_alarm(&mut self) -> Option<Instant> {
-        let (now, heard) = (Instant::now(), self.activity.heard());
-        if let Some(asked) = self.asked {
-            if heard <= asked && now >= asked + ANSWER {
-                self.shared.ended(End::silent());
-                return None;
-            }
-            if heard > asked {
-                self.asked = None;
-            }
-        }
-        let mut usage = self.shared.usage.lock();
+        let mut usage = shared.usage.lock();
         if usage.requests == 0 && now >= usage.unused + UNUSED {
             usage.closed = true;
-            drop(usage);
-            let reason = "the connection was closed because nobody used it";
-            self.shared.ended(reason.to_owned().into());
-            return None;
+            return "the connection was closed because nobody used it".to_owned().into();
         }
         drop(usage);
-        if self.asked.is_none() && now >= heard + SILENCE {
-            // Fails if an earlier PING is unanswered, which then serves instead.
-            let _ = self.pings.send_ping(Ping::opaque());
-            self.asked = Some(now);
+        if now >= heard + SILENCE {
+            // h2 requires the last PONG to be consumed. If that PING is unanswered, it serves instead.
+            let _ = pings.poll_pong(&mut Context::from_waker(Waker::noop()));
+            let _ = pings.send_ping(Ping::opaque());
+            asked = Some(now);
         }
-        Some(self.asked.map_or(heard + SILENCE, |asked| asked + ANSWER))
     }
 }
 
-impl Drop for Driver {
-    /// Marks the connection as ended, also when the event loop shuts down.
+/// Marks a connection as ended, also when the event loop shuts down.
+struct EndOnDrop(Arc<Shared>);
+
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.shared.ended("the connection was closed".to_owned().into());
+        self.0.ended("the connection was closed".to_owned().into());
     }
 }
 

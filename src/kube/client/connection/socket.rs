@@ -9,8 +9,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, Join, ReadBuf, join};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::Instant;
 
 use crate::kube::client::error::TransportError;
@@ -66,9 +67,12 @@ impl Activity {
     }
 }
 
-/// A TCP socket that counts against the descriptor limit.
-pub(crate) struct Socket<S = TcpStream> {
-    stream: S,
+/// The bytes that are received and those to send.
+pub(crate) type Socket = Join<Receiver<OwnedReadHalf>, OwnedWriteHalf>;
+
+/// The receiving side of a socket.
+pub(crate) struct Receiver<R> {
+    stream: R,
     activity: Arc<Activity>,
     ahead: Option<Box<Ahead>>,
     _permit: Option<Permit<'static>>,
@@ -81,52 +85,53 @@ struct Ahead {
     to: usize,
 }
 
-impl Socket {
-    /// Takes a permit for the descriptor of a socket to the API server.
-    ///
-    /// # Errors
-    /// No descriptor is left for the API server.
-    pub(crate) fn permit() -> Result<Permit<'static>, TransportError> {
-        let descriptors = descriptors::of_process();
-        descriptors.take(Share::ApiServer).ok_or_else(|| {
-            // The text is always the same, because only new errors are logged.
-            format!(
-                "no file descriptor is left for another connection to the API server: the process may have {} \
-                 open files",
-                descriptors.limit
-            )
-            .into()
-        })
-    }
-
-    /// Connects to an address.
-    ///
-    /// # Errors
-    /// The connection fails, or a socket option cannot be set.
-    pub(crate) async fn connect(
-        address: SocketAddr,
-        permit: Permit<'static>,
-        activity: Arc<Activity>,
-    ) -> io::Result<Self> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        let socket = SockRef::from(&stream);
-        let [time, interval] = KEEPALIVE;
-        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(time).with_interval(interval))?;
-        socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
-        Ok(Self { stream, activity, ahead: None, _permit: Some(permit) })
-    }
+/// Takes a permit for the descriptor of a socket to the API server.
+///
+/// # Errors
+/// No descriptor is left for the API server.
+pub(crate) fn permit() -> Result<Permit<'static>, TransportError> {
+    let descriptors = descriptors::of_process();
+    descriptors.take(Share::ApiServer).ok_or_else(|| {
+        // The text is always the same, because only new errors are logged.
+        format!(
+            "no file descriptor is left for another connection to the API server: the process may have {} \
+             open files",
+            descriptors.limit
+        )
+        .into()
+    })
 }
 
-impl<S> Socket<S> {
-    /// Wraps a simulated stream.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn over(stream: S, activity: Arc<Activity>) -> Self {
-        Self { stream, activity, ahead: None, _permit: None }
-    }
+/// Connects to an address.
+///
+/// # Errors
+/// The connection fails, or a socket option cannot be set.
+pub(crate) async fn connect(
+    address: SocketAddr,
+    permit: Permit<'static>,
+    activity: Arc<Activity>,
+) -> io::Result<Socket> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    let [time, interval] = KEEPALIVE;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(time).with_interval(interval))?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    let (stream, sender) = stream.into_split();
+    Ok(join(Receiver { stream, activity, ahead: None, _permit: Some(permit) }, sender))
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
+/// Wraps a simulated stream.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn over<S: super::dial::Stream>(
+    stream: S,
+    activity: Arc<Activity>,
+) -> impl super::dial::Stream {
+    let (stream, sender) = tokio::io::split(stream);
+    join(Receiver { stream, activity, ahead: None, _permit: None }, sender)
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Receiver<R> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -171,35 +176,5 @@ impl Ahead {
         let end = self.to.min(self.from + out.remaining());
         out.put_slice(&self.buffer[self.from..end]);
         self.from = end;
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
