@@ -4,7 +4,6 @@
 //! kube's client. Transient errors are retried with the pauses of the original; callers set the overall timeout.
 //! Results are not cached here.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -17,8 +16,8 @@ use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
     SubjectAccessReviewStatus,
 };
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::client::{Client, ClientError};
@@ -35,27 +34,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 const GROWTH: f64 = 1.5;
 const JITTER: f64 = 0.2;
 
-/// A user, as returned by a `TokenReview` and sent with a `SubjectAccessReview`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
-    /// The name of the user.
-    #[serde(
-        default,
-        rename(deserialize = "username", serialize = "user"),
-        alias = "user",
-        skip_serializing_if = "String::is_empty"
-    )]
-    pub name: String,
-    /// The groups of the user.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<String>,
-    /// Additional attributes from the authenticator.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub extra: BTreeMap<String, Vec<String>>,
-    /// An identifier that distinguishes successive users of the same name.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub uid: String,
-}
+/// A user, as returned by a `TokenReview` and sent with a `SubjectAccessReview`: a specification without attributes.
+pub type Account = SubjectAccessReviewSpec;
 
 /// The result of a `SubjectAccessReview`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,14 +66,7 @@ impl Client {
             let error = status.error.filter(|error| !error.is_empty());
             return error.map_or(Ok(None), |error| Err(ClientError::Token(error)));
         }
-        let UserInfo { extra, groups, uid, username } = status.user.unwrap_or_default();
-        let account = Account {
-            name: username.unwrap_or_default(),
-            groups: groups.unwrap_or_default(),
-            extra: extra.unwrap_or_default(),
-            uid: uid.unwrap_or_default(),
-        };
-        Ok(Some(account.with_group()))
+        Ok(Some(account_of(status.user.unwrap_or_default())))
     }
 
     /// Returns whether a user may access a non-resource path with an HTTP verb.
@@ -111,7 +84,7 @@ impl Client {
             NonResourceAttributes { path: Some(path.to_owned()), verb: Some(verb.to_owned()) };
         self.review_rights(SubjectAccessReviewSpec {
             non_resource_attributes: Some(attributes),
-            ..account.spec()
+            ..account.clone()
         })
         .await
     }
@@ -150,9 +123,8 @@ impl Client {
         account: &Account,
         attributes: ResourceAttributes,
     ) -> Result<Decision, ClientError> {
-        let spec = account.spec();
-        let spec = SubjectAccessReviewSpec { resource_attributes: Some(attributes), ..spec };
-        self.review_rights(spec).await
+        let resource_attributes = Some(attributes);
+        self.review_rights(SubjectAccessReviewSpec { resource_attributes, ..account.clone() }).await
     }
 
     async fn review_rights(&self, spec: SubjectAccessReviewSpec) -> Result<Decision, ClientError> {
@@ -185,27 +157,22 @@ impl Client {
     }
 }
 
-impl Account {
-    /// Returns a review specification with the attributes of this user only.
-    fn spec(&self) -> SubjectAccessReviewSpec {
-        let text = |text: &String| (!text.is_empty()).then(|| text.clone());
-        SubjectAccessReviewSpec {
-            user: text(&self.name),
-            groups: (!self.groups.is_empty()).then(|| self.groups.clone()),
-            extra: (!self.extra.is_empty()).then(|| self.extra.clone()),
-            uid: text(&self.uid),
-            ..SubjectAccessReviewSpec::default()
-        }
+/// Returns the account of a user, without empty attributes. Adds `system:authenticated` to a user that is not anonymous,
+/// unless its groups say whether it is authenticated.
+fn account_of(user: UserInfo) -> Account {
+    let mut groups = user.groups.unwrap_or_default();
+    let is_authentication_group =
+        |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+    let is_anonymous = user.username.as_deref() == Some(ANONYMOUS);
+    if !is_anonymous && !groups.iter().any(is_authentication_group) {
+        groups.push(AUTHENTICATED.to_owned());
     }
-
-    /// Adds `system:authenticated` to a user that is not anonymous, unless its groups say whether it is authenticated.
-    fn with_group(mut self) -> Self {
-        let is_authentication_group =
-            |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-        if self.name != ANONYMOUS && !self.groups.iter().any(is_authentication_group) {
-            self.groups.push(AUTHENTICATED.to_owned());
-        }
-        self
+    Account {
+        user: user.username.filter(|name| !name.is_empty()),
+        groups: Some(groups).filter(|groups| !groups.is_empty()),
+        extra: user.extra.filter(|extra| !extra.is_empty()),
+        uid: user.uid.filter(|uid| !uid.is_empty()),
+        ..Account::default()
     }
 }
 
@@ -218,15 +185,14 @@ mod tests {
     #[test]
     fn accounts_round_trip() {
         let text = r#"{"username":"u","groups":["g"],"extra":{"a":["1","2"],"B/c":[]},"uid":"x"}"#;
-        let account: Account = serde_json::from_str(text).expect("account");
-        let account = account.with_group();
+        let account = account_of(serde_json::from_str(text).expect("a user"));
         let passed = serde_json::to_value(&account).expect("JSON");
         let want = json!({
             "user": "u", "groups": ["g", AUTHENTICATED], "extra": {"a": ["1", "2"], "B/c": []}, "uid": "x",
         });
         assert_eq!(passed, want);
         assert_eq!(serde_json::from_value::<Account>(passed).expect("account"), account);
-        let nameless = Account::default().with_group();
+        let nameless = account_of(UserInfo::default());
         assert_eq!(
             serde_json::to_value(nameless).expect("JSON"),
             json!({"groups": [AUTHENTICATED]})

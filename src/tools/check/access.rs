@@ -245,7 +245,7 @@ fn account(workload: &Workload<'_>) -> Account {
         "system:authenticated".to_owned(),
     ];
     let name = format!("system:serviceaccount:{namespace}:{}", workload.service_account());
-    Account { name, groups, ..Account::default() }
+    Account { user: Some(name), groups: Some(groups), ..Account::default() }
 }
 
 /// Asks the API server whether the account has a right.
@@ -376,8 +376,8 @@ fn is_bound(workload: &Workload<'_>, binding: &Manifest) -> bool {
                 let place = subject["namespace"].as_str().or(binding.name().0);
                 name == workload.service_account() && is_same(workload.namespace(), place)
             }
-            Some("Group") => account.groups.iter().any(|group| group == name),
-            Some("User") => name == account.name,
+            Some("Group") => account.groups.iter().flatten().any(|group| group == name),
+            Some("User") => account.user.as_deref() == Some(name),
             _ => false,
         }
     })

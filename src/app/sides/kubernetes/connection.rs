@@ -148,7 +148,7 @@ impl Reviews for ApiServerReviews {
             let account = client.review_token(&token).await.map_err(unanswered)?;
             let Some(account) = account else { return Ok(None) };
             let identity = serde_json::to_string(&account).map_err(|error| error.to_string())?;
-            Ok(Some(Caller { name: account.name, identity: identity.into() }))
+            Ok(Some(Caller { name: account.user.unwrap_or_default(), identity: identity.into() }))
         })
     }
 
