@@ -57,7 +57,9 @@ impl Pipeline {
         metrics: &KubeMetrics,
     ) -> Result<Self, ClientError> {
         let wanted = Wanted { number: 1, plans: plans(client, config) };
-        Self::spawn(wanted, &config.timing, catalog, metrics)
+        Self::launch(wanted, &config.timing, catalog, metrics, |reconciler, batcher| {
+            Worker::start(reconciler.run(), batcher)
+        })
     }
 
     /// Watches nothing, and is not ready, until the first [change](Pipeline::reconfigure), which gets number 1.
@@ -69,7 +71,10 @@ impl Pipeline {
         catalog: &Catalog,
         metrics: &KubeMetrics,
     ) -> Result<Self, ClientError> {
-        Self::spawn(Wanted { number: 0, plans: Arc::default() }, timing, catalog, metrics)
+        let wanted = Wanted { number: 0, plans: Arc::default() };
+        Self::launch(wanted, timing, catalog, metrics, |reconciler, batcher| {
+            Worker::start(reconciler.run(), batcher)
+        })
     }
 
     /// Like [`Pipeline::start`], but on the caller's event loop and with its clock.
@@ -86,17 +91,6 @@ impl Pipeline {
         let wanted = Wanted { number: 1, plans: plans(client, config) };
         Self::launch(wanted, &config.timing, catalog, metrics, |reconciler, batcher| {
             Ok(Worker::here(reconciler.run(), batcher))
-        })
-    }
-
-    fn spawn(
-        wanted: Wanted,
-        timing: &Timing,
-        catalog: &Catalog,
-        metrics: &KubeMetrics,
-    ) -> Result<Self, ClientError> {
-        Self::launch(wanted, timing, catalog, metrics, |reconciler, batcher| {
-            Worker::start(reconciler.run(), batcher)
         })
     }
 
