@@ -99,40 +99,6 @@ impl Client {
         Self(Arc::new(Inner { number, connections, identity, url }))
     }
 
-    /// Creates a client whose connections use a simulated network.
-    ///
-    /// # Errors
-    /// As [`Client::new`].
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn over(
-        options: &ClientOptions,
-        network: Arc<dyn connection::Network>,
-    ) -> Result<Self, ClientError> {
-        Ok(Self::of(options.setup()?).with_network(network))
-    }
-
-    /// Uses a simulated network for all connections.
-    ///
-    /// # Panics
-    /// Panics if the client is shared already.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn with_network(mut self, network: Arc<dyn connection::Network>) -> Self {
-        let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
-        inner.connections.over(network);
-        self
-    }
-
-    /// Runs a simulated exec plugin.
-    ///
-    /// # Panics
-    /// Panics if the client is shared already.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn with_plugin(mut self, plugin: Arc<dyn simulated::Plugin>) -> Self {
-        let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
-        inner.identity.simulate(plugin);
-        self
-    }
-
     /// Returns the number of HTTP/2 connections opened so far from the caller's event loop.
     pub(crate) fn opened(&self) -> u64 {
         self.0.connections.opened()

@@ -1,40 +1,22 @@
 //! Credential files, which are reread when they change.
 //!
-//! A file has changed if its device, inode, size or modification time differs. Such files are replaced by renaming
+//! A file has changed if its device, inode, size or times differ. Such files are replaced by renaming
 //! the file or a symlink to its directory, so a check of the path at each request detects it. Content older than a
 //! minute is reread even if these are unchanged.
 
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::config_file::reader;
+use super::error::TransportError;
+use crate::config_file::reader::{self, Stamp};
 
 /// The maximum age of file content whose metadata has not changed.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// The metadata that identifies a version of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-}
-
-impl Mark {
-    fn of(path: &Path) -> Option<Self> {
-        let of = reader::metadata(path).ok()?;
-        let modified = (of.mtime(), of.mtime_nsec());
-        Some(Self { device: of.dev(), inode: of.ino(), size: of.size(), modified })
-    }
-}
-
 /// A file with its content at the last successful read.
 pub(crate) struct Watched {
     path: PathBuf,
-    mark: Option<Mark>,
+    stamp: Option<Stamp>,
     read: Instant,
     content: Vec<u8>,
 }
@@ -44,15 +26,15 @@ impl Watched {
     ///
     /// # Errors
     /// It cannot be read.
-    pub(crate) fn read(path: &Path) -> io::Result<Self> {
-        let mark = Mark::of(path);
-        let content = reader::read(path)?;
-        Ok(Self { path: path.to_owned(), mark, read: Instant::now(), content })
+    pub(crate) fn read(path: &Path) -> Result<Self, TransportError> {
+        let mut file = Self::unread(path);
+        file.refresh(true)?;
+        Ok(file)
     }
 
     /// Returns an empty entry for a file that could not be read yet.
     pub(crate) fn unread(path: &Path) -> Self {
-        Self { path: path.to_owned(), mark: None, read: Instant::now(), content: Vec::new() }
+        Self { path: path.to_owned(), stamp: None, read: Instant::now(), content: Vec::new() }
     }
 
     /// Returns the content at the last read.
@@ -70,14 +52,15 @@ impl Watched {
     ///
     /// # Errors
     /// The file cannot be read; the previous content is kept.
-    pub(crate) fn refresh(&mut self, now: bool) -> io::Result<bool> {
-        let mark = Mark::of(&self.path);
-        if !now && mark.is_some() && mark == self.mark && self.read.elapsed() < FRESH {
+    pub(crate) fn refresh(&mut self, now: bool) -> Result<bool, TransportError> {
+        let stamp = reader::stamp(&self.path).ok();
+        if !now && stamp.is_some() && stamp == self.stamp && self.read.elapsed() < FRESH {
             return Ok(false);
         }
-        let content = reader::read(&self.path)?;
+        let content = reader::read(&self.path)
+            .map_err(|error| format!("{}: {error}", self.path.display()))?;
         let changed = content != self.content;
-        (self.mark, self.read, self.content) = (mark, Instant::now(), content);
+        (self.stamp, self.read, self.content) = (stamp, Instant::now(), content);
         Ok(changed)
     }
 }

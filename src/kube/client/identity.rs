@@ -5,24 +5,24 @@
 //! takes the certificate of an exec plugin only once. This module rebuilds them when a file changes, when a plugin's
 //! certificate is about to expire, and when the server responds 401.
 
-mod certificates;
 mod plugins;
-#[cfg(any(test, fuzzing))]
+#[cfg(fuzzing)]
+#[path = "identity/tests/simulated.rs"]
 pub(crate) mod simulated;
 mod sources;
 mod state;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::simulated;
 
 use std::sync::Arc;
 
-use ::kube::config::{
-    AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
-};
+use ::kube::config::{AuthInfo, Cluster};
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue};
 use secrecy::ExposeSecret as _;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::Mutex;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::error::TransportError;
@@ -51,13 +51,10 @@ impl Identity {
         https: bool,
     ) -> Result<Self, TransportError> {
         let mut state = State { user_agent: Some(user_agent), ..State::default() };
-        let read = |path: &String| {
-            let file = Watched::read(path.as_ref());
-            file.map_err(|error| TransportError::from(format!("{path}: {error}")))
-        };
         if https {
             let file = |path: &Option<String>, is_inline: bool| {
-                path.as_ref().filter(|_| !is_inline).map(read).transpose()
+                let path = path.as_ref().filter(|_| !is_inline);
+                path.map(|path| Watched::read(path.as_ref())).transpose()
             };
             state.files = Files {
                 authorities: file(
@@ -74,7 +71,7 @@ impl Identity {
             (cluster.certificate_authority, cluster.certificate_authority_data) = (None, None);
         }
         if let Some(path) = user.token_file.take() {
-            match read(&path).and_then(|file| Ok((token(&file)?, file))) {
+            match Watched::read(path.as_ref()).and_then(|file| Ok((token(&file)?, file))) {
                 Ok((text, file)) => (user.token, state.token) = (Some(text.into()), Some(file)),
                 // Like client-go, uses `token` until the token file is usable.
                 Err(error) if user.token.is_some() => {
@@ -95,7 +92,7 @@ impl Identity {
         }
         let is_dynamic = user.auth_provider.is_some()
             || user.exec.is_some() && user.token.is_none() && user.username.is_none();
-        state.kubeconfig = single(cluster, user);
+        (state.cluster, state.user) = (cluster, user);
         if https {
             state.renew_tls()?;
         }
@@ -118,7 +115,7 @@ impl Identity {
     /// # Errors
     /// The plugin or the provider fails.
     pub(crate) async fn current(&self) -> Result<Current, TransportError> {
-        let mut state = self.state().await;
+        let mut state = self.state.lock().await;
         state.reread(false);
         if self.is_dynamic {
             state.refresh(false).await?;
@@ -129,7 +126,7 @@ impl Identity {
     /// Renews the credentials and TLS after the server has rejected a request with `refused`. Returns whether the
     /// current ones are different, so that the request can be retried.
     pub(crate) async fn refused(&self, refused: &Current) -> bool {
-        let mut state = self.state().await;
+        let mut state = self.state.lock().await;
         // Another request may have renewed them already.
         if !state.differs(refused) {
             state.reread(true);
@@ -140,36 +137,5 @@ impl Identity {
             }
         }
         state.differs(refused)
-    }
-
-    /// Runs this plugin from now on.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn simulate(&mut self, plugin: Arc<dyn simulated::Plugin>) {
-        self.state.get_mut().dynamic.simulated = Some(plugin);
-    }
-
-    async fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().await
-    }
-}
-
-/// Returns a kubeconfig with a single context.
-fn single(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
-    let name = "only".to_owned();
-    let context = Context { cluster: name.clone(), user: Some(name.clone()), ..Context::default() };
-    Kubeconfig {
-        current_context: Some(name.clone()),
-        clusters: vec![NamedCluster {
-            name: name.clone(),
-            cluster: Some(cluster),
-            ..NamedCluster::default()
-        }],
-        auth_infos: vec![NamedAuthInfo {
-            name: name.clone(),
-            auth_info: Some(user),
-            ..NamedAuthInfo::default()
-        }],
-        contexts: vec![NamedContext { name, context: Some(context), ..NamedContext::default() }],
-        ..Kubeconfig::default()
     }
 }

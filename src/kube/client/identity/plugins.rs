@@ -1,24 +1,25 @@
 //! Credentials of exec plugins and token providers, and the headers that kube's layers add for credentials of any
 //! kind.
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
 use ::kube::Config;
 use ::kube::client::{AuthError, ConfigExt as _};
 use ::kube::config::AuthInfo;
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::{HeaderMap, Request, Response};
 use http_body_util::Full;
 use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
+use tokio_rustls::rustls::ClientConfig;
 use tower::{BoxError, Layer as _, Service as _, service_fn};
+use x509_cert::Certificate;
+use x509_cert::der::Decode as _;
 
-use super::certificates::{chain, end};
 use super::state::{Dynamic, FILES_CHANGED, Printed, Run, Signed, Signer, State};
 use crate::kube::client::error::{TransportError, causes};
 
@@ -65,8 +66,7 @@ impl State {
             _ => {}
         }
         // Only the signer of an OpenID provider holds the refreshed tokens, so keep it.
-        let user = self.kubeconfig.auth_infos[0].auth_info.as_ref();
-        let provider = user.and_then(|user| user.auth_provider.as_ref());
+        let provider = self.user.auth_provider.as_ref();
         let is_oidc = provider.is_some_and(|one| one.name == "oidc");
         if self.dynamic.running.is_none() {
             let config = self.config_of_credentials()?;
@@ -116,7 +116,8 @@ impl State {
 }
 
 impl Dynamic {
-    /// Starts a call of the plugin or provider.
+    /// Starts a call of the plugin or provider, on a separate thread with its own event loop, so that a plugin that hangs
+    /// does not delay shutdown.
     fn start(
         &self,
         config: Config,
@@ -128,17 +129,32 @@ impl Dynamic {
             return Ok(super::simulated::start(Arc::clone(plugin), signer));
         }
         let certificate = self.certificate.is_some();
-        start(move || sign(config, signer, certificate, https))
+        let (sender, receiver) = oneshot::channel();
+        let thread = move || {
+            let runtime = Builder::new_current_thread().enable_all().build();
+            let run = match runtime {
+                Ok(runtime) => {
+                    let run = runtime.block_on(sign(config, signer, certificate, https));
+                    // Does not wait for the name of a provider that was given up.
+                    runtime.shutdown_background();
+                    run
+                }
+                Err(error) => (None, Err(format!("credentials: {error}").into())),
+            };
+            // The receiver is dropped with the client.
+            let _ = sender.send(run);
+        };
+        let started = std::thread::Builder::new().name("credentials".to_owned()).spawn(thread);
+        started.map(|_| receiver).map_err(|error| format!("credentials: {error}").into())
     }
 }
 
 /// Returns the headers for fixed credentials.
 pub(super) fn headers_now(config: &Config) -> Result<HeaderMap, TransportError> {
     let mut signer = signer(config)?.0;
-    let signed = pin!(signer.call(Request::default()));
-    match signed.poll(&mut task::Context::from_waker(Waker::noop())) {
-        Poll::Ready(signed) => signed.map(headers).map_err(|error| fault(&*error).into()),
-        Poll::Pending => Err("credentials that have to be waited for".into()),
+    match signer.call(Request::default()).now_or_never() {
+        Some(signed) => signed.map(headers).map_err(|error| fault(&*error).into()),
+        None => Err("credentials that have to be waited for".into()),
     }
 }
 
@@ -161,29 +177,6 @@ fn signer(config: &Config) -> Result<(Signer, bool), TransportError> {
     })
 }
 
-/// Starts a call on a separate thread with its own event loop, so that a plugin that hangs does not delay shutdown.
-fn start<F: Future<Output = Run>>(
-    run: impl FnOnce() -> F + Send + 'static,
-) -> Result<oneshot::Receiver<Run>, TransportError> {
-    let (sender, receiver) = oneshot::channel();
-    let thread = move || {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let run = match runtime {
-            Ok(runtime) => {
-                let run = runtime.block_on(run());
-                // Does not wait for the name of a provider that was given up.
-                runtime.shutdown_background();
-                run
-            }
-            Err(error) => (None, Err(format!("credentials: {error}").into())),
-        };
-        // The receiver is dropped with the client.
-        let _ = sender.send(run);
-    };
-    let started = std::thread::Builder::new().name("credentials".to_owned()).spawn(thread);
-    started.map(|_| receiver).map_err(|error| format!("credentials: {error}").into())
-}
-
 /// Gets headers from `signer`. Without one, creates it, which runs the plugin. `certificate` is set if the plugin is
 /// known to print a certificate.
 pub(super) async fn sign(
@@ -195,20 +188,12 @@ pub(super) async fn sign(
     let is_new = signer.is_none();
     let exec = config.auth_info.exec.clone();
     let provider = provider(&config.auth_info).map(str::to_owned);
-    let named = |error: String| match &exec {
-        Some(exec) => {
-            let hint = exec.install_hint.as_deref().unwrap_or_default().trim();
-            let (space, hint) = if error.starts_with(UNSTARTED) && !hint.is_empty() {
-                ("; ", hint)
-            } else {
-                ("", "")
-            };
-            format!(
-                "exec plugin {}: {error}{space}{hint}",
-                exec.command.as_deref().unwrap_or_default()
-            )
-        }
-        None => format!("credentials: {error}"),
+    let named = |error: String| {
+        let Some(exec) = &exec else { return format!("credentials: {error}") };
+        let hint = exec.install_hint.as_deref().unwrap_or_default().trim();
+        let has_hint = error.starts_with(UNSTARTED) && !hint.is_empty();
+        let hint = if has_hint { format!("; {hint}") } else { String::new() };
+        format!("exec plugin {}: {error}{hint}", exec.command.as_deref().unwrap_or_default())
     };
     let made = match signer {
         Some(signer) => Ok((signer, None)),
@@ -277,4 +262,17 @@ fn fault(error: &(dyn std::error::Error + 'static)) -> String {
         AuthError::AuthExecParse(_) => "it prints no ExecCredential".to_owned(),
         error => causes(error),
     }
+}
+
+/// Returns the client certificate that a configuration presents, in DER.
+pub(super) fn chain(config: &ClientConfig) -> Option<Vec<u8>> {
+    let shown = config.client_auth_cert_resolver.resolve(&[], &[])?;
+    shown.cert.first().map(|certificate| certificate.to_vec())
+}
+
+/// Returns when a DER certificate expires.
+pub(super) fn end(certificate: &[u8]) -> Option<Timestamp> {
+    let certificate = Certificate::from_der(certificate).ok()?;
+    let end = certificate.tbs_certificate().validity().not_after.to_unix_duration();
+    Timestamp::from_second(i64::try_from(end.as_secs()).ok()?).ok()
 }

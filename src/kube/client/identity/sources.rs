@@ -1,12 +1,14 @@
-//! Rereads the files with credentials and certificates when they change.
+//! Rereads the files with credentials and certificates when they change, and builds the TLS configuration from them.
 
 use std::sync::Arc;
 
+use ::kube::client::ConfigExt as _;
 use http::HeaderValue;
+use tokio_rustls::rustls::ClientConfig;
 
 use super::plugins::headers_now;
-use super::state::{Files, State};
-use crate::kube::client::error::TransportError;
+use super::state::{Built, FILES_CHANGED, Files, State};
+use crate::kube::client::error::{TransportError, causes};
 use crate::kube::client::files::Watched;
 
 impl State {
@@ -19,7 +21,7 @@ impl State {
         for file in [authorities, certificate, key].into_iter().flatten() {
             match file.refresh(all) {
                 Ok(new) => has_new |= new,
-                Err(error) => result = Err(format!("{}: {error}", file.path().display()).into()),
+                Err(error) => result = Err(error),
             }
         }
         self.dynamic.is_outdated |= has_new && self.dynamic.running.is_some();
@@ -29,10 +31,8 @@ impl State {
             result = result.and_then(|()| self.renew_tls());
         }
         if let Some(file) = &mut self.token {
-            let refreshed = file
-                .refresh(all)
-                .map_err(|error| format!("{}: {error}", file.path().display()).into());
-            let read = refreshed.and_then(|changed| changed.then(|| token(file)).transpose());
+            let read = file.refresh(all);
+            let read = read.and_then(|changed| changed.then(|| token(file)).transpose());
             let renewed = read.and_then(|text| text.map_or(Ok(()), |text| self.renew_token(text)));
             result = result.and(renewed.map_err(|error| format!("token file {error}").into()));
         }
@@ -47,11 +47,42 @@ impl State {
     }
 
     fn renew_token(&mut self, text: String) -> Result<(), TransportError> {
-        if let Some(user) = self.kubeconfig.auth_infos[0].auth_info.as_mut() {
-            user.token = Some(text.into());
-        }
+        self.user.token = Some(text.into());
         self.headers = Arc::new(headers_now(&self.config_of_credentials()?)?);
         Ok(())
+    }
+
+    /// Uses the files last read for TLS. If a plugin prints the certificate, its next run does.
+    ///
+    /// # Errors
+    /// The content of a file is unusable.
+    pub(super) fn renew_tls(&mut self) -> Result<(), TransportError> {
+        let mut config = self.config(self.files.authorities.as_ref().map(Watched::content))?;
+        // TLS does not need the credentials for headers, and kube would run the plugin for them.
+        config.auth_info.exec = None;
+        config.auth_info.auth_provider = None;
+        let built = config.rustls_client_config().map_err(|error| match &error {
+            ::kube::Error::InferKubeconfig(error) => causes(error),
+            error => causes(error),
+        })?;
+        self.usable_authorities =
+            self.files.authorities.as_ref().map(|file| file.content().to_vec());
+        match &mut self.dynamic.certificate {
+            Some(end) => *end = Some(FILES_CHANGED),
+            None => {
+                self.broken = false;
+                self.use_tls(built);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn use_tls(&mut self, config: ClientConfig) {
+        let generation = self.tls.as_ref().map_or(0, |built| built.generation + 1);
+        if generation > 0 {
+            tracing::info!("TLS certificates have changed, new connections use the new ones");
+        }
+        self.tls = Some(Built::new(config, generation));
     }
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ::kube::Config;
-use ::kube::config::Kubeconfig;
+use ::kube::config::{
+    AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
+};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -46,7 +48,8 @@ impl Built {
 /// The sources of the credentials of one user, and what was last made of them.
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) kubeconfig: Kubeconfig,
+    pub(super) cluster: Cluster,
+    pub(super) user: AuthInfo,
     pub(super) user_agent: Option<HeaderValue>,
     pub(super) files: Files,
     /// The file with a bearer token. It is read here because kube does not trim the token, and rereads it only once a
@@ -119,20 +122,14 @@ impl State {
             || generation(&self.tls) != generation(&from.tls)
     }
 
-    /// Returns kube's configuration, with the file contents as last read.
-    pub(super) fn config(&self) -> Result<Config, TransportError> {
-        self.config_with(self.files.authorities.as_ref().map(Watched::content))
-    }
-
     /// Returns kube's configuration for credentials, with the last usable CA certificates.
     pub(super) fn config_of_credentials(&self) -> Result<Config, TransportError> {
-        self.config_with(self.usable_authorities.as_deref())
+        self.config(self.usable_authorities.as_deref())
     }
 
-    fn config_with(&self, authorities: Option<&[u8]>) -> Result<Config, TransportError> {
-        let mut kubeconfig = self.kubeconfig.clone();
-        let cluster = kubeconfig.clusters[0].cluster.get_or_insert_default();
-        let user = kubeconfig.auth_infos[0].auth_info.get_or_insert_default();
+    /// Returns kube's configuration, with these CA certificates and other files as last read.
+    pub(super) fn config(&self, authorities: Option<&[u8]>) -> Result<Config, TransportError> {
+        let (mut cluster, mut user) = (self.cluster.clone(), self.user.clone());
         let Files { certificate, key, .. } = &self.files;
         let data = |file: &Watched| BASE64_STANDARD.encode(file.content());
         if let Some(content) = authorities {
@@ -144,7 +141,7 @@ impl State {
         if let Some(file) = key {
             user.client_key_data = Some(data(file).into());
         }
-        let mut config = Config::try_from(kubeconfig).map_err(|error| causes(&error))?;
+        let mut config = Config::try_from(single(cluster, user)).map_err(|error| causes(&error))?;
         if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
             return Err("certificate authority: no certificate in it".into());
         }
@@ -154,5 +151,26 @@ impl State {
         }
         config.headers.extend(self.user_agent.clone().map(|user_agent| (USER_AGENT, user_agent)));
         Ok(config)
+    }
+}
+
+/// Returns a kubeconfig with a single context.
+fn single(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
+    let name = "only".to_owned();
+    let context = Context { cluster: name.clone(), user: Some(name.clone()), ..Context::default() };
+    Kubeconfig {
+        current_context: Some(name.clone()),
+        clusters: vec![NamedCluster {
+            name: name.clone(),
+            cluster: Some(cluster),
+            ..NamedCluster::default()
+        }],
+        auth_infos: vec![NamedAuthInfo {
+            name: name.clone(),
+            auth_info: Some(user),
+            ..NamedAuthInfo::default()
+        }],
+        contexts: vec![NamedContext { name, context: Some(context), ..NamedContext::default() }],
+        ..Kubeconfig::default()
     }
 }

@@ -1,3 +1,5 @@
+pub(crate) mod simulated;
+
 use std::fs;
 use std::future::pending;
 use std::path::Path;
@@ -12,8 +14,8 @@ use tokio::time::timeout;
 use tower::service_fn;
 
 use super::super::config::ClientOptions;
-use super::certificates::{chain, end};
 use super::plugins::{AGAIN, sign};
+use super::plugins::{chain, end};
 use super::state::Signer;
 use super::*;
 

@@ -1,4 +1,4 @@
-//! An exec plugin in simulated time, which runs on the caller's event loop.
+//! Clients of a simulated network, and an exec plugin in simulated time, which runs on the caller's event loop.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,9 +10,11 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::time::Instant;
 use tower::{Service as _, service_fn};
 
-use super::plugins::headers;
-use super::state::{Run, Signed, Signer};
+use crate::kube::client::connection::Network;
 use crate::kube::client::error::TransportError;
+use crate::kube::client::identity::plugins::headers;
+use crate::kube::client::identity::state::{Run, Signed, Signer};
+use crate::kube::client::{Client, ClientError, ClientOptions};
 
 /// The time before the expiry of a token from which on kube runs the plugin for each call.
 const RENEWAL: Duration = Duration::from_secs(60);
@@ -27,7 +29,7 @@ pub(crate) trait Plugin: Send + Sync {
 }
 
 /// Gets headers from `signer`. Without one, creates it, which runs the plugin.
-pub(super) fn start(plugin: Arc<dyn Plugin>, signer: Option<Signer>) -> oneshot::Receiver<Run> {
+pub(crate) fn start(plugin: Arc<dyn Plugin>, signer: Option<Signer>) -> oneshot::Receiver<Run> {
     let (sender, receiver) = oneshot::channel();
     tokio::spawn(async move {
         let is_new = signer.is_none();
@@ -70,4 +72,37 @@ fn signer_of(plugin: Arc<dyn Plugin>, printed: PrintedToken) -> Signer {
             Ok(response)
         }
     }))
+}
+
+impl Client {
+    /// Creates a client whose connections use a simulated network.
+    ///
+    /// # Errors
+    /// As [`Client::new`].
+    pub(crate) fn over(
+        options: &ClientOptions,
+        network: Arc<dyn Network>,
+    ) -> Result<Self, ClientError> {
+        Ok(Self::of(options.setup()?).with_network(network))
+    }
+
+    /// Uses a simulated network for all connections.
+    ///
+    /// # Panics
+    /// Panics if the client is shared already.
+    pub(crate) fn with_network(mut self, network: Arc<dyn Network>) -> Self {
+        let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
+        inner.connections.over(network);
+        self
+    }
+
+    /// Runs a simulated exec plugin.
+    ///
+    /// # Panics
+    /// Panics if the client is shared already.
+    pub(crate) fn with_plugin(mut self, plugin: Arc<dyn Plugin>) -> Self {
+        let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
+        inner.identity.state.get_mut().dynamic.simulated = Some(plugin);
+        self
+    }
 }
