@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ::kube::config::{AuthInfo, Cluster};
 use tokio::runtime::Builder;
 
 use crate::cli::native::AccessArgs;
@@ -50,17 +51,23 @@ pub(crate) fn access(args: AccessArgs) -> Result<Access, CommandError> {
         }
         None => args.password,
     };
-    Ok(Access {
-        certificate_authority: args.certificate_authority,
-        insecure_skip_tls_verify: args.insecure_skip_tls_verify,
+    let text = |path: Option<PathBuf>| path.map(|path| path.to_string_lossy().into_owned());
+    let cluster = Cluster {
+        certificate_authority: text(args.certificate_authority),
+        insecure_skip_tls_verify: Some(args.insecure_skip_tls_verify),
         tls_server_name: args.tls_server_name,
-        client_certificate: args.client_certificate,
-        client_key: args.client_key,
-        token: args.token,
-        token_file: args.token_file,
+        ..Cluster::default()
+    };
+    let user = AuthInfo {
+        client_certificate: text(args.client_certificate),
+        client_key: text(args.client_key),
+        token: args.token.map(Into::into),
+        token_file: text(args.token_file),
         username: args.username,
-        password,
-    })
+        password: password.map(Into::into),
+        ..AuthInfo::default()
+    };
+    Ok(Access { cluster, user })
 }
 
 /// Returns the settings of kubectl for the API server.

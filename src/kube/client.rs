@@ -20,6 +20,7 @@ pub(crate) mod probe;
 mod proxy;
 mod tls;
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,12 +36,14 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use tower::{BoxError, service_fn};
 
 use super::frame::{Encoding, Status};
-use bounded::Bounded;
+use bounded::bounded;
+use config::Setup;
 pub use config::{ClientOptions, check_url};
 pub(crate) use connection::Body;
-use connection::Connections;
+use connection::{BodyError, Connections};
 pub(crate) use error::causes;
 pub use error::{ClientError, TransportError};
+use identity::Identity;
 use inner::Inner;
 
 /// The timeout of a single request.
@@ -84,13 +87,17 @@ impl Client {
         identity: Option<&Arc<CertifiedKey>>,
     ) -> Result<Self, ClientError> {
         let scheme = if identity.is_some() { "https" } else { "http" };
-        let url = format!("{scheme}://{address}");
-        let setup = config::Setup::of_peer(&url, identity);
-        Ok(Self::of(setup.map_err(|error| ClientError::Setup { url, reason: error.to_string() })?))
+        let text = format!("{scheme}://{address}");
+        let fault = |reason: String| ClientError::Setup { url: text.clone(), reason };
+        let url: Uri = text.parse().map_err(|error| fault(causes(&error)))?;
+        let tls = identity.map(tls::of_own).transpose();
+        let tls = tls.map_err(|error| fault(error.to_string()))?;
+        let identity = Identity::fixed(tls, HeaderValue::from_static("kstatd"));
+        Ok(Self::of(Setup { url, server_name: None, identity, proxy: None }))
     }
 
-    fn of(setup: config::Setup) -> Self {
-        let config::Setup { url, server_name, identity, proxy } = setup;
+    fn of(setup: Setup) -> Self {
+        let Setup { url, server_name, identity, proxy } = setup;
         if let Some(proxy) = &proxy {
             tracing::info!(server = %url, %proxy, "The server is reached through a proxy");
         }
@@ -130,16 +137,15 @@ impl Client {
         opened_after: Option<Instant>,
     ) -> Result<Response<Body>, TransportError> {
         // A compressed watch would arrive as a separate gzip stream for each event.
-        let coding = HeaderValue::from_static("identity");
-        self.ask(path, HeaderValue::from_static(accept), coding, opened_after).await
+        self.ask(path, accept, "identity", opened_after).await
     }
 
     /// Sends a GET request like [`Client::get`], with this `Accept-Encoding`.
     async fn ask(
         &self,
         path: &str,
-        accept: HeaderValue,
-        coding: HeaderValue,
+        accept: &'static str,
+        coding: &'static str,
         opened_after: Option<Instant>,
     ) -> Result<Response<Body>, TransportError> {
         let request = Request::get(self.0.uri(path)?)
@@ -187,29 +193,28 @@ impl Client {
     async fn serve(
         &self,
         request: Request<::kube::client::Body>,
-    ) -> Result<Response<Bounded>, BoxError> {
-        let (head, body) = request.into_parts();
+    ) -> Result<Response<impl hyper::body::Body<Data = Bytes, Error = BodyError> + use<>>, BoxError>
+    {
+        let (mut head, body) = request.into_parts();
+        let query = head.uri.query().unwrap_or_default();
+        let is_watch = query.split('&').any(|parameter| parameter == "watch=true");
         let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         // kube starts the query with `?&`, and appends a lone `?` if there are no parameters.
         let path = path.replacen("?&", "?", 1);
         let path = path.trim_end_matches('?');
-        let mut request = Request::new(body.collect_bytes().await?);
-        (*request.method_mut(), *request.uri_mut()) = (head.method, self.0.uri(path)?);
-        *request.headers_mut() = head.headers;
-        let headers = request.headers_mut();
-        headers.entry(ACCEPT).or_insert(HeaderValue::from_static("application/json, */*"));
-        headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
-        let url = || self.place(path);
+        head.uri = self.0.uri(path)?;
+        let json = HeaderValue::from_static("application/json, */*");
+        head.headers.entry(ACCEPT).or_insert(json);
+        head.headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
+        let request = Request::from_parts(head, body.collect_bytes().await?);
+        let url = || format!("{}{path}", self.0.url.to_string().trim_end_matches('/'));
         let response = self.send(request, None).await;
-        let response = response
-            .map_err(|error| ClientError::Unreachable { url: url(), reason: error.to_string() })?;
+        let response = response.map_err(|error| unreachable(url(), error))?;
         if !response.status().is_success() {
             let Refusal { code, message, retry_after } = Refusal::read(response).await;
             return Err(ClientError::Refused { url: url(), code, message, retry_after }.into());
         }
-        let query = head.uri.query().unwrap_or_default();
-        let is_watch = query.split('&').any(|parameter| parameter == "watch=true");
-        Ok(response.map(|body| Bounded::new(body, is_watch, MAX_ANSWER)))
+        Ok(response.map(|body| bounded(body, is_watch, MAX_ANSWER)))
     }
 
     /// Waits for the response to a request of kube's client, for at most 30 s.
@@ -220,11 +225,10 @@ impl Client {
         &self,
         request: impl Future<Output = ::kube::Result<T>>,
     ) -> Result<T, ClientError> {
-        let late = || format!("no answer within {} s", ANSWER.as_secs());
-        match tokio::time::timeout(ANSWER, self.plain(request)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(self.unreachable(late())),
-        }
+        tokio::time::timeout(ANSWER, self.plain(request)).await.unwrap_or_else(|_| {
+            let reason = format!("no answer within {} s", ANSWER.as_secs());
+            Err(unreachable(&self.0.url, reason))
+        })
     }
 
     /// Waits for the response to a request of kube's client without a timeout, and converts its error.
@@ -238,7 +242,7 @@ impl Client {
         request.await.map_err(|error| match error {
             ::kube::Error::Service(error) => match error.downcast::<ClientError>() {
                 Ok(error) => *error,
-                Err(error) => self.unreachable(causes(&*error)),
+                Err(error) => unreachable(&self.0.url, causes(&*error)),
             },
             ::kube::Error::Api(status) => ClientError::Refused {
                 url: self.0.url.to_string(),
@@ -247,14 +251,10 @@ impl Client {
                 retry_after: None,
             },
             ::kube::Error::SerdeError(error) => {
-                self.unreachable(format!("the answer cannot be read: {error}"))
+                unreachable(&self.0.url, format!("the answer cannot be read: {error}"))
             }
-            error => self.unreachable(causes(&error)),
+            error => unreachable(&self.0.url, causes(&error)),
         })
-    }
-
-    fn unreachable(&self, reason: String) -> ClientError {
-        ClientError::Unreachable { url: self.0.url.to_string(), reason }
     }
 
     /// Returns the version of the server, such as `v1.36.3`. Retries a response with `Retry-After` up to 10 times.
@@ -279,18 +279,10 @@ impl Client {
     /// # Errors
     /// The server does not respond, or responds with an error.
     pub async fn livez(&self) -> Result<(), ClientError> {
-        self.fetch("/livez").await.map(drop)
-    }
-
-    /// Sends a GET request for `path` and returns the response body.
-    ///
-    /// # Errors
-    /// As [`Client::answer`].
-    pub(super) async fn fetch(&self, path: &str) -> Result<String, ClientError> {
         let api = self.api();
         self.answer(async {
-            let request = Request::get(path).body(Vec::new()).map_err(::kube::Error::HttpError)?;
-            api.request_text(request).await
+            let request = Request::get("/livez").body(Vec::new());
+            api.request_text(request.map_err(::kube::Error::HttpError)?).await.map(drop)
         })
         .await
     }
@@ -311,10 +303,10 @@ impl Client {
         let body = Limited::new(response.into_body(), limit).collect().await;
         body.map(|body| body.to_bytes()).map_err(|error| causes(&*error).into())
     }
+}
 
-    fn place(&self, path: &str) -> String {
-        format!("{}{path}", self.0.url.to_string().trim_end_matches('/'))
-    }
+fn unreachable(url: impl Display, reason: impl Display) -> ClientError {
+    ClientError::Other(format!("API server {url} does not answer: {reason}"))
 }
 
 /// A response with a status other than success.

@@ -114,7 +114,10 @@ impl Pipeline {
             sender,
             Arc::clone(&progress),
         );
-        let worker = start_worker(reconciler, batcher).map_err(ClientError::Thread)?;
+        let worker = start_worker(reconciler, batcher).map_err(|error| {
+            let what = "cannot start the thread that follows the API server";
+            ClientError::Other(format!("{what}: {error}"))
+        })?;
         let missing_namespaces = Arc::default();
         let handle = PipelineHandle { situation, progress, missing_namespaces };
         Ok(Self { worker, wanted, handle })

@@ -64,7 +64,7 @@ impl Client {
         let status = self.review(&review).await?.status.unwrap_or_default();
         if status.authenticated != Some(true) {
             let error = status.error.filter(|error| !error.is_empty());
-            return error.map_or(Ok(None), |error| Err(ClientError::Token(error)));
+            return error.map_or(Ok(None), |error| Err(ClientError::Other(error)));
         }
         Ok(Some(account_of(status.user.unwrap_or_default())))
     }

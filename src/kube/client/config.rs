@@ -5,17 +5,14 @@
 
 use std::io::ErrorKind::NotFound;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use ::kube::config::{AuthInfo, Cluster, ExecInteractiveMode, Kubeconfig, KubeconfigError};
 use http::{HeaderValue, Uri};
 use secrecy::ExposeSecret;
-use tokio_rustls::rustls::sign::CertifiedKey;
 
-use super::error::{ClientError, TransportError, causes};
+use super::error::{ClientError, causes};
 use super::identity::Identity;
 use super::proxy::{self, Proxy};
-use super::tls;
 use crate::config_file::{self, reader};
 use crate::util::percent;
 
@@ -38,10 +35,12 @@ pub struct ClientOptions {
 }
 
 /// The source of a configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
 enum Origin {
-    File(PathBuf),
-    Variable,
+    Kubeconfig {
+        /// The description of the files in errors.
+        name: String,
+        files: Vec<PathBuf>,
+    },
     Url,
     ServiceAccount,
 }
@@ -56,23 +55,6 @@ pub(crate) struct Setup {
     pub proxy: Option<Proxy>,
 }
 
-impl Setup {
-    /// Prepares requests to another kstatd process: without a proxy or credentials, over mutual TLS if `own` is
-    /// given.
-    ///
-    /// # Errors
-    /// The URL or the certificate cannot be used.
-    pub(crate) fn of_peer(
-        url: &str,
-        own: Option<&Arc<CertifiedKey>>,
-    ) -> Result<Self, TransportError> {
-        let url: Uri = url.parse().map_err(|error| causes(&error))?;
-        let identity =
-            Identity::fixed(own.map(tls::of_own).transpose()?, HeaderValue::from_static("kstatd"));
-        Ok(Self { url, server_name: None, identity, proxy: None })
-    }
-}
-
 impl ClientOptions {
     /// Returns whether a flag, a variable or a service account specifies the API server.
     pub fn is_configured(&self) -> bool {
@@ -83,20 +65,25 @@ impl ClientOptions {
     /// rereads the files that a kubeconfig references.
     pub fn files(&self) -> Vec<PathBuf> {
         match self.origin() {
-            Some(Origin::File(path)) => vec![path],
-            Some(Origin::Variable) => variable_files(),
+            Some(Origin::Kubeconfig { files, .. }) => files,
             Some(Origin::Url | Origin::ServiceAccount) | None => Vec::new(),
         }
     }
 
     fn origin(&self) -> Option<Origin> {
+        let variable = || std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
         if let Some(path) = &self.kubeconfig {
-            Some(Origin::File(path.clone()))
+            let name = path.display().to_string();
+            Some(Origin::Kubeconfig { name, files: vec![path.clone()] })
         } else if self.apiserver.is_some() {
             Some(Origin::Url)
-        } else if self.environment && std::env::var_os("KUBECONFIG").is_some_and(|v| !v.is_empty())
+        } else if self.environment
+            && let Some(paths) = variable()
         {
-            Some(Origin::Variable)
+            let name = format!("{} (from KUBECONFIG)", paths.display());
+            let files = std::env::split_paths(&paths);
+            let files = files.filter(|path| !path.as_os_str().is_empty()).collect();
+            Some(Origin::Kubeconfig { name, files })
         } else if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
             && reader::exists(&Path::new(SERVICE_ACCOUNT).join("token"))
         {
@@ -111,55 +98,27 @@ impl ClientOptions {
     /// # Errors
     /// No API server is configured, or its configuration cannot be used.
     pub(crate) fn setup(&self) -> Result<Setup, ClientError> {
-        let (origin, files) = match self.origin().ok_or(ClientError::NotConfigured)? {
-            Origin::File(path) => (path.display().to_string(), vec![path]),
-            Origin::Variable => {
-                let value = std::env::var_os("KUBECONFIG").unwrap_or_default();
-                let there = |path: &PathBuf| {
-                    reader::metadata(path).err().is_none_or(|error| error.kind() != NotFound)
-                };
-                let files = variable_files().into_iter().filter(there).collect();
-                (format!("{} (from KUBECONFIG)", value.display()), files)
+        let (origin, found) = match self.origin().ok_or(ClientError::NotConfigured)? {
+            Origin::Kubeconfig { name, mut files } => {
+                // The variable may name files that do not exist.
+                files.retain(|path| self.kubeconfig.is_some() || !is_missing(path));
+                (format!("kubeconfig {name}"), self.chosen_of(&files))
             }
             Origin::Url => return self.with(Cluster::default(), AuthInfo::default()),
-            Origin::ServiceAccount => {
-                return self.service_account().map_err(|error| match error {
-                    ClientError::Setup { reason, .. } => ClientError::ServiceAccount(reason),
-                    error => error,
-                });
-            }
+            Origin::ServiceAccount => ("service account of this pod".to_owned(), service_account()),
         };
-        let fault = |reason| ClientError::Kubeconfig { origin: origin.clone(), reason };
-        let (cluster, user) = merged(&files)
-            .and_then(|mut kubeconfig| {
-                kubeconfig.current_context = self.context.clone().or(kubeconfig.current_context);
-                chosen(kubeconfig, self.apiserver.is_some())
-            })
-            .map_err(&fault)?;
+        let fault = |reason| ClientError::Other(format!("{origin}: {reason}"));
+        let (cluster, user) = found.map_err(fault)?;
         self.with(cluster, user).map_err(|error| match error {
             ClientError::Setup { reason, .. } => fault(reason),
             error => error,
         })
     }
 
-    /// Prepares requests as the service account of the pod. kube's own loader also requires the namespace file, which
-    /// a projected volume may lack.
-    fn service_account(&self) -> Result<Setup, ClientError> {
-        let variable = |name: &str| {
-            let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-            value.ok_or_else(|| {
-                ClientError::ServiceAccount(format!("the variable {name} is not set"))
-            })
-        };
-        let host = variable("KUBERNETES_SERVICE_HOST")?;
-        let host = if host.contains(':') { format!("[{host}]") } else { host };
-        let file = |name: &str| Some(format!("{SERVICE_ACCOUNT}/{name}"));
-        let cluster = Cluster {
-            server: Some(format!("https://{host}:{}", variable("KUBERNETES_SERVICE_PORT")?)),
-            certificate_authority: file("ca.crt"),
-            ..Cluster::default()
-        };
-        self.with(cluster, AuthInfo { token_file: file("token"), ..AuthInfo::default() })
+    fn chosen_of(&self, files: &[PathBuf]) -> Result<(Cluster, AuthInfo), String> {
+        let mut kubeconfig = merged(files)?;
+        kubeconfig.current_context = self.context.clone().or(kubeconfig.current_context);
+        chosen(kubeconfig, self.apiserver.is_some())
     }
 
     /// Prepares requests to this cluster as this user.
@@ -211,10 +170,26 @@ impl ClientOptions {
     }
 }
 
-/// Returns the paths listed in the variable `KUBECONFIG`.
-fn variable_files() -> Vec<PathBuf> {
-    let value = std::env::var_os("KUBECONFIG").unwrap_or_default();
-    std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()).collect()
+fn is_missing(path: &Path) -> bool {
+    reader::metadata(path).is_err_and(|error| error.kind() == NotFound)
+}
+
+/// Returns the cluster and the user of the service account of the pod. kube's own loader also requires the namespace
+/// file, which a projected volume may lack.
+fn service_account() -> Result<(Cluster, AuthInfo), String> {
+    let variable = |name: &str| {
+        let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+        value.ok_or_else(|| format!("the variable {name} is not set"))
+    };
+    let host = variable("KUBERNETES_SERVICE_HOST")?;
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let file = |name: &str| Some(format!("{SERVICE_ACCOUNT}/{name}"));
+    let cluster = Cluster {
+        server: Some(format!("https://{host}:{}", variable("KUBERNETES_SERVICE_PORT")?)),
+        certificate_authority: file("ca.crt"),
+        ..Cluster::default()
+    };
+    Ok((cluster, AuthInfo { token_file: file("token"), ..AuthInfo::default() }))
 }
 
 /// Merges kubeconfig files; the first value of each name wins.

@@ -5,10 +5,10 @@
 
 #[cfg(feature = "demo")]
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ::kube::config::{AuthInfo, Cluster};
-use http::{HeaderValue, Response};
+use http::Response;
 
 use super::Client;
 use super::config::{ClientOptions, SERVICE_ACCOUNT};
@@ -21,24 +21,10 @@ const PATH: &str = "/metrics";
 /// The TLS settings and credentials for a server. Not `Debug`, because it holds secrets.
 #[derive(Clone, Default)]
 pub struct Access {
-    /// A file with the CA certificates that verify the server's certificate; the system's by default.
-    pub certificate_authority: Option<PathBuf>,
-    /// Do not verify the server's certificate.
-    pub insecure_skip_tls_verify: bool,
-    /// The server's name in its certificate, if it differs from the URL.
-    pub tls_server_name: Option<String>,
-    /// A file with the client certificate to present.
-    pub client_certificate: Option<PathBuf>,
-    /// A file with the key of the client certificate.
-    pub client_key: Option<PathBuf>,
-    /// A bearer token to send.
-    pub token: Option<String>,
-    /// A file with a bearer token, reread when it changes.
-    pub token_file: Option<PathBuf>,
-    /// The user name for basic authentication; overrides the one in the URL.
-    pub username: Option<String>,
-    /// The password for basic authentication.
-    pub password: Option<String>,
+    /// The TLS settings; the URL is that of the [`Endpoint`].
+    pub cluster: Cluster,
+    /// The credentials. A user name overrides the one in the URL.
+    pub user: AuthInfo,
 }
 
 impl Access {
@@ -46,14 +32,18 @@ impl Access {
     /// credentials or CA certificates are set.
     #[must_use]
     pub(crate) fn or_service_account(mut self) -> Self {
-        let file =
-            |name: &str| Some(Path::new(SERVICE_ACCOUNT).join(name)).filter(|of| of.exists());
-        let named = self.token.is_some() || self.token_file.is_some() || self.username.is_some();
-        if !named && self.client_certificate.is_none() {
-            self.token_file = file("token");
+        let file = |name: &str| {
+            let path = Path::new(SERVICE_ACCOUNT).join(name);
+            path.exists().then(|| path.to_string_lossy().into_owned())
+        };
+        let Self { cluster, user } = &mut self;
+        let named = user.token.is_some() || user.token_file.is_some() || user.username.is_some();
+        if !named && user.client_certificate.is_none() {
+            user.token_file = file("token");
         }
-        if self.certificate_authority.is_none() && !self.insecure_skip_tls_verify {
-            self.certificate_authority = file("ca.crt");
+        if cluster.certificate_authority.is_none() && cluster.insecure_skip_tls_verify != Some(true)
+        {
+            cluster.certificate_authority = file("ca.crt");
         }
         self
     }
@@ -81,23 +71,8 @@ impl Endpoint {
             query if query.starts_with('?') => format!("{PATH}{query}"),
             target => target.to_owned(),
         };
-        let text = |path: Option<PathBuf>| path.map(|path| path.to_string_lossy().into_owned());
-        let cluster = Cluster {
-            server: Some(url[..end].to_owned()),
-            tls_server_name: access.tls_server_name,
-            insecure_skip_tls_verify: Some(access.insecure_skip_tls_verify),
-            certificate_authority: text(access.certificate_authority),
-            ..Cluster::default()
-        };
-        let user = AuthInfo {
-            client_certificate: text(access.client_certificate),
-            client_key: text(access.client_key),
-            token: access.token.map(Into::into),
-            token_file: text(access.token_file),
-            username: access.username,
-            password: access.password.map(Into::into),
-            ..AuthInfo::default()
-        };
+        let Access { mut cluster, user } = access;
+        cluster.server = Some(url[..end].to_owned());
         let options =
             ClientOptions { user_agent: user_agent.to_owned(), ..ClientOptions::default() };
         let client = Client::of(options.with(cluster, user).map_err(in_words)?);
@@ -158,7 +133,6 @@ impl Endpoint {
         accept: &'static str,
         coding: &'static str,
     ) -> Result<Response<Body>, TransportError> {
-        let (accept, coding) = (HeaderValue::from_static(accept), HeaderValue::from_static(coding));
         self.client.ask(target, accept, coding, None).await
     }
 }

@@ -14,14 +14,6 @@ pub enum ClientError {
         "no API server is configured: set --kubeconfig or --apiserver, or run in a pod with a service account"
     )]
     NotConfigured,
-    /// The kubeconfig cannot be used.
-    #[error("kubeconfig {origin}: {reason}")]
-    Kubeconfig {
-        /// The file, or the environment variable that names it.
-        origin: String,
-        /// A description of the problem.
-        reason: String,
-    },
     /// The URL is invalid.
     #[error("API server URL {url:?}: {reason}")]
     Url {
@@ -30,9 +22,6 @@ pub enum ClientError {
         /// A description of the problem.
         reason: String,
     },
-    /// The service account of the pod cannot be used.
-    #[error("service account of this pod: {0}")]
-    ServiceAccount(String),
     /// The configuration is not supported, or the credentials are invalid.
     #[error("API server {url}: {reason}")]
     Setup {
@@ -41,20 +30,9 @@ pub enum ClientError {
         /// A description of the problem.
         reason: String,
     },
-    /// The thread of the list/watches could not be started.
-    #[error("cannot start the thread that follows the API server: {0}")]
-    Thread(#[source] std::io::Error),
-    /// The server did not respond, or not with a readable response.
-    #[error("API server {url} does not answer: {reason}")]
-    Unreachable {
-        /// The URL of the request.
-        url: String,
-        /// A description of the cause.
-        reason: String,
-    },
-    /// The server could not tell whether a token is valid.
+    /// The server did not respond, or something else that the text describes.
     #[error("{0}")]
-    Token(String),
+    Other(String),
     /// The server responded with a status other than success.
     #[error("API server {url} answers {code}: {message}")]
     Refused {

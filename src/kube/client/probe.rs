@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::ACCEPT;
-use http::{HeaderMap, HeaderValue, Request};
+use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Limited};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -60,10 +60,9 @@ async fn run(client: Weak<Inner>, number: u64) {
 impl Inner {
     /// Sends a probe and returns whether the server responds in time. An error also counts as a response.
     async fn is_answered(&self, place: Place) -> bool {
-        let mut request = Request::new(Bytes::new());
         let Ok(uri) = self.uri(PATH) else { return true };
-        *request.uri_mut() = uri;
-        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+        let request = Request::get(uri).header(ACCEPT, "application/json").body(Bytes::new());
+        let Ok(mut request) = request else { return true };
         // Without credentials the server refuses the request, which also counts.
         if let Ok(Ok(current)) = timeout(ANSWER, self.identity.current()).await {
             request.headers_mut().extend(HeaderMap::clone(&current.headers));
