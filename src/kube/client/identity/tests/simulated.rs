@@ -29,7 +29,10 @@ pub(crate) trait Plugin: Send + Sync {
 }
 
 /// Gets headers from `signer`. Without one, creates it, which runs the plugin.
-pub(crate) fn start(plugin: Arc<dyn Plugin>, signer: Option<Signer>) -> oneshot::Receiver<Run> {
+pub(in crate::kube::client::identity) fn start(
+    plugin: Arc<dyn Plugin>,
+    signer: Option<Signer>,
+) -> oneshot::Receiver<Run> {
     let (sender, receiver) = oneshot::channel();
     tokio::spawn(async move {
         let is_new = signer.is_none();
