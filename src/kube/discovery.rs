@@ -98,11 +98,8 @@ pub fn definitions(object: ObjectBytes<'_>) -> Result<Vec<Definition>, DecodeErr
 /// The defined kinds by UID of the definition.
 type DefinitionsByUid = BTreeMap<Vec<u8>, Vec<Definition>>;
 
-/// The definitions of a cluster. Clones share their state.
-#[derive(Clone)]
-pub struct Discovery(Arc<Inner>);
-
-struct Inner {
+/// The definitions of a cluster.
+pub struct Discovery {
     current: Lock<DefinitionsByUid>,
     changes: watch::Sender<u64>,
     metrics: KubeMetrics,
@@ -111,17 +108,14 @@ struct Inner {
 impl Discovery {
     /// Returns an empty set of definitions.
     #[must_use]
-    pub fn new(metrics: &KubeMetrics) -> Self {
-        Self(Arc::new(Inner {
-            current: Lock::default(),
-            changes: watch::Sender::new(0),
-            metrics: metrics.clone(),
-        }))
+    pub fn new(metrics: &KubeMetrics) -> Arc<Self> {
+        let (current, changes) = (Lock::default(), watch::Sender::new(0));
+        Arc::new(Self { current, changes, metrics: metrics.clone() })
     }
 
     /// Returns the resource that the pipeline has to watch.
     #[must_use]
-    pub fn watched(&self) -> WatchedResource {
+    pub fn watched(self: &Arc<Self>) -> WatchedResource {
         let api = ApiResource::built_in(&Api {
             name: "customresourcedefinitions",
             group: "apiextensions.k8s.io",
@@ -131,13 +125,13 @@ impl Discovery {
             default_enabled: false,
         });
         let renderer = Arc::new(NoFamilies::new("customresourcedefinitions.apiextensions.k8s.io"));
-        WatchedResource { api, renderer, observers: vec![Arc::clone(&self.0) as _] }
+        WatchedResource { api, renderer, observers: vec![Arc::clone(self) as _] }
     }
 
     /// Returns the served kinds, sorted.
     #[must_use]
     pub fn served(&self) -> Vec<Definition> {
-        let mut served: Vec<_> = self.0.current.lock().values().flatten().cloned().collect();
+        let mut served: Vec<_> = self.current.lock().values().flatten().cloned().collect();
         served.sort_unstable();
         served
     }
@@ -145,7 +139,19 @@ impl Discovery {
     /// Returns a receiver that is notified when the served kinds may have changed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.0.changes.subscribe()
+        self.changes.subscribe()
+    }
+
+    /// Changes the definitions, counts the events, and notifies subscribers if there were any.
+    fn change(&self, change: impl FnOnce(&mut DefinitionsByUid) -> DefinitionEvents) {
+        let mut current = self.current.lock();
+        let events = change(&mut current);
+        let known = current.len();
+        drop(current);
+        self.metrics.definitions(events, known);
+        if events != DefinitionEvents::default() {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
     }
 }
 
@@ -164,21 +170,7 @@ impl WatchedResource {
     }
 }
 
-impl Inner {
-    /// Changes the definitions, counts the events, and notifies subscribers if there were any.
-    fn change(&self, change: impl FnOnce(&mut DefinitionsByUid) -> DefinitionEvents) {
-        let mut current = self.current.lock();
-        let events = change(&mut current);
-        let known = current.len();
-        drop(current);
-        self.metrics.definitions(events, known);
-        if events != DefinitionEvents::default() {
-            self.changes.send_modify(|changes| *changes += 1);
-        }
-    }
-}
-
-impl ObserverFactory for Inner {
+impl ObserverFactory for Discovery {
     fn representation(&self) -> Representation {
         Representation::Object
     }
@@ -190,7 +182,7 @@ impl ObserverFactory for Inner {
 
 /// The observer of one list/watch. A reload may list the definitions again while the former list/watch goes on.
 struct DefinitionObserver {
-    discovery: Arc<Inner>,
+    discovery: Arc<Discovery>,
     /// The definitions that the list in progress has shown.
     collected: Lock<Option<DefinitionsByUid>>,
 }
@@ -258,7 +250,7 @@ mod tests {
     #[test]
     fn definitions_are_added_updated_and_removed() {
         let discovery = Discovery::new(&KubeMetrics::default());
-        let observer = Arc::clone(&discovery.0).observe();
+        let observer = Arc::clone(&discovery).observe();
         let plurals = || -> Vec<String> {
             let served = discovery.served().into_iter();
             served.map(|one| format!("{}/{}", one.plural, one.version)).collect()
@@ -296,7 +288,7 @@ mod tests {
     #[test]
     fn a_failed_list_drops_nothing_that_another_one_collects() {
         let discovery = Discovery::new(&KubeMetrics::default());
-        let [old, new] = [(); 2].map(|()| Arc::clone(&discovery.0).observe());
+        let [old, new] = [(); 2].map(|()| Arc::clone(&discovery).observe());
         let put = |name: &str| {
             let text = definition(name, true, "True");
             new.put(&ObservedObject::new(ObjectBytes::Json(text.as_bytes())), true);

@@ -65,9 +65,7 @@ impl FirstSync {
         }
         missing
     }
-}
 
-impl FirstSync {
     /// Returns the kinds that are still queued, or a note that CustomResourceDefinitions were listed a moment ago.
     fn queued(&self, lists: &[Status]) -> Vec<String> {
         let last = lists.iter().filter_map(|list| list.listed).max();

@@ -15,7 +15,7 @@ use crate::util::waiting;
 
 /// The state needed to resolve custom resources.
 pub(crate) struct CustomState {
-    discovery: Discovery,
+    discovery: Arc<Discovery>,
     /// Changes after the cluster's definitions have settled, which debounces them.
     settled: watch::Receiver<u64>,
     errors: Arc<ValueErrorLog>,

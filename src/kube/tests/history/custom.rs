@@ -82,7 +82,7 @@ struct Track {
 
 /// The custom resources of a history.
 pub struct CustomResources {
-    discovery: Discovery,
+    discovery: Arc<Discovery>,
     settled: watch::Receiver<u64>,
     _debounce: JoinSet<()>,
     options: ResolveOptions,
