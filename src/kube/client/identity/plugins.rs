@@ -125,8 +125,8 @@ impl Dynamic {
         https: bool,
     ) -> Result<oneshot::Receiver<Run>, TransportError> {
         #[cfg(any(test, fuzzing))]
-        if let Some(plugin) = &self.simulated {
-            return Ok(super::simulated::start(Arc::clone(plugin), signer));
+        if let Some(start) = &self.simulated {
+            return Ok(start(signer));
         }
         let certificate = self.certificate.is_some();
         let (sender, receiver) = oneshot::channel();

@@ -107,10 +107,15 @@ pub(super) struct Dynamic {
     pub(super) ran: Option<(Instant, Result<(), TransportError>)>,
     /// When the signer was last called.
     pub(super) asked: Option<Instant>,
-    /// A replacement for the plugin.
+    /// Starts a call of a simulated plugin instead.
     #[cfg(any(test, fuzzing))]
-    pub(super) simulated: Option<Arc<dyn super::simulated::Plugin>>,
+    pub(super) simulated: Option<SimulatedStart>,
 }
+
+/// Starts a call of a simulated plugin.
+#[cfg(any(test, fuzzing))]
+pub(super) type SimulatedStart =
+    Arc<dyn Fn(Option<Signer>) -> oneshot::Receiver<Run> + Send + Sync>;
 
 /// A TLS configuration with a plugin's certificate, and when the certificate expires.
 pub(super) type Printed = (ClientConfig, Option<Timestamp>);

@@ -29,10 +29,7 @@ pub(crate) trait Plugin: Send + Sync {
 }
 
 /// Gets headers from `signer`. Without one, creates it, which runs the plugin.
-pub(in crate::kube::client::identity) fn start(
-    plugin: Arc<dyn Plugin>,
-    signer: Option<Signer>,
-) -> oneshot::Receiver<Run> {
+fn start(plugin: Arc<dyn Plugin>, signer: Option<Signer>) -> oneshot::Receiver<Run> {
     let (sender, receiver) = oneshot::channel();
     tokio::spawn(async move {
         let is_new = signer.is_none();
@@ -105,7 +102,8 @@ impl Client {
     /// Panics if the client is shared already.
     pub(crate) fn with_plugin(mut self, plugin: Arc<dyn Plugin>) -> Self {
         let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
-        inner.identity.state.get_mut().dynamic.simulated = Some(plugin);
+        let begin = move |signer| start(Arc::clone(&plugin), signer);
+        inner.identity.state.get_mut().dynamic.simulated = Some(Arc::new(begin));
         self
     }
 }
