@@ -14,7 +14,7 @@ use super::flag::Field;
 use super::kube_args::{FLAGS, KubeArgs};
 use super::load::Load;
 use crate::config_file::{
-    Document, Node, Position, Problem, ProblemClass, Severity, Values, nearest,
+    Document, Node, Position, Problem, ProblemClass, Severity, Values, hint, nearest,
 };
 use crate::kube::check_url;
 use crate::resources;
@@ -277,11 +277,8 @@ fn combination_problems(args: &KubeArgs, given: &[(Key, &Node)], load: Load<'_>)
 }
 
 fn unknown_resource(key: &str, resource: &str, position: Position) -> Problem {
-    let names = resources::registry().iter().map(|resource| resource.name());
-    let hint = match nearest(resource, names.clone()) {
-        Some(name) => format!("write {name}"),
-        None => format!("available are {}", names.collect::<Vec<_>>().join(", ")),
-    };
+    let names: Vec<_> = resources::registry().iter().map(|resource| resource.name()).collect();
+    let hint = hint(resource, &names, "available are");
     let message = format!("{key}: resource {resource} does not exist");
     Problem::error(ProblemClass::UnknownResource, position, message, hint)
 }

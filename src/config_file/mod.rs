@@ -10,7 +10,7 @@ mod scalar;
 mod values;
 mod yaml;
 
-pub(crate) use nearest::nearest;
+pub(crate) use nearest::{hint, nearest};
 pub(crate) use problem::Position;
 pub use problem::{Problem, ProblemClass, Severity};
 pub(crate) use scalar::{Resolved, resolve};

@@ -26,6 +26,14 @@ pub(crate) fn nearest<'k>(
         .map(|(_, name)| name)
 }
 
+/// Returns the hint for an unknown word: the known word that was probably meant, or `all_are` and all of them.
+pub(crate) fn hint(word: &str, known: &[&str], all_are: &str) -> String {
+    match nearest(word, known.iter().copied()) {
+        Some(name) => format!("write {name}"),
+        None => format!("{all_are} {}", known.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

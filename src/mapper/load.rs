@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use crate::config_file::{
-    Document, Node, Notation, Problem, ProblemClass, Resolved, Scalar, Value, nearest, resolve,
+    Document, Node, Notation, Problem, ProblemClass, Resolved, Scalar, Value, hint, nearest,
+    resolve,
 };
 use crate::exposition::budget::RuleBudget;
 use crate::exposition::normalise::{Normaliser, Step};
@@ -592,8 +593,5 @@ fn unknown_key_hint(key: &str, known: &[&'static str]) -> String {
     {
         return (*correction).to_owned();
     }
-    match nearest(key, known.iter().copied()) {
-        Some(name) => format!("write {name}"),
-        None => format!("known keys are {}", known.join(", ")),
-    }
+    hint(key, known, "known keys are")
 }

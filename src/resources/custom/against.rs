@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::config_file::{Position, Problem, ProblemClass, nearest};
+use crate::config_file::{Position, Problem, ProblemClass, hint, nearest};
 
 use super::built_in;
-use super::config::{Block, Config, Entry, LabelPaths, Metric, PathText};
+use super::config::{Block, Config, Entry, LabelPaths, Metric, PathText, copies_map};
 use super::definition::Definition;
 use super::labels_check;
 use super::metric::MetricType;
@@ -71,8 +71,8 @@ fn undefined(entry: &Entry, kinds: &[(Definition, Shape)]) -> Option<Problem> {
     let of_group = || kinds.iter().filter(|(kind, _)| kind.group == entry.group);
     of_group().next()?;
     let Entry { group, version, kind, .. } = entry;
-    let names = || of_group().map(|(definition, _)| definition.kind.as_str());
-    let hint = match nearest(kind, names().collect::<Vec<_>>()) {
+    let names: Vec<_> = of_group().map(|(definition, _)| definition.kind.as_str()).collect();
+    let hint = match nearest(kind, names) {
         Some(name) if name == kind => {
             let versions: Vec<&str> = of_group()
                 .filter(|(definition, _)| definition.kind == *kind)
@@ -123,18 +123,15 @@ impl<'k> SchemaProblems<'k> {
         let Some(found) = self.path(&block.path, vec![shape]) else { return };
         let has_key = !block.label_from_key.is_empty();
         let each = |with_members: bool, with_itself: bool| -> Vec<&Shape> {
-            let mut starts = Vec::new();
-            for shape in &found {
-                match shape {
-                    Shape::List(items) => starts.push(&**items),
-                    Shape::Map(..) => {
-                        starts.extend(with_members.then(|| shape.elements()).into_iter().flatten());
-                        starts.extend(with_itself.then_some(*shape));
-                    }
-                    _ => starts.push(shape),
+            let starts = found.iter().flat_map(|shape| match shape {
+                Shape::Map(..) if with_members => {
+                    [shape.elements(), with_itself.then_some(*shape).into_iter().collect()].concat()
                 }
-            }
-            starts
+                Shape::Map(..) => with_itself.then_some(*shape).into_iter().collect(),
+                Shape::List(_) => shape.elements(),
+                _ => vec![*shape],
+            });
+            starts.collect()
         };
         let labelled = match kind {
             MetricType::Gauge | MetricType::Info => each(true, true),
@@ -175,17 +172,14 @@ impl<'k> SchemaProblems<'k> {
                 let hint = "take a Gauge, or the path of a text".to_owned();
                 self.add(position, 1, ProblemClass::NeverMatches, message, hint);
             }
-            let listed: Vec<&String> = scalars.iter().flat_map(|scalar| &scalar.texts).collect();
+            let texts = scalars.iter().flat_map(|scalar| &scalar.texts);
+            let listed: Vec<&str> = texts.map(String::as_str).collect();
             if !are_scalars || scalars.iter().any(|scalar| scalar.texts.is_empty()) {
                 return;
             }
-            let unknown = block.list.iter().find(|state| !listed.contains(state));
+            let unknown = block.list.iter().find(|state| !listed.contains(&state.as_str()));
             if let Some(state) = unknown {
-                let known = || listed.iter().map(|text| text.as_str());
-                let hint = match nearest(state, known().collect::<Vec<_>>()) {
-                    Some(state) => format!("write {state}"),
-                    None => format!("it can be {}", known().collect::<Vec<_>>().join(", ")),
-                };
+                let hint = hint(state, &listed, "it can be");
                 let message = format!("{text} is never {state:?}, whose series is always 0");
                 self.add(metric.positions.kind.0, 2, ProblemClass::NeverMatches, message, hint);
             }
@@ -210,7 +204,7 @@ impl<'k> SchemaProblems<'k> {
         for (label, text) in paths {
             let Some(found) = self.path(text, starts.clone()) else { continue };
             let position = text.position.0;
-            if label.ends_with('*') || label.starts_with('*') {
+            if copies_map(label) {
                 if !found.iter().any(|shape| matches!(shape, Shape::Any | Shape::Map(..))) {
                     let message = format!("{text} is no map, {label} copies nothing");
                     let hint = "leave the star out of the label".to_owned();
@@ -254,15 +248,15 @@ impl<'k> SchemaProblems<'k> {
             Some((key, _)) => key,
             None => segment,
         };
-        let members = || dead.members.iter().map(String::as_str);
-        let hint = match (dead.what, nearest(wanted, members().collect::<Vec<_>>())) {
+        let members = dead.members.iter().map(String::as_str);
+        let hint = match (dead.what, nearest(wanted, members.clone())) {
             ("a list", _) if !segment.starts_with('[') => {
                 "write a number, or [key=value] in quotes, before it".to_owned()
             }
             (_, Some(name)) if name != segment => format!("write {name}"),
             _ if dead.members.is_empty() => "leave it out".to_owned(),
             _ => {
-                let some: Vec<&str> = members().take(MAX_HINT_MEMBERS).collect();
+                let some: Vec<&str> = members.take(MAX_HINT_MEMBERS).collect();
                 let more = if dead.members.len() > MAX_HINT_MEMBERS { ", ..." } else { "" };
                 format!("members are {}{more}", some.join(", "))
             }

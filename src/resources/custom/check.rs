@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::config_file::{Problem, ProblemClass, nearest};
+use crate::config_file::{Problem, ProblemClass, hint, nearest};
 use crate::exposition::names;
 
 use super::built_in;
-use super::config::{Block, Config, Entry, LabelPaths, Metric, SourcePosition};
+use super::config::{Block, Config, Entry, LabelPaths, Metric, SourcePosition, copies_map};
 use super::label;
 use super::labels_check;
 use super::metric::MetricType;
@@ -117,10 +117,7 @@ fn metric_problems(entry: &Entry, metric: &Metric, problems: &mut Vec<Problem>) 
         label_paths(paths, problems);
     }
     let Some(kind) = MetricType::of(&metric.kind) else {
-        let hint = match nearest(&metric.kind, TYPES) {
-            Some(kind) => format!("write {kind}"),
-            None => format!("types are {}", TYPES.join(", ")),
-        };
+        let hint = hint(&metric.kind, &TYPES, "types are");
         let message = format!("unknown metric type {:?}", metric.kind);
         let class = ProblemClass::InvalidMetricType;
         problems.push(Problem::error(class, metric.positions.kind.0, message, hint));
@@ -169,8 +166,7 @@ fn label_paths(paths: &LabelPaths, problems: &mut Vec<Problem>) {
     for (label, path) in paths {
         path_problem(&path.segments, path.position, problems);
         // The names of copied labels are not known in advance.
-        let copies = label.ends_with('*') || label.starts_with('*');
-        if copies || label::can_be_a_name(label) {
+        if copies_map(label) || label::can_be_a_name(label) {
             continue;
         }
         let problem = Problem::warning(
@@ -179,10 +175,7 @@ fn label_paths(paths: &LabelPaths, problems: &mut Vec<Problem>) {
             format!("{label:?} is no name of a label, it becomes {}", label::sanitised(label)),
             "use letters, digits and _, not a digit first",
         );
-        // Problems of a resource occur again for each of its metrics.
-        if !problems.contains(&problem) {
-            problems.push(problem);
-        }
+        labels_check::report(problems, problem);
     }
 }
 
@@ -194,10 +187,7 @@ fn path_problem(segments: &[String], position: SourcePosition, problems: &mut Ve
             format!("{bad} is no lookup in a list"),
             "write [key=value], in quotes",
         );
-        // Problems of a resource occur again for each of its metrics.
-        if !problems.contains(&problem) {
-            problems.push(problem);
-        }
+        labels_check::report(problems, problem);
     }
 }
 

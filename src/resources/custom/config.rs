@@ -51,6 +51,11 @@ impl std::fmt::Display for PathText {
 /// Paths by the label whose value they select.
 pub type LabelPaths = BTreeMap<String, PathText>;
 
+/// True if the label of a path stands for all entries of the map that the path selects.
+pub(super) fn copies_map(label: &str) -> bool {
+    label.ends_with('*') || label.starts_with('*')
+}
+
 /// Constant label values by label.
 pub type LabelTexts = BTreeMap<String, String>;
 

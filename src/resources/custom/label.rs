@@ -1,7 +1,6 @@
 //! Labels of series: their sources, and their assembly.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use crate::exposition::{escape, float};
 
@@ -9,6 +8,7 @@ use super::config::{LabelPaths, LabelTexts};
 use super::mask::Mask;
 use super::path::Path;
 use super::tree::Json;
+use crate::resources::series::bool_text;
 use crate::util::work_counter;
 
 /// The compiled label sources of a metric.
@@ -55,17 +55,8 @@ impl Sources {
         }
     }
 
-    /// Adds the labels that `value` has, and defaults instead of those that it has not.
-    pub(super) fn add<'v>(&'v self, value: &'v Json<'_>, labels: &mut Labels<'v>) {
-        self.add_with_defaults(value, labels, true);
-    }
-
-    /// The same without defaults.
-    pub(super) fn add_found<'v>(&'v self, value: &'v Json<'_>, labels: &mut Labels<'v>) {
-        self.add_with_defaults(value, labels, false);
-    }
-
-    fn add_with_defaults<'v>(
+    /// Adds the labels that `value` has and, if wanted, defaults instead of those that it has not.
+    pub(super) fn add<'v>(
         &'v self,
         value: &'v Json<'_>,
         labels: &mut Labels<'v>,
@@ -192,50 +183,23 @@ impl<'v> Labels<'v> {
 fn text<'v>(value: &'v Json<'_>) -> Cow<'v, str> {
     match value {
         Json::Text(text) => Cow::Borrowed(text),
-        Json::Bool(true) => Cow::Borrowed("true"),
-        Json::Bool(false) => Cow::Borrowed("false"),
-        _ => {
-            let mut out = String::new();
-            print(value, &mut out);
-            Cow::Owned(out)
-        }
-    }
-}
-
-fn print(value: &Json<'_>, out: &mut String) {
-    match value {
-        Json::Null => out.push_str("<nil>"),
-        Json::Bool(on) => out.push_str(if *on { "true" } else { "false" }),
-        Json::Int(number) => {
-            let _ = write!(out, "{number}");
-        }
-        Json::Float(number) if *number == 0.0 && number.is_sign_negative() => out.push_str("-0"),
+        Json::Bool(on) => Cow::Borrowed(bool_text(*on)),
+        Json::Null => Cow::Borrowed("<nil>"),
+        Json::Int(number) => Cow::Owned(number.to_string()),
+        Json::Float(number) if *number == 0.0 && number.is_sign_negative() => Cow::Borrowed("-0"),
         Json::Float(number) => {
             let mut digits = Vec::new();
             float::write(&mut digits, *number);
-            out.push_str(&String::from_utf8_lossy(&digits));
+            Cow::Owned(String::from_utf8_lossy(&digits).into_owned())
         }
-        Json::Text(text) => out.push_str(text),
         Json::List(items) => {
-            out.push('[');
-            for (at, item) in items.iter().enumerate() {
-                if at > 0 {
-                    out.push(' ');
-                }
-                print(item, out);
-            }
-            out.push(']');
+            let items: Vec<_> = items.iter().map(text).collect();
+            Cow::Owned(format!("[{}]", items.join(" ")))
         }
         Json::Map(entries) => {
-            out.push_str("map[");
-            for (at, (key, value)) in entries.iter().enumerate() {
-                if at > 0 {
-                    out.push(' ');
-                }
-                let _ = write!(out, "{key}:");
-                print(value, out);
-            }
-            out.push(']');
+            let entry = |(key, value): &(Cow<'_, str>, Json<'_>)| format!("{key}:{}", text(value));
+            let entries: Vec<_> = entries.iter().map(entry).collect();
+            Cow::Owned(format!("map[{}]", entries.join(" ")))
         }
     }
 }

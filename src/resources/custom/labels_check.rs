@@ -1,10 +1,10 @@
 //! Validation of labels: duplicate sources, and labels with too many values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config_file::{Problem, ProblemClass};
 
-use super::config::{Block, Entry, LabelPaths, Metric, PathText, SourcePosition};
+use super::config::{Block, Entry, LabelPaths, Metric, PathText, SourcePosition, copies_map};
 use super::label::sanitised;
 use super::metric::MetricType;
 
@@ -21,10 +21,7 @@ pub(super) fn problems(
         labels.seen.insert(name.to_owned(), "kstatd itself");
     }
     let fixed = entry.common_labels.keys().chain(metric.common_labels.keys());
-    let mut fixed: Vec<&String> = fixed.collect();
-    fixed.sort_unstable();
-    fixed.dedup();
-    for name in fixed {
+    for name in fixed.collect::<BTreeSet<_>>() {
         labels.add(name, "commonLabels", position);
     }
     // A Count does not have the labels of its resource.
@@ -54,7 +51,7 @@ pub(super) fn problems(
     for (label, path) in all {
         if let Some((message, hint)) = cardinality(label, path, is_count) {
             let class = ProblemClass::HighCardinality;
-            labels.report(Problem::warning(class, path.position.0, message, hint));
+            report(labels.problems, Problem::warning(class, path.position.0, message, hint));
         }
     }
     defaults(entry, metric, block, labels.problems);
@@ -85,9 +82,7 @@ fn defaults(entry: &Entry, metric: &Metric, block: &Block, problems: &mut Vec<Pr
                 format!("labelDefaults: {label} has no effect"),
                 "name a label of labelsFromPath beside it",
             );
-            if !problems.contains(&problem) {
-                problems.push(problem);
-            }
+            report(problems, problem);
         }
     }
 }
@@ -100,26 +95,25 @@ struct Labels<'p> {
 
 impl Labels<'_> {
     fn add(&mut self, name: &str, source: &'static str, position: SourcePosition) {
-        if name.ends_with('*') || name.starts_with('*') {
+        if copies_map(name) {
             return;
         }
         let is_path = source.starts_with("labelsFromPath");
         let printed = if is_path { sanitised(name).into_owned() } else { name.to_owned() };
         if let Some(other) = self.seen.insert(printed.clone(), source) {
-            self.report(Problem::warning(
-                ProblemClass::DuplicateLabel,
-                position.0,
-                format!("label {printed} comes from {other} and from {source}"),
-                "give one of them another name: the later of the two wins where it has a value",
-            ));
+            let message = format!("label {printed} comes from {other} and from {source}");
+            let hint =
+                "give one of them another name: the later of the two wins where it has a value";
+            let class = ProblemClass::DuplicateLabel;
+            report(self.problems, Problem::warning(class, position.0, message, hint));
         }
     }
+}
 
-    /// Adds a problem, once. Those of a resource's labels occur again for each of its metrics.
-    fn report(&mut self, problem: Problem) {
-        if !self.problems.contains(&problem) {
-            self.problems.push(problem);
-        }
+/// Adds a problem, once. Those of a resource's labels occur again for each of its metrics.
+pub(super) fn report(problems: &mut Vec<Problem>, problem: Problem) {
+    if !problems.contains(&problem) {
+        problems.push(problem);
     }
 }
 
@@ -136,7 +130,7 @@ pub(super) fn cardinality(
 ) -> Option<(String, String)> {
     let last = path.segments.last().map_or("", String::as_str);
     let of_metadata = path.segments.first().is_some_and(|first| first == "metadata");
-    let copies = label.ends_with('*') || label.starts_with('*');
+    let copies = copies_map(label);
     let what = match last {
         "annotations" if copies && of_metadata => {
             let message = format!("{label} copies all annotations, whatever anybody writes there");

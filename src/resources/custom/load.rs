@@ -4,11 +4,7 @@
 //! are errors, and so is an empty file. The accepted notations of each type follow Go's YAML library (see also the
 //! options file).
 
-use std::collections::BTreeMap;
-
-use crate::config_file::{
-    Document, Node, Position, Problem, ProblemClass, Resolved, Values, nearest,
-};
+use crate::config_file::{Document, Node, Position, Problem, ProblemClass, Resolved, Values, hint};
 
 use super::config::{
     Block, Config, Entry, LabelPaths, LabelTexts, Metric, MetricPositions, PathText, SourcePosition,
@@ -64,13 +60,10 @@ struct Reader<'d> {
 
 impl<'d> Reader<'d> {
     fn file(&mut self, root: &'d Node, config: &mut Config) {
-        for (key, value) in self.entries(root, "the file", &["spec"], &["kind", "apiVersion"]) {
-            debug_assert_eq!(key, "spec");
+        for (_, value) in self.entries(root, "the file", &["spec"], &["kind", "apiVersion"]) {
             for (_, value) in self.entries(value, "spec", &["resources"], &[]) {
-                for item in self.items(value, "resources") {
-                    let entry = self.entry(item);
-                    config.entries.push(entry);
-                }
+                let items = self.items(value, "resources").into_iter();
+                config.entries = items.map(|item| self.entry(item)).collect();
             }
         }
     }
@@ -92,7 +85,7 @@ impl<'d> Reader<'d> {
                 "groupVersionKind" => {
                     const PARTS: [&str; 3] = ["group", "version", "kind"];
                     for (part, value) in self.entries(value, key, &PARTS, &[]) {
-                        let text = self.values.text(value, part).unwrap_or_default();
+                        let text = self.text(value, part);
                         *match part {
                             "group" => &mut entry.group,
                             "version" => &mut entry.version,
@@ -107,12 +100,10 @@ impl<'d> Reader<'d> {
                 "resourcePlural" => {
                     self.values.text(value, key);
                 }
-                "errorLogV" => entry.error_log_v = self.int(value, key).unwrap_or_default(),
+                "errorLogV" => entry.error_log_v = self.int(value, key),
                 _ => {
-                    for item in self.items(value, key) {
-                        let metric = self.metric(item);
-                        entry.metrics.push(metric);
-                    }
+                    let items = self.items(value, key).into_iter();
+                    entry.metrics = items.map(|item| self.metric(item)).collect();
                 }
             }
         }
@@ -136,14 +127,14 @@ impl<'d> Reader<'d> {
         for (key, value) in self.entries(node, "a metric", &KEYS, &[]) {
             match key {
                 "name" => {
-                    metric.name = self.values.text(value, key).unwrap_or_default();
+                    metric.name = self.text(value, key);
                     metric.positions.name = SourcePosition(value.position);
                 }
-                "help" => metric.help = self.values.text(value, key).unwrap_or_default(),
+                "help" => metric.help = self.text(value, key),
                 "commonLabels" => metric.common_labels = self.label_texts(value, key),
                 "labelsFromPath" => metric.labels_from_path = self.label_paths(value, key),
                 "labelDefaults" => metric.label_defaults = self.label_texts(value, key),
-                "errorLogV" => metric.error_log_v = self.int(value, key).unwrap_or_default(),
+                "errorLogV" => metric.error_log_v = self.int(value, key),
                 _ => self.each(value, &mut metric),
             }
         }
@@ -153,21 +144,21 @@ impl<'d> Reader<'d> {
     fn each(&mut self, node: &'d Node, metric: &mut Metric) {
         const GAUGE: [&str; 6] =
             ["path", "labelsFromPath", "labelFromKey", "valueFrom", "nilIsZero", "labelDefaults"];
-        const INFO: [&str; 4] = ["path", "labelsFromPath", "labelFromKey", "labelDefaults"];
+        const INFO_OR_COUNT: [&str; 4] =
+            ["path", "labelsFromPath", "labelFromKey", "labelDefaults"];
         const STATE_SET: [&str; 6] =
             ["path", "labelsFromPath", "labelName", "list", "valueFrom", "labelDefaults"];
-        const COUNT: [&str; 4] = ["path", "labelsFromPath", "labelFromKey", "labelDefaults"];
         const KEYS: [&str; 5] = ["type", "gauge", "info", "stateSet", "count"];
         metric.positions.kind = SourcePosition(node.position);
         for (key, value) in self.entries(node, "each", &KEYS, &[]) {
             match key {
                 "type" => {
-                    metric.kind = self.values.text(value, key).unwrap_or_default();
+                    metric.kind = self.text(value, key);
                     metric.positions.kind = SourcePosition(value.position);
                 }
                 "gauge" => metric.gauge = self.block(value, key, &GAUGE),
-                "info" => metric.info = self.block(value, key, &INFO),
-                "count" => metric.count = self.block(value, key, &COUNT),
+                "info" => metric.info = self.block(value, key, &INFO_OR_COUNT),
+                "count" => metric.count = self.block(value, key, &INFO_OR_COUNT),
                 _ => metric.state_set = self.block(value, key, &STATE_SET),
             }
         }
@@ -188,14 +179,12 @@ impl<'d> Reader<'d> {
                 "path" => block.path = self.path(value, key),
                 "labelsFromPath" => block.labels_from_path = self.label_paths(value, key),
                 "labelDefaults" => block.label_defaults = self.label_texts(value, key),
-                "labelFromKey" => {
-                    block.label_from_key = self.values.text(value, key).unwrap_or_default()
-                }
+                "labelFromKey" => block.label_from_key = self.text(value, key),
                 "valueFrom" => block.value_from = self.path(value, key),
                 "nilIsZero" => {
                     block.nil_is_zero = self.values.boolean(value, key).unwrap_or_default()
                 }
-                "labelName" => block.label_name = self.values.text(value, key).unwrap_or_default(),
+                "labelName" => block.label_name = self.text(value, key),
                 _ => block.list = self.path(value, key).segments,
             }
         }
@@ -212,21 +201,17 @@ impl<'d> Reader<'d> {
     }
 
     fn label_paths(&mut self, node: &'d Node, what: &str) -> LabelPaths {
-        let mut paths = LabelPaths::new();
-        for (key, value) in self.map(node, what) {
-            let path = self.path(value, &format!("{what}: {key}"));
-            paths.insert(key.to_owned(), path);
-        }
-        paths
+        let entries = self.map(node, what).into_iter();
+        let path =
+            |(key, value): (&str, _)| (key.to_owned(), self.path(value, &format!("{what}: {key}")));
+        entries.map(path).collect()
     }
 
     fn label_texts(&mut self, node: &'d Node, what: &str) -> LabelTexts {
-        let mut texts = BTreeMap::new();
-        for (key, value) in self.map(node, what) {
-            let text = self.values.text(value, &format!("{what}: {key}")).unwrap_or_default();
-            texts.insert(key.to_owned(), text);
-        }
-        texts
+        let entries = self.map(node, what).into_iter();
+        let text =
+            |(key, value): (&str, _)| (key.to_owned(), self.text(value, &format!("{what}: {key}")));
+        entries.map(text).collect()
     }
 
     /// Returns the known entries of a map; unknown keys are warnings unless they are `allowed`.
@@ -243,10 +228,7 @@ impl<'d> Reader<'d> {
             if let Some(name) = known.iter().find(|name| **name == text) {
                 found.push((*name, value));
             } else if !allowed.contains(&text) {
-                let hint = match nearest(text, known.iter().copied()) {
-                    Some(name) => format!("write {name}"),
-                    None => format!("known keys are {}", known.join(", ")),
-                };
+                let hint = hint(text, known, "known keys are");
                 self.values.problems.push(Problem::warning(
                     ProblemClass::UnknownField,
                     position,
@@ -269,14 +251,20 @@ impl<'d> Reader<'d> {
         items.into_iter().filter(|item| !item.is_null()).collect()
     }
 
-    /// Reads a 32-bit integer; a number's fraction is truncated.
-    fn int(&mut self, node: &'d Node, what: &str) -> Option<i32> {
+    /// Reads a string; empty for null and for an invalid one.
+    fn text(&mut self, node: &'d Node, what: &str) -> String {
+        self.values.text(node, what).unwrap_or_default()
+    }
+
+    /// Reads a 32-bit integer, 0 for null and for an invalid one; a number's fraction is truncated.
+    fn int(&mut self, node: &'d Node, what: &str) -> i32 {
         const WANTED: &str = "an integer of 32 bits, without quotes";
-        self.values.read(node, what, WANTED, |_, resolved| match resolved {
+        let number = self.values.read(node, what, WANTED, |_, resolved| match resolved {
             Resolved::Int(number) => i32::try_from(number).ok(),
             Resolved::Float(number) if number.is_finite() => i32::try_from(number as i64).ok(),
             _ => None,
-        })
+        });
+        number.unwrap_or_default()
     }
 }
 

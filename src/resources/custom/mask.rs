@@ -1,6 +1,6 @@
 //! Field masks: the parts of an object that the paths of its metrics need.
 
-use super::path::{Path, PathTail, Visit};
+use super::path::{Path, Visit};
 
 /// The maximum number of segments of a path that may refer to both lists and maps; after that, everything is read.
 const MAX_FORKS: usize = 4;
@@ -65,7 +65,7 @@ impl Mask {
     }
 
     /// Selects a member, and returns its mask.
-    fn select(&mut self, key: &str) -> &mut Mask {
+    pub(super) fn select(&mut self, key: &str) -> &mut Mask {
         let at = match self.members.binary_search_by(|(own, _)| (**own).cmp(key)) {
             Ok(at) => at,
             Err(at) => {
@@ -78,16 +78,11 @@ impl Mask {
 
     /// Selects everything that `path` visits, and calls `at_end` with the mask at its end.
     pub(super) fn follow(&mut self, path: &Path, at_end: &dyn Fn(&mut Mask)) {
-        self.step(path.visits(), MAX_FORKS, at_end);
+        self.step(&path.visits(), MAX_FORKS, at_end);
     }
 
-    fn step(
-        &mut self,
-        step: Option<(Vec<Visit<'_>>, PathTail<'_>)>,
-        forks: usize,
-        at_end: &dyn Fn(&mut Mask),
-    ) {
-        let Some((visits, rest)) = step else { return at_end(self) };
+    fn step(&mut self, steps: &[Vec<Visit<'_>>], forks: usize, at_end: &dyn Fn(&mut Mask)) {
+        let Some((visits, rest)) = steps.split_first() else { return at_end(self) };
         let forks = if visits.len() > 1 { forks.checked_sub(1) } else { Some(forks) };
         let Some(forks) = forks else { return self.select_all() };
         for visit in visits {
@@ -101,7 +96,7 @@ impl Mask {
                     element
                 }
             };
-            next.step(rest.visits(), forks, at_end);
+            next.step(rest, forks, at_end);
         }
     }
 

@@ -4,23 +4,21 @@ use std::borrow::Cow;
 
 use super::config::{Block, Metric};
 use super::label::{Labels, Sources, sanitised};
+use super::lines::Lines;
 use super::mask::Mask;
 use super::number::{self, Reason};
 use super::path::Path;
 use super::tree::Json;
 use crate::util::words::words;
 
-/// A compiled metric: its type and settings.
+/// A compiled metric: its type and settings, with their paths in compiled form.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Extractor {
-    kind: MetricType,
+    pub(super) kind: MetricType,
+    pub(super) block: Block,
     path: Path,
     labels: Sources,
-    label_from_key: String,
     value_from: Path,
-    nil_is_zero: bool,
-    label_name: String,
-    list: Vec<String>,
 }
 
 words! {
@@ -58,19 +56,6 @@ impl Metric {
     }
 }
 
-/// A consumer of the series of an object.
-pub(super) trait Sink {
-    /// Takes a series with labels that override those common to all series of the metric. Returns `false` to end the
-    /// family.
-    fn series(&mut self, labels: &Labels<'_>, value: f64) -> bool;
-
-    /// Takes a counted item with labels as for a series. Returns `false` to end the family.
-    fn count(&mut self, labels: &Labels<'_>) -> bool;
-
-    /// Takes a value that is not a number.
-    fn value_error(&mut self, reason: Reason, value: Option<&Json<'_>>);
-}
-
 impl Extractor {
     /// Compiles a metric.
     ///
@@ -90,24 +75,19 @@ impl Extractor {
             .map_err(|error| format!("each.{name}.{error}"))?;
         Ok(Self {
             kind,
+            block: block.clone(),
             path: path(&block.path.segments, "path")?,
             labels,
-            label_from_key: block.label_from_key.clone(),
             value_from: path(&block.value_from.segments, "valueFrom")?,
-            nil_is_zero: block.nil_is_zero,
-            label_name: block.label_name.clone(),
-            list: block.list.clone(),
         })
     }
 
     /// True if its series may have a label of this name.
     pub(super) fn may_set(&self, label: &str) -> bool {
-        [&self.label_from_key, &self.label_name].iter().any(|own| sanitised(own) == label)
+        [&self.block.label_from_key, &self.block.label_name]
+            .iter()
+            .any(|own| sanitised(own) == label)
             || self.labels.may_set(label)
-    }
-
-    pub(super) fn kind(&self) -> MetricType {
-        self.kind
     }
 
     /// Adds the parts of an object that the metric needs to the mask.
@@ -121,78 +101,60 @@ impl Extractor {
         });
     }
 
-    /// Writes all series of the object to `sink`.
-    pub(super) fn emit(&self, object: &Json<'_>, sink: &mut impl Sink) {
-        let found = self.path.get(object);
-        match self.kind {
-            MetricType::Gauge => self.gauge(found, sink),
-            MetricType::Info => {
-                if let Some(found) = found {
-                    self.info(found, sink);
-                }
+    /// Writes all series of the object to `lines`.
+    pub(super) fn emit(&self, object: &Json<'_>, lines: &mut Lines<'_>) {
+        match (self.kind, self.path.get(object)) {
+            (MetricType::Gauge, found) => self.gauge(found, lines),
+            (_, None) => {}
+            (MetricType::Info, Some(found)) => self.info(found, lines),
+            (MetricType::StateSet, Some(found)) => {
+                let _ = found.items().iter().all(|item| self.states(item, lines));
             }
-            MetricType::StateSet => match found {
-                Some(Json::List(items)) => {
-                    let _ = items.iter().all(|item| self.states(item, sink));
-                }
-                Some(found) => {
-                    self.states(found, sink);
-                }
-                None => {}
-            },
-            MetricType::Count => {
-                if let Some(found) = found {
-                    self.count(found, sink);
-                }
-            }
+            (MetricType::Count, Some(found)) => self.count(found, lines),
         }
     }
 
     fn key_label<'v>(&'v self, key: &'v str, labels: &mut Labels<'v>) {
-        if !self.label_from_key.is_empty() {
-            labels.set(Cow::Borrowed(&self.label_from_key), Cow::Borrowed(key));
+        if !self.block.label_from_key.is_empty() {
+            labels.set(Cow::Borrowed(&self.block.label_from_key), Cow::Borrowed(key));
         }
     }
 
-    fn gauge(&self, found: Option<&Json<'_>>, sink: &mut impl Sink) {
+    fn gauge(&self, found: Option<&Json<'_>>, lines: &mut Lines<'_>) {
         match found {
             Some(map @ Json::Map(entries)) => {
                 let (mut of_map, mut labels) = (Labels::default(), Labels::default());
-                self.labels.add_found(map, &mut of_map);
+                self.labels.add(map, &mut of_map, false);
                 for (key, element) in entries {
-                    let Some(value) = self.element_value(key, element, sink) else { continue };
+                    let Some(value) = self.element_value(key, element, lines) else { continue };
                     labels.clear();
                     self.key_label(key, &mut labels);
-                    self.labels.add(element, &mut labels);
+                    self.labels.add(element, &mut labels, true);
                     labels.set_over(&of_map);
-                    if !sink.series(&labels, value) {
+                    if !lines.series(&labels, value) {
                         return;
                     }
                 }
             }
-            Some(Json::List(items)) => {
-                for item in items {
-                    if !self.scalar(Some(item), sink) {
-                        return;
-                    }
-                }
+            Some(found) => {
+                let _ = found.items().iter().all(|item| self.scalar(Some(item), lines));
             }
-            found => {
-                self.scalar(found, sink);
+            None => {
+                self.scalar(None, lines);
             }
         }
     }
 
     /// Returns the number of a map element. Elements that are not numbers are ignored silently, as maps mostly have
     /// members of several types, unless the path selects this one.
-    fn element_value(&self, key: &str, element: &Json<'_>, sink: &mut impl Sink) -> Option<f64> {
-        let zero = self.nil_is_zero.then_some(0.0);
+    fn element_value(&self, key: &str, element: &Json<'_>, lines: &mut Lines<'_>) -> Option<f64> {
+        let zero = self.block.nil_is_zero.then_some(0.0);
         if self.value_from.single_key() == Some(key) {
             return match number::of(element) {
                 Ok(number) => Some(number),
-                Err(Reason::Nothing) if self.nil_is_zero => zero,
+                Err(Reason::Nothing) if self.block.nil_is_zero => zero,
                 Err(reason) => {
-                    sink.value_error(reason, Some(element));
+                    lines.value_error(reason, Some(element));
                     None
                 }
             };
@@ -204,40 +166,36 @@ impl Extractor {
     }
 
     /// Writes a value that is not a map, or an element of a list. Returns `false` to end the family.
-    fn scalar(&self, found: Option<&Json<'_>>, sink: &mut impl Sink) -> bool {
+    fn scalar(&self, found: Option<&Json<'_>>, lines: &mut Lines<'_>) -> bool {
         let mut labels = Labels::default();
         let Some(found) = found.filter(|found| !matches!(found, Json::Null)) else {
-            if self.nil_is_zero {
-                return sink.series(&labels, 0.0);
+            if self.block.nil_is_zero {
+                return lines.series(&labels, 0.0);
             }
-            sink.value_error(Reason::Nothing, None);
+            lines.value_error(Reason::Nothing, None);
             return true;
         };
         let number = match self.value_from.get(found) {
             Some(value) => match number::of(value) {
                 Ok(number) => number,
                 Err(reason) => {
-                    sink.value_error(reason, Some(value));
+                    lines.value_error(reason, Some(value));
                     return true;
                 }
             },
-            None if self.nil_is_zero => 0.0,
+            None if self.block.nil_is_zero => 0.0,
             None => return true,
         };
-        self.labels.add(found, &mut labels);
-        sink.series(&labels, number)
+        self.labels.add(found, &mut labels, true);
+        lines.series(&labels, number)
     }
 
-    fn info(&self, found: &Json<'_>, sink: &mut impl Sink) {
+    fn info(&self, found: &Json<'_>, lines: &mut Lines<'_>) {
         let mut labels = Labels::default();
-        let elements: &[Json<'_>] = match found {
-            Json::List(items) => items,
-            other => std::slice::from_ref(other),
-        };
-        for element in elements {
+        for element in found.items() {
             labels.clear();
-            self.labels.add(element, &mut labels);
-            if !labels.is_empty() && !sink.series(&labels, 1.0) {
+            self.labels.add(element, &mut labels, true);
+            if !labels.is_empty() && !lines.series(&labels, 1.0) {
                 return;
             }
         }
@@ -245,26 +203,26 @@ impl Extractor {
         for (key, element) in entries {
             labels.clear();
             self.key_label(key, &mut labels);
-            self.labels.add(element, &mut labels);
-            if !labels.is_empty() && !sink.series(&labels, 1.0) {
+            self.labels.add(element, &mut labels, true);
+            if !labels.is_empty() && !lines.series(&labels, 1.0) {
                 return;
             }
         }
     }
 
     /// Counts each element of a list, each member of a map if its key becomes a label, or otherwise the value itself.
-    fn count(&self, found: &Json<'_>, sink: &mut impl Sink) {
+    fn count(&self, found: &Json<'_>, lines: &mut Lines<'_>) {
         let mut one = |key: Option<&str>, value: &Json<'_>| {
             let mut labels = Labels::default();
             if let Some(key) = key {
-                labels.set(Cow::Borrowed(&self.label_from_key), Cow::Borrowed(key));
+                labels.set(Cow::Borrowed(&self.block.label_from_key), Cow::Borrowed(key));
             }
-            self.labels.add(value, &mut labels);
-            matches!(value, Json::Null) || sink.count(&labels)
+            self.labels.add(value, &mut labels, true);
+            matches!(value, Json::Null) || lines.count(&labels)
         };
         let _ = match found {
             Json::List(items) => items.iter().all(|item| one(None, item)),
-            Json::Map(entries) if !self.label_from_key.is_empty() => {
+            Json::Map(entries) if !self.block.label_from_key.is_empty() => {
                 entries.iter().all(|(key, element)| one(Some(key), element))
             }
             found => one(None, found),
@@ -272,20 +230,20 @@ impl Extractor {
     }
 
     /// Writes a series for each state. Returns `false` to end the family.
-    fn states(&self, found: &Json<'_>, sink: &mut impl Sink) -> bool {
+    fn states(&self, found: &Json<'_>, lines: &mut Lines<'_>) -> bool {
         let text = match self.value_from.get(found) {
             None => return true,
             Some(Json::Text(text)) => text,
             Some(other) => {
-                sink.value_error(Reason::WrongType, Some(other));
+                lines.value_error(Reason::WrongType, Some(other));
                 return true;
             }
         };
-        for state in &self.list {
+        for state in &self.block.list {
             let mut labels = Labels::default();
-            labels.set(Cow::Borrowed(&self.label_name), Cow::Borrowed(state));
-            self.labels.add(found, &mut labels);
-            if !sink.series(&labels, f64::from(u8::from(text == state))) {
+            labels.set(Cow::Borrowed(&self.block.label_name), Cow::Borrowed(state));
+            self.labels.add(found, &mut labels, true);
+            if !lines.series(&labels, f64::from(u8::from(text == state))) {
                 return false;
             }
         }

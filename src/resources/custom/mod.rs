@@ -14,6 +14,7 @@ mod definition;
 mod json;
 mod label;
 mod labels_check;
+mod lines;
 mod load;
 mod mask;
 mod metric;

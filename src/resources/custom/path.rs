@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::number;
 use super::tree::Json;
+use crate::go::strconv;
 
 /// A step of a path: a member, an index or a lookup in a list.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,21 +75,9 @@ impl Path {
         (!matches!(at, Json::Null)).then_some(at)
     }
 
-    /// Returns the parts that the first step may visit, and the remaining path.
-    pub(super) fn visits(&self) -> Option<(Vec<Visit<'_>>, PathTail<'_>)> {
-        PathTail(&self.0).visits()
-    }
-}
-
-/// The remaining segments of a path.
-#[derive(Clone, Copy)]
-pub(super) struct PathTail<'p>(&'p [Segment]);
-
-impl<'p> PathTail<'p> {
-    /// Returns the parts that the next step may visit, and the path after it.
-    pub(super) fn visits(self) -> Option<(Vec<Visit<'p>>, Self)> {
-        let (first, rest) = self.0.split_first()?;
-        let visits = match first {
+    /// Returns the parts that each step may visit.
+    pub(super) fn visits(&self) -> Vec<Vec<Visit<'_>>> {
+        let visits = self.0.iter().map(|segment| match segment {
             Segment::Lookup(condition) => vec![Visit::ElementWith(&condition.key)],
             Segment::Step { key, equals, index } => {
                 let mut visits = vec![Visit::Key(key)];
@@ -96,8 +85,8 @@ impl<'p> PathTail<'p> {
                 visits.extend(index.iter().map(|_| Visit::Element));
                 visits
             }
-        };
-        Some((visits, Self(rest)))
+        });
+        visits.collect()
     }
 }
 
@@ -109,7 +98,7 @@ impl Segment {
         if let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
             let (key, text) = pair(inner).ok_or_else(|| SegmentError(text.to_owned()))?;
             let number = number::of_text(&text).ok();
-            let boolean = go_bool(&text);
+            let boolean = strconv::parse_bool(&text).ok();
             return Ok(Self::Lookup(Condition { key, text, number, boolean }));
         }
         Ok(Self::Step { key: text.to_owned(), equals: pair(text), index: text.parse().ok() })
@@ -147,14 +136,5 @@ impl Condition {
         let same = |wanted: f64| number::of(value).is_ok_and(|number| number == wanted);
         self.number.is_some_and(same)
             || self.boolean.is_some_and(|wanted| matches!(value, Json::Bool(own) if *own == wanted))
-    }
-}
-
-/// Parses the words that Go's `strconv.ParseBool` accepts.
-fn go_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
     }
 }

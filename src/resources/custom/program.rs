@@ -8,7 +8,6 @@ use super::config::{Entry, LabelPaths, LabelTexts, Metric};
 use super::label::{Sources, sanitised};
 use super::mask::Mask;
 use super::metric::{Extractor, MetricType};
-use super::path::Path;
 
 /// An error that makes an entry unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,12 +82,10 @@ impl Program {
             let error = |reason: String| CompileError::of(metric, reason);
             let extractor = Extractor::compile(metric).map_err(error)?;
             let name = entry.family_name(metric);
-            let is_count = extractor.kind() == MetricType::Count;
+            let is_count = extractor.kind == MetricType::Count;
             self.has_count |= is_count;
             let mut others = self.metrics.iter().filter(|other| other.name == name);
-            if self.has_count
-                && others.any(|other| is_count || other.extractor.kind() == MetricType::Count)
-            {
+            if self.has_count && others.any(|other| is_count || other.is_count()) {
                 return Err(error(COUNT_NAME_TAKEN.to_owned()));
             }
             let base = base(entry, metric, &extractor, gvk).map_err(error)?;
@@ -99,7 +96,6 @@ impl Program {
                     self.bases.len() - 1
                 }
             };
-            let block = extractor.kind().block(metric);
             let error_log_v =
                 if metric.error_log_v == 0 { entry.error_log_v } else { metric.error_log_v };
             let own = ["namespace", "name", "uid"].map(|member| {
@@ -112,7 +108,7 @@ impl Program {
                 own,
                 name,
                 help: metric.help.clone(),
-                path: block.map(|block| block.path.to_string()).unwrap_or_default(),
+                path: extractor.block.path.to_string(),
                 extractor,
                 base,
                 error_log_v,
@@ -135,10 +131,8 @@ impl Program {
     /// Computes the field mask.
     pub(super) fn finish(&mut self) {
         let mut mask = Mask::default();
-        let metadata = ["uid", "resourceVersion", "name", "namespace"];
-        let paths = metadata.map(|member| vec!["metadata".to_owned(), member.to_owned()]);
-        for path in paths.iter().filter_map(|path| Path::compile(path).ok()) {
-            mask.follow(&path, &|_| {});
+        for member in ["uid", "resourceVersion", "name", "namespace"] {
+            mask.select("metadata").select(member);
         }
         self.bases.iter().for_each(|base| base.sources.extend_mask(&mut mask));
         self.metrics.iter().for_each(|metric| metric.extractor.extend_mask(&mut mask));
@@ -150,11 +144,11 @@ impl Program {
 impl CompiledMetric {
     /// True if it counts objects instead of having a series for each.
     pub(super) fn is_count(&self) -> bool {
-        self.extractor.kind() == MetricType::Count
+        self.extractor.kind == MetricType::Count
     }
 
     pub(super) fn family(&self) -> Family {
-        let kind = match self.extractor.kind() {
+        let kind = match self.extractor.kind {
             MetricType::Gauge | MetricType::Count => MetricKind::Gauge,
             MetricType::Info => MetricKind::Info,
             MetricType::StateSet => MetricKind::StateSet,
@@ -179,18 +173,15 @@ fn base(
 ) -> Result<BaseLabels, String> {
     let mut texts = entry.common_labels.clone();
     texts.extend(kind_labels(gvk));
-    let own = |texts: &LabelTexts| {
-        texts.iter().map(|(name, text)| (name.clone(), text.clone())).collect::<Vec<_>>()
-    };
-    texts.extend(own(&metric.common_labels));
+    texts.extend(metric.common_labels.clone());
     // Labels of the entry mostly identify the object: counting by them would give every object a series again.
-    let mut paths = if extractor.kind() == MetricType::Count {
+    let mut paths = if extractor.kind == MetricType::Count {
         LabelPaths::new()
     } else {
         entry.labels_from_path.clone()
     };
-    paths.extend(metric.labels_from_path.iter().map(|(name, path)| (name.clone(), path.clone())));
+    paths.extend(metric.labels_from_path.clone());
     let mut defaults = entry.label_defaults.clone();
-    defaults.extend(own(&metric.label_defaults));
+    defaults.extend(metric.label_defaults.clone());
     Ok(BaseLabels { texts, sources: Sources::compile(&paths, &defaults)? })
 }

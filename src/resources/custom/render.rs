@@ -4,22 +4,18 @@
 //! series are written in full first, and their common prefix becomes the identity that the [cache](crate::cache) stores
 //! once.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::de::Error as _;
 
-use crate::cache::{CountedLabels, Rendered, Schema};
-use crate::exposition::{float, labels};
+use crate::cache::{Rendered, Schema};
 use crate::resources::kind::{Renderer, Settings, UserLabelFamily, UserLabels};
-use crate::resources::series::MAX_TEXT;
 use crate::wire::view::{DecodeError, ObjectBytes};
 
 use super::definition::Definition;
 use super::label::Labels;
-use super::metric::Sink;
+use super::lines::Lines;
 use super::number::Reason;
 use super::program::{CompiledMetric, Program};
 use super::tree::Json;
@@ -59,8 +55,8 @@ pub(super) struct CustomRenderer {
     /// The resource name in kstatd's own metrics.
     resource: String,
     program: Program,
-    /// For each metric, the preceding ones with the same name.
-    repeats: Vec<Vec<usize>>,
+    /// For each metric, the first one with the same name.
+    firsts: Vec<usize>,
     /// The labels of items counted beyond the limit of label sets.
     overflow: Vec<u8>,
     keep_duplicates: bool,
@@ -75,110 +71,16 @@ impl CustomRenderer {
         keep_duplicates: bool,
         errors: Arc<dyn ValueErrors>,
     ) -> Self {
-        let names: Vec<&str> = program.metrics.iter().map(|metric| &*metric.name).collect();
-        let repeats = (0..names.len())
-            .map(|at| (0..at).filter(|earlier| names[*earlier] == names[at]).collect())
-            .collect();
+        let metrics = program.metrics.iter().enumerate();
+        let mut known = HashMap::new();
+        let firsts = metrics.map(|(at, metric)| *known.entry(&metric.name).or_insert(at)).collect();
         let mut overflow = vec![b'{'];
         let mut labels = Labels::default();
         labels.set_all(&program.overflow);
         labels.write(&Labels::default(), &mut overflow);
         overflow.push(b'}');
         let resource = definition.dotted_name();
-        Self { schema, resource, program, repeats, overflow, keep_duplicates, errors }
-    }
-}
-
-/// Returns a truncated value for a message.
-fn excerpt(value: Option<&Json<'_>>) -> String {
-    const LONGEST: usize = 80;
-    match value {
-        None | Some(Json::Null) => "null".to_owned(),
-        Some(Json::Text(text)) if text.chars().count() > LONGEST => {
-            format!("{:?}...", text.chars().take(LONGEST).collect::<String>())
-        }
-        Some(Json::Text(text)) => format!("{text:?}"),
-        Some(Json::List(_)) => "a list".to_owned(),
-        Some(Json::Map(_)) => "a map".to_owned(),
-        Some(Json::Bool(on)) => on.to_string(),
-        Some(Json::Int(number)) => number.to_string(),
-        Some(Json::Float(number)) => number.to_string(),
-    }
-}
-
-/// The series of one object, written in full.
-struct Lines<'b> {
-    text: Vec<u8>,
-    /// For each series, the range of its labels and the end of its value.
-    lines: Vec<(Range<usize>, usize)>,
-    /// The start of the current family in `lines`.
-    family: usize,
-    base: &'b Labels<'b>,
-    errors: BTreeMap<Reason, (u64, String)>,
-    full: bool,
-    counted: CountedLabels,
-    /// The index of the family, for counts.
-    number: u32,
-}
-
-impl Sink for Lines<'_> {
-    fn series(&mut self, labels: &Labels<'_>, value: f64) -> bool {
-        let start = self.text.len();
-        self.base.write(labels, &mut self.text);
-        let end = self.text.len();
-        float::write(&mut self.text, value);
-        self.lines.push((start..end, self.text.len()));
-        self.full = self.text.len() + self.counted.text_len() > MAX_TEXT;
-        !self.full
-    }
-
-    fn count(&mut self, labels: &Labels<'_>) -> bool {
-        let start = self.text.len();
-        self.text.push(b'{');
-        self.base.write(labels, &mut self.text);
-        self.text.push(b'}');
-        let written = &self.text[start..];
-        self.counted.push(self.number, if written == b"{}" { b"" } else { written });
-        self.text.truncate(start);
-        self.full = self.text.len() + self.counted.text_len() > MAX_TEXT;
-        !self.full
-    }
-
-    fn value_error(&mut self, reason: Reason, value: Option<&Json<'_>>) {
-        let (count, _) = self.errors.entry(reason).or_insert_with(|| (0, excerpt(value)));
-        *count += 1;
-    }
-}
-
-impl Lines<'_> {
-    /// Removes the lines of the current family.
-    fn discard_family(&mut self) {
-        if let Some((labels, _)) = self.lines.get(self.family) {
-            self.text.truncate(labels.start);
-        }
-        self.lines.truncate(self.family);
-        self.counted.truncate_family(self.number);
-        self.full = false;
-    }
-
-    /// Removes duplicate label sets, ignoring empty labels, from the current family. `earlier` are the ranges of
-    /// families with the same name.
-    fn drop_duplicates(&mut self, earlier: &[Range<usize>]) {
-        let fresh = self.family;
-        let known: usize = earlier.iter().map(ExactSizeIterator::len).sum();
-        if self.lines.len() == fresh || known + self.lines.len() - fresh < 2 {
-            return;
-        }
-        let text = &self.text;
-        let mut seen: hashbrown::HashSet<Cow<'_, [u8]>> = hashbrown::HashSet::new();
-        for (labels, _) in earlier.iter().flat_map(|lines| &self.lines[lines.clone()]) {
-            seen.insert(labels::without_empty(&text[labels.clone()]));
-        }
-        let mut at = 0;
-        self.lines.retain(|(labels, _)| {
-            at += 1;
-            at <= fresh || seen.insert(labels::without_empty(&text[labels.clone()]))
-        });
+        Self { schema, resource, program, firsts, overflow, keep_duplicates, errors }
     }
 }
 
@@ -227,7 +129,7 @@ impl Renderer for CustomRenderer {
             .map(|base| {
                 let mut labels = Labels::default();
                 labels.set_all(&base.texts);
-                base.sources.add(&object, &mut labels);
+                base.sources.add(&object, &mut labels, true);
                 labels
             })
             .collect();
@@ -255,10 +157,7 @@ impl Renderer for CustomRenderer {
                 out.oversized.get_or_insert(number);
             }
             if !self.keep_duplicates {
-                let repeats = self.repeats.get(number).into_iter().flatten();
-                let earlier = |at: &usize| at.checked_sub(1).map_or(0, |at| ends[at])..ends[*at];
-                let earlier: Vec<Range<usize>> = repeats.map(earlier).collect();
-                lines.drop_duplicates(&earlier);
+                lines.drop_duplicates(self.firsts[number].checked_sub(1).map_or(0, |at| ends[at]));
             }
             ends.push(lines.lines.len());
             if !lines.errors.is_empty() {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::path::{Path, PathTail, Visit};
+use super::path::{Path, Visit};
 
 /// The maximum depth of a schema; deeper parts are treated as open. The API server rejects schemas near this depth.
 const MAX_DEPTH: usize = 64;
@@ -144,9 +144,7 @@ impl Shape {
 /// The end of the path, if it can never select a value.
 pub(super) fn follow<'s>(starts: Vec<&'s Shape>, path: &Path) -> Result<Vec<&'s Shape>, DeadEnd> {
     let mut at = starts;
-    let mut step: Option<(Vec<Visit<'_>>, PathTail<'_>)> = path.visits();
-    let mut segment = 0;
-    while let Some((visits, rest)) = step {
+    for (segment, visits) in path.visits().iter().enumerate() {
         let mut next: Vec<&Shape> = Vec::new();
         for shape in at.iter().flat_map(|shape| visits.iter().filter_map(|one| shape.visit(one))) {
             if !next.iter().any(|known| std::ptr::eq(*known, shape)) {
@@ -167,8 +165,6 @@ pub(super) fn follow<'s>(starts: Vec<&'s Shape>, path: &Path) -> Result<Vec<&'s 
             return Err(DeadEnd { segment, members, what });
         }
         at = next;
-        step = rest.visits();
-        segment += 1;
     }
     Ok(at)
 }
@@ -184,37 +180,26 @@ pub fn is_metadata(name: &str) -> bool {
 
 /// Returns the ObjectMeta of apimachinery 0.36.
 fn metadata() -> Shape {
-    let time = || Shape::Scalar(Scalar { text: true, time: true, texts: Vec::new() });
+    let time = Shape::Scalar(Scalar { text: true, time: true, texts: Vec::new() });
     let number = || Shape::Scalar(Scalar::default());
-    let texts = || Shape::Map(BTreeMap::new(), Some(Box::new(text())));
-    let map = |members: Vec<(&str, Shape)>| {
-        let owned = members.into_iter().map(|(key, shape)| (key.to_owned(), shape));
-        Shape::Map(owned.collect(), None)
+    let texts = Shape::Map(BTreeMap::new(), Some(Box::new(text())));
+    // Each shape has the names of its members, separated by blanks.
+    let map = |shapes: &[(&str, Shape)]| {
+        let members = shapes.iter().flat_map(|(names, shape)| {
+            names.split(' ').map(|name| (name.to_owned(), shape.clone()))
+        });
+        Shape::Map(members.collect(), None)
     };
-    let owner = map(vec![
-        ("apiVersion", text()),
-        ("blockOwnerDeletion", number()),
-        ("controller", number()),
-        ("kind", text()),
-        ("name", text()),
-        ("uid", text()),
-    ]);
-    map(vec![
-        ("annotations", texts()),
-        ("creationTimestamp", time()),
-        ("deletionGracePeriodSeconds", number()),
-        ("deletionTimestamp", time()),
+    let owner =
+        map(&[("apiVersion kind name uid", text()), ("blockOwnerDeletion controller", number())]);
+    map(&[
+        ("generateName name namespace resourceVersion selfLink uid", text()),
+        ("creationTimestamp deletionTimestamp", time),
+        ("deletionGracePeriodSeconds generation", number()),
+        ("annotations labels", texts),
         ("finalizers", Shape::List(Box::new(text()))),
-        ("generateName", text()),
-        ("generation", number()),
-        ("labels", texts()),
-        ("managedFields", Shape::Any),
-        ("name", text()),
-        ("namespace", text()),
         ("ownerReferences", Shape::List(Box::new(owner))),
-        ("resourceVersion", text()),
-        ("selfLink", text()),
-        ("uid", text()),
+        ("managedFields", Shape::Any),
     ])
 }
 

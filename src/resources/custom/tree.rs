@@ -24,6 +24,14 @@ impl<'a> Json<'a> {
         Some(&entries[at].1)
     }
 
+    /// Returns the items of a list, or the value itself.
+    pub(super) fn items(&self) -> &[Self] {
+        match self {
+            Self::List(items) => items,
+            other => std::slice::from_ref(other),
+        }
+    }
+
     /// Returns the text of a string.
     pub(super) fn text(&self) -> Option<&str> {
         match self {
