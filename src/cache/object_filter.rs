@@ -123,7 +123,8 @@ impl ObjectFilter {
                     out.pages.push(Arc::clone(page));
                 } else if slots != 0 {
                     work += CUT;
-                    out.pages.push(Arc::new(page.only(slots, &mut self.scratch)));
+                    let page = Page::packed(&[(&**page, slots)], &mut self.scratch);
+                    out.pages.push(Arc::new(page));
                 }
             }
         }
@@ -187,7 +188,8 @@ impl Packer {
     fn end_group(&mut self, out: &mut Snapshot, scratch: &mut Scratch) {
         let mut group = std::mem::take(&mut self.group);
         if !self.unpacked.is_empty() {
-            group.page = Some(Arc::new(Page::packed(&self.unpacked, scratch)));
+            let parts: Vec<_> = self.unpacked.iter().map(|(page, of)| (&**page, *of)).collect();
+            group.page = Some(Arc::new(Page::packed(&parts, scratch)));
         }
         out.pages.extend(group.page.clone());
         self.unpacked.clear();

@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 
 use super::schema::{Family, Rendered, Size};
 pub use crate::deflate::PAGE;
@@ -247,32 +247,16 @@ impl Page {
 
     /// Splits off the objects from slot `at` on as another page.
     pub(super) fn split_off(&mut self, at: usize, scratch: &mut Scratch) -> Self {
-        let mut upper = Self::new(self.families.len());
-        upper.len = self.len - at;
-        upper.fingerprints = self.fingerprints.split_off(self.fingerprints_of(at).start);
-        self.len = at;
-        self.forget();
-        for (segment, upper) in self.segments_mut().zip(upper.segments_mut()) {
-            if let Some(old) = segment.as_ref().filter(|old| old.pieces() > at) {
-                *upper = Segment::new(old.iter().skip(at), scratch);
-                *segment = Segment::new(old.iter().take(at), scratch);
-            }
-        }
+        let lower = (1 << at) - 1;
+        let upper = Self::packed(&[(&*self, self.all_slots() & !lower)], scratch);
+        *self = Self::packed(&[(&*self, lower)], scratch);
         upper
     }
 
     /// Appends the objects of another page.
     pub(super) fn append(&mut self, other: &Self, scratch: &mut Scratch) {
-        let len = self.len;
-        self.len += other.len;
-        self.forget();
-        self.fingerprints.extend_from_slice(&other.fingerprints);
-        for (segment, other) in self.segments_mut().zip(other.segments()) {
-            if let Some(other) = other {
-                let pieces = padded(segment.as_ref(), len).chain(other.iter());
-                *segment = Segment::new(pieces, scratch);
-            }
-        }
+        let parts = [(&*self, self.all_slots()), (other, other.all_slots())];
+        *self = Self::packed(&parts, scratch);
     }
 
     /// Returns namespaces, identities and families, in this order.
@@ -309,24 +293,8 @@ impl Page {
         slots.count_ones() as usize == self.len
     }
 
-    /// Returns a page of the objects in the mask, without memoized results.
-    pub(super) fn only(&self, slots: u64, scratch: &mut Scratch) -> Self {
-        let is_kept = |slot: usize| slots >> slot & 1 == 1;
-        let mut page = Self::new(self.families.len());
-        page.len = slots.count_ones() as usize;
-        for slot in (0..self.len).filter(|slot| is_kept(*slot)) {
-            page.fingerprints.extend_from_slice(&self.fingerprints[self.fingerprints_of(slot)]);
-        }
-        for (segment, whole) in page.segments_mut().zip(self.segments()) {
-            let pieces = padded(whole.as_ref(), self.len).enumerate();
-            let kept = pieces.filter(|(slot, _)| is_kept(*slot)).map(|(_, piece)| piece);
-            *segment = Segment::new(kept, scratch);
-        }
-        page
-    }
-
     /// Returns a page of the objects in the masks of several pages, at most [`PAGE`], without memoized results.
-    pub(super) fn packed(parts: &[(Arc<Self>, u64)], scratch: &mut Scratch) -> Self {
+    pub(super) fn packed(parts: &[(&Self, u64)], scratch: &mut Scratch) -> Self {
         let families = parts.first().map_or(0, |(page, _)| page.families.len());
         let mut packed = Self::new(families);
         for (page, slots) in parts {
@@ -398,16 +366,11 @@ impl Page {
     /// Copies an object out of the page, without its uid.
     pub(super) fn copy_out(&self, slot: usize, object: &mut Rendered) {
         object.clear();
-        if let Some(namespaces) = &self.namespaces {
-            object.namespace.extend_from_slice(namespaces.piece(slot));
-        }
-        if let Some(identities) = &self.identities {
-            object.identity.extend_from_slice(identities.piece(slot));
-        }
-        for segment in &self.families {
-            if let Some(segment) = segment {
-                object.lines.extend_from_slice(segment.piece(slot));
-            }
+        let namespace = self.namespaces.as_ref().map_or(&[][..], |all| all.piece(slot));
+        object.namespace.extend_from_slice(namespace);
+        object.identity.extend_from_slice(self.identity(slot));
+        for family in 0..self.families.len() {
+            object.lines.extend_from_slice(self.lines(family, slot));
             object.ends.push(object.lines.len() as u32);
         }
     }
