@@ -1,6 +1,6 @@
 //! Expands a snapshot into the exposition, frame by frame.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::buffer_pool::BufferPool;
 use super::frame_size::{CAPACITY, FRAME, LARGE, divided};
 use super::page::Page;
-use super::resource::Resource;
+use super::resource::{self, FamilyIndex, Resource};
 use super::schema::Family;
 use crate::exposition::Format;
 
@@ -42,56 +42,50 @@ pub(super) struct Step {
 pub(super) struct Walk {
     resources: Arc<[Resource]>,
     names: Option<BTreeSet<String>>,
-    /// Family names whose header was written, or that a resource without objects has claimed. Several resources may
-    /// share a name.
-    claimed: HashSet<String>,
-    /// The names of several families whose series are written together, after one header.
-    shared: Arc<HashSet<String>>,
-    /// The position after the first family of a shared name, while the others are written.
-    back: Option<Position>,
-    at: Option<Position>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Position {
-    resource: usize,
+    /// The selected families in order.
+    families: Vec<Listed>,
+    /// The position of the next step: the index in `families`, the store and the page.
     family: usize,
     store: usize,
     page: usize,
 }
 
+/// A family with its place in the exposition.
+#[derive(Debug)]
+struct Listed {
+    of: FamilyIndex,
+    /// True until its header is written, if it has one.
+    header: bool,
+    /// True if the header of its name is that of a family of its resource, and no family of another one is written below
+    /// it.
+    is_own: bool,
+}
+
 impl Walk {
+    /// Returns a walk over the families with these names, or all. If they are grouped, the series of all families of one
+    /// name follow its header. Otherwise, those of later resources have no header, even if the first has no objects.
     pub(super) fn new(
         resources: Arc<[Resource]>,
         names: Option<BTreeSet<String>>,
-        shared: Arc<HashSet<String>>,
+        is_grouped: bool,
     ) -> Self {
-        let at = Some(Position { resource: 0, family: 0, store: 0, page: 0 });
-        Self { resources, names, claimed: HashSet::new(), shared, back: None, at }
-    }
-
-    /// Returns the position of the next family with the name of this one.
-    fn next_of_name(&self, at: Position, name: &str) -> Option<Position> {
-        let resources = self.resources.iter().enumerate().skip(at.resource);
-        resources.into_iter().find_map(|(resource, of)| {
-            let from = if resource == at.resource { at.family + 1 } else { 0 };
-            let mut families = of.schema.families.iter().skip(from);
-            let family = from + families.position(|family| family.name == name)?;
-            Some(Position { resource, family, store: 0, page: 1 })
-        })
-    }
-
-    /// Returns true if there are objects of a family, or of others of its name from there on.
-    fn has_objects(&self, at: Position, name: &str) -> bool {
-        let has = |resource: usize| {
-            self.resources[resource].stores.iter().any(|store| !store.pages.is_empty())
+        let has_objects = |of: &FamilyIndex| {
+            resources[of.resource].stores.iter().any(|store| !store.pages.is_empty())
         };
-        let mut next = Some(at).filter(|_| self.shared.contains(name));
-        let others = std::iter::from_fn(|| {
-            next = self.next_of_name(next?, name);
-            next
-        });
-        has(at.resource) || others.into_iter().any(|other| has(other.resource))
+        let mut families = Vec::new();
+        for group in resource::groups(&resources, names.as_ref()) {
+            let headed = &group[..if is_grouped { group.len() } else { 1 }];
+            let has_header = headed.iter().any(has_objects);
+            families.extend(group.iter().enumerate().map(|(number, of)| Listed {
+                of: *of,
+                header: number == 0 && has_header,
+                is_own: headed.iter().all(|other| other.resource == of.resource),
+            }));
+        }
+        if !is_grouped {
+            families.sort_unstable_by_key(|family| family.of);
+        }
+        Self { resources, names, families, family: 0, store: 0, page: 0 }
     }
 
     /// Returns the family of a step.
@@ -101,93 +95,51 @@ impl Walk {
 
     /// Returns true if a step is the first of its resource and the resource has the headers of all its families.
     pub(super) fn opens_all(&self, step: &Step) -> bool {
-        let mut others = self.resources[step.resource].schema.families.iter().skip(1);
         let opens = self.names.is_none() && step.family == 0 && step.page.is_none();
-        opens
-            && !self.shared.contains(&self.family(step).name)
-            && !others.any(|family| {
-                self.claimed.contains(&family.name) || self.shared.contains(&family.name)
-            })
+        let end = self.family + self.resources[step.resource].schema.families.len();
+        let is_own = |family: &Listed| family.is_own && family.of.resource == step.resource;
+        opens && self.families.get(self.family..end).is_some_and(|own| own.iter().all(is_own))
     }
 
-    /// Skips a resource that has the headers of all its families.
+    /// Skips a resource that has the headers of all its families, at its first step.
     pub(super) fn pass(&mut self, resource: usize) {
-        let families = self.resources[resource].schema.families.iter();
-        self.claimed.extend(families.map(|family| family.name.clone()));
-        self.at = Some(Position { resource: resource + 1, family: 0, store: 0, page: 0 });
+        self.family += self.resources[resource].schema.families.len();
     }
 
     /// Returns true if the query selects a family of this name.
     pub(super) fn wants(&self, name: &str) -> bool {
-        wants(self.names.as_ref(), name)
+        self.names.as_ref().is_none_or(|names| names.contains(name))
     }
 
     /// Advances by a bounded number of pages and stores.
     pub(super) fn next(&mut self) -> Progress {
         let mut skipped = 0;
         while skipped < MAX_SKIPPED {
-            let Some(mut at) = self.at else {
+            let Some(listed) = self.families.get_mut(self.family) else {
                 return Progress::End;
             };
-            let Some(resource) = self.resources.get(at.resource) else {
-                self.at = None;
-                return Progress::End;
-            };
-            let Some(family) = resource.schema.families.get(at.family) else {
-                self.at =
-                    Some(Position { resource: at.resource + 1, family: 0, store: 0, page: 0 });
-                continue;
-            };
-            let after = Position { family: at.family + 1, store: 0, page: 0, ..at };
-            if at.store == 0 && at.page == 0 {
-                let is_first = !self.claimed.contains(&family.name);
-                let is_written = !is_first && self.shared.contains(&family.name);
-                if is_written || !wants(self.names.as_ref(), &family.name) {
-                    self.at = Some(after);
-                    continue;
-                }
-                // Page 1 of the first store means "header done"; pages are counted from 1.
-                self.at = Some(Position { page: 1, ..at });
-                if is_first {
-                    self.claimed.insert(family.name.clone());
-                    if self.has_objects(at, &family.name) {
-                        let (resource, family) = (at.resource, at.family);
-                        return Progress::Step(Step { resource, family, page: None });
-                    }
-                }
-                continue;
+            let FamilyIndex { resource, family } = listed.of;
+            if std::mem::take(&mut listed.header) {
+                return Progress::Step(Step { resource, family, page: None });
             }
-            let Some(store) = resource.stores.get(at.store) else {
-                let is_shared = !self.shared.is_empty() && self.shared.contains(&family.name);
-                let next = is_shared.then(|| self.next_of_name(at, &family.name)).flatten();
-                self.at = match next {
-                    Some(next) => {
-                        self.back.get_or_insert(after);
-                        Some(next)
-                    }
-                    None => Some(self.back.take().unwrap_or(after)),
-                };
+            let Some(store) = self.resources[resource].stores.get(self.store) else {
+                (self.family, self.store, self.page) = (self.family + 1, 0, 0);
                 continue;
             };
-            let Some(page) = store.pages.get(at.page - 1) else {
-                self.at = Some(Position { store: at.store + 1, page: 1, ..at });
+            let Some(page) = store.pages.get(self.page) else {
+                (self.store, self.page) = (self.store + 1, 0);
                 skipped += 1;
                 continue;
             };
-            at.page += 1;
-            self.at = Some(at);
-            if page.family(at.family).is_some() {
+            self.page += 1;
+            if page.family(family).is_some() {
                 let page = Some(Arc::clone(page));
-                return Progress::Step(Step { resource: at.resource, family: at.family, page });
+                return Progress::Step(Step { resource, family, page });
             }
             skipped += 1;
         }
         Progress::Yield
     }
-}
-
-fn wants(names: Option<&BTreeSet<String>>, name: &str) -> bool {
-    names.is_none_or(|names| names.contains(name))
 }
 
 /// A place in the lines of a family of a page.
@@ -279,9 +231,9 @@ impl Body {
         resources: Vec<Resource>,
         format: Format,
         names: Option<BTreeSet<String>>,
-        shared: Arc<HashSet<String>>,
+        is_grouped: bool,
     ) -> Self {
-        let walk = Walk::new(resources.into(), names, shared);
+        let walk = Walk::new(resources.into(), names, is_grouped);
         Self { walk, format, frames: BufferPool::default(), rest: None, large: Bytes::new() }
     }
 }
@@ -352,8 +304,8 @@ mod tests {
     fn the_walk_yields_among_stores_without_pages() {
         let schema = schema(&["things_a", "things_b"]);
         let stores = vec![Snapshot::default(); 100];
-        let resource = Resource { schema, stores, part_of: None, is_repeatable: true };
-        let mut walk = Walk::new([resource].into(), None, Arc::default());
+        let resource = Resource::new(schema, stores, Arc::default());
+        let mut walk = Walk::new([resource].into(), None, false);
         let steps = std::iter::from_fn(|| match walk.next() {
             Progress::End => None,
             Progress::Yield => Some(()),

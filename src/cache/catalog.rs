@@ -1,19 +1,17 @@
 //! The catalog of all stores in exposition order, as one [`Source`].
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use super::body::Body;
-use super::code_cache::CodeCache;
 use super::deflated_body::DeflatedBody;
 use super::object_filter::{FilteredBody, Selected};
 use super::part::Part;
-use super::resource::Resource;
+use super::resource::{Codes, Resource};
 use super::schema::{Family, FamilyNames, Schema};
 use super::scrape_interval::ScrapeIntervals;
 use super::snapshot_text::SnapshotText;
@@ -31,6 +29,8 @@ struct Entry {
     /// The schema as it was registered, without the changes for OpenMetrics.
     registered: Arc<Schema>,
     stores: Vec<Member>,
+    /// The codes of the text with this schema.
+    codes: Codes,
 }
 
 /// A store of a resource.
@@ -68,12 +68,8 @@ impl Member {
 impl Entry {
     /// Returns a snapshot; for a part of the objects, with their keys and the counts over the part.
     fn snapshot(&self, part: Option<&Part>) -> Resource {
-        Resource {
-            schema: Arc::clone(&self.schema),
-            stores: self.stores.iter().map(|member| member.snapshot(part)).collect(),
-            part_of: None,
-            is_repeatable: true,
-        }
+        let stores = self.stores.iter().map(|member| member.snapshot(part)).collect();
+        Resource::new(Arc::clone(&self.schema), stores, Arc::clone(&self.codes))
     }
 }
 
@@ -95,13 +91,10 @@ pub struct Catalog(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     entries: RwLock<Vec<Entry>>,
-    codes: Arc<CodeCache>,
     strict_openmetrics: bool,
     /// True if `entries` have changed since they were given the types and names that OpenMetrics allows, which depend on all
     /// other families. The next reader does it, so that the registration of many resources does not each time.
     is_unsettled: AtomicBool,
-    /// The names of several families, whose series are one group; always empty without `strict_openmetrics`.
-    shared_names: ArcSwap<HashSet<String>>,
     /// True if the process is one of several shards.
     is_share: AtomicBool,
     scrapes: Mutex<ScrapeIntervals>,
@@ -144,15 +137,17 @@ impl Catalog {
             let stores = stores.into_iter().map(|store| Member::new(store, &schema)).collect();
             let name = &schema.resource;
             let at = entries.binary_search_by(|entry| entry.schema.resource.cmp(name));
-            let entry = Entry { registered: Arc::clone(&schema), schema, stores };
+            let registered = Arc::clone(&schema);
+            let entry = Entry { registered, schema, stores, codes: Arc::default() };
             match at {
                 Ok(at) => old.push(std::mem::replace(&mut entries[at], entry)),
                 Err(at) => entries.insert(at, entry),
             }
         }
         self.0.is_unsettled.store(self.0.strict_openmetrics, Ordering::Relaxed);
+        // Freeing stores takes a while, so it happens outside the lock.
         drop(entries);
-        self.forget(&old);
+        drop(old);
     }
 
     /// Returns the entries with the types and names that OpenMetrics allows.
@@ -165,19 +160,10 @@ impl Catalog {
             }
             drop(entries);
             let mut entries = self.0.entries.write().unwrap_or_else(PoisonError::into_inner);
-            let mut old = Vec::new();
             if self.0.is_unsettled.swap(false, Ordering::Relaxed) {
-                let shared = strict_openmetrics(&mut entries, &mut old);
-                self.0.shared_names.store(Arc::new(shared));
+                strict_openmetrics(&mut entries);
             }
-            drop(entries);
-            self.forget(&old);
         }
-    }
-
-    /// Forgets the codes that were made for former families. Freeing stores takes a while, so it happens outside the lock.
-    fn forget(&self, old: &[Entry]) {
-        old.iter().for_each(|entry| self.0.codes.forget(&entry.schema.resource));
     }
 
     /// Returns the name and the number of objects of each resource.
@@ -228,15 +214,14 @@ impl Catalog {
     fn body<B>(
         &self,
         query: &ScrapeQuery,
-        make: impl FnOnce(Vec<Resource>, Arc<HashSet<String>>) -> B + Send + 'static,
+        make: impl FnOnce(Vec<Resource>) -> B + Send + 'static,
     ) -> FilteredBody<B> {
         let is_share = self.0.is_share.load(Ordering::Relaxed);
         // The only shard has all objects.
         let shard = query.shard.filter(|shard| shard.total > 1);
         let part = shard.map(|shard| Part::new(shard, is_share));
-        let (resources, shared) = self.snapshot(query, part.as_ref());
-        let selected = Selected::new(query.namespaces.as_ref(), part);
-        FilteredBody::new(resources, selected, move |resources| make(resources, shared))
+        let resources = self.snapshot(query, part.as_ref());
+        FilteredBody::new(resources, Selected::new(query.namespaces.as_ref(), part), make)
     }
 
     /// Returns the scrape interval of the least frequent scraper; `None` before any scraper's second scrape.
@@ -245,19 +230,14 @@ impl Catalog {
         scrapes.interval(Instant::now())
     }
 
-    /// Returns the selected resources, and the names of several of their families.
-    fn snapshot(
-        &self,
-        query: &ScrapeQuery,
-        part: Option<&Part>,
-    ) -> (Vec<Resource>, Arc<HashSet<String>>) {
+    /// Returns the selected resources.
+    fn snapshot(&self, query: &ScrapeQuery, part: Option<&Part>) -> Vec<Resource> {
         if !query.by_a_command {
             let mut scrapes = self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner);
             scrapes.note(query, Instant::now());
         }
         let update = self.0.updates.hold();
         let entries = self.entries();
-        let shared = self.0.shared_names.load_full();
         let mut resources: Vec<Resource> = entries
             .iter()
             .filter(|entry| {
@@ -273,13 +253,12 @@ impl Catalog {
             resource.append_counts();
             resource.drop_empty_stores();
         }
-        (resources, shared)
+        resources
     }
 }
 
-/// Gives all families the types that OpenMetrics allows, and adds the former state of resources whose types change to
-/// `old`. Returns the names that several families have.
-fn strict_openmetrics(entries: &mut [Entry], old: &mut Vec<Entry>) -> HashSet<String> {
+/// Gives all families the types that OpenMetrics allows.
+fn strict_openmetrics(entries: &mut [Entry]) {
     work_counter::add(entries.len());
     let registered: Vec<Arc<Schema>> =
         entries.iter().map(|entry| Arc::clone(&entry.registered)).collect();
@@ -287,17 +266,10 @@ fn strict_openmetrics(entries: &mut [Entry], old: &mut Vec<Entry>) -> HashSet<St
     for entry in entries {
         let schema = entry.registered.strict_openmetrics(&names);
         if schema.families != entry.schema.families {
-            old.push(entry.clone());
             entry.schema = Arc::new(schema);
+            entry.codes = Arc::default();
         }
     }
-    let (mut once, mut shared) = (HashSet::new(), HashSet::new());
-    for family in registered.iter().flat_map(|schema| &schema.families) {
-        if !once.insert(&family.name) {
-            shared.insert(family.name.clone());
-        }
-    }
-    shared
 }
 
 /// Returns true if `names` contains a resource: by its name or, if that is `group/version, Resource=plural`, by its
@@ -327,8 +299,8 @@ impl Source for Catalog {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        let names = query.names.clone();
-        let body = move |resources, shared| Body::new(resources, format, names, shared);
+        let (names, is_grouped) = (query.names.clone(), self.0.strict_openmetrics);
+        let body = move |resources| Body::new(resources, format, names, is_grouped);
         Box::new(self.body(query, body))
     }
 
@@ -337,15 +309,14 @@ impl Source for Catalog {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Piece> + Send> {
-        let (names, codes) = (query.names.clone(), Arc::clone(&self.0.codes));
-        let body =
-            move |resources, shared| DeflatedBody::new(resources, format, (names, shared), codes);
+        let (names, is_grouped) = (query.names.clone(), self.0.strict_openmetrics);
+        let body = move |resources| DeflatedBody::new(resources, format, names, is_grouped);
         Box::new(self.body(query, body))
     }
 
     fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {
         let names = query.names.clone();
-        Some(Box::new(self.body(query, move |resources, _| TypedSnapshot::new(resources, names))))
+        Some(Box::new(self.body(query, move |resources| TypedSnapshot::new(resources, names))))
     }
 
     fn has_namespaces(&self) -> bool {
@@ -359,6 +330,7 @@ impl Source for Catalog {
 
 #[cfg(test)]
 mod tests {
+    use super::super::code_cache::known_codes;
     use super::super::schema::MetricKind;
     use super::super::tests::inflated::inflated;
     use super::super::typed_snapshot::tests::object;
@@ -443,7 +415,7 @@ mod tests {
         // The first store stays.
         for (number, left) in [(4, 2), (8, 3), (0, 3)] {
             stores[number].apply(&object(number, "{n=\"1\"", &["} 1\n"]));
-            let (resources, _) = catalog.snapshot(&ScrapeQuery::default(), None);
+            let resources = catalog.snapshot(&ScrapeQuery::default(), None);
             assert_eq!(resources[0].stores.len(), left);
         }
     }
@@ -468,8 +440,8 @@ mod tests {
         }
         let all = ScrapeQuery::default();
         let codes = || {
-            let (resources, _) = catalog.snapshot(&all, None);
-            let codes = resources.iter().map(|of| catalog.0.codes.known(of).expect("good codes"));
+            let resources = catalog.snapshot(&all, None);
+            let codes = resources.iter().map(|of| known_codes(of).expect("good codes"));
             codes.map(|codes| Arc::as_ptr(&codes)).collect::<Vec<_>>()
         };
         let scrape = || {

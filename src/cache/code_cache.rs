@@ -1,7 +1,6 @@
-//! Keeps the Huffman codes of resources between scrapes.
+//! Builds the Huffman codes of resources, and keeps them between scrapes.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::resource::Resource;
 use crate::deflate::{CodeBuilder, CodeSet};
@@ -53,30 +52,14 @@ pub(super) fn little_text(resource: &Resource, wanted: impl Fn(&str) -> bool) ->
     Some(text)
 }
 
-/// The codes of resources by name.
-#[derive(Debug, Default)]
-pub(super) struct CodeCache(Mutex<HashMap<String, Arc<CodeSet>>>);
+/// Returns the codes of a resource, if it has any that are still good.
+pub(super) fn known_codes(resource: &Resource) -> Option<Arc<CodeSet>> {
+    resource.codes.load_full().filter(|codes| codes.fits(pages(resource)))
+}
 
-impl CodeCache {
-    /// Returns the codes of a resource, if they are still good.
-    pub(super) fn known(&self, resource: &Resource) -> Option<Arc<CodeSet>> {
-        let codes = self.lock().get(&resource.schema.resource).cloned()?;
-        codes.fits(pages(resource)).then_some(codes)
-    }
-
-    /// Stores new codes of a resource.
-    pub(super) fn insert(&self, resource: &Resource, codes: CodeSet) -> Arc<CodeSet> {
-        let codes = Arc::new(codes);
-        self.lock().insert(resource.schema.resource.clone(), Arc::clone(&codes));
-        codes
-    }
-
-    /// Drops the codes of a resource whose families have changed.
-    pub(super) fn forget(&self, resource: &str) {
-        self.lock().remove(resource);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<CodeSet>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Stores new codes of a resource.
+pub(super) fn store_codes(resource: &Resource, codes: CodeSet) -> Arc<CodeSet> {
+    let codes = Arc::new(codes);
+    resource.codes.store(Some(Arc::clone(&codes)));
+    codes
 }

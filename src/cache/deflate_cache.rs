@@ -67,7 +67,6 @@ impl DeflateCache {
 /// The text of a resource being compressed.
 #[derive(Debug)]
 pub(super) struct DeflateJob {
-    pub(super) resource: usize,
     pub(super) text: Vec<u8>,
     /// Bytes at the start of the text that are compressed already, while at least a frame follows them.
     compressed: usize,
@@ -79,9 +78,9 @@ pub(super) struct DeflateJob {
 }
 
 impl DeflateJob {
-    pub(super) fn new(resource: usize, content: ContentKey) -> Self {
+    pub(super) fn new(content: ContentKey) -> Self {
         let (text, compressed, deflater, bytes, sum) = Default::default();
-        Self { resource, text, compressed, content, deflater, bytes, sum }
+        Self { text, compressed, content, deflater, bytes, sum }
     }
 
     /// Returns true if a piece can be compressed.

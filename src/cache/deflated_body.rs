@@ -4,14 +4,14 @@
 //! Small resources go through zlib once and are cached until they change; very small ones are passed on as text and
 //! compressed by the server together with their neighbours.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::body::{Place, Progress, Step, Walk, expand};
 use super::buffer_pool::BufferPool;
-use super::code_cache::{CodeCache, code_builder, little_text};
+use super::code_cache::{code_builder, known_codes, little_text, store_codes};
 use super::deflate_cache::{self, DeflateJob};
 use super::frame_size::{FRAME, divided};
 use super::resource::Resource;
@@ -39,8 +39,6 @@ pub(super) struct DeflatedBody {
     /// True if the body has all families and objects.
     whole: bool,
     resources: Arc<[Resource]>,
-    /// Codes of all resources.
-    codes: Arc<CodeCache>,
     /// Current resource and its encoding.
     encoding: Option<(usize, Encoding)>,
     /// Codes of the current resource while they are being built.
@@ -51,10 +49,11 @@ pub(super) struct DeflatedBody {
     text: Vec<u8>,
     /// Rest of a text with a long line, which precedes it.
     large: Bytes,
-    /// Index and stream of the resource being encoded.
-    encoder: Option<(usize, Encoder)>,
+    /// Stream of the current resource, if it is encoded.
+    encoder: Option<Encoder>,
     /// Sizes of the encoded resources. One that shares a family with others is encoded in several streams.
     sizes: BTreeMap<usize, StreamSize>,
+    /// Text of the current resource, if it is compressed.
     job: Option<DeflateJob>,
     /// Rest of a cached resource.
     cached: Option<DeflatePart>,
@@ -72,15 +71,14 @@ impl DeflatedBody {
     pub(super) fn new(
         resources: Vec<Resource>,
         format: Format,
-        (names, shared): (Option<BTreeSet<String>>, Arc<HashSet<String>>),
-        codes: Arc<CodeCache>,
+        names: Option<BTreeSet<String>>,
+        is_grouped: bool,
     ) -> Self {
         let resources: Arc<[Resource]> = resources.into();
         Self {
             whole: names.is_none() && resources.iter().all(|resource| resource.part_of.is_none()),
-            walk: Walk::new(Arc::clone(&resources), names, shared),
+            walk: Walk::new(Arc::clone(&resources), names, is_grouped),
             resources,
-            codes,
             encoding: None,
             code_builder: None,
             format,
@@ -100,7 +98,7 @@ impl DeflatedBody {
     /// Returns the output so far, which may be empty, to yield to other tasks.
     fn flush(&mut self) -> Piece {
         match (&mut self.encoder, &mut self.job) {
-            (Some((_, encoder)), _) => take(encoder, &self.buffers),
+            (Some(encoder), _) => take(encoder, &self.buffers),
             (None, Some(job)) => job.piece(),
             (None, None) => self.as_text(),
         }
@@ -136,17 +134,15 @@ impl DeflatedBody {
         } else if self.code_builder.is_none()
             && let Some(text) = little()
         {
-            self.job = content
-                .filter(|_| text >= deflate_cache::MIN_TEXT)
-                .map(|content| DeflateJob::new(at, content));
+            self.job = content.filter(|_| text >= deflate_cache::MIN_TEXT).map(DeflateJob::new);
             if self.job.is_some() { Encoding::Compress } else { Encoding::Text }
         } else {
             // Another scrape may have finished building codes meanwhile: two sets of codes would replace each other's
             // memos.
-            match (self.codes.known(whole), &mut self.code_builder) {
+            match (known_codes(whole), &mut self.code_builder) {
                 (Some(codes), _) => Encoding::Templates(codes),
                 (None, Some(code_builder)) => {
-                    Encoding::Templates(self.codes.insert(whole, code_builder.step()?))
+                    Encoding::Templates(store_codes(whole, code_builder.step()?))
                 }
                 (None, None) => {
                     self.code_builder = Some(code_builder(whole));
@@ -177,11 +173,12 @@ impl DeflatedBody {
 
     /// Ends the current resource.
     fn close(&mut self) -> Option<Piece> {
+        let resource = self.encoding.as_ref()?.0;
         if let Some(job) = self.job.take() {
-            let store = self.resources[job.resource].stores.first()?;
+            let store = self.resources[resource].stores.first()?;
             return Some(job.end(&store.deflate_cache));
         }
-        let (resource, mut encoder) = self.encoder.take()?;
+        let mut encoder = self.encoder.take()?;
         encoder.finish();
         let piece = take(&mut encoder, &self.buffers);
         if self.whole {
@@ -196,7 +193,7 @@ impl DeflatedBody {
 
     /// Encodes a step, starting at object `from`. Returns the next object if the piece is full.
     fn write(&mut self, step: &Step, from: usize, codes: Arc<CodeSet>) -> Option<usize> {
-        let (_, encoder) = self.encoder.get_or_insert_with(|| (step.resource, Encoder::new(codes)));
+        let encoder = self.encoder.get_or_insert_with(|| Encoder::new(codes));
         let family = self.walk.family(step);
         let scratch = &mut self.scratch;
         let Some(page) = &step.page else {
@@ -243,9 +240,7 @@ impl Iterator for DeflatedBody {
             if let Some(job) = self.job.as_mut().filter(|job| job.is_full()) {
                 return Some(job.piece());
             }
-            if let Some((_, encoder)) =
-                self.encoder.as_mut().filter(|(_, encoder)| encoder.is_full())
-            {
+            if let Some(encoder) = self.encoder.as_mut().filter(|encoder| encoder.is_full()) {
                 return Some(take(encoder, &self.buffers));
             }
             let (step, from) = match self.rest.take() {
@@ -259,9 +254,8 @@ impl Iterator for DeflatedBody {
                     }
                 },
             };
-            let encoded = self.encoder.as_ref().map(|(resource, _)| *resource);
-            let before = encoded.or(self.job.as_ref().map(|job| job.resource));
-            if before.is_some_and(|before| before != step.resource) {
+            let is_other = self.encoding.as_ref().is_some_and(|(of, _)| *of != step.resource);
+            if is_other && (self.encoder.is_some() || self.job.is_some()) {
                 self.rest = Some((step, from));
                 return self.close();
             }

@@ -138,9 +138,9 @@ impl ObjectFilter {
         // Without objects they still claim the names of their families, as in a real shard.
         let is_shard = self.selected.namespaces.is_none();
         if is_shard || stores.iter().any(|store| !store.pages.is_empty()) {
-            let schema = Arc::clone(&whole.schema);
+            let (schema, codes) = (Arc::clone(&whole.schema), Arc::clone(&whole.codes));
             let part_of = Some(Arc::new(whole));
-            let mut part = Resource { schema, stores, part_of, is_repeatable: is_shard };
+            let mut part = Resource { schema, stores, codes, part_of, is_repeatable: is_shard };
             part.drop_empty_stores();
             self.done.push(part);
         }
@@ -490,7 +490,7 @@ mod tests {
         let part = Part::new(shard, false);
         let stores = vec![store.snapshot_for(&part)];
         let schema = Arc::clone(store.schema());
-        let resource = Resource { schema, stores, part_of: None, is_repeatable: true };
+        let resource = Resource::new(schema, stores, Arc::default());
         let selected = Selected::new(None, Some(part));
         let mut body = FilteredBody::new(vec![resource], selected, |resources| resources);
         let filter = &mut body.filter.as_mut().expect("work").0;
@@ -613,7 +613,7 @@ mod tests {
     fn the_filter_yields_among_stores_without_objects() {
         let schema = schema("pods");
         let stores = vec![Snapshot::default(); 1_000];
-        let resource = Resource { schema, stores, part_of: None, is_repeatable: true };
+        let resource = Resource::new(schema, stores, Arc::default());
         let selected = Selected::new(Some(&["n1".to_owned()].into()), None);
         let mut filter = FilteredBody::new(vec![resource], selected, |resources| resources);
         let filter = &mut filter.filter.as_mut().expect("work").0;
@@ -632,8 +632,7 @@ mod tests {
         let mut list = store.replace();
         (0..6_400).for_each(|number| list.push(&object(number, Some(number / 640), "a")));
         list.commit();
-        let resource =
-            Resource { schema, stores: vec![store.snapshot()], part_of: None, is_repeatable: true };
+        let resource = Resource::new(schema, vec![store.snapshot()], Arc::default());
         let mut filter = FilteredBody::new(
             vec![resource.clone()],
             Selected::new(Some(&["n3".to_owned()].into()), None),

@@ -48,7 +48,6 @@ fn family_series(segment: Option<&Segment>) -> FamilySeries<'_> {
         let mut count = 0;
         for line in lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
             let (labels, _) = split_line(line);
-            let labels = labels.strip_prefix(b"{").or(labels.strip_prefix(b",")).unwrap_or(labels);
             match last.get_mut(count) {
                 Some((known, times)) if *known == labels => *times += objects,
                 Some(known) => series.labels.push(std::mem::replace(known, (labels, objects))),
@@ -62,11 +61,13 @@ fn family_series(segment: Option<&Segment>) -> FamilySeries<'_> {
     series
 }
 
-/// Splits the rest of a line behind the identity into its labels, without the closing brace, and its value.
+/// Splits the rest of a line behind the identity into its labels, without comma and braces around them, and its value.
 pub(super) fn split_line(line: &[u8]) -> (&[u8], &[u8]) {
     let end = memchr::memrchr(b' ', line).unwrap_or(line.len());
     let (labels, value) = line.split_at(end);
-    (labels.strip_suffix(b"}").unwrap_or(labels), value.get(1..).unwrap_or_default())
+    let labels = labels.strip_suffix(b"}").unwrap_or(labels);
+    let labels = labels.strip_prefix(b"{").or(labels.strip_prefix(b",")).unwrap_or(labels);
+    (labels, value.get(1..).unwrap_or_default())
 }
 
 #[cfg(test)]

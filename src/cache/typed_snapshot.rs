@@ -3,11 +3,11 @@
 //! The series of all families of one name are one family, with the description of the first, as in text that follows the
 //! OpenMetrics specification. In the text of kube-state-metrics the series of later resources follow without a header.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::page::Page;
-use super::resource::Resource;
+use super::resource::{self, FamilyIndex, Resource};
 use super::schema::Family;
 use super::snapshot_text::split_line;
 use crate::exposition::frames::FRAME;
@@ -23,20 +23,13 @@ const PAGE_WORK: usize = 64;
 pub(super) struct TypedSnapshot {
     resources: Vec<Resource>,
     /// The selected families, grouped by name.
-    groups: Vec<Vec<Place>>,
+    groups: Vec<Vec<FamilyIndex>>,
     /// The current group.
     group: usize,
     /// The current pass over it.
     pass: u8,
     /// The next line; `None` before the pass has begun.
     at: Option<Position>,
-}
-
-/// A family of a resource.
-#[derive(Clone, Copy)]
-struct Place {
-    resource: usize,
-    family: usize,
 }
 
 /// The position of a line in a group.
@@ -54,24 +47,11 @@ struct Position {
 impl TypedSnapshot {
     /// Returns the families with these names, or all.
     pub(super) fn new(resources: Vec<Resource>, names: Option<BTreeSet<String>>) -> Self {
-        let mut groups: Vec<Vec<Place>> = Vec::new();
-        let mut known: HashMap<&str, usize> = HashMap::new();
-        for (resource, Resource { schema, .. }) in resources.iter().enumerate() {
-            for (family, Family { name, .. }) in schema.families.iter().enumerate() {
-                if names.as_ref().is_some_and(|names| !names.contains(name)) {
-                    continue;
-                }
-                let group = *known.entry(name).or_insert_with(|| {
-                    groups.push(Vec::new());
-                    groups.len() - 1
-                });
-                groups[group].push(Place { resource, family });
-            }
-        }
+        let groups = resource::groups(&resources, names.as_ref());
         Self { resources, groups, group: 0, pass: 0, at: None }
     }
 
-    fn family(&self, place: Place) -> &Family {
+    fn family(&self, place: FamilyIndex) -> &Family {
         &self.resources[place.resource].schema.families[place.family]
     }
 
@@ -154,7 +134,6 @@ fn visit(
             }
             let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
             let (labels, value) = split_line(rest.get(..end).unwrap_or(rest));
-            let labels = labels.strip_prefix(b"{").or(labels.strip_prefix(b",")).unwrap_or(labels);
             let value = SampleValue::Number(number(value));
             encoder.sample(&Sample { labels: [identity, labels], value, created: None }, out);
             at.line += end + 1;
