@@ -4,7 +4,7 @@ use super::kind::{Family, Kind, Stability, of_metadata};
 use super::metadata::Object;
 use super::scalars::Time;
 use super::select::selection::Selection;
-use super::series::{Series, bool_text};
+use super::series::Series;
 use crate::go;
 use crate::wire::view::Map;
 
@@ -64,17 +64,8 @@ pub const fn annotations<K: Kind>(stability: Stability, name: &'static str) -> F
 pub const fn owners<K: Kind>(stability: Stability, name: &'static str) -> Family<K> {
     const LABELS: &[&str] = &["owner_kind", "owner_name", "owner_is_controller"];
     of_metadata(Family::new(name, stability, LABELS, "The objects that own the {}.", |view, s| {
-        let owners = &view.metadata().owner_references;
-        if owners.is_empty() {
-            s.with(&[("owner_kind", ""), ("owner_name", ""), ("owner_is_controller", "")], 1.0);
-        }
-        for owner in owners {
-            let labels = [
-                ("owner_kind", &*owner.kind),
-                ("owner_name", &*owner.name),
-                ("owner_is_controller", bool_text(owner.controller.unwrap_or(false))),
-            ];
-            s.with(&labels, 1.0);
+        for [kind, name, controller] in view.metadata().owners() {
+            s.with(&[(LABELS[0], kind), (LABELS[1], name), (LABELS[2], controller)], 1.0);
         }
     }))
 }
@@ -90,12 +81,12 @@ fn selected(selection: &Selection, prefix: &str, map: &Map<'_>, series: &mut Ser
         .filter(|(key, _)| selection.matches(key));
     let normalise = &series.options().normalise;
     if normalise.is_empty() {
-        return series.with_object_labels(&[], prefix, chosen, 1.0);
+        return series.with_object_labels(prefix, chosen);
     }
     let chosen: Vec<_> = chosen.map(|(key, value)| (key, normalise.value(key, value))).collect();
     let chosen = chosen
         .iter()
         .map(|(key, value)| (*key, &**value))
         .filter(|(key, value)| !value.is_empty() || !normalise.changes(key));
-    series.with_object_labels(&[], prefix, chosen, 1.0);
+    series.with_object_labels(prefix, chosen);
 }

@@ -232,7 +232,7 @@ pub const fn or_labels<K: Kind + ?Sized>(
 /// Declares the table of families of a kind, for the names of its object and of the series to write.
 ///
 /// A row of a gauge is `STABILITY NAME [LABELS], HELP: CODE;`, without `[LABELS]` if it has none of its own. A modifier such
-/// as `counter` or `deprecated(VERSION)` precedes it. A row of a gauge with one series of value 1 is
+/// as `counter` or `deprecated(VERSION)` may precede the name. A row of a gauge with one series of value 1 is
 /// `STABILITY NAME {LABEL: VALUE, …}, HELP;`, and with `for ITEM in LIST, …` after the labels there is one such series for
 /// each item. Other rows are expressions that yield a [`Family`].
 macro_rules! families {
@@ -255,38 +255,22 @@ macro_rules! families {
     };
     (@$object:ident $s:ident [$($family:expr,)*]) => { &[$($family),*] };
     (@$object:ident $s:ident [$($family:expr,)*]
-        $stability:ident $name:literal $([$($label:literal),+ $(,)?])?, $help:literal: $code:expr;
-        $($rest:tt)*
-    ) => {
-        $crate::resources::kind::families!(@$object $s [$($family,)* $crate::resources::kind::families!(
-            @row $object $s $stability $name [$($($label),+)?] $help $code),] $($rest)*)
-    };
-    (@$object:ident $s:ident [$($family:expr,)*]
-        $stability:ident $name:literal {$($label:literal: $value:expr),+ $(,)?}
-        $(for $item:pat in $list:expr),*, $help:literal;
-        $($rest:tt)*
-    ) => {
-        $crate::resources::kind::families!(@$object $s [$($family,)* $crate::resources::kind::families!(
-            @row $object $s $stability $name [$($label),+] $help $crate::resources::kind::families!(
-                @each $s {$($label: $value),+} $(for $item in $list),*)),] $($rest)*)
-    };
-    (@$object:ident $s:ident [$($family:expr,)*]
-        $modifier:ident $(($($argument:expr),+))?
-        $stability:ident $name:literal $([$($label:literal),+])?, $help:literal: $code:expr;
+        $stability:ident $($modifier:ident $(($($argument:expr),+))?)?
+        $name:literal $([$($label:literal),+ $(,)?])?, $help:literal: $code:expr;
         $($rest:tt)*
     ) => {
         $crate::resources::kind::families!(@$object $s [$($family,)*
-            $modifier($($($argument,)+)? $crate::resources::kind::families!(
+            $($modifier)?($($($($argument,)+)?)? $crate::resources::kind::families!(
                 @row $object $s $stability $name [$($($label),+)?] $help $code)),] $($rest)*)
     };
     (@$object:ident $s:ident [$($family:expr,)*]
-        $modifier:ident $(($($argument:expr),+))?
-        $stability:ident $name:literal {$($label:literal: $value:expr),+ $(,)?}
+        $stability:ident $($modifier:ident $(($($argument:expr),+))?)?
+        $name:literal {$($label:literal: $value:expr),+ $(,)?}
         $(for $item:pat in $list:expr),*, $help:literal;
         $($rest:tt)*
     ) => {
         $crate::resources::kind::families!(@$object $s [$($family,)*
-            $modifier($($($argument,)+)? $crate::resources::kind::families!(
+            $($modifier)?($($($($argument,)+)?)? $crate::resources::kind::families!(
                 @row $object $s $stability $name [$($label),+] $help $crate::resources::kind::families!(
                     @each $s {$($label: $value),+} $(for $item in $list),*))),] $($rest)*)
     };

@@ -1,6 +1,7 @@
 //! `metav1.ObjectMeta`, and [`object!`], which defines the lean view of a whole object.
 
 use super::scalars::Time;
+use super::series::bool_text;
 use crate::wire::view::{Field, Map, Str, view};
 
 view! {
@@ -23,6 +24,16 @@ view! {
         kind: Str<'a> = 1 "kind",
         name: Str<'a> = 3 "name",
         controller: Option<bool> = 6 "controller",
+    }
+}
+
+impl Metadata<'_> {
+    /// Returns kind, name and `true` for a controller of each owner; empty texts if there is none.
+    pub fn owners(&self) -> impl Iterator<Item = [&str; 3]> {
+        let none = self.owner_references.is_empty().then_some([""; 3]);
+        none.into_iter().chain(self.owner_references.iter().map(|owner| {
+            [&*owner.kind, &*owner.name, bool_text(owner.controller.unwrap_or(false))]
+        }))
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::de::{self, Deserializer, Visitor};
 
+use super::values::quantity::Quantity;
 use super::values::time::{self, Moment};
 use crate::wire::view::{DecodeError, Field, Message, Str, Wire};
 
@@ -97,9 +98,9 @@ impl<'a> Field<'a> for MicroTime {
 pub struct QuantityText<'a>(Str<'a>);
 
 impl QuantityText<'_> {
-    /// Returns the text as written by the user.
-    pub fn text(&self) -> &str {
-        &self.0
+    /// Returns the quantity; `None` if the text is not one.
+    pub fn quantity(&self) -> Option<Quantity> {
+        Quantity::parse(&self.0).ok()
     }
 }
 
@@ -152,13 +153,11 @@ impl<'a> Field<'a> for IntOrString<'a> {
 
     fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
         let (text, number) = scalar_text(json)?;
-        match number {
-            true => text
-                .parse()
-                .map(Self::Int)
-                .map_err(|_| de::Error::custom(format_args!("{} is not a whole number", &*text))),
-            false => Ok(Self::String(text)),
+        if !number {
+            return Ok(Self::String(text));
         }
+        let whole = text.parse().map(Self::Int);
+        whole.map_err(|_| de::Error::custom(format_args!("{} is not a whole number", &*text)))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::exposition::{escape, float, labels};
 use super::options::RenderOptions;
 use super::scalars::Time;
 use super::values::label_name;
-use crate::wire::view::Str;
+use crate::wire::view::{Map, Str};
 
 /// The maximum text length of one object's series, without names and identity labels, in bytes. The largest objects of
 /// real clusters have a sixteenth of it; the product of a few small lists in one object is unbounded.
@@ -125,19 +125,23 @@ impl<'s> Series<'s> {
         self.finish(start, value);
     }
 
-    /// Writes a series with these labels, followed by labels derived from an object's own keys: sanitised, prefixed
-    /// with `prefix` and an underscore, and made unique where they collide.
+    /// Writes a series of value 1 with labels derived from an object's own keys: sanitised, prefixed with `prefix` and
+    /// an underscore, and made unique where they collide.
     pub fn with_object_labels<'p>(
         &mut self,
-        labels: &[Label<'_>],
         prefix: &str,
         pairs: impl Iterator<Item = (&'p str, &'p str)> + Clone,
-        value: f64,
     ) {
-        let start = self.begin(labels);
+        let start = self.out.lines.len();
         // All kinds with object labels have identity labels, so a comma always precedes these.
         label_name::write_labels(&mut self.out.lines, prefix, pairs);
-        self.finish(start, value);
+        self.finish(start, 1.0);
+    }
+
+    /// The same for all entries of a map.
+    pub fn with_entries(&mut self, prefix: &str, map: &Map<'_>) {
+        let entries = map.entries();
+        self.with_object_labels(prefix, entries.iter().map(|(key, value)| (&**key, &**value)));
     }
 
     /// Writes three series for a condition's status, with `label` after `labels`: `true`, `false` and `unknown`. The
@@ -159,6 +163,13 @@ impl<'s> Series<'s> {
     pub fn state_set(&mut self, label: &str, all: &[&str], current: &str) {
         for text in all.iter().filter(|text| **text == current || !self.options.skip_zero_states) {
             self.with(&[(label, text)], f64::from(u8::from(*text == current)));
+        }
+    }
+
+    /// The same, without series if `current` is empty.
+    pub fn known_state(&mut self, label: &str, all: &[&str], current: &str) {
+        if !current.is_empty() {
+            self.state_set(label, all, current);
         }
     }
 

@@ -53,8 +53,9 @@ kind! {
     Deployments: Deployment, "deployment", Api::namespaced("apps", "v1", "Deployment", "deployments");
     identity namespace_and::<Self>("deployment");
     families deployment, s:
-        of_metadata alpha "kube_deployment_owner" ["owner_kind", "owner_name"],
-            "The objects that own the deployment.": owners(deployment, s);
+        alpha of_metadata "kube_deployment_owner" {"owner_kind": kind, "owner_name": name}
+            for [kind, name, _] in deployment.metadata.owners(),
+            "The objects that own the deployment.";
         created(Stable, "kube_deployment_created");
         stable "kube_deployment_status_replicas", "How many pods of the deployment there are.":
             s.value(deployment.status.replicas);
@@ -98,17 +99,6 @@ kind! {
         deleted(Alpha, "kube_deployment_deletion_timestamp");
         annotations(Alpha, "kube_deployment_annotations");
         labels(Stable, "kube_deployment_labels");
-}
-
-/// Writes the shared owner family, without `owner_is_controller`.
-fn owners(deployment: &Deployment<'_>, s: &mut Series<'_>) {
-    let owners = &deployment.metadata.owner_references;
-    if owners.is_empty() {
-        s.with(&[("owner_kind", ""), ("owner_name", "")], 1.0);
-    }
-    for owner in owners {
-        s.with(&[("owner_kind", &owner.kind), ("owner_name", &owner.name)], 1.0);
-    }
 }
 
 fn conditions(deployment: &Deployment<'_>, s: &mut Series<'_>) {

@@ -39,8 +39,8 @@ kind! {
         labels(Stable, "kube_endpoint_labels");
         stable "kube_endpoint_address" ["port_protocol", "port_number", "port_name", "ip", "ready"],
             "The addresses behind the service, each with each port.": addresses(endpoints, s);
-        deprecated("v2.14.0")
-            stable "kube_endpoint_ports" {
+        stable deprecated("v2.14.0")
+            "kube_endpoint_ports" {
                 "port_name": &port.name,
                 "port_protocol": &port.protocol,
                 "port_number": itoa::Buffer::new().format(port.port),

@@ -3,7 +3,6 @@
 use super::condition::{self, Condition};
 use crate::resources::prelude::*;
 use crate::resources::scalars::QuantityText;
-use crate::resources::values::quantity::Quantity;
 
 object! {
     /// The fields of a HorizontalPodAutoscaler that metrics read.
@@ -125,8 +124,8 @@ kind! {
         Api::namespaced("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers");
     identity namespace_and::<Self>("horizontalpodautoscaler");
     families autoscaler, s:
-        or_labels(&["scaletargetref_kind", "scaletargetref_name"])
-            alpha "kube_horizontalpodautoscaler_info"
+        alpha or_labels(&["scaletargetref_kind", "scaletargetref_name"])
+            "kube_horizontalpodautoscaler_info"
             ["scaletargetref_api_version", "scaletargetref_kind", "scaletargetref_name"],
             "What the autoscaler scales.": info(autoscaler, s);
         generation(Stable, "kube_horizontalpodautoscaler_metadata_generation");
@@ -174,11 +173,8 @@ fn info(autoscaler: &Autoscaler<'_>, s: &mut Series<'_>) {
 }
 
 fn tolerance(rules: &ScalingRules<'_>, s: &mut Series<'_>) {
-    if let Some(text) = &rules.tolerance
-        && let Ok(quantity) = Quantity::parse(text.text())
-    {
-        s.value(quantity.approximate());
-    }
+    let quantity = rules.tolerance.as_ref().and_then(QuantityText::quantity);
+    s.value(quantity.map(|quantity| quantity.approximate()));
 }
 
 /// A target or current value of a metric.
@@ -201,9 +197,7 @@ impl Figure<'_, '_> {
             s.with(&labels, value);
         };
         for (kind, text) in [("value", self.value), ("average", self.average_value)] {
-            if let Some(text) = text
-                && let Ok(quantity) = Quantity::parse(text.text())
-            {
+            if let Some(quantity) = text.as_ref().and_then(QuantityText::quantity) {
                 series(kind, quantity.converted());
             }
         }

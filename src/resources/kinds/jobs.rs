@@ -54,8 +54,8 @@ kind! {
             s.value(job.spec.active_deadline_seconds);
         stable "kube_job_status_succeeded", "How many pods of the job succeeded.":
             s.value(job.status.succeeded);
-        or_labels(&[])
-            stable "kube_job_status_failed" ["reason"],
+        stable or_labels(&[])
+            "kube_job_status_failed" ["reason"],
             "How many pods of the job failed; where the reason is known, 1 for it and 0 for the other reasons.":
             failed(job, s);
         stable "kube_job_status_active", "How many pods of the job are pending or running.":

@@ -21,30 +21,16 @@ kind! {
     Leases: Lease, "lease", Api::namespaced("coordination.k8s.io", "v1", "Lease", "leases");
     identity [("lease", |lease| &lease.metadata.name)];
     families lease, s:
-        alpha "kube_lease_owner" ["owner_kind", "owner_name", "namespace", "lease_holder"],
-            "Who holds the lease, and the objects that own it.": owners(lease, s);
+        alpha "kube_lease_owner"
+            {
+                "owner_kind": kind,
+                "owner_name": name,
+                "namespace": &lease.metadata.namespace,
+                "lease_holder": or_empty(&lease.spec.holder_identity),
+            } for [kind, name, _] in lease.metadata.owners(),
+            "Who holds the lease, and the objects that own it.";
         alpha "kube_lease_renew_time" ["namespace"],
             "Unix time at which the holder last renewed the lease.": renew_time(lease, s);
-}
-
-/// Writes the owner family; unlike others, it has the namespace and the holder, and no `owner_is_controller`.
-fn owners(lease: &Lease<'_>, s: &mut Series<'_>) {
-    let mut series = |kind, name| {
-        let labels = [
-            ("owner_kind", kind),
-            ("owner_name", name),
-            ("namespace", &*lease.metadata.namespace),
-            ("lease_holder", or_empty(&lease.spec.holder_identity)),
-        ];
-        s.with(&labels, 1.0);
-    };
-    let owners = &lease.metadata.owner_references;
-    if owners.is_empty() {
-        series("", "");
-    }
-    for owner in owners {
-        series(&owner.kind, &owner.name);
-    }
 }
 
 fn renew_time(lease: &Lease<'_>, s: &mut Series<'_>) {

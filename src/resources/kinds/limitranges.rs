@@ -46,7 +46,7 @@ fn constraints(range: &LimitRange<'_>, s: &mut Series<'_>) {
             ("maxLimitRequestRatio", &limit.max_limit_request_ratio),
         ];
         for (constraint, list) in lists {
-            resource_list::verbatim(list, s, |resource, value, s| {
+            resource_list::verbatim(list, |resource, value| {
                 let labels =
                     [("resource", resource), ("type", &limit.kind), ("constraint", constraint)];
                 s.with(&labels, value);

@@ -23,7 +23,7 @@ kind! {
     identity namespace_and::<Self>("networkpolicy");
     families policy, s:
         // Printed even if unset, unlike for all other kinds.
-        of_metadata alpha "kube_networkpolicy_created", "Unix time of the network policy's creation.":
+        alpha of_metadata "kube_networkpolicy_created", "Unix time of the network policy's creation.":
             s.value(policy.metadata.creation_timestamp.seconds());
         annotations(Alpha, "kube_networkpolicy_annotations");
         labels(Alpha, "kube_networkpolicy_labels");

@@ -75,7 +75,7 @@ kind! {
             },
             "The software that the node runs, and how the node is known.";
         labels(Stable, "kube_node_labels");
-        of_metadata alpha "kube_node_role" ["role"], "The roles that the node has by its labels.":
+        alpha of_metadata "kube_node_role" ["role"], "The roles that the node has by its labels.":
             roles(node, s);
         alpha "kube_node_spec_pod_cidrs" {"pod_cidr": range} for range in &node.spec.pod_cidrs,
             "The address ranges that the pods of the node get theirs from.";

@@ -3,7 +3,7 @@
 use super::condition::{self, Condition};
 use super::resource_list::ResourceList;
 use crate::resources::prelude::*;
-use crate::resources::values::quantity::Quantity;
+use crate::resources::scalars::QuantityText;
 
 object! {
     /// The fields of a PersistentVolumeClaim that metrics read.
@@ -49,18 +49,13 @@ kind! {
             },
             "The storage class that the volume claim asks for and the volume that it is bound to.";
         stable "kube_persistentvolumeclaim_status_phase" ["phase"],
-            "The phase of the volume claim: one series for each, 1 for the present one.": {
-                if !claim.status.phase.is_empty() {
-                    s.state_set("phase", &["Lost", "Bound", "Pending"], &claim.status.phase);
-                }
-            };
+            "The phase of the volume claim: one series for each, 1 for the present one.":
+            s.known_state("phase", &["Lost", "Bound", "Pending"], &claim.status.phase);
         stable "kube_persistentvolumeclaim_resource_requests_storage_bytes",
             "How much storage the volume claim asks for.": {
-                if let Some(text) = claim.spec.resources.requests.get("storage")
-                    && let Ok(quantity) = Quantity::parse(text.text())
-                {
-                    s.value(quantity.integer() as f64);
-                }
+                let request = claim.spec.resources.requests.get("storage");
+                let bytes = request.and_then(QuantityText::quantity);
+                s.value(bytes.map(|quantity| quantity.integer()));
             };
         stable "kube_persistentvolumeclaim_access_mode" {"access_mode": mode}
             for mode in &claim.spec.access_modes,

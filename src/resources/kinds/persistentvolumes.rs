@@ -2,7 +2,7 @@
 
 use super::resource_list::ResourceList;
 use crate::resources::prelude::*;
-use crate::resources::values::quantity::Quantity;
+use crate::resources::scalars::QuantityText;
 use crate::wire::view::Map;
 
 object! {
@@ -117,10 +117,8 @@ kind! {
         labels(Stable, "kube_persistentvolume_labels");
         stable "kube_persistentvolume_status_phase" ["phase"],
             "The phase of the persistent volume: one series for each, 1 for the present one.": {
-                if !volume.status.phase.is_empty() {
-                    let all = ["Pending", "Available", "Bound", "Released", "Failed"];
-                    s.state_set("phase", &all, &volume.status.phase);
-                }
+                let all = ["Pending", "Available", "Bound", "Released", "Failed"];
+                s.known_state("phase", &all, &volume.status.phase);
             };
         stable "kube_persistentvolume_info"
             [
@@ -134,12 +132,12 @@ kind! {
             info(volume, s);
         stable "kube_persistentvolume_capacity_bytes", "How much the persistent volume holds.": {
                 let capacity = volume.spec.capacity.get("storage");
-                let bytes = capacity.and_then(|text| Quantity::parse(text.text()).ok());
+                let bytes = capacity.and_then(QuantityText::quantity);
                 s.value(bytes.map_or(0.0, |quantity| quantity.integer() as f64));
             };
         created(Alpha, "kube_persistentvolume_created");
         deleted(Alpha, "kube_persistentvolume_deletion_timestamp");
-        opt_in alpha "kube_persistentvolume_csi_attributes"
+        alpha opt_in "kube_persistentvolume_csi_attributes"
             {
                 "csi_mounter": csi.volume_attributes.get("mounter").map_or("", |value| value),
                 "csi_map_options": csi.volume_attributes.get("mapOptions").map_or("", |value| value),

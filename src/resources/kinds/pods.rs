@@ -3,7 +3,7 @@
 use super::resource_list::{self, ResourceList};
 use crate::resources::metadata::OwnerReference;
 use crate::resources::prelude::*;
-use crate::resources::scalars::Time;
+use crate::resources::scalars::{QuantityText, Time};
 use crate::resources::values::ip;
 use crate::resources::values::quantity::Quantity;
 use crate::wire::view::{Map, Present};
@@ -187,7 +187,7 @@ kind! {
         stable "kube_pod_container_status_ready" ["container"],
             "Whether a container passes its readiness check.":
             each(&pod.status.container_statuses, s, |c| c.ready);
-        counter stable "kube_pod_container_status_restarts_total" ["container"],
+        stable counter "kube_pod_container_status_restarts_total" ["container"],
             "How often a container was restarted.":
             each(&pod.status.container_statuses, s, |c| c.restart_count);
         stable "kube_pod_container_status_running" ["container"], "Whether a container is running.":
@@ -245,7 +245,7 @@ kind! {
         stable "kube_pod_init_container_status_ready" ["container"],
             "Whether an init container passes its readiness check.":
             each(&pod.status.init_container_statuses, s, |c| c.ready);
-        counter stable "kube_pod_init_container_status_restarts_total" ["container"],
+        stable counter "kube_pod_init_container_status_restarts_total" ["container"],
             "How often an init container was restarted.":
             each(&pod.status.init_container_statuses, s, |c| c.restart_count);
         stable "kube_pod_init_container_status_running" ["container"],
@@ -289,24 +289,16 @@ kind! {
             s.value(pod.status.start_time);
         stable "kube_pod_status_phase" ["phase"],
             "The phase of the pod: one series for each, 1 for the present one.": {
-                if !pod.status.phase.is_empty() {
-                    let all = ["Pending", "Succeeded", "Failed", "Unknown", "Running"];
-                    s.state_set("phase", &all, &pod.status.phase);
-                }
+                let all = ["Pending", "Succeeded", "Failed", "Unknown", "Running"];
+                s.known_state("phase", &all, &pod.status.phase);
             };
         alpha "kube_pod_status_qos_class" ["qos_class"],
             "The quality-of-service class of the pod: one series for each, 1 for its own.": {
-                if !pod.status.qos_class.is_empty() {
-                    let all = ["BestEffort", "Burstable", "Guaranteed"];
-                    s.state_set("qos_class", &all, &pod.status.qos_class);
-                }
+                let all = ["BestEffort", "Burstable", "Guaranteed"];
+                s.known_state("qos_class", &all, &pod.status.qos_class);
             };
         stable "kube_pod_status_ready" ["condition"], "Whether the pod is ready to serve requests.":
-            {
-                for condition in conditions(pod, "Ready") {
-                    s.condition(&[], "condition", &condition.status);
-                }
-            };
+            condition(pod, "Ready", s);
         alpha "kube_pod_status_ready_time", "Unix time at which the pod became ready.":
             transition_time(pod, "Ready", "True", s);
         alpha "kube_pod_status_initialized_time",
@@ -319,11 +311,8 @@ kind! {
             "Why the pod is in its state, for the reasons that are present.": reasons(pod, s);
         alpha "kube_pod_status_disruption_reason" ["reason"],
             "Why the pod is about to be terminated by a disruption.": disruption_reasons(pod, s);
-        stable "kube_pod_status_scheduled" ["condition"], "Whether the pod was given a node.": {
-                for condition in conditions(pod, "PodScheduled") {
-                    s.condition(&[], "condition", &condition.status);
-                }
-            };
+        stable "kube_pod_status_scheduled" ["condition"], "Whether the pod was given a node.":
+            condition(pod, "PodScheduled", s);
         stable "kube_pod_status_scheduled_time", "Unix time at which the pod was given a node.":
             transition_time(pod, "PodScheduled", "True", s);
         stable "kube_pod_status_unschedulable", "1 for a pod that no node can take.": {
@@ -335,12 +324,9 @@ kind! {
             transition_time(pod, "PodScheduled", "False", s);
         alpha "kube_pod_tolerations" ["key", "operator", "value", "effect", "toleration_seconds"],
             "The taints that the pod tolerates.": tolerations(pod, s);
-        opt_in alpha "kube_pod_nodeselectors" ["nodeselector_*"],
-            "The node labels that the pod asks for.": {
-                let entries = pod.spec.node_selector.entries();
-                let pairs = entries.iter().map(|(key, value)| (&**key, &**value));
-                s.with_object_labels(&[], "nodeselector", pairs, 1.0);
-            };
+        alpha opt_in "kube_pod_nodeselectors" ["nodeselector_*"],
+            "The node labels that the pod asks for.":
+            s.with_entries("nodeselector", &pod.spec.node_selector);
         alpha "kube_pod_service_account" {"service_account": &pod.spec.service_account_name},
             "The service account that the pod runs as.";
         alpha "kube_pod_scheduler" {"name": &pod.spec.scheduler_name},
@@ -436,11 +422,8 @@ fn ips(pod: &Pod<'_>, s: &mut Series<'_>) {
 }
 
 fn overhead(pod: &Pod<'_>, name: &str, read: fn(&Quantity) -> f64, s: &mut Series<'_>) {
-    if let Some(text) = pod.spec.overhead.get(name)
-        && let Ok(quantity) = Quantity::parse(text.text())
-    {
-        s.value(read(&quantity));
-    }
+    let quantity = pod.spec.overhead.get(name).and_then(QuantityText::quantity);
+    s.value(quantity.map(|quantity| read(&quantity)));
 }
 
 fn resource_claims(pod: &Pod<'_>, s: &mut Series<'_>) {
@@ -492,6 +475,12 @@ fn conditions<'v, 'a>(
     kind: &'static str,
 ) -> impl Iterator<Item = &'v PodCondition<'a>> {
     pod.status.conditions.iter().filter(move |condition| &*condition.kind == kind)
+}
+
+fn condition(pod: &Pod<'_>, kind: &'static str, s: &mut Series<'_>) {
+    for condition in conditions(pod, kind) {
+        s.condition(&[], "condition", &condition.status);
+    }
 }
 
 fn transition_time(pod: &Pod<'_>, kind: &'static str, status: &str, s: &mut Series<'_>) {

@@ -31,7 +31,7 @@ kind! {
 
 fn amounts(quota: &ResourceQuota<'_>, s: &mut Series<'_>) {
     for (kind, list) in [("hard", &quota.status.hard), ("used", &quota.status.used)] {
-        resource_list::verbatim(list, s, |resource, value, s| {
+        resource_list::verbatim(list, |resource, value| {
             s.with(&[("resource", resource), ("type", kind)], value);
         });
     }

@@ -16,8 +16,8 @@ kind! {
     identity namespace_and::<Self>("secret");
     families secret, s:
         info(Stable, "kube_secret_info");
-        of_column(Column { heading: "Type", member: "type" })
-            stable "kube_secret_type" ["type"], "The type of the secret.":
+        stable of_column(Column { heading: "Type", member: "type" })
+            "kube_secret_type" ["type"], "The type of the secret.":
             s.with(&[("type", &secret.kind)], 1.0);
         annotations(Alpha, "kube_secret_annotations");
         labels(Stable, "kube_secret_labels");

@@ -35,9 +35,9 @@ kind! {
         Api::cluster_wide("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments");
     identity [("volumeattachment", |attachment| &attachment.metadata.name)];
     families attachment, s:
-        of_metadata alpha "kube_volumeattachment_labels" ["label_*"],
+        alpha of_metadata "kube_volumeattachment_labels" ["label_*"],
             "All labels of the volume attachment, whatever the allow list says.":
-            all_entries("label", &attachment.metadata.labels, s);
+            s.with_entries("label", &attachment.metadata.labels);
         alpha "kube_volumeattachment_info"
             {"attacher": &attachment.spec.attacher, "node": &attachment.spec.node_name},
             "Who attaches the volume, and to which node.";
@@ -49,11 +49,5 @@ kind! {
             s.value(attachment.status.attached);
         alpha "kube_volumeattachment_status_attachment_metadata" ["metadata_*"],
             "What the attacher notes about the attachment.":
-            all_entries("metadata", &attachment.status.attachment_metadata, s);
-}
-
-fn all_entries(prefix: &str, map: &Map<'_>, s: &mut Series<'_>) {
-    let entries = map.entries();
-    let pairs = entries.iter().map(|(key, value)| (&**key, &**value));
-    s.with_object_labels(&[], prefix, pairs, 1.0);
+            s.with_entries("metadata", &attachment.status.attachment_metadata);
 }
