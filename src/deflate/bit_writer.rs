@@ -192,9 +192,9 @@ impl BitWriter {
 
     /// Appends an encoded segment of the current code, with the literal runs of `diffs` in its gaps.
     pub(super) fn append(&mut self, text: &EncodedSegment, diffs: &IdentityDiffs) {
-        let out = &mut self.with_room(text.room());
+        let out = &mut self.with_room(text.room);
         for (bits, place) in text.parts() {
-            out.bits(text.bytes(), bits);
+            out.bits(&text.bytes, bits);
             if let Some(place) = place {
                 out.run(diffs.run(place));
             }

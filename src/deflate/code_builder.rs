@@ -245,19 +245,16 @@ impl CodeBuilder {
         pages: usize,
         sampled: impl Iterator<Item = PageSample>,
     ) -> Self {
-        let shape = |table: &PageSample| {
-            IdentityDiffs::new(None, table.identities.iter().flat_map(Segment::iter))
-        };
+        let sampled = sampled.map(|table| {
+            let identities = table.identities.iter().flat_map(Segment::iter);
+            let diffs = IdentityDiffs::new(None, identities);
+            (table, diffs)
+        });
         Self {
             names,
             pages,
             every: Self::sampling_step(pages),
-            sampled: sampled
-                .map(|table| {
-                    let shape = shape(&table);
-                    (table, shape)
-                })
-                .collect(),
+            sampled: sampled.collect(),
             samples: Vec::new(),
             sample: Sample::new(),
             lines: LineEncoder::default(),

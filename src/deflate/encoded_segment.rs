@@ -12,10 +12,10 @@ pub(super) struct EncodedSegment {
     code: u64,
     bits: usize,
     /// The bits, first bit lowest, and eight more bytes.
-    bytes: Box<[u8]>,
+    pub(super) bytes: Box<[u8]>,
     gaps: Box<[Gap]>,
     /// Upper bound of the output size, in bytes.
-    room: usize,
+    pub(super) room: usize,
 }
 
 /// An omitted literal run.
@@ -61,16 +61,6 @@ impl EncodedSegment {
     /// Returns true if the bits are of this code.
     pub(super) fn is_in(&self, code: &HuffmanCode) -> bool {
         self.code == code.serial
-    }
-
-    /// Returns the upper bound of the output size, in bytes.
-    pub(super) fn room(&self) -> usize {
-        self.room
-    }
-
-    /// Returns the bytes with the bits, and eight more.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
     }
 
     /// Returns the ranges of bits, each with the index of the literal run that follows it; the last one has none.

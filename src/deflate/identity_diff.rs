@@ -25,8 +25,8 @@ pub(super) struct IdentityDiffs {
     words: Box<[u64]>,
     entries: Box<[DiffEntry]>,
     summaries: Box<[DiffSummary]>,
-    /// Length of the longest identity.
-    longest: usize,
+    /// Length of the longest identity in bytes.
+    pub(super) longest: usize,
 }
 
 /// The diff of one identity.
@@ -205,11 +205,6 @@ impl IdentityDiffs {
     #[inline]
     pub(super) fn len(&self, slot: usize) -> Option<usize> {
         self.summaries.get(slot).map(|shape| usize::from(shape.len))
-    }
-
-    /// Returns the length of the longest identity in bytes.
-    pub(super) fn longest(&self) -> usize {
-        self.longest
     }
 }
 

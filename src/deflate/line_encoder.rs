@@ -32,7 +32,7 @@ pub(super) struct EncodingParams<'a> {
 }
 
 /// The encoder of series lines.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LineEncoder {
     text: LineMatcher,
     /// Name of the current family.
@@ -44,21 +44,6 @@ pub(super) struct LineEncoder {
     spare: SavedObject,
     starts: ObjectOffsets,
     search: Option<Box<MatchFinder>>,
-}
-
-impl Default for LineEncoder {
-    fn default() -> Self {
-        Self {
-            text: LineMatcher::default(),
-            family: Vec::new(),
-            previous: LineOffsets::default(),
-            current: LineOffsets::default(),
-            saved: SavedObject::default(),
-            spare: SavedObject::default(),
-            starts: ObjectOffsets::new(),
-            search: None,
-        }
-    }
 }
 
 impl LineEncoder {
@@ -213,7 +198,7 @@ impl LineEncoder {
         let Self { previous, starts, .. } = self;
         let mut done = 0;
         let count = previous.rests.len();
-        let longest = (count * (name.len() + diffs.longest()) + lines.len()).max(1);
+        let longest = (count * (name.len() + diffs.longest) + lines.len()).max(1);
         let room = (SMALL / longest).clamp(1, slots.len());
         let out = &mut self.text.reserve_text(longest * room, out);
         // A local copy can be saved in registers.

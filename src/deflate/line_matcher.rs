@@ -47,11 +47,13 @@ pub(super) struct ObjectOffsets {
     present: u64,
 }
 
-impl ObjectOffsets {
-    pub(super) fn new() -> Self {
+impl Default for ObjectOffsets {
+    fn default() -> Self {
         Self { at: [0; PAGE], present: 0 }
     }
+}
 
+impl ObjectOffsets {
     /// Marks all slots as without lines.
     pub(super) fn clear(&mut self) {
         self.present = 0;
