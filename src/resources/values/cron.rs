@@ -175,12 +175,9 @@ fn descriptor(text: &str) -> Result<Times, CronError> {
 }
 
 fn fields(text: &str) -> Result<Times, CronError> {
-    let mut fields = text.split_whitespace();
-    let five = (fields.next(), fields.next(), fields.next(), fields.next(), fields.next());
-    let ((Some(minutes), Some(hours), Some(days), Some(months), Some(weekdays)), None) =
-        (five, fields.next())
-    else {
-        return Err(CronError::Count(text.split_whitespace().count()));
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    let [minutes, hours, days, months, weekdays] = fields[..] else {
+        return Err(CronError::Count(fields.len()));
     };
     let weekdays = WEEKDAYS.parse(weekdays)?;
     Ok(Times::Fields(Fields {
@@ -204,31 +201,25 @@ struct Bounds {
     extensions: &'static [char],
 }
 
-const MINUTES: Bounds = Bounds { field: "minute", min: 0, max: 59, names: &[], extensions: &[] };
-const HOURS: Bounds = Bounds { field: "hour", min: 0, max: 23, names: &[], extensions: &[] };
-const DAYS: Bounds = Bounds {
-    field: "day of month",
-    min: 1,
-    max: 31,
-    names: &[],
-    extensions: &['L', 'l', 'W', 'w'],
-};
+const MINUTES: Bounds = Bounds::new("minute", 0, 59);
+const HOURS: Bounds = Bounds::new("hour", 0, 23);
+const DAYS: Bounds =
+    Bounds { extensions: &['L', 'l', 'W', 'w'], ..Bounds::new("day of month", 1, 31) };
 const MONTHS: Bounds = Bounds {
-    field: "month",
-    min: 1,
-    max: 12,
     names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
-    extensions: &[],
+    ..Bounds::new("month", 1, 12)
 };
 const WEEKDAYS: Bounds = Bounds {
-    field: "day of week",
-    min: 0,
-    max: 7,
     names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
     extensions: &['#'],
+    ..Bounds::new("day of week", 0, 7)
 };
 
 impl Bounds {
+    const fn new(field: &'static str, min: u64, max: u64) -> Self {
+        Self { field, min, max, names: &[], extensions: &[] }
+    }
+
     /// Parses a comma-separated list of ranges into bits. Empty items are ignored.
     fn parse(&self, text: &str) -> Result<u64, CronError> {
         let items = text.split(',').filter(|item| !item.is_empty());
