@@ -94,18 +94,9 @@ fn parse_any(text: &[u8]) -> Result<f64, GoFloatError> {
     };
     let magnitude = match rest {
         [b'0', b'x' | b'X', digits @ ..] => hexadecimal(digits)?,
-        [b'i' | b'I', ..] => {
-            if !rest.eq_ignore_ascii_case(b"inf") && !rest.eq_ignore_ascii_case(b"infinity") {
-                return Err(GoFloatError::Syntax);
-            }
-            f64::INFINITY
-        }
-        [b'n' | b'N', ..] => {
-            if sign.is_some() || !rest.eq_ignore_ascii_case(b"nan") {
-                return Err(GoFloatError::Syntax);
-            }
-            f64::NAN
-        }
+        _ if rest.eq_ignore_ascii_case(b"inf") => f64::INFINITY,
+        _ if rest.eq_ignore_ascii_case(b"infinity") => f64::INFINITY,
+        _ if sign.is_none() && rest.eq_ignore_ascii_case(b"nan") => f64::NAN,
         _ => decimal(rest)?,
     };
     Ok(if sign == Some(true) { -magnitude } else { magnitude })

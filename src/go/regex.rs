@@ -38,6 +38,14 @@ pub(crate) struct DialectError {
     pub(crate) message: String,
 }
 
+impl DialectError {
+    /// Creates an error at a position in bytes.
+    pub(crate) fn new(pattern: &str, position: usize, message: String) -> Self {
+        let before = pattern.get(..position).unwrap_or(pattern);
+        Self { at: before.chars().count() + 1, message }
+    }
+}
+
 /// The reason why a pattern in Go's dialect cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PatternError {
@@ -67,10 +75,7 @@ pub(crate) fn translate(pattern: &str) -> Result<Translated, DialectError> {
             let (literals, only_literal) = literals.finish();
             Ok(Translated { pattern, groups, literals, only_literal })
         }
-        Err(message) => {
-            let before = pattern.get(..translator.input.position).unwrap_or(pattern);
-            Err(DialectError { at: before.chars().count() + 1, message })
-        }
+        Err(message) => Err(DialectError::new(pattern, translator.input.position, message)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::float::{self, GoFloatError};
+use super::float::{self, GoFloatError as NumberError};
 
 /// Quotes text like Go's `slog`: only if it would be ambiguous otherwise.
 pub(crate) fn quote_if_needed(text: &str) -> String {
@@ -73,12 +73,12 @@ pub enum ParseError {
     },
 }
 
-fn syntax(function: &'static str, text: &str) -> ParseError {
-    ParseError::Syntax { function, text: text.to_owned() }
-}
-
-fn range(function: &'static str, text: &str) -> ParseError {
-    ParseError::Range { function, text: text.to_owned() }
+fn error(function: &'static str, text: &str, reason: NumberError) -> ParseError {
+    let text = text.to_owned();
+    match reason {
+        NumberError::Syntax => ParseError::Syntax { function, text },
+        NumberError::Range => ParseError::Range { function, text },
+    }
 }
 
 /// Parses a boolean like `strconv.ParseBool`.
@@ -90,7 +90,7 @@ pub fn parse_bool(text: &str) -> Result<bool, ParseError> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(syntax("ParseBool", text)),
+        _ => Err(error("ParseBool", text, NumberError::Syntax)),
     }
 }
 
@@ -106,16 +106,13 @@ pub fn parse_int(text: &str, bits: u32) -> Result<i64, ParseError> {
         Some(b'+') => (false, &text[1..]),
         _ => (false, text),
     };
-    let magnitude = match magnitude(digits) {
-        Ok(magnitude) => magnitude,
-        Err(Fault::Syntax) => return Err(syntax("ParseInt", text)),
-        Err(Fault::Range) => return Err(range("ParseInt", text)),
-    };
+    let error = |reason| error("ParseInt", text, reason);
+    let magnitude = magnitude(digits).map_err(error)?;
     let limit = 1_u64 << (bits - 1);
     match (negative, magnitude) {
         (true, magnitude) if magnitude <= limit => Ok((magnitude as i64).wrapping_neg()),
         (false, magnitude) if magnitude < limit => Ok(magnitude as i64),
-        _ => Err(range("ParseInt", text)),
+        _ => Err(error(NumberError::Range)),
     }
 }
 
@@ -125,18 +122,10 @@ pub fn parse_int(text: &str, bits: u32) -> Result<i64, ParseError> {
 ///
 /// The text is not such a number.
 pub fn parse_uint(text: &str) -> Result<u64, ParseError> {
-    magnitude(text).map_err(|fault| match fault {
-        Fault::Syntax => syntax("ParseUint", text),
-        Fault::Range => range("ParseUint", text),
-    })
+    magnitude(text).map_err(|reason| error("ParseUint", text, reason))
 }
 
-enum Fault {
-    Syntax,
-    Range,
-}
-
-fn magnitude(text: &str) -> Result<u64, Fault> {
+fn magnitude(text: &str) -> Result<u64, NumberError> {
     let bytes = text.as_bytes();
     let (radix, digits, prefixed) = match bytes {
         [b'0', b'x' | b'X', rest @ ..] => (16, rest, true),
@@ -153,12 +142,12 @@ fn magnitude(text: &str) -> Result<u64, Fault> {
     for &byte in digits {
         if byte == b'_' {
             if !after_digit {
-                return Err(Fault::Syntax);
+                return Err(NumberError::Syntax);
             }
             after_digit = false;
             continue;
         }
-        let digit = (byte as char).to_digit(radix).ok_or(Fault::Syntax)?;
+        let digit = (byte as char).to_digit(radix).ok_or(NumberError::Syntax)?;
         after_digit = true;
         any = true;
         match value.checked_mul(u64::from(radix)).and_then(|v| v.checked_add(u64::from(digit))) {
@@ -167,9 +156,9 @@ fn magnitude(text: &str) -> Result<u64, Fault> {
         }
     }
     if !any || !after_digit {
-        return Err(Fault::Syntax);
+        return Err(NumberError::Syntax);
     }
-    if fits { Ok(value) } else { Err(Fault::Range) }
+    if fits { Ok(value) } else { Err(NumberError::Range) }
 }
 
 /// Parses a number like `strconv.ParseFloat`.
@@ -178,10 +167,7 @@ fn magnitude(text: &str) -> Result<u64, Fault> {
 ///
 /// The text is not a number in Go's syntax, or is too large.
 pub fn parse_float(text: &str) -> Result<f64, ParseError> {
-    float::parse(text.as_bytes()).map_err(|error| match error {
-        GoFloatError::Syntax => syntax("ParseFloat", text),
-        GoFloatError::Range => range("ParseFloat", text),
-    })
+    float::parse(text.as_bytes()).map_err(|reason| error("ParseFloat", text, reason))
 }
 
 /// The units of `time.ParseDuration`, in nanoseconds.

@@ -97,17 +97,14 @@ fn re2(pattern: &str) -> Result<OptIn, String> {
     Ok(OptIn { pattern: compiled, names_own: pattern.contains(OWN) })
 }
 
-fn compile<R, E: ToString>(
+fn compile<R>(
     list: &'static str,
     patterns: &[String],
-    new: impl Fn(&str) -> Result<R, E>,
+    new: impl Fn(&str) -> Result<R, String>,
 ) -> Result<Vec<R>, FilterError> {
     let compile = |pattern: &String| {
-        new(pattern).map_err(|error| FilterError::Pattern {
-            list,
-            pattern: pattern.clone(),
-            reason: error.to_string(),
-        })
+        let error = |reason| FilterError::Pattern { list, pattern: pattern.clone(), reason };
+        new(pattern).map_err(error)
     };
     patterns.iter().map(compile).collect()
 }

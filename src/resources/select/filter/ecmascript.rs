@@ -24,12 +24,19 @@ fn pass<'p>(
     pattern: &'p str,
     groups: Option<&'p [Option<String>]>,
 ) -> Result<Translator<'p>, DialectError> {
-    let mut translator = Translator::new(pattern, groups);
+    let mut translator = Translator {
+        input: Cursor::new(pattern),
+        out: String::with_capacity(pattern.len() + 8),
+        open: Vec::new(),
+        last: Last::Nothing,
+        options: Options::default(),
+        opened: Vec::new(),
+        groups,
+    };
     match translator.run() {
         Ok(()) => Ok(translator),
         Err(reason) => {
-            let before = pattern.get(..translator.input.position).unwrap_or(pattern);
-            Err(DialectError { at: before.chars().count() + 1, message: reason.to_owned() })
+            Err(DialectError::new(pattern, translator.input.position, reason.to_owned()))
         }
     }
 }
@@ -96,19 +103,7 @@ type Step = Result<(), &'static str>;
 /// A counted repetition: the length of its text and its bounds.
 type Counts = (usize, u32, Option<u32>);
 
-impl<'p> Translator<'p> {
-    fn new(text: &'p str, groups: Option<&'p [Option<String>]>) -> Self {
-        Self {
-            input: Cursor::new(text),
-            out: String::with_capacity(text.len() + 8),
-            open: Vec::new(),
-            last: Last::Nothing,
-            options: Options::default(),
-            opened: Vec::new(),
-            groups,
-        }
-    }
-
+impl Translator<'_> {
     fn run(&mut self) -> Step {
         while let Some(character) = self.input.peek() {
             match character {
