@@ -31,13 +31,6 @@ struct Scraper {
     intervals: [Option<Duration>; 3],
 }
 
-impl Scraper {
-    /// Returns the longest of the last intervals.
-    fn interval(&self) -> Option<Duration> {
-        self.intervals.iter().flatten().max().copied()
-    }
-}
-
 impl ScrapeIntervals {
     /// Records a scrape that starts at `now`.
     pub(super) fn note(&mut self, query: &ScrapeQuery, now: Instant) {
@@ -60,7 +53,7 @@ impl ScrapeIntervals {
     pub(super) fn interval(&self, now: Instant) -> Option<Duration> {
         let (times, least) = EXPIRY;
         let of = |scraper: &Scraper| {
-            let interval = scraper.interval()?;
+            let interval = *scraper.intervals.iter().flatten().max()?;
             let comes = now.duration_since(scraper.last) <= least.max(interval * times);
             comes.then_some(interval)
         };

@@ -10,7 +10,6 @@ use crate::cache::{self, MetricKind, Rendered, Schema};
 
 pub use super::metadata::Object;
 use super::options::RenderOptions;
-use super::select::selection::Selection;
 use super::series::Series;
 use crate::wire::view::{DecodeError, ObjectBytes, decode};
 
@@ -351,21 +350,6 @@ pub trait Kind: Send + Sync + 'static {
     type View<'a>: Object<'a>;
 }
 
-/// The settings, besides its families, that determine the output of a renderer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
-    /// The object labels to expose.
-    pub labels: Selection,
-    /// The annotations to expose.
-    pub annotations: Selection,
-    /// True if duplicate series are printed.
-    pub keep_duplicates: bool,
-    /// True if states that do not apply have no sample.
-    pub skip_zero_states: bool,
-    /// The source of a renderer that has no table of families, in any form; empty otherwise.
-    pub custom: String,
-}
-
 /// A resource, independent of the type of its view.
 pub trait Resource: Send + Sync {
     /// Returns the API location.
@@ -411,9 +395,9 @@ pub trait Renderer: Send + Sync {
     /// Returns the families it writes.
     fn schema(&self) -> Arc<Schema>;
 
-    /// Returns its settings. Renderers of one resource with equal families and settings have the same output.
-    fn settings(&self) -> Settings {
-        Settings::default()
+    /// Returns its settings, in any form. Renderers of one resource with equal families and settings have the same output.
+    fn settings(&self) -> String {
+        String::new()
     }
 
     /// Returns the parts of an object that it reads.
@@ -496,16 +480,10 @@ impl<K: Kind> Renderer for KindRenderer<K> {
         Arc::clone(&self.schema)
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> String {
         let RenderOptions { labels, annotations, keep_duplicates, skip_zero_states, .. } =
             &self.options;
-        Settings {
-            labels: labels.clone(),
-            annotations: annotations.clone(),
-            keep_duplicates: *keep_duplicates,
-            skip_zero_states: *skip_zero_states,
-            custom: String::new(),
-        }
+        format!("{:?}", (labels, annotations, keep_duplicates, skip_zero_states))
     }
 
     fn representation(&self) -> Representation {

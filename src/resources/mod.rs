@@ -19,8 +19,8 @@ pub mod values;
 
 pub use crate::wire::view::{DecodeError, ObjectBytes};
 pub use kind::{
-    Api, Column, FamilyInfo, Renderer, Representation, Resource, Settings, Stability,
-    UserLabelFamily, UserLabels,
+    Api, Column, FamilyInfo, Renderer, Representation, Resource, Stability, UserLabelFamily,
+    UserLabels,
 };
 pub use kinds::{find, registry};
 pub use options::RenderOptions;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::de::Error as _;
 
 use crate::cache::{Rendered, Schema};
-use crate::resources::kind::{Renderer, Settings, UserLabelFamily, UserLabels};
+use crate::resources::kind::{Renderer, UserLabelFamily, UserLabels};
 use crate::wire::view::{DecodeError, ObjectBytes};
 
 use super::definition::Definition;
@@ -89,12 +89,9 @@ impl Renderer for CustomRenderer {
         Arc::clone(&self.schema)
     }
 
-    fn settings(&self) -> Settings {
-        Settings {
-            keep_duplicates: self.keep_duplicates,
-            custom: format!("{:?}{:?}", self.program, self.schema.families),
-            ..Settings::default()
-        }
+    fn settings(&self) -> String {
+        let Self { keep_duplicates, program, schema, .. } = self;
+        format!("{:?}", (keep_duplicates, program, &schema.families))
     }
 
     fn user_labels(&self) -> Vec<UserLabelFamily> {

@@ -31,7 +31,7 @@ pub struct Moment {
 /// The text has another form.
 pub fn parse(text: &str) -> Result<Moment, TimeError> {
     let layout = "2006-01-02T15:04:05Z";
-    read(text, Fraction::Any).ok_or_else(|| TimeError { text: text.to_owned(), layout })
+    read(text, false).ok_or_else(|| TimeError { text: text.to_owned(), layout })
 }
 
 /// Parses a `metav1.MicroTime`, whose fraction always has six digits.
@@ -41,16 +41,10 @@ pub fn parse(text: &str) -> Result<Moment, TimeError> {
 /// The text has another form.
 pub fn parse_micro(text: &str) -> Result<Moment, TimeError> {
     let layout = "2006-01-02T15:04:05.000000Z";
-    read(text, Fraction::Micro).ok_or_else(|| TimeError { text: text.to_owned(), layout })
+    read(text, true).ok_or_else(|| TimeError { text: text.to_owned(), layout })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fraction {
-    Any,
-    Micro,
-}
-
-fn read(text: &str, fraction: Fraction) -> Option<Moment> {
+fn read(text: &str, is_micro: bool) -> Option<Moment> {
     let mut rest = Rest(text.as_bytes());
     let year = rest.digits(4)?;
     rest.byte(b'-')?;
@@ -63,7 +57,7 @@ fn read(text: &str, fraction: Fraction) -> Option<Moment> {
     let minute = rest.digits(2).filter(|minute| *minute < 60)?;
     rest.byte(b':')?;
     let second = rest.digits(2).filter(|second| *second < 60)?;
-    let nanoseconds = rest.fraction(fraction)?;
+    let nanoseconds = rest.fraction(is_micro)?;
     let offset = rest.offset()?;
     if !rest.0.is_empty() {
         return None;
@@ -91,16 +85,16 @@ impl Rest<'_> {
         Some(())
     }
 
-    /// Parses a fraction into nanoseconds; digits beyond the ninth are ignored.
-    fn fraction(&mut self, form: Fraction) -> Option<u32> {
+    /// Parses a fraction, of six digits if `is_micro`, into nanoseconds; digits beyond the ninth are ignored.
+    fn fraction(&mut self, is_micro: bool) -> Option<u32> {
         let length = match self.0 {
             [b'.' | b',', digits @ ..] => digits.iter().take_while(|b| b.is_ascii_digit()).count(),
             _ => 0,
         };
-        match (form, length) {
-            (Fraction::Any, 0) => return Some(0),
-            (Fraction::Any, _) | (Fraction::Micro, 6) => {}
-            (Fraction::Micro, _) => return None,
+        match length {
+            _ if is_micro && length != 6 => return None,
+            0 => return Some(0),
+            _ => {}
         }
         let (digits, rest) = self.0.get(1..)?.split_at_checked(length)?;
         self.0 = rest;
