@@ -6,7 +6,6 @@
 //! object. [`label_name`](crate::resources::values::label_name) turns keys into label names.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -195,14 +194,6 @@ impl AllowLists {
     /// Returns the selection of `resource`; call it on [resolved](Self::resolve) lists.
     pub fn selection(&self, resource: &str) -> Selection {
         Selection::new(self.keys(resource).unwrap_or_default())
-    }
-}
-
-impl FromStr for AllowLists {
-    type Err = AllowListError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::parse_flag(text)
     }
 }
 
