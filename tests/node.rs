@@ -1,6 +1,8 @@
 //! `kstatd node` as a black box: with a fake kubelet, trees of real files and a fake `/proc`.
 
 mod common;
+#[path = "node/hostile_users.rs"]
+mod hostile_users;
 #[path = "common/kubelet.rs"]
 mod kubelet;
 #[path = "node/processes.rs"]

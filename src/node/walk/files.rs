@@ -40,27 +40,46 @@ impl Files {
     }
 }
 
-/// Collects the files of a directory while it is read.
+/// Collects the files of a directory while it is read. Beyond its memory it drops all of them.
 #[derive(Default)]
-pub(super) struct FilesBuilder(Vec<u64>);
+pub(super) struct FilesBuilder {
+    files: Vec<u64>,
+    /// The maximum number of files.
+    room: usize,
+}
 
 impl FilesBuilder {
+    /// Creates a builder that takes at most `memory` bytes.
+    pub(super) fn new(memory: usize) -> Self {
+        Self { files: Vec::new(), room: memory / size_of::<u64>() }
+    }
+
     /// Adds a file. Files of 8 GB and more do not fit; they are omitted and checked on every read.
     pub(super) fn add(&mut self, key: FileKey, bytes: u64) {
         let size = bytes / UNIT;
-        if size <= SIZES {
-            self.0.push(key.0 | size);
+        if size > SIZES {
+            return;
         }
+        let length = self.files.len();
+        if length == self.files.capacity() {
+            let more = self.room.saturating_sub(length).min(length.max(64));
+            if more == 0 {
+                *self = Self::default();
+                return;
+            }
+            self.files.reserve_exact(more);
+        }
+        self.files.push(key.0 | size);
     }
 
     /// Returns the memory size of the finished set in bytes.
     pub(super) fn bytes_held(&self) -> usize {
-        size_of_val(&*self.0)
+        size_of_val(&*self.files)
     }
 
     pub(super) fn finish(mut self) -> Files {
-        self.0.sort_unstable();
-        Files(self.0.into_boxed_slice())
+        self.files.sort_unstable();
+        Files(self.files.into_boxed_slice())
     }
 }
 
@@ -70,7 +89,7 @@ mod tests {
 
     #[test]
     fn files_are_found_by_name_and_number() {
-        let (keys, mut builder) = (FileHasher::default(), FilesBuilder::default());
+        let (keys, mut builder) = (FileHasher::default(), FilesBuilder::new(8000));
         for inode in 0..1000 {
             builder.add(keys.key(b"name", inode), inode * UNIT);
         }
@@ -82,5 +101,15 @@ mod tests {
         for (name, inode) in [(&b"name"[..], 1000), (b"other", 1), (b"large", 1)] {
             assert_eq!(files.bytes(keys.key(name, inode)), None, "{name:?}");
         }
+    }
+
+    #[test]
+    fn files_beyond_the_memory_are_dropped() {
+        let (keys, mut builder) = (FileHasher::default(), FilesBuilder::new(8000));
+        for inode in 0..3000 {
+            builder.add(keys.key(b"name", inode), 0);
+            assert!(builder.files.capacity() <= 1000, "{inode}");
+        }
+        assert_eq!(builder.finish().bytes_held(), 0);
     }
 }

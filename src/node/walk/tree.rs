@@ -423,8 +423,12 @@ impl Visit<'_> {
         seen: FileAttributes,
     ) -> Result<(), Stopped> {
         let begun = now() as i64;
-        let mut found =
-            DirectoryScan { own: Sum { bytes: seen.bytes, inodes: 1 }, ..DirectoryScan::default() };
+        let mut found = DirectoryScan {
+            own: Sum { bytes: seen.bytes, inodes: 1 },
+            // The known files stay in memory meanwhile.
+            files: FilesBuilder::new(self.totals.limit.saturating_sub(self.totals.memory)),
+            ..DirectoryScan::default()
+        };
         let mut buffer = std::mem::take(&mut self.buffer);
         loop {
             self.limiter.call(Call::Read)?;
@@ -449,11 +453,11 @@ impl Visit<'_> {
             }
         }
         self.buffer = buffer;
-        let (names, skipped) = (std::mem::take(&mut found.names), found.skipped);
+        let (mut names, skipped) = (std::mem::take(&mut found.names), found.skipped);
         self.totals.memory = self.totals.memory.saturating_sub(directory.contents());
+        self.keep_children(directory, &mut names);
         self.enter(directory, seen, found);
-        self.totals.memory += directory.files.bytes_held() + directory.shared.len() * SHARED;
-        let skipped = skipped + self.update_children(directory, names);
+        let skipped = skipped + self.add_children(directory, names);
         self.totals.skip(directory.skipped, skipped);
         directory.skipped = skipped;
         directory.has_reliable_times = seen.times[0].max(seen.times[2]) < begun - TIMESTAMP_SLACK;
@@ -536,42 +540,47 @@ impl Visit<'_> {
         shared.iter().for_each(|(inode, bytes)| totals.add_shared(*inode, *bytes));
         directory.shared.iter().for_each(|(inode, _)| totals.take_shared(*inode));
         (directory.inode, directory.times) = (seen.inode, seen.times);
+        totals.memory += shared.len() * SHARED;
         // Without room for them, the files are examined on every read of the directory.
         directory.files =
             if totals.has_room(files.bytes_held()) { files.finish() } else { Files::default() };
+        totals.memory += directory.files.bytes_held();
         (directory.own, directory.is_known) = (own, true);
         directory.shared = shared.into_boxed_slice();
     }
 
-    /// Keeps the subdirectories that still exist and adds new ones while there is room. Returns the
-    /// number of skipped ones.
-    fn update_children(&mut self, directory: &mut Directory, mut names: Vec<CString>) -> u64 {
-        let mut skipped = 0;
+    /// Removes the subdirectories that are not among `names`, and the known ones from `names`.
+    fn keep_children(&mut self, directory: &mut Directory, names: &mut Vec<CString>) {
         names.sort_unstable();
         names.dedup();
-        let mut before = std::mem::take(&mut directory.children);
-        before.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        let mut before = before.into_iter().peekable();
-        for name in names {
-            while let Some((_, gone)) = before.next_if(|(earlier, _)| *earlier < name) {
-                self.totals.forget(gone);
+        let (totals, children) = (&mut *self.totals, &mut directory.children);
+        children.retain_mut(|(name, child)| {
+            let is_kept = names.binary_search(name).is_ok();
+            if is_kept {
+                totals.memory += entry_size(name);
+            } else {
+                totals.forget(std::mem::take(child));
             }
-            let child = match before.next_if(|(earlier, _)| *earlier == name) {
-                Some((_, child)) => child,
-                None if self.totals.has_room(entry_size(&name)) => {
-                    self.totals.unknown += 1;
-                    Directory::default()
-                }
-                None => {
-                    skipped += 1;
-                    continue;
-                }
-            };
-            self.totals.memory += entry_size(&name);
-            directory.children.push((name, child));
-        }
-        before.for_each(|(_, gone)| self.totals.forget(gone));
+            is_kept
+        });
+        children.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        names.retain(|name| children.binary_search_by(|(of, _)| of.cmp(name)).is_err());
+    }
+
+    /// Adds new subdirectories while there is room. Returns the number of skipped ones.
+    fn add_children(&mut self, directory: &mut Directory, mut names: Vec<CString>) -> u64 {
+        let (totals, before) = (&mut *self.totals, names.len());
+        names.retain(|name| {
+            let size = entry_size(name);
+            let fits = totals.has_room(size);
+            totals.memory += if fits { size } else { 0 };
+            fits
+        });
+        totals.unknown += names.len() as u64;
+        let skipped = before - names.len();
+        directory.children.reserve_exact(names.len());
+        directory.children.extend(names.into_iter().map(|name| (name, Directory::default())));
         directory.children.shrink_to_fit();
-        skipped
+        skipped as u64
     }
 }
