@@ -15,7 +15,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use common::{Program, get, run, until, valid_text};
+use common::{Program, command, get, run, until, valid_text};
 use kubelet::{Answer, Kubelet};
 
 /// A running `kstatd node`.
@@ -29,7 +29,11 @@ impl Node {
     fn start(args: &[&str]) -> Self {
         let own =
             ["node", "--listen=127.0.0.1:0", "--telemetry-listen=127.0.0.1:0", "--interval=50ms"];
-        let program = Program::start("kstatd", own.iter().chain(args));
+        Self::spawn(&mut command("kstatd", own.iter().chain(args)))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let program = Program::spawn(command);
         let main = program.address(&["Started metrics server"], "address");
         let telemetry = program.address(&["Started self metrics server"], "address");
         Self { program, main, telemetry }

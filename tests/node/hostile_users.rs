@@ -1,9 +1,10 @@
 //! Users of the node who try to exhaust its resources.
 
 use std::fs;
+use std::process::Command;
 
 use crate::common::until;
-use crate::{Series, du, found, walking};
+use crate::{NO_PROC, Node, Series, chain, du, found, walking};
 
 /// Files beyond the memory of the tree are measured on each read of their directory. Subdirectories and hard links keep
 /// their memory.
@@ -31,4 +32,21 @@ fn new_files_beside_directories_stay_within_the_memory_of_the_walk() {
     let memory = own("memory_bytes");
     assert!(memory.is_some_and(|bytes| bytes <= 98_304.0), "{memory:?}");
     assert_eq!(found(&Series::of(&node.scrape())), Some(du(dir.path())));
+}
+
+/// Each level holds a descriptor; three quarters of them are left to connections and other files.
+#[test]
+fn nested_directories_take_a_quarter_of_the_descriptors() {
+    let dir = tempfile::tempdir().expect("a directory");
+    chain(dir.path(), 400);
+    let path = format!("--walk-path=tree={}", dir.path().display());
+    let flags = ["--listen=127.0.0.1:0", "--telemetry-listen=127.0.0.1:0", "--kubelet=", &path];
+    let command = ["--nofile=256", env!("CARGO_BIN_EXE_kstatd"), "node", NO_PROC];
+    let node = Node::spawn(Command::new("prlimit").args(command).args(flags));
+    let labels = [("path", "tree"), ("source", "walk"), ("what", "path")];
+    let shown = node.shows("the first pass", |of| {
+        of.get("kstatd_node_storage_coverage_ratio", &labels) == Some(0.0)
+    });
+    // The root and 64 levels.
+    assert_eq!(shown.get("kstatd_node_storage_used_inodes", &labels), Some(65.0));
 }

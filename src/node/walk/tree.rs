@@ -27,9 +27,13 @@ use super::rate_limiter::{RateLimiter, Stopped};
 use crate::node::figure::Figure;
 use crate::node::store::now;
 use crate::node::sys::{self, Entry, FileAttributes};
+use crate::util::descriptors;
 
 /// The maximum depth; each level holds a descriptor open, and a few hundred bytes of stack.
-const MAX_DEPTH: u32 = 1000;
+const MAX_DEPTH: usize = 1000;
+
+/// The walk holds at most one of this many descriptors. The others are for connections and files.
+const DESCRIPTOR_SHARE: usize = 4;
 
 /// The size of the directory read buffer, in bytes.
 const BUFFER: usize = 32 << 10;
@@ -287,6 +291,7 @@ impl Tree {
             totals: &mut self.totals,
             limiter,
             device: seen.device,
+            max_depth: MAX_DEPTH.min(descriptors::of_process().limit() / DESCRIPTOR_SHARE),
             buffer: vec![0; BUFFER],
             publish: &mut |sum: Sum, coverage| {
                 publish(Figure {
@@ -311,6 +316,7 @@ struct Visit<'a> {
     totals: &'a mut Totals,
     limiter: &'a mut RateLimiter,
     device: u64,
+    max_depth: usize,
     buffer: Vec<u8>,
     publish: &'a mut dyn FnMut(Sum, f64),
 }
@@ -322,9 +328,9 @@ impl Visit<'_> {
         directory: &mut Directory,
         parent: &OwnedFd,
         name: &CStr,
-        depth: u32,
+        depth: usize,
     ) -> Result<Visited, Stopped> {
-        if depth > MAX_DEPTH {
+        if depth > self.max_depth {
             self.limiter.metrics.errors.inc();
             self.totals.is_cut = true;
             return Ok(Visited::Exists);
@@ -386,7 +392,7 @@ impl Visit<'_> {
         directory: &mut Directory,
         open: &OwnedFd,
         seen: FileAttributes,
-        depth: u32,
+        depth: usize,
     ) -> Result<(), Stopped> {
         if directory.is_known && directory.inode != seen.inode {
             // The name now belongs to another directory.
