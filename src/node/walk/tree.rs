@@ -466,7 +466,8 @@ impl Visit<'_> {
         let skipped = skipped + self.add_children(directory, names);
         self.totals.skip(directory.skipped, skipped);
         directory.skipped = skipped;
-        directory.has_reliable_times = seen.times[0].max(seen.times[2]) < begun - TIMESTAMP_SLACK;
+        // The status change time, which users cannot set, changes with each entry too.
+        directory.has_reliable_times = seen.times[2] < begun - TIMESTAMP_SLACK;
         (self.publish)(self.totals.sum, self.totals.coverage());
         Ok(())
     }
