@@ -277,6 +277,16 @@ fn a_start_without_any_source_is_an_error() {
     assert!(output.stderr.contains("--kubelet, --processes, --walk"), "{}", output.stderr);
 }
 
+/// Each pass would replace the tree of one by that of the other.
+#[test]
+fn walked_paths_with_the_same_name_are_an_error() {
+    let paths = ["--walk-path=a=/x", "--walk-path=b=/x", "--walk-path=a=/y"];
+    let own = ["node", "--kubelet=", "--listen=:0", "--telemetry-listen=:0"];
+    let mut program = Program::start("kstatd", own.iter().chain(&paths));
+    program.line(&["--walk-path=a=/y: another --walk-path has the name a"]);
+    assert!(!program.ended().success());
+}
+
 /// Creates a tree with files of several sizes, hard and symbolic links, a sparse file and unusual names.
 fn tree(root: &Path) {
     for outer in 0..12 {

@@ -1,5 +1,6 @@
 //! Flags of `kstatd node`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ pub struct NodeArgs {
     /// Walk directories for usage that no other source reports
     #[arg(long)]
     pub walk: bool,
-    /// Walk this directory too; repeatable
+    /// Walk this directory too; repeatable, each with its own name
     #[arg(long, value_name = "NAME=PATH", value_parser = named_path)]
     pub walk_path: Vec<(String, PathBuf)>,
     /// Maximum directory entry calls of the walk per second
@@ -95,6 +96,16 @@ pub struct NodeArgs {
     /// Access flags for the kubelet.
     #[command(flatten)]
     pub access: AccessArgs,
+}
+
+impl NodeArgs {
+    /// Returns the error of two walked paths with the same name, whose figures would be mixed up.
+    pub(super) fn duplicate_path(&self) -> Option<String> {
+        let mut names = BTreeSet::new();
+        let (name, path) = self.walk_path.iter().find(|(name, _)| !names.insert(name))?;
+        let path = path.display();
+        Some(format!("--walk-path={name}={path}: another --walk-path has the name {name}"))
+    }
 }
 
 /// The source of the pods of the node.
