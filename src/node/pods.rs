@@ -31,6 +31,10 @@ struct Object {
 struct Metadata {
     uid: String,
     #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
     annotations: BTreeMap<String, String>,
     #[serde(default)]
     owner_references: Vec<OwnerReference>,
@@ -130,6 +134,8 @@ struct ContainerStatus {
 /// A pod's attributes from the API.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PodSpec {
+    /// Namespace and name of a mirror pod; `None` for other pods.
+    pub(super) mirror: Option<(String, String)>,
     /// Kind and name of the owner; empty if there is none.
     pub(super) owner: (String, String),
     pub(super) limit: Option<f64>,
@@ -142,6 +148,14 @@ pub(super) struct PodSpec {
     pub(super) mounts: Vec<(String, String, String)>,
     /// Container names by container ID.
     pub(super) running: BTreeMap<String, String>,
+}
+
+impl PodSpec {
+    /// Returns whether these are the attributes of the pod with this namespace and name, if the UID is the same. Any user
+    /// can set the annotation of mirror pods, but a mirror pod has the name of its static pod.
+    pub(super) fn fits(&self, namespace: &str, name: &str) -> bool {
+        self.mirror.as_ref().is_none_or(|mirror| (&*mirror.0, &*mirror.1) == (namespace, name))
+    }
 }
 
 /// Parses a pod and returns its UID, as the kubelet reports it, and its attributes.
@@ -183,7 +197,8 @@ pub(super) fn pod(object: &[u8]) -> serde_json::Result<(String, PodSpec)> {
             known.running.insert(id.to_owned(), name);
         }
     }
-    let uid = metadata.annotations.remove(MIRROR).unwrap_or(metadata.uid);
+    let Some(uid) = metadata.annotations.remove(MIRROR) else { return Ok((metadata.uid, known)) };
+    known.mirror = Some((metadata.namespace, metadata.name));
     Ok((uid, known))
 }
 

@@ -147,7 +147,8 @@ impl Store {
         state.looked_up = state.pods.keys().cloned().collect();
         state.asked = asked;
         for (uid, known) in known {
-            if let Some(pod) = state.pods.get_mut(&uid) {
+            let pod = state.pods.get_mut(&uid);
+            if let Some(pod) = pod.filter(|pod| known.fits(&pod.namespace, &pod.name)) {
                 pod.known = Some(known);
             }
         }

@@ -28,7 +28,7 @@ pub enum Answer {
 struct State {
     answer: Answer,
     summary: Value,
-    pods: String,
+    pods: Value,
     /// Connections that stay silent.
     stalled: Vec<TcpStream>,
 }
@@ -46,8 +46,9 @@ impl Kubelet {
             std::fs::read_to_string(&path)
                 .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
         };
-        let summary = serde_json::from_str(&read("summary.json")).expect("JSON");
-        let (answer, pods, stalled) = (Answer::Usual, read("pods.json"), Vec::new());
+        let json = |name| serde_json::from_str(&read(name)).expect("JSON");
+        let (summary, pods) = (json("summary.json"), json("pods.json"));
+        let (answer, stalled) = (Answer::Usual, Vec::new());
         let state = Arc::new(Mutex::new(State { answer, summary, pods, stalled }));
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("an address");
@@ -73,6 +74,10 @@ impl Kubelet {
     pub fn edit(&self, edit: impl FnOnce(&mut Value)) {
         edit(&mut self.state.lock().expect("state").summary);
     }
+
+    pub fn edit_pods(&self, edit: impl FnOnce(&mut Value)) {
+        edit(&mut self.state.lock().expect("state").pods);
+    }
 }
 
 fn serve(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
@@ -88,7 +93,7 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
         }
         let mut state = state.lock().expect("state");
         let (status, body, shown) = if path.starts_with("GET /pods ") {
-            (200, state.pods.clone(), None)
+            (200, state.pods.to_string(), None)
         } else {
             let body = state.summary.to_string();
             let until = |text: &str| body.find(text).map(|at| at + text.len());

@@ -1,10 +1,13 @@
-//! Users of the node who try to exhaust its resources.
+//! Users of the node who try to exhaust its resources or to falsify the figures of others.
 
 use std::fs;
 use std::process::Command;
 
+use serde_json::json;
+
 use crate::common::until;
-use crate::{NO_PROC, Node, Series, chain, du, found, walking};
+use crate::kubelet::Kubelet;
+use crate::{GROW, NO_PROC, Node, Series, chain, du, found, walking};
 
 /// Files beyond the memory of the tree are measured on each read of their directory. Subdirectories and hard links keep
 /// their memory.
@@ -49,4 +52,32 @@ fn nested_directories_take_a_quarter_of_the_descriptors() {
     });
     // The root and 64 levels.
     assert_eq!(shown.get("kstatd_node_storage_used_inodes", &labels), Some(65.0));
+}
+
+/// A user who knows the UID of a pod can set it as the annotation that connects a mirror pod with its static pod.
+#[test]
+fn annotations_do_not_replace_pods_of_others() {
+    let kubelet = Kubelet::start();
+    kubelet.edit_pods(|pods| {
+        let pods = pods["items"].as_array_mut().expect("pods");
+        let mirror = |namespace: &str, name: &str, of: &str, owner: &str| {
+            let annotations = json!({ "kubernetes.io/config.mirror": of });
+            let owners = json!([{ "kind": "Node", "name": owner, "controller": true }]);
+            json!({ "namespace": namespace, "name": name, "uid": format!("uid-of-{name}"),
+                "annotations": annotations, "ownerReferences": owners })
+        };
+        pods[1]["metadata"] = mirror("other", "quiet", "uid-quiet", "worker-1");
+        for of in ["uid-grow", "uid-quiet"] {
+            let mut pod = pods[0].clone();
+            pod["metadata"] = mirror("shop", &format!("false-{of}"), of, "false");
+            pods.push(pod);
+        }
+    });
+    let node = Node::start(&[&kubelet.flag(), "--pods=kubelet"]);
+    let quiet = [("namespace", "other"), ("pod", "quiet")];
+    let shown = node.shows("owners", |of| of.get("kstatd_node_pod_owner", &quiet).is_some());
+    for (pod, owner) in [(GROW, "grow-1"), (&quiet, "worker-1")] {
+        let labels = [pod, &[("owner_name", owner)]].concat();
+        assert_eq!(shown.get("kstatd_node_pod_owner", &labels), Some(1.0), "{shown:?}");
+    }
 }
