@@ -306,7 +306,7 @@ pub fn node(args: &NodeArgs, load: Load<'_>) -> Result<Config> {
     let mut problems = Vec::new();
     let limits = main_limits(&KubeArgs::default());
     let (main, telemetry) = listeners(&args.listen, &args.telemetry_listen, limits, &mut problems);
-    problems.extend(args.duplicate_path().map(ConfigError::Invalid));
+    problems.extend(args.duplicate_path().map(ConfigError::from));
     let options_file = node_options::merge(&mut args, load).unwrap_or_else(|error| {
         problems.push(error);
         None

@@ -181,6 +181,7 @@ impl Family {
 }
 
 /// Families as the typed form of a source, in exposition order, each with the start of its series, if known.
+#[derive(Default)]
 pub struct TypedFamilies(pub VecDeque<(Family, Option<Duration>)>);
 
 impl TypedBody for TypedFamilies {

@@ -140,7 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn permits_alternate_between_clients() {
-        let queue = FairQueue::new(2, 2);
+        let queue = FairQueue::new((2, 2));
         let attacker = address("::ffff:10.0.0.1");
         let first = queue.acquire(attacker).await.expect("a permit");
         let second = queue.acquire(attacker).await.expect("a permit");
@@ -156,7 +156,7 @@ mod tests {
 
     #[tokio::test]
     async fn waiting_requests_are_bounded() {
-        let queue = FairQueue::new(1, 1);
+        let queue = FairQueue::new((1, 1));
         let kept = queue.acquire(None).await.expect("a permit");
         let clients: Vec<_> = (0..MAX_WAITING as u128 + 1)
             .map(|number| Some(IpAddr::V6(Ipv6Addr::from_bits(number << 64))))

@@ -79,6 +79,6 @@ impl Source for GatedSource {
 
     fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {
         let body = self.source.typed(query)?;
-        Some(if self.exposes(query) { body } else { Box::new(TypedFamilies::new(Vec::new())) })
+        Some(if self.exposes(query) { body } else { Box::new(TypedFamilies::default()) })
     }
 }

@@ -291,7 +291,7 @@ impl Tree {
             totals: &mut self.totals,
             limiter,
             device: seen.device,
-            max_depth: MAX_DEPTH.min(descriptors::of_process().limit() / DESCRIPTOR_SHARE),
+            max_depth: MAX_DEPTH.min(descriptors::of_process().limit / DESCRIPTOR_SHARE),
             buffer: vec![0; BUFFER],
             publish: &mut |sum: Sum, coverage| {
                 publish(Figure {

@@ -23,7 +23,7 @@ impl Pipeline {
     pub(crate) fn facts(&self) -> Statsd {
         let metrics = &self.shared.metrics;
         let mapping = self.shared.mapping.load();
-        let (mut hits, never_hit): (Vec<(&str, u64)>, Vec<(&str, u64)>) =
+        let (mut hits, never_hit): (Vec<_>, Vec<_>) =
             mapping.hits.iter().partition(|(_, hits)| *hits > 0);
         hits.sort_by_key(|(_, hits)| std::cmp::Reverse(*hits));
         let rule =

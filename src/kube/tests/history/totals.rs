@@ -40,7 +40,6 @@ pub fn namespace_totals(
         pod_labels,
         max_series,
         may_change: true,
-        ..WorkloadOptions::default()
     };
     let ledger = SharedLedger::new(&options.ledger, catalog, metrics);
     (Workloads::new(&options, catalog, metrics, &ledger, senders, Shard::ALL), ledger)
