@@ -132,7 +132,7 @@ impl Authorisation {
             callers: Lock::default(),
             accesses: Lock::default(),
             permits: Semaphore::new(MAX_REVIEWS),
-            new: FairQueue::new((MAX_NEW_REVIEWS, MAX_NEW_REVIEWS_PER_CLIENT)),
+            new: FairQueue::new(MAX_NEW_REVIEWS, MAX_NEW_REVIEWS_PER_CLIENT),
             review_timeout: REVIEW_TIMEOUT,
             failures: Failures::default(),
         }

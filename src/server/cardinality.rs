@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use super::explain::refuse;
-use super::fair_queue::{self, FairQueue};
 use super::query::{self, QueryError};
+use super::report_queue::ReportQueue;
 use super::response::{self, Response, json};
 use super::router::{Call, Methods, Router};
 use crate::telemetry::cardinality::{self, DEFAULT_LIMIT, MAX_LIMIT};
@@ -31,10 +31,13 @@ pub(crate) const KSTATD_PREFIX: &str = "/kstatd";
 /// Returns the routes of the reports, below a prefix or at the root.
 pub(crate) fn routes(sides: &[Arc<dyn Countable>], below: &str) -> Router {
     let worker = SerialBlocking::default();
-    let queue = Arc::new(FairQueue::new(fair_queue::REPORTS));
+    let queue = ReportQueue::new();
     let handler = |report: Report| {
-        let (sides, worker, queue) = (sides.to_vec(), worker.clone(), Arc::clone(&queue));
-        move |call: Call| answer(call, sides.clone(), worker.clone(), Arc::clone(&queue), report)
+        let (sides, worker, queue) = (sides.to_vec(), worker.clone(), queue.clone());
+        move |call: Call| {
+            let (sides, worker) = (sides.clone(), worker.clone());
+            queue.clone().answer(call, move |call| answer(call, sides, worker, report))
+        }
     };
     let [tsdb, all] = [TSDB_PATH, CARDINALITY_PATH].map(|path| format!("{below}{path}"));
     Router::default().at_async(&tsdb, Methods::Any, handler(cardinality::tsdb)).at_async(
@@ -48,22 +51,17 @@ async fn answer(
     call: Call,
     sides: Vec<Arc<dyn Countable>>,
     worker: SerialBlocking,
-    queue: Arc<FairQueue>,
     report: Report,
 ) -> Response {
     let parse_question = match parse_question(call.query()) {
         Ok(parse_question) => parse_question,
         Err(error) => return refuse(400, error, true),
     };
-    let permit = match queue.admit(&call).await {
-        Ok(permit) => permit,
-        Err(refusal) => return refusal,
-    };
     let make = move || {
         let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
         json(200, report(&sides, &parse_question).to_string())
     };
-    response::blocking(worker, make).await.map(|body| body.hold(permit))
+    response::blocking(worker, make).await
 }
 
 /// Parses the parameters: `limit=` for the list length, `sort=` for the order of metrics, `metric=`

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::fair_queue::{self, FairQueue};
 use super::query::{self, QueryError};
+use super::report_queue::ReportQueue;
 use super::response::{self, Response, json, nosniff};
 use super::router::{Call, Methods, Router};
 use crate::status::{Board, LineQuestion, ObjectName};
@@ -39,23 +39,17 @@ fn route<F: Future<Output = Result<Response, Refusal>> + Send + 'static>(
     board: &Arc<Board>,
     answer: fn(Arc<Board>, Call, bool) -> F,
 ) -> Router {
-    let (board, queue) = (Arc::clone(board), Arc::new(FairQueue::new(fair_queue::REPORTS)));
+    let (board, queue) = (Arc::clone(board), ReportQueue::new());
     Router::default().at_async(path, Methods::Read, move |call| {
-        let (board, queue) = (Arc::clone(&board), Arc::clone(&queue));
-        async move {
-            let permit = match queue.admit(&call).await {
-                Ok(permit) => permit,
-                Err(refusal) => return refusal,
-            };
+        let board = Arc::clone(&board);
+        queue.clone().answer(call, move |call| async move {
             let is_json = match wants_json(call.query()) {
                 Ok(is_json) => is_json,
                 Err(error) => return refuse(400, error, false),
             };
             let answered = answer(board, call, is_json).await;
-            let answered =
-                answered.unwrap_or_else(|Refusal(status, reason)| refuse(status, reason, is_json));
-            answered.map(|body| body.hold(permit))
-        }
+            answered.unwrap_or_else(|Refusal(status, reason)| refuse(status, reason, is_json))
+        })
     })
 }
 

@@ -10,9 +10,6 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::connection::Peer;
-use super::response::{self, Response};
-use super::router::Call;
 use crate::util::lock::Lock;
 
 /// The maximum number of waiting requests of one client.
@@ -20,11 +17,6 @@ const MAX_WAITING_PER_CLIENT: usize = 256;
 
 /// The maximum number of waiting requests of all clients.
 const MAX_WAITING: usize = 1024;
-
-/// The maximum number of reports in memory, and of those for one client. A report can have several megabytes.
-pub(super) const REPORTS: (usize, usize) = (8, 2);
-/// The same for own metrics, which Prometheus needs.
-pub(super) const OWN_METRICS: (usize, usize) = (32, 2);
 
 /// A fair semaphore.
 #[derive(Debug)]
@@ -52,7 +44,7 @@ pub(super) struct Permit {
 
 impl FairQueue {
     /// Creates a semaphore with `permits` in total and `permits_each` per client.
-    pub(super) fn new((permits, permits_each): (usize, usize)) -> Self {
+    pub(super) fn new(permits: usize, permits_each: usize) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(permits)),
             permits_each,
@@ -72,14 +64,6 @@ impl FairQueue {
         let of_client = Arc::clone(&client.permits).acquire_owned().await.ok()?;
         let of_all = Arc::clone(&self.permits).acquire_owned().await.ok()?;
         Some(Permit { _of_all: of_all, _of_client: of_client, _client: client })
-    }
-
-    /// Waits for a permit for a request whose answer is held as a whole until its client has read it; 503 if too many requests
-    /// are waiting.
-    pub(super) async fn admit(&self, call: &Call) -> Result<Permit, Response> {
-        let client = call.head.extensions.get::<Peer>().and_then(Peer::address);
-        let permit = self.acquire(client).await;
-        permit.ok_or_else(|| response::text(503, "Too many reports at once\n"))
     }
 
     fn client(&self, network: Option<IpAddr>) -> Arc<Client> {
@@ -140,7 +124,7 @@ mod tests {
 
     #[tokio::test]
     async fn permits_alternate_between_clients() {
-        let queue = FairQueue::new((2, 2));
+        let queue = FairQueue::new(2, 2);
         let attacker = address("::ffff:10.0.0.1");
         let first = queue.acquire(attacker).await.expect("a permit");
         let second = queue.acquire(attacker).await.expect("a permit");
@@ -156,7 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn waiting_requests_are_bounded() {
-        let queue = FairQueue::new((1, 1));
+        let queue = FairQueue::new(1, 1);
         let kept = queue.acquire(None).await.expect("a permit");
         let clients: Vec<_> = (0..MAX_WAITING as u128 + 1)
             .map(|number| Some(IpAddr::V6(Ipv6Addr::from_bits(number << 64))))

@@ -37,6 +37,7 @@ mod logged_scrape;
 pub(crate) mod pprof;
 pub mod query;
 pub(crate) mod readiness;
+mod report_queue;
 pub(crate) mod response;
 pub(crate) mod router;
 pub(crate) mod routes;

@@ -10,8 +10,8 @@ use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, REFERRE
 
 use super::body::Body;
 use super::explain;
-use super::fair_queue::{self, FairQueue};
 use super::query::{self, QueryError};
+use super::report_queue::ReportQueue;
 use super::response::{self, Response, nosniff};
 use super::router::{Call, Methods, Router};
 use crate::status::{self, Board, COUNTED, Facts, LineQuestion, PageContext};
@@ -30,15 +30,10 @@ pub(crate) fn add(
     profiles: bool,
 ) -> Router {
     let (board, place) = (Arc::clone(board), PageContext { path, profiles });
-    let queue = Arc::new(FairQueue::new(fair_queue::REPORTS));
+    let queue = ReportQueue::new();
     router.at_async(path, Methods::Read, move |call| {
-        let (board, queue) = (Arc::clone(&board), Arc::clone(&queue));
-        async move {
-            match queue.admit(&call).await {
-                Ok(permit) => answer(board, place, call).await.map(|body| body.hold(permit)),
-                Err(refusal) => refusal,
-            }
-        }
+        let board = Arc::clone(&board);
+        queue.clone().answer(call, move |call| answer(board, place, call))
     })
 }
 

@@ -15,8 +15,8 @@ pub(crate) mod telemetry;
 use std::sync::Arc;
 
 use super::authorisation::Review;
-use super::fair_queue::{self, FairQueue};
 use super::logged_scrape::LoggedScrape;
+use super::report_queue::ReportQueue;
 use super::response::{self, Response};
 use super::router::{Call, Methods, Router};
 use super::scrape::Scrape;
@@ -45,17 +45,10 @@ fn metrics(
 /// that is busy may be the one that waits for socket events.
 fn own_metrics(router: Router, path: &str, scrape: Scrape) -> Router {
     let (scrape, worker) = (Arc::new(scrape), SerialBlocking::default());
-    let queue = Arc::new(FairQueue::new(fair_queue::OWN_METRICS));
+    let queue = ReportQueue::of_own_metrics();
     router.at_async(path, Methods::Any, move |call| {
-        let (scrape, worker, queue) = (Arc::clone(&scrape), worker.clone(), Arc::clone(&queue));
-        async move {
-            let permit = match queue.admit(&call).await {
-                Ok(permit) => permit,
-                Err(refusal) => return refusal,
-            };
-            let answer = response::blocking(worker, move || scrape.respond(&call)).await;
-            answer.map(|body| body.hold(permit))
-        }
+        let (scrape, worker) = (Arc::clone(&scrape), worker.clone());
+        queue.clone().answer(call, |call| response::blocking(worker, move || scrape.respond(&call)))
     })
 }
 

@@ -158,7 +158,7 @@ impl Checker {
         Ok(Self {
             key: key.map_err(|_| "no random bytes available".to_owned())?,
             seen: Lock::default(),
-            queue: FairQueue::new((MAX_CONCURRENT, MAX_CONCURRENT)),
+            queue: FairQueue::new(MAX_CONCURRENT, MAX_CONCURRENT),
         })
     }
 

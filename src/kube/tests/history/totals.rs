@@ -33,14 +33,8 @@ pub fn namespace_totals(
         LedgerOptions { families: counted.collect(), retention, ..LedgerOptions::default() };
     let families = families.collect();
     let is_partial = senders.is_some() && !resolves;
-    let options = WorkloadOptions {
-        families,
-        ledger,
-        is_partial,
-        pod_labels,
-        max_series,
-        may_change: true,
-    };
+    let options =
+        WorkloadOptions { families, ledger, is_partial, pod_labels, max_series, may_change: true };
     let ledger = SharedLedger::new(&options.ledger, catalog, metrics);
     (Workloads::new(&options, catalog, metrics, &ledger, senders, Shard::ALL), ledger)
 }

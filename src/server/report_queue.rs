@@ -1,0 +1,43 @@
+//! Limits the reports in memory. One is held as a whole until its client has read it, and with thousands of list/watches or series has
+//! megabytes.
+
+use std::sync::Arc;
+
+use super::connection::Peer;
+use super::fair_queue::FairQueue;
+use super::response::{self, Response};
+use super::router::Call;
+
+/// The maximum number of reports of a path, and of those for one client.
+const REPORTS: (usize, usize) = (8, 2);
+/// The same for own metrics, which Prometheus needs.
+const OWN_METRICS: (usize, usize) = (32, 2);
+
+/// The queue of the requests for a report.
+#[derive(Clone, Debug)]
+pub(super) struct ReportQueue(Arc<FairQueue>);
+
+impl ReportQueue {
+    /// Returns a queue for reports of one kind.
+    pub(super) fn new() -> Self {
+        Self(Arc::new(FairQueue::new(REPORTS.0, REPORTS.1)))
+    }
+
+    /// Returns a queue for own metrics.
+    pub(super) fn of_own_metrics() -> Self {
+        Self(Arc::new(FairQueue::new(OWN_METRICS.0, OWN_METRICS.1)))
+    }
+
+    /// Answers a request in its turn: 503 if too many are waiting.
+    pub(super) async fn answer<F: Future<Output = Response>>(
+        self,
+        call: Call,
+        make: impl FnOnce(Call) -> F,
+    ) -> Response {
+        let client = call.head.extensions.get::<Peer>().and_then(Peer::address);
+        match self.0.acquire(client).await {
+            Some(permit) => make(call).await.map(|body| body.hold(permit)),
+            None => response::text(503, "Too many reports at once\n"),
+        }
+    }
+}
