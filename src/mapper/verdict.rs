@@ -99,7 +99,10 @@ pub(super) fn verdict<'a>(
         Some(other) if other.index != rule.index => {
             let reason = if other.match_type != rule.match_type {
                 Precedence::Glob
-            } else if rule.match_type == MatchType::Glob && !is_ordered {
+            } else if rule.match_type == MatchType::Glob
+                && !is_ordered
+                && other.pattern != rule.pattern
+            {
                 Precedence::MoreSpecific
             } else {
                 Precedence::Earlier
@@ -169,6 +172,15 @@ mod tests {
         let expected =
             [Verdict::Overridden { rule: 1, reason: Precedence::MoreSpecific }, Verdict::Wins];
         assert_eq!(verdicts(&mapper, "a.b", MetricType::Counter), expected);
+        let text = text.replace("'*.b'", "a.b");
+        let mapper = Mapper::from_yaml(&text).expect("mapping");
+        let winner = mapper
+            .explain("a.b", MetricType::Counter)
+            .into_iter()
+            .find_map(|tried| (tried.verdict == Verdict::Wins).then_some(tried.index));
+        let behind = |rule| Verdict::Overridden { rule, reason: Precedence::Earlier };
+        assert_eq!(winner, Some(0));
+        assert_eq!(verdicts(&mapper, "a.b", MetricType::Counter), [Verdict::Wins, behind(0)]);
     }
 
     #[test]
