@@ -36,7 +36,8 @@ fn request(record: &Record, _: f64) -> Option<f64> {
     record.request
 }
 
-fn ratio(record: &Record, _: f64) -> Option<f64> {
+/// Returns the used share of the limit, if there is one of more than 0.
+pub(super) fn ratio(record: &Record, _: f64) -> Option<f64> {
     Some(record.used / record.limit.filter(|limit| *limit > 0.0)?)
 }
 

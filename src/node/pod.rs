@@ -180,7 +180,7 @@ impl Showing<'_> {
             if of.coverage >= 1.0 {
                 trend.add(of.at, of.used as u64);
             }
-            of.full = trend.seconds_until(limit);
+            of.full = trend.seconds_until(limit, of.at);
         }
         of
     }

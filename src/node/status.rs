@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::families::full;
+use super::families::{full, ratio};
 use super::host::Host;
 use super::kubelet::PollMetrics;
 use super::record::{Record, Scope};
@@ -22,7 +22,7 @@ impl Reporter for NodeReporter {
         let snapshot = self.store.snapshot();
         let pods = snapshot.of(Scope::Pod);
         let mut order: Vec<&Record> = pods.iter().collect();
-        let ratio = |record: &Record| record.limit.map(|limit| record.used / limit);
+        let ratio = |record: &Record| ratio(record, facts.at);
         let key = |record: &Record| (ratio(record).unwrap_or(-1.0), record.used);
         order.sort_by(|a, b| {
             let ((a, a_used), (b, b_used)) = (key(a), key(b));

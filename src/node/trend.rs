@@ -53,15 +53,16 @@ impl Trend {
         Some(above / below)
     }
 
-    /// Returns the seconds from the last sample until `limit` is reached; `None` if the usage is
-    /// not growing.
-    pub(super) fn seconds_until(&self, limit: f64) -> Option<f64> {
+    /// Returns the seconds from `at` until `limit` is reached; `None` if the usage is not growing, or the last sample is
+    /// old.
+    pub(super) fn seconds_until(&self, limit: f64, at: f64) -> Option<f64> {
         let slope = self.slope()?;
-        let left = limit - self.0.last()?.1;
+        let (last, bytes) = *self.0.last().filter(|(last, _)| at - last <= MAX_AGE)?;
+        let left = limit - bytes;
         if left <= 0.0 {
             return Some(0.0);
         }
-        (slope > 0.0).then_some(left / slope)
+        (slope > 0.0).then(|| (left / slope - (at - last)).max(0.0))
     }
 }
 
@@ -75,14 +76,18 @@ mod tests {
         for (at, bytes) in [(0.0, 100), (60.0, 160), (65.0, 9999)] {
             trend.add(at, bytes);
         }
-        assert_eq!(trend.seconds_until(1000.0), None, "two samples are no trend");
+        assert_eq!(trend.seconds_until(1000.0, 65.0), None, "two samples are no trend");
         trend.add(120.0, 220);
-        assert_eq!(trend.seconds_until(1000.0), Some(780.0));
-        assert_eq!(trend.seconds_until(200.0), Some(0.0));
+        assert_eq!(trend.seconds_until(1000.0, 120.0), Some(780.0));
+        assert_eq!(trend.seconds_until(200.0, 120.0), Some(0.0));
+        // Without further samples it comes closer, and is forgotten in the end.
+        assert_eq!(trend.seconds_until(1000.0, 420.0), Some(480.0));
+        assert_eq!(trend.seconds_until(1000.0, 2000.0), Some(0.0));
+        assert_eq!(trend.seconds_until(1000.0, 120.0 + MAX_AGE + 1.0), None);
         for step in 3..50 {
             trend.add(60.0 * f64::from(step), 220);
         }
-        assert_eq!(trend.seconds_until(1000.0), None, "it stands still");
+        assert_eq!(trend.seconds_until(1000.0, 2940.0), None, "it stands still");
         trend.add(4000.0, 10);
         assert_eq!(trend.0.len(), 1, "it was cleared away");
         trend.add(4010.0, 20);
@@ -97,10 +102,10 @@ mod tests {
             trend.add(at, bytes);
         }
         trend.add(90_100.0, 9_999);
-        assert_eq!(trend.seconds_until(1_000.0), Some(60.0), "it is no newer");
+        assert_eq!(trend.seconds_until(1_000.0, 90_120.0), Some(60.0), "it is no newer");
         for (at, bytes) in [(0.0, 700), (60.0, 710), (120.0, 720)] {
             trend.add(at, bytes);
         }
-        assert_eq!(trend.seconds_until(1_000.0), Some(1_680.0));
+        assert_eq!(trend.seconds_until(1_000.0, 120.0), Some(1_680.0));
     }
 }

@@ -79,6 +79,10 @@ impl Proc {
         );
     }
 
+    fn end_thread(&self, pid: u32, thread: u32) {
+        fs::remove_dir_all(self.path(&format!("{pid}/task/{thread}"))).expect("a thread");
+    }
+
     fn end(&self, pid: u32) {
         fs::remove_dir_all(self.path(&pid.to_string())).expect("a process");
     }
@@ -145,6 +149,15 @@ fn usage_counts_from_the_start_of_kstatd() {
     ] {
         assert_eq!(of(&shown, family, "kubelet"), Some(want), "{family}");
     }
+    // A thread that one reading overlooks does not count in full again.
+    proc.end_thread(10, 11);
+    proc.write("10/stat", "10 (kubelet) S 1 1 1 0 -1 0 0 0 0 0 10300 0 0 0 20 0 3 0 500 1 1\n");
+    node.shows("a reading without it", |shown| cpu(shown, "kubelet") == Some(3.0));
+    proc.put_thread(10, 11, 1003, 500);
+    let shown = node.shows("a reading with it", |shown| {
+        of(shown, "process_context_switches_total", "kubelet") != Some(1525.0)
+    });
+    assert_eq!(of(&shown, "process_context_switches_total", "kubelet"), Some(1528.0));
     // Other names, and names never seen, have no series.
     assert_eq!((cpu(&shown, "kthreadd"), cpu(&shown, "crio")), (None, None));
 }

@@ -12,8 +12,9 @@ pub(super) const TICKS: f64 = 100.0;
 /// The maximum length of a file that is read, in bytes.
 const MAX_FILE: usize = 64 << 10;
 
-/// The size of the buffer for directories, in bytes.
-const BUFFER: usize = 2 << 10;
+/// The size of the buffer for directories, in bytes. It holds 1,024 threads: the kernel can skip one if another ends between two
+/// parts of a directory.
+const BUFFER: usize = 32 << 10;
 
 /// Reads a file of a directory into `buffer`.
 ///

@@ -75,14 +75,13 @@ impl Reading {
     }
 
     fn read_threads(&mut self, tasks: &OwnedFd) {
-        let (mut text, mut count) = (Vec::new(), 0);
+        let (mut text, mut all) = (Vec::new(), Vec::new());
         // An error means that the process has ended meanwhile.
-        let _ = procfs::for_each_id(tasks, |thread| {
-            count += 1;
-            if count > MAX_THREADS {
-                self.threads = None;
-                return;
-            }
+        let _ = procfs::for_each_id(tasks, |thread| all.push(thread));
+        if all.len() > MAX_THREADS {
+            self.threads = None;
+        }
+        for thread in all.into_iter().take(MAX_THREADS) {
             let path = CString::new(format!("{thread}/status")).unwrap_or_default();
             match procfs::read(tasks, &path, &mut text).map(|()| procfs::status(&text)) {
                 Ok(Some(status)) => {
@@ -92,6 +91,6 @@ impl Reading {
                 Err(error) if is_gone(&error) => {}
                 _ => self.threads = None,
             }
-        });
+        }
     }
 }

@@ -75,6 +75,8 @@ struct Process {
     written: Option<u64>,
     /// The threads of the last reading; `None` before the first.
     threads: Option<BTreeMap<u32, ThreadStatus>>,
+    /// Those of the reading before that the last one lacks. One may have been overlooked.
+    missed: BTreeMap<u32, ThreadStatus>,
     thread_count: u64,
     memory: u64,
     /// The figures missing from the last reading.
@@ -192,12 +194,13 @@ impl NameUsage {
 
 impl Process {
     fn enter_threads(&mut self, threads: Vec<(u32, ThreadStatus)>, totals: &mut Totals) {
-        // A thread that is not in the last reading has started since.
+        // A thread that is in neither of the last two readings has started since.
         let counts_all = self.is_new || self.threads.is_some();
-        let before = self.threads.take().unwrap_or_default();
+        let mut before = self.threads.take().unwrap_or_default();
+        let missed = std::mem::take(&mut self.missed);
         for (thread, now) in &threads {
             let zero = ThreadStatus::default();
-            let last = match before.get(thread) {
+            let last = match before.get(thread).or_else(|| missed.get(thread)) {
                 Some(last) if last.switches <= now.switches => last,
                 // The ID was reused within the process.
                 Some(_) => &zero,
@@ -208,7 +211,9 @@ impl Process {
             totals.switches = totals.switches.saturating_add(increment(|of| of.switches));
             totals.wakeups = totals.wakeups.saturating_add(increment(|of| of.wakeups));
         }
-        self.threads = Some(threads.into_iter().collect());
+        let now: BTreeMap<u32, ThreadStatus> = threads.into_iter().collect();
+        before.retain(|thread, _| !now.contains_key(thread));
+        (self.missed, self.threads) = (before, Some(now));
     }
 }
 
