@@ -37,8 +37,13 @@ impl Node {
     /// Returns the problem that `what` has another type than `wanted`.
     pub(crate) fn type_mismatch(&self, what: &str, wanted: &str) -> Problem {
         let got = match &self.value {
-            Value::Scalar(scalar) if scalar.notation == Notation::Plain => scalar.text.clone(),
-            Value::Scalar(scalar) => format!("{:?}", scalar.text),
+            Value::Scalar(Scalar { text, notation }) => match format!("{text:?}") {
+                plain if *notation == Notation::Plain && plain[1..plain.len() - 1] == **text => {
+                    text.clone()
+                }
+                // Quoted, or with characters that would not be seen.
+                quoted => quoted,
+            },
             Value::Sequence(_) => "a list".to_owned(),
             Value::Mapping(_) => "a map".to_owned(),
         };
