@@ -93,7 +93,12 @@ fn default_kubeconfig() -> Option<PathBuf> {
 /// # Errors
 /// The flags are invalid, or there is not exactly one such pod.
 pub(crate) async fn process(args: ProcessArgs) -> Result<ProcessClient, CommandError> {
-    Ok(subject(args, None).await?.main)
+    if args.is_pod() {
+        return Ok(subject(args, None).await?.main);
+    }
+    // One client: a credential in a pipe can be read once.
+    let addr = args.addr.as_deref().unwrap_or(DEFAULT_ADDRESS);
+    ProcessClient::new(addr, access(args.access)?, &user_agent())
 }
 
 /// Returns clients for all listeners of the process that the flags select.

@@ -4,10 +4,9 @@
 //! ([`Collect`]) and encoded here. Large data (the lines of the cache, the series of StatsD clients) is written
 //! straight from its storage, through the same [`header`], [`float`] and [`FamilyEncoder`].
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::frames::FRAME;
 pub use super::typed::Kind;
 use super::typed::{FamilyEncoder, FamilyHead, Sample, SampleValue, TypedBody};
 use super::{Format, float, header, labels};
@@ -171,24 +170,57 @@ impl Family {
         encoder: &mut dyn FamilyEncoder,
         out: &mut Vec<u8>,
     ) {
-        let head = FamilyHead { name: self.name, help: self.help, kind: self.kind };
         for pass in 0..encoder.passes() {
-            encoder.begin(&head, pass);
+            encoder.begin(&self.head(), pass);
             self.series.iter().for_each(|series| series.encode(created, encoder, out));
             encoder.end(out);
         }
     }
+
+    fn head(&self) -> FamilyHead<'_> {
+        FamilyHead { name: self.name, help: self.help, kind: self.kind }
+    }
 }
 
-/// Families as the typed form of a source, in exposition order, each with the start of its series, if known.
+/// The maximum number of series that [`TypedFamilies`] passes in one step.
+const STEP: usize = 1_000;
+
+/// Families as the typed form of a source.
 #[derive(Default)]
-pub struct TypedFamilies(pub VecDeque<(Family, Option<Duration>)>);
+pub struct TypedFamilies {
+    /// The families, in exposition order, each with the start of its series, if known.
+    families: Vec<(Family, Option<Duration>)>,
+    /// The position: family, pass and series.
+    at: (usize, u8, usize),
+}
+
+impl TypedFamilies {
+    /// Returns families in exposition order, each with the start of its series, if known.
+    pub fn new(families: Vec<(Family, Option<Duration>)>) -> Self {
+        Self { families, at: (0, 0, 0) }
+    }
+}
 
 impl TypedBody for TypedFamilies {
     fn step(&mut self, encoder: &mut dyn FamilyEncoder, out: &mut Vec<u8>) -> bool {
-        while out.len() < FRAME {
-            let Some((family, created)) = self.0.pop_front() else { return false };
-            family.encode(created, encoder, out);
+        let mut left = STEP;
+        while left > 0 {
+            let (number, pass, first) = self.at;
+            let Some((family, created)) = self.families.get(number) else { return false };
+            if first == 0 {
+                encoder.begin(&family.head(), pass);
+            }
+            let series = family.series.iter().skip(first).take(left);
+            let count = series.len();
+            series.for_each(|series| series.encode(*created, encoder, out));
+            left -= count;
+            self.at.2 += count;
+            if self.at.2 == family.series.len() {
+                encoder.end(out);
+                let is_last = pass + 1 == encoder.passes();
+                self.at = if is_last { (number + 1, 0, 0) } else { (number, pass + 1, 0) };
+                left = left.saturating_sub(1);
+            }
         }
         true
     }
@@ -307,7 +339,7 @@ mod tests {
         let body = || -> Vec<Box<dyn TypedBody>> {
             let created = Some(Duration::from_millis(7_500));
             let families = families().map(|family| (family, created)).into();
-            vec![Box::new(TypedFamilies(families))]
+            vec![Box::new(TypedFamilies::new(families))]
         };
         let direct = message::frames(body(), ProtoText::new(Layout::Compact));
         assert_eq!(String::from_utf8(direct.flatten().collect()).expect("UTF-8"), text);

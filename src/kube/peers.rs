@@ -18,13 +18,11 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::client::Client;
 use super::lean_objects;
+use crate::telemetry::kube::SHARD_STAGE_QUERY;
 use crate::util::waiting::{self, publish};
 
 /// The metric that reports the stage of a pod.
 const SERIES: &str = "kstatd_kubernetes_shard_stage";
-
-/// The request for that metric alone.
-const PATH: &str = "/metrics?name%5B%5D=kstatd_kubernetes_shard_stage";
 
 /// The maximum size of an answer in bytes: another program may send all of its own metrics.
 const MAX_ANSWER: usize = 1 << 20;
@@ -332,7 +330,8 @@ impl Peer {
             Some(known) => known,
             None => self.options.client(self.address?).await?,
         };
-        let body = client.fetch_bytes(PATH, MAX_ANSWER).await.ok()?;
+        let body =
+            client.fetch_bytes(&format!("/metrics?{SHARD_STAGE_QUERY}"), MAX_ANSWER).await.ok()?;
         self.client = Some(client);
         let stage =
             std::str::from_utf8(&body).ok().and_then(|text| stage_from_metrics(text, total));

@@ -8,11 +8,14 @@ use super::families;
 use super::host::{self, Host};
 use super::store::Store;
 use crate::exposition::{Format, Preparation, ScrapeQuery, Source};
+use crate::util::serial_blocking::SharedRuns;
 
 /// Disk usage, then processes and pressure.
 pub(crate) struct NodeSource {
     pub(crate) store: Arc<Store>,
     pub(crate) host: Arc<Host>,
+    /// Readings of the host, which concurrent scrapes share: a slow one occupies one thread.
+    pub(crate) readings: SharedRuns,
 }
 
 impl NodeSource {
@@ -27,7 +30,7 @@ impl Source for NodeSource {
         let host = Arc::clone(&self.host);
         Some(Box::pin(async move {
             // If it panics, the last figures are shown.
-            let _ = tokio::task::spawn_blocking(move || host.read()).await;
+            let _ = self.readings.run(move || host.read()).await;
         }))
     }
 

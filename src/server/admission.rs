@@ -104,7 +104,11 @@ impl Admission {
         let others = open.connections.values().filter(|(other, _)| *other != Share::Telemetry);
         let is_full = match share {
             Share::Telemetry => open.connections.len() >= self.most,
-            _ => others.count() >= self.most - self.reserved,
+            // There are usually few connections.
+            _ => {
+                open.connections.len() >= self.most - self.reserved
+                    && others.count() >= self.most - self.reserved
+            }
         };
         if is_full {
             return None;

@@ -35,8 +35,8 @@ pub(crate) fn routes(sides: &[Arc<dyn Countable>], below: &str) -> Router {
     let handler = |report: Report| {
         let (sides, worker, queue) = (sides.to_vec(), worker.clone(), queue.clone());
         move |call: Call| {
-            let (sides, worker) = (sides.clone(), worker.clone());
-            queue.clone().answer(call, move |call| answer(call, sides, worker, report))
+            let (sides, worker, queue) = (sides.clone(), worker.clone(), queue.clone());
+            answer(call, sides, worker, queue, report)
         }
     };
     let [tsdb, all] = [TSDB_PATH, CARDINALITY_PATH].map(|path| format!("{below}{path}"));
@@ -51,6 +51,7 @@ async fn answer(
     call: Call,
     sides: Vec<Arc<dyn Countable>>,
     worker: SerialBlocking,
+    queue: ReportQueue,
     report: Report,
 ) -> Response {
     let parse_question = match parse_question(call.query()) {
@@ -61,7 +62,7 @@ async fn answer(
         let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
         json(200, report(&sides, &parse_question).to_string())
     };
-    response::blocking(worker, make).await
+    queue.answer(call, |_| response::blocking(worker, make)).await
 }
 
 /// Parses the parameters: `limit=` for the list length, `sort=` for the order of metrics, `metric=`

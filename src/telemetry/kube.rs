@@ -101,6 +101,9 @@ impl CustomProblems {
 /// The number of absent paths of a resource above which those of former configurations are forgotten.
 const MAX_ABSENT: usize = 1_000;
 
+/// The query of own metrics for the stage of a shard change alone, which pods of a sharded deployment send to one another.
+pub(crate) const SHARD_STAGE_QUERY: &str = "name%5B%5D=kstatd_kubernetes_shard_stage";
+
 own_metrics! {
     /// The counters of the Kubernetes pipeline; clones share the same series. `resource` is the
     /// originals' Go type name, such as `*v1.Pod`.

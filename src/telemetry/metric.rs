@@ -4,8 +4,8 @@
 //! metric.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::exposition::family::{Buckets, Collect, Family, Kind, Series, Value};
 use crate::exposition::labels;
@@ -84,7 +84,18 @@ impl Histogram {
 #[derive(Clone, Debug)]
 pub struct Labelled<M, const N: usize> {
     names: [&'static str; N],
-    series: Arc<Lock<BTreeMap<[Box<str>; N], M>>>,
+    series: Arc<RwLock<BTreeMap<[Box<str>; N], M>>>,
+}
+
+impl<M, const N: usize> Labelled<M, N> {
+    /// Returns the series to read, while a scrape also may.
+    fn shared(&self) -> RwLockReadGuard<'_, BTreeMap<[Box<str>; N], M>> {
+        self.series.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exclusive(&self) -> RwLockWriteGuard<'_, BTreeMap<[Box<str>; N], M>> {
+        self.series.write().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<M: Clone + Default, const N: usize> Labelled<M, N> {
@@ -96,32 +107,36 @@ impl<M: Clone + Default, const N: usize> Labelled<M, N> {
 
     /// Returns the series with these label values, creating it if needed.
     pub fn with(&self, values: [&str; N]) -> M {
-        self.series.lock().entry(values.map(Box::from)).or_default().clone()
+        let key = values.map(Box::from);
+        if let Some(series) = self.shared().get(&key) {
+            return series.clone();
+        }
+        self.exclusive().entry(key).or_default().clone()
     }
 
     /// Returns the number of series.
     pub(crate) fn len(&self) -> usize {
-        self.series.lock().len()
+        self.shared().len()
     }
 
     /// Returns whether there is a series with these label values.
     pub(crate) fn has(&self, values: [&str; N]) -> bool {
-        self.series.lock().contains_key(&values.map(Box::from))
+        self.shared().contains_key(&values.map(Box::from))
     }
 
     /// Returns all series with their label values.
     pub(crate) fn each(&self) -> Vec<([Box<str>; N], M)> {
-        self.series.lock().clone().into_iter().collect()
+        self.shared().clone().into_iter().collect()
     }
 
     /// Removes the series with these label values.
     pub(crate) fn remove(&self, values: [&str; N]) {
-        self.series.lock().remove(&values.map(Box::from));
+        self.exclusive().remove(&values.map(Box::from));
     }
 
     /// Removes all series.
     pub fn clear(&self) {
-        self.series.lock().clear();
+        self.exclusive().clear();
     }
 }
 
@@ -160,8 +175,7 @@ impl Read for Histogram {
 
 impl<M: Read, const N: usize> Read for Labelled<M, N> {
     fn read(&self, before: &[u8], out: &mut Vec<Series>) {
-        let series = self.series.lock();
-        for (values, metric) in series.iter() {
+        for (values, metric) in self.shared().iter() {
             let mut text = before.to_vec();
             for (name, value) in self.names.iter().zip(values) {
                 labels::push(&mut text, name, value);

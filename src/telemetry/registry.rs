@@ -180,7 +180,7 @@ impl Source for OwnMetrics {
             let created = self.start.filter(|_| counts_from_start(&family));
             (family, created)
         });
-        Some(Box::new(TypedFamilies(families.collect())))
+        Some(Box::new(TypedFamilies::new(families.collect())))
     }
 }
 

@@ -117,10 +117,10 @@ impl ProcessClient {
         let is_forwarded = self.base.ends_with("/proxy");
         match (status, serde_json::from_slice::<ApiStatus>(body)) {
             (403, Ok(ApiStatus { kind, message })) if kind == "Status" && is_forwarded => Err(format!(
-                "forbidden by the API server, which requires the verb get on the resource pods/proxy: {message}"
+                "forbidden by the API server, which requires the verb get on the resource pods/proxy: {}", printable(&message)
             ).into()),
             (_, Ok(ApiStatus { kind, message })) if kind == "Status" => {
-                Err(format!("{status} from the API server: {message}").into())
+                Err(format!("{status} from the API server: {}", printable(&message)).into())
             }
             _ => Ok(()),
         }

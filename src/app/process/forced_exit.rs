@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::telemetry::log;
+
 /// Limit for writing the log line, whose reader may be blocked.
 const LOG_TIMEOUT: Duration = Duration::from_millis(200);
 /// Stack size of the thread, which makes no deep calls.
@@ -58,19 +60,23 @@ fn watch(ready: Sender<()>) -> io::Result<()> {
 
 /// Prints the state of all threads and exits, as Go programs do on SIGQUIT.
 fn dump_threads_and_exit() -> ! {
-    crate::telemetry::log::print_last(&crate::telemetry::process::threads());
-    std::process::exit(2)
+    let dump = || log::print_last(&crate::telemetry::process::threads());
+    exit(2, 2 * LOG_TIMEOUT, dump)
 }
 
 fn exit_now(signal: &'static str) -> ! {
-    let (done, logged) = channel::<()>();
-    let logging = std::thread::Builder::new().spawn(move || {
-        tracing::warn!(signal, "Exiting immediately");
+    exit(0, LOG_TIMEOUT, move || tracing::warn!(signal, "Exiting immediately"))
+}
+
+/// Exits after writing to the log, or without it if that takes longer than `limit`.
+fn exit(code: i32, limit: Duration, write: impl FnOnce() + Send + 'static) -> ! {
+    let (done, written) = channel::<()>();
+    let writing = std::thread::Builder::new().spawn(move || {
+        write();
         drop(done);
     });
-    if logging.is_ok() {
-        // Exit even if the line could not be logged.
-        let _ = logged.recv_timeout(LOG_TIMEOUT);
+    if writing.is_ok() {
+        let _ = written.recv_timeout(limit);
     }
-    std::process::exit(0)
+    std::process::exit(code)
 }

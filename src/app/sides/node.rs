@@ -25,6 +25,7 @@ use crate::node::walk::{Walk, WalkConfig, WalkMetrics};
 use crate::server::health::{Check, Checks, HealthCheck};
 use crate::telemetry::{Recorder, VERSION};
 use crate::tools::CommandError;
+use crate::util::serial_blocking::SharedRuns;
 
 /// Disk usage of a node's pods, resource usage of its system processes, and pressure.
 pub(crate) static NODE: SideKind = SideKind {
@@ -211,7 +212,11 @@ impl Side for NodeSide {
             ReadinessCondition { description: "the kubelet's first summary", met }
         };
         Features {
-            source: Arc::new(NodeSource { store: Arc::clone(store), host: Arc::clone(host) }),
+            source: Arc::new(NodeSource {
+                store: Arc::clone(store),
+                host: Arc::clone(host),
+                readings: SharedRuns::default(),
+            }),
             first_sync: None,
             series: None,
             telemetry,

@@ -121,7 +121,7 @@ impl JsonList {
                     };
                 }
                 (ListState::Value(member), byte) if member.may_begin_with(byte) => {
-                    let Some(len) = self.value_len(buffer, "list metadata")? else {
+                    let Some(len) = self.value_len(buffer, "list member")? else {
                         return Ok(None);
                     };
                     self.read_member(buffer, member, len)?;

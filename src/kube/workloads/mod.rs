@@ -253,6 +253,9 @@ trait Facts: PartialEq + Send + Sync + Sized + 'static {
     /// Writes labels after the identity labels of an object.
     fn identify(_: &Hub, _: &ObservedObject<'_>, _: &mut Vec<u8>) {}
 
+    /// Notes that an object was rendered anew, with labels whose values are not folded yet.
+    fn touch(_: &mut State, _: &Uid) {}
+
     /// Returns the facts of the object without a row of its own, if it had one.
     fn hidden(&self) -> Option<Self> {
         None
@@ -284,6 +287,9 @@ impl Facts for PodFacts {
     }
 
     fn identify(hub: &Hub, object: &ObservedObject<'_>, out: &mut Vec<u8>) {
+        if hub.options.pod_labels.is_empty() && !hub.options.may_change {
+            return;
+        }
         // Objects that are still served have the labels of the options in force.
         let (state, is_in_force) = (hub.state(), hub.registered.is_completed());
         let labels = if is_in_force { state.pod_labels() } else { &hub.options.pod_labels };
@@ -291,6 +297,10 @@ impl Facts for PodFacts {
             let (owner, own) = (objects::owner_of(pod), hub.labels_of(object).unwrap_or_default());
             state.write_labels(labels, own, (&owner, &pod.metadata.namespace), out);
         }
+    }
+
+    fn touch(state: &mut State, uid: &Uid) {
+        state.touch_pod(uid);
     }
 
     fn register(hub: &Hub) {
@@ -431,6 +441,15 @@ impl<F: Facts> ObjectObserver for Observer<F> {
         };
         if let Some(collected) = list.collected.as_mut().filter(|_| fresh) {
             collected.insert(uid, facts);
+            return;
+        }
+        if list.current.get(&uid) == Some(&facts) {
+            // Nothing else has changed that a budget would be asked about.
+            if list.is_shown {
+                let mut state = self.hub.state();
+                F::touch(&mut state, &uid);
+                state.flush();
+            }
             return;
         }
         list.current.insert(Arc::clone(&uid), Arc::clone(&facts));

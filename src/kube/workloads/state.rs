@@ -185,10 +185,7 @@ impl State {
             Some(mut old) if old.held.facts == facts => {
                 (old.held, old.labels) = (Held { facts, holders }, labels);
                 self.pods.insert(Arc::clone(uid), old);
-                if !self.pod_labels().is_empty() {
-                    // Its series may have been rendered anew, with labels whose values are not folded yet.
-                    self.dirty.insert(RowKey::Pod(Arc::clone(uid)));
-                }
+                self.touch_pod(uid);
                 return;
             }
             old => self.withdraw(uid, old),
@@ -349,6 +346,13 @@ impl State {
         }
         self.ledger.assign_owner(uid, &facts.workload);
         self.resolve_pods_of(uid);
+    }
+
+    /// Compares the labels on a pod's series, which may have been rendered anew, with those of its workload again.
+    pub(super) fn touch_pod(&mut self, uid: &Uid) {
+        if !self.pod_labels().is_empty() {
+            self.dirty.insert(RowKey::Pod(Arc::clone(uid)));
+        }
     }
 
     /// Removes an owner from one list/watch.

@@ -1,6 +1,7 @@
 //! Labels of series: their sources, and their assembly.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use crate::exposition::{escape, float};
 
@@ -185,21 +186,42 @@ fn text<'v>(value: &'v Json<'_>) -> Cow<'v, str> {
         Json::Text(text) => Cow::Borrowed(text),
         Json::Bool(on) => Cow::Borrowed(bool_text(*on)),
         Json::Null => Cow::Borrowed("<nil>"),
-        Json::Int(number) => Cow::Owned(number.to_string()),
-        Json::Float(number) if *number == 0.0 && number.is_sign_negative() => Cow::Borrowed("-0"),
+        _ => {
+            let mut out = String::new();
+            print(value, &mut out);
+            Cow::Owned(out)
+        }
+    }
+}
+
+/// Appends a value, in work linear in its text.
+fn print(value: &Json<'_>, out: &mut String) {
+    match value {
+        Json::Text(_) | Json::Bool(_) | Json::Null => out.push_str(&text(value)),
+        Json::Int(number) => {
+            let _ = write!(out, "{number}");
+        }
+        Json::Float(number) if *number == 0.0 && number.is_sign_negative() => out.push_str("-0"),
         Json::Float(number) => {
             let mut digits = Vec::new();
             float::write(&mut digits, *number);
-            Cow::Owned(String::from_utf8_lossy(&digits).into_owned())
+            out.push_str(&String::from_utf8_lossy(&digits));
         }
         Json::List(items) => {
-            let items: Vec<_> = items.iter().map(text).collect();
-            Cow::Owned(format!("[{}]", items.join(" ")))
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                out.push_str(if at > 0 { " " } else { "" });
+                print(item, out);
+            }
+            out.push(']');
         }
         Json::Map(entries) => {
-            let entry = |(key, value): &(Cow<'_, str>, Json<'_>)| format!("{key}:{}", text(value));
-            let entries: Vec<_> = entries.iter().map(entry).collect();
-            Cow::Owned(format!("map[{}]", entries.join(" ")))
+            out.push_str("map[");
+            for (at, (key, value)) in entries.iter().enumerate() {
+                let _ = write!(out, "{}{key}:", if at > 0 { " " } else { "" });
+                print(value, out);
+            }
+            out.push(']');
         }
     }
 }

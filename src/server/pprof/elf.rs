@@ -195,10 +195,17 @@ impl Elf {
 
     fn name(&self, table: &Table, at: u64) -> Option<String> {
         let left = usize::try_from(table.names_size.checked_sub(at)?).ok()?;
-        let mut bytes = vec![0; left.min(LONGEST_NAME)];
-        self.file.read_exact_at(&mut bytes, table.names + at).ok()?;
-        let name = std::str::from_utf8(bytes.split(|byte| *byte == 0).next()?).ok()?;
-        (!name.is_empty()).then(|| name.to_owned())
+        let mut name = Vec::new();
+        while name.len() < left.min(LONGEST_NAME) {
+            let known = name.len();
+            name.resize((known + 256).min(left), 0);
+            self.file.read_exact_at(&mut name[known..], table.names + at + known as u64).ok()?;
+            if let Some(end) = memchr::memchr(0, &name[known..]) {
+                name.truncate(known + end);
+                return String::from_utf8(name).ok().filter(|name| !name.is_empty());
+            }
+        }
+        None
     }
 }
 

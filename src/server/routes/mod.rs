@@ -21,6 +21,7 @@ use super::response::{self, Response};
 use super::router::{Call, Methods, Router};
 use super::scrape::Scrape;
 use crate::telemetry::HttpMetrics;
+use crate::telemetry::kube::SHARD_STAGE_QUERY;
 use crate::util::allocator::PurgeGuard;
 use crate::util::serial_blocking::SerialBlocking;
 
@@ -48,7 +49,13 @@ fn own_metrics(router: Router, path: &str, scrape: Scrape) -> Router {
     let queue = ReportQueue::of_own_metrics();
     router.at_async(path, Methods::Any, move |call| {
         let (scrape, worker) = (Arc::clone(&scrape), worker.clone());
-        queue.clone().answer(call, |call| response::blocking(worker, move || scrape.respond(&call)))
+        let queue = queue.clone();
+        async move {
+            // Other replicas ask for this during a change of the shard, and may not wait behind slow readers.
+            let is_small = call.query() == SHARD_STAGE_QUERY;
+            let answer = |call| response::blocking(worker, move || scrape.respond(&call));
+            if is_small { answer(call).await } else { queue.answer(call, answer).await }
+        }
     })
 }
 

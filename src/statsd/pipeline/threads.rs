@@ -206,21 +206,21 @@ impl Expiry {
         wakeups: mpsc::Receiver<Wakeup>,
     ) -> io::Result<Self> {
         let counted = Arc::clone(&shared);
+        // Outlives a panic.
+        let mut is_stopping = false;
         let thread = SupervisedThread::spawn(
             "statsd-expiry",
             move || bump(&counted.metrics.expiry_restarts),
             move || {
-                loop {
+                while !is_stopping {
                     let wakeup = match shared.run_due() {
                         Some(timeout) => wakeups.recv_timeout(timeout),
                         None => wakeups.recv().map_err(RecvTimeoutError::from),
                     };
-                    if wakeup == Ok(Wakeup::Stop) {
-                        // The listeners have stopped, so there will be no further violations.
-                        let registry = &shared.registry;
-                        return registry.violations.report(registry.clock.now());
-                    }
+                    is_stopping = wakeup == Ok(Wakeup::Stop);
                 }
+                // The listeners have stopped, so there will be no further violations.
+                shared.registry.violations.report(shared.registry.clock.now());
             },
         )?;
         Ok(Self { waker, thread })
