@@ -22,7 +22,8 @@ use crate::server::pprof::saved::SavedProfile;
 use crate::server::web_config::WebConfig;
 use crate::statsd::line::ParserFlags;
 use crate::statsd::{Clock, Offline, Pipeline, PipelineConfig};
-use crate::tools::{cardinality, check, custom_draft, diff, manifests, profile};
+use crate::tools::cardinality::{self, Captured, Session};
+use crate::tools::{check, custom_draft, diff, manifests, profile};
 
 /// Parses a web configuration file and returns its settings, or the reason why it is invalid. Files that refer to other
 /// files are parsed but not loaded.
@@ -157,10 +158,13 @@ pub fn suggested(
     rules: Option<String>,
     least: u32,
 ) -> Result<String, String> {
-    let origin = cardinality::Origin::Lines(lines.to_owned(), flags);
-    let mapping = String::new();
-    let suggested = cardinality::run(cardinality::Options { origin, mapping, rules, least });
-    in_no_time(suggested).map_err(|error| error.to_string())
+    let captured = Captured::lines(lines, flags).map_err(|error| error.to_string())?;
+    let mut session = Session { captured, mapping: String::new() };
+    let suggested = match rules {
+        Some(rules) => cardinality::try_rules(&mut session, &rules),
+        None => cardinality::suggest(&mut session, least as usize),
+    };
+    suggested.map_err(|error| error.to_string())
 }
 
 /// Drafts a configuration from definitions, as `kstatd custom draft` does.

@@ -1,37 +1,13 @@
 //! The interface of the Kubernetes side to histories of both sides.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::super::cluster::{Kind, scopes};
-use super::super::journal::Topic;
 use super::{DROPPED, LEFT_OUT, World};
-use crate::exposition::budget::Budget;
-
-/// A number of series that no history has.
-const LARGE: u64 = 1 << 30;
 
 impl World {
-    /// Observes the pods again, as a reload of the options does: they are listed again and exchanged. The counters of events
-    /// get another budget, which none exceeds, and keep their counts.
-    pub fn reload(&mut self) {
-        let mut options = self.workloads.options().clone();
-        let series_per_kind = if options.ledger.budget.series_per_kind == 0 { LARGE } else { 0 };
-        options.ledger.budget = Arc::new(Budget { series_per_kind, ..Budget::default() });
-        self.workloads = self.workloads.renewed(&options, &self.metrics, self.shard);
-        self.server.note(Topic::Line, "options of the counters".to_owned());
-        self.apply();
-        self.may_miss_events |= !self.is_current();
-        self.reloaded = Some(Instant::now());
-    }
-
-    /// Returns true if scrapes have to show the present.
-    pub fn is_current(&self) -> bool {
-        Instant::now() >= self.may_be_stale_until
-    }
-
     /// Returns the time since which an active fault has refused pods.
     pub fn pods_refused_since(&self) -> Option<Instant> {
         let of_pods = scopes(&[Kind::Pod]).into_iter();

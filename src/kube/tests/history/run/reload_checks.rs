@@ -1,5 +1,6 @@
-//! Reloads that change the kinds, the time within which any reload takes effect, and the cost of watches.
+//! Reloads of the options, those that change the kinds, the time within which any reload takes effect, and the cost of watches.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -8,13 +9,35 @@ use super::super::checker::Violation;
 use super::super::journal::Topic;
 use super::super::queue::Action;
 use super::{RELOAD, World};
+use crate::exposition::budget::Budget;
 
 /// The shortest watch over a shared connection.
 const SHARED_WATCH: Duration = Duration::from_secs(300);
 /// The interval of the common times at which all watches with a connection of their own end.
 const OWN_WATCH: Duration = Duration::from_secs(36);
 
+/// A number of series that no history has.
+const LARGE: u64 = 1 << 30;
+
 impl World {
+    /// Observes the pods again, as a reload of the options does: they are listed again and exchanged. The counters of events
+    /// get another budget, which none exceeds, and keep their counts.
+    pub fn reload(&mut self) {
+        let mut options = self.workloads.options().clone();
+        let series_per_kind = if options.ledger.budget.series_per_kind == 0 { LARGE } else { 0 };
+        options.ledger.budget = Arc::new(Budget { series_per_kind, ..Budget::default() });
+        self.workloads = self.workloads.renewed(&options, &self.metrics, self.shard);
+        self.server.note(Topic::Line, "options of the counters".to_owned());
+        self.apply();
+        self.may_miss_events |= !self.is_current();
+        self.reloaded = Some(Instant::now());
+    }
+
+    /// Returns true if scrapes have to show the present.
+    pub fn is_current(&self) -> bool {
+        Instant::now() >= self.may_be_stale_until
+    }
+
     /// Makes the next change of the kinds.
     pub(super) fn reload_kinds(&mut self) {
         let Some(kinds) = &mut self.kinds else { return };
