@@ -34,16 +34,16 @@ impl Node {
             if resolve(text) == Resolved::Null)
     }
 
-    /// Returns the problem that `what` has another type than `wanted`.
-    pub(crate) fn type_mismatch(&self, what: &str, wanted: &str) -> Problem {
+    /// Returns the problem that `what` has another type than `wanted`. The message has quotes around an unquoted scalar if
+    /// `is_quoted`, or if it has characters that would not be seen.
+    pub(crate) fn type_mismatch(&self, what: &str, wanted: &str, is_quoted: bool) -> Problem {
         let got = match &self.value {
-            Value::Scalar(Scalar { text, notation }) => match format!("{text:?}") {
-                plain if *notation == Notation::Plain && plain[1..plain.len() - 1] == **text => {
-                    text.clone()
-                }
-                // Quoted, or with characters that would not be seen.
-                quoted => quoted,
-            },
+            Value::Scalar(Scalar { text, notation }) => {
+                let quoted = format!("{text:?}");
+                let is_visible = quoted.len() == text.len() + 2;
+                let is_plain = !is_quoted && *notation == Notation::Plain && is_visible;
+                if is_plain { text.clone() } else { quoted }
+            }
             Value::Sequence(_) => "a list".to_owned(),
             Value::Mapping(_) => "a map".to_owned(),
         };

@@ -577,13 +577,7 @@ impl<'d> Reader<'d> {
     }
 
     fn wrong_type(&mut self, node: &Node, what: &str, wanted: &str) {
-        let got = match &node.value {
-            Value::Scalar(scalar) => format!("{:?}", scalar.text),
-            Value::Sequence(_) => "a list".to_owned(),
-            Value::Mapping(_) => "a map".to_owned(),
-        };
-        let (message, hint) = (format!("{what} is {got}"), format!("write {wanted}"));
-        self.errors.push(Problem::error(ProblemClass::YamlType, node.position, message, hint));
+        self.errors.push(node.type_mismatch(what, wanted, true));
     }
 }
 
