@@ -179,24 +179,6 @@ fn kubelet_figures_are_joined_with_limits_and_owners() {
 }
 
 #[test]
-fn limits_of_zero_are_not_the_fullest() {
-    let kubelet = Kubelet::start();
-    kubelet.edit_pods(|pods| {
-        let containers = pods["items"][1]["spec"]["containers"].as_array_mut().expect("containers");
-        for container in containers {
-            container["resources"] = serde_json::json!({ "limits": { "ephemeral-storage": "0" } });
-        }
-    });
-    let node = Node::start(&[&kubelet.flag(), "--pods=kubelet"]);
-    let status = until("both pods, with their limits", || {
-        let status = get(node.main, "/status?format=text").text();
-        (status.contains("other/quiet") && status.contains('%')).then_some(status)
-    });
-    assert!(status.find("shop/grow") < status.find("other/quiet"), "{status}");
-    assert!(!status.contains("inf%") && !status.contains("NaN%"), "{status}");
-}
-
-#[test]
 fn kubelet_errors_are_reported_and_remove_nothing() {
     let kubelet = Kubelet::start();
     let node = Node::start(&[&kubelet.flag(), "--pods=nobody", "--timeout=300ms"]);

@@ -61,7 +61,7 @@ fn family_series(segment: Option<&Segment>) -> FamilySeries<'_> {
     series
 }
 
-/// Splits the rest of a line behind the identity into its labels, without comma and braces around them, and its value.
+/// Splits what follows the identity in a line into labels, without the comma before and the brace after them, and value.
 pub(super) fn split_line(line: &[u8]) -> (&[u8], &[u8]) {
     let end = memchr::memrchr(b' ', line).unwrap_or(line.len());
     let (labels, value) = line.split_at(end);

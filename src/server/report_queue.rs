@@ -8,7 +8,7 @@ use super::fair_queue::FairQueue;
 use super::response::{self, Response};
 use super::router::Call;
 
-/// The maximum number of reports of a path, and of those for one client.
+/// The maximum number of reports in one queue, and of those for one client.
 const REPORTS: (usize, usize) = (8, 2);
 /// The same for own metrics, which Prometheus needs.
 const OWN_METRICS: (usize, usize) = (32, 2);

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::common::until;
+use crate::common::{get, until};
 use crate::kubelet::Kubelet;
 use crate::{GROW, NO_PROC, Node, Series, chain, du, found, walking};
 
@@ -80,4 +80,23 @@ fn annotations_do_not_replace_pods_of_others() {
         let labels = [pod, &[("owner_name", owner)]].concat();
         assert_eq!(shown.get("kstatd_node_pod_owner", &labels), Some(1.0), "{shown:?}");
     }
+}
+
+/// A user can give a pod a limit of 0, which would hide the pods that are really full.
+#[test]
+fn limits_of_zero_are_not_the_fullest() {
+    let kubelet = Kubelet::start();
+    kubelet.edit_pods(|pods| {
+        let containers = pods["items"][1]["spec"]["containers"].as_array_mut().expect("containers");
+        for container in containers {
+            container["resources"] = json!({ "limits": { "ephemeral-storage": "0" } });
+        }
+    });
+    let node = Node::start(&[&kubelet.flag(), "--pods=kubelet"]);
+    let status = until("both pods, with their limits", || {
+        let status = get(node.main, "/status?format=text").text();
+        (status.contains("other/quiet") && status.contains('%')).then_some(status)
+    });
+    assert!(status.find("shop/grow") < status.find("other/quiet"), "{status}");
+    assert!(!status.contains("inf%") && !status.contains("NaN%"), "{status}");
 }

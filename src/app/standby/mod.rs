@@ -166,7 +166,7 @@ impl Standby {
     }
 }
 
-/// Whether each other replica answers.
+/// The gauges of the other replicas: 1 if they answer.
 struct Peers(Standby);
 
 impl Read for Peers {

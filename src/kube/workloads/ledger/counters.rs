@@ -71,7 +71,7 @@ type Counts = BTreeMap<(usize, Box<[u8]>), u64>;
 
 pub(super) struct Counters {
     resource: &'static LedgerResource,
-    /// Whether each family is exposed.
+    /// True for each family that is exposed.
     exposed: Vec<bool>,
     store: Arc<Store>,
     owners: HashMap<Owner, Counts>,

@@ -26,7 +26,7 @@ const CREATION_SKEW: i64 = 60;
 
 /// The part of an object's past that has been counted.
 pub(super) trait Past: Default {
-    /// What it counts for.
+    /// The sums that it is part of.
     type Totals;
 
     /// Counts the end of the object, which was deleted, or is missing in a list (`unseen`).
