@@ -345,9 +345,11 @@ impl Following {
         self.show(plan.shard);
     }
 
-    /// Replaces `old`. Scopes of `old` are kept until this plan has listed them.
+    /// Replaces `old`. Scopes of `old` are kept until this plan has listed them, but for those that still wait for an older
+    /// list/watch of the same objects, which is kept instead.
     pub(crate) fn supersede(&mut self, mut old: Self) {
         self.older = std::mem::take(&mut old.older);
+        old.tasks.retain(|task| task.progress.is_shown());
         self.older.push(old);
         self.show(self.plan.shard);
         self.retire();

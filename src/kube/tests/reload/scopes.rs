@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
 use super::*;
+use crate::exposition::budget::{Budget, BudgetMode};
 
 /// The responses of the server, and the requests that it received.
 #[derive(Default)]
@@ -207,6 +208,36 @@ async fn switch_between_all_and_single_namespaces() {
     assert!(exposed_lines(&fixture) == all[..2] && !fixture.handle.is_applied(number));
     server.allow("");
     wait_for_lines(&fixture, &all).await;
+    wait_until_applied(&fixture, number).await;
+}
+
+/// A second change comes while the list of the first is behind what is shown, and cannot be listed: what is shown stays,
+/// and nothing is shown twice.
+#[tokio::test]
+async fn denied_change_after_one_that_is_behind() {
+    let (server, pods) = (NamespaceServer::default(), with_resources(&["pods"]));
+    server.set_objects("", &["a".to_owned()]);
+    let (fixture, client) = synced_on(&server, &pods).await;
+    server.state().open[0].send(event("ADDED", &pod("new", "9")));
+    wait_for_lines(&fixture, &["pods a 1", "pods new 9"]).await;
+    let config = |budget| PipelineConfig { budget: Arc::new(budget), ..pods.clone() };
+    let tracked = Budget { mode: BudgetMode::Track, ..Budget::default() };
+    let number = reconfigure(&fixture, &client, &config(tracked.clone()));
+    wait_until_applied_where_allowed(&fixture, number).await;
+    assert!(server.lists("", "pods") == 2 && !fixture.handle.is_applied(number), "it is behind");
+    server.refuse("", 403);
+    let limited = Budget { mode: BudgetMode::Enforce, series_per_kind: 10, ..tracked };
+    let number = reconfigure(&fixture, &client, &config(limited));
+    wait_until_applied_where_allowed(&fixture, number).await;
+    assert!(!fixture.handle.is_applied(number));
+    assert_eq!(exposed_lines(&fixture), ["pods a 1", "pods new 9"]);
+    server.set_objects("", &["back".to_owned()]);
+    server.allow("");
+    wait_for_lines(&fixture, &["pods a 1", "pods new 9"]).await;
+    eventually(|| server.lists("", "pods") == 3, || "not listed".to_owned()).await;
+    let newest = server.state().open.len() - 1;
+    server.state().open[newest].send(event("MODIFIED", &pod("back", "10")));
+    wait_for_lines(&fixture, &["pods back 10"]).await;
     wait_until_applied(&fixture, number).await;
 }
 
