@@ -61,6 +61,13 @@ pub enum Ownership {
     Foreign,
 }
 
+impl Ownership {
+    /// Returns whether the object is exposed now.
+    pub fn is_exposed(self) -> bool {
+        matches!(self, Self::Kept | Self::Lost)
+    }
+}
+
 impl Default for Shard {
     fn default() -> Self {
         Self::ALL

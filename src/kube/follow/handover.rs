@@ -187,7 +187,8 @@ impl ServedObjects {
             hidden.take().for_each(|object| visible.push(&object));
         }
         if shard != Shard::ALL {
-            visible.retain(|hash| shard.ownership_of_hash(hash) != Ownership::Foreign);
+            // Since the list began, the shard may have lost objects and begun to gain them again.
+            visible.retain(|hash| shard.ownership_of_hash(hash).is_exposed());
         }
         state.hidden = hidden;
         visible.commit();
@@ -227,8 +228,8 @@ impl ServedObjects {
         self.state.lock().hidden.each(see);
     }
 
-    /// Switches to another shard or stage: gained objects become visible if the stage says so, and objects of other
-    /// shards are removed.
+    /// Switches to another shard or stage: gained objects become visible if the stage says so, and objects that the shard
+    /// does not expose, or no longer, are removed.
     pub(crate) fn show(&self, shard: Shard) {
         let mut state = self.state.lock();
         state.shard = shard;
@@ -237,7 +238,7 @@ impl ServedObjects {
             state.hidden.take().for_each(|object| self.store.apply(&object));
         }
         if shard != Shard::ALL {
-            self.store.retain(|hash| shard.ownership_of_hash(hash) != Ownership::Foreign);
+            self.store.retain(|hash| shard.ownership_of_hash(hash).is_exposed());
         }
     }
 }

@@ -147,6 +147,7 @@ impl Reflector {
                 );
             // The relist after an expired version has no backoff, unless the previous one did not lead to a useful watch.
             let lists_at_once = expired && !self.health.expired;
+            let since_list = self.health.listed_at.filter(|_| expired).map(|at| at.elapsed());
             if result.reason.is_some() && failure == Failure::Transient && !lists_at_once {
                 self.shared.retries.failed();
             }
@@ -189,6 +190,8 @@ impl Reflector {
                 self.shared.origin.elapsed(),
                 self.shared.journal.refused(),
             );
+            // The pause is one between two lists.
+            wait = wait.saturating_sub(since_list.unwrap_or_default());
             if watched && order.collected == Collected::Discard {
                 // Keeps repeated relists from taking more than about half of the time.
                 let from = self.health.relist_from.unwrap_or(now);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cache::Schema;
+use crate::kube::shard::Stage;
 
 fn object(uid: &str, series: u32) -> Rendered {
     Rendered { uid: uid.as_bytes().to_vec(), series, ..Rendered::default() }
@@ -51,7 +52,9 @@ fn hidden_objects_of_a_list_replace_those_before() {
     let mut collected = served.collect();
     assert_eq!((collected.hidden(), collected.len()), (0, 0));
     collected.put(Ownership::Gained, &object("new", 2));
-    collected.put(Ownership::Kept, &object("own", 3));
+    let mut uids = (0..20).map(|number| number.to_string());
+    let own = uids.find(|uid| Shard::new(1, 2).keeps(uid.as_bytes()));
+    collected.put(Ownership::Kept, &object(&own.expect("one of them"), 3));
     assert_eq!((collected.hidden(), collected.visible(), collected.series()), (1, 1, 5));
     assert!(served.contains(b"old") && !served.contains(b"new"));
     served.commit(collected);
@@ -101,4 +104,40 @@ fn an_object_that_changes_after_the_switch_is_there_once() {
     collected.put(Ownership::Kept, &object("a", 2));
     collected.put(Ownership::Gained, &object("a", 7));
     assert_eq!((collected.hidden(), collected.visible(), collected.series()), (1, 0, 7));
+}
+
+/// A list begins while lost objects are still visible, and ends when a second change gains them again but does not show them yet.
+#[test]
+fn lost_objects_of_a_long_list_stay_lost() {
+    let (served, narrow) = (gaining(), Shard::new(1, 2));
+    let uids: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+    let kept = uids.iter().filter(|uid| narrow.keeps(uid.as_bytes())).count();
+    assert!(0 < kept && kept < uids.len());
+    let narrowing = narrow.replacing(Shard::ALL).at(Stage::Overlap);
+    served.show(narrowing);
+    let mut collected = served.collect();
+    uids.iter().for_each(|uid| collected.put(narrowing.ownership(uid.as_bytes()), &object(uid, 1)));
+    assert_eq!(collected.visible(), uids.len());
+    served.show(narrow);
+    served.show(Shard::ALL.replacing(narrow));
+    served.commit(collected);
+    assert_eq!(counts(&served).2, kept);
+}
+
+/// Of several changes that do not end, three are remembered. Objects of an older shard are dropped, also if the latest gains them.
+#[test]
+fn objects_of_a_forgotten_shard_are_dropped() {
+    let served = gaining();
+    let narrow = (1..6).map(|total| Shard::new(0, total)).fold(Shard::ALL, |from, to| {
+        let overlap = from.retargeted(to).at(Stage::Overlap);
+        served.show(overlap);
+        overlap
+    });
+    let uids: Vec<String> = (0..50).map(|number| number.to_string()).collect();
+    uids.iter().for_each(|uid| served.put(Ownership::Lost, &object(uid, 1)));
+    let shard = narrow.retargeted(Shard::ALL);
+    served.show(shard);
+    let exposed = uids.iter().filter(|uid| shard.ownership(uid.as_bytes()).is_exposed()).count();
+    assert!(0 < exposed && exposed < uids.len());
+    assert_eq!(counts(&served).2, exposed);
 }

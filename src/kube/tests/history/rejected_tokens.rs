@@ -23,6 +23,8 @@ pub(super) struct RejectedTokens {
     times: BTreeMap<(String, String), Instant>,
     /// The time of the last rejection of requests for which there is another token by now, and that have not come again.
     unrepeated: BTreeMap<String, Instant>,
+    /// List/watches are being replaced: one of each may send the same request.
+    are_twice: bool,
     /// The time until which requests may arrive that do not come again, because their list/watch has been replaced or their response was
     /// awaited in vain.
     replaced_until: Option<Instant>,
@@ -34,6 +36,11 @@ impl RejectedTokens {
     /// Notes that a request has arrived.
     pub(super) fn arrived(&mut self, uri: &Uri) {
         self.unrepeated.remove(&uri.to_string());
+    }
+
+    /// Notes whether list/watches are being replaced, so that two of them may send the same requests.
+    pub(super) fn replacing(&mut self, are_twice: bool) {
+        self.are_twice = are_twice;
     }
 
     /// Notes that list/watches are replaced, or that requests arrive late.
@@ -67,6 +74,7 @@ impl RejectedTokens {
         }
         if let Some(before) = self.times.insert(request.clone(), now)
             && now - before < PAUSE
+            && !self.are_twice
         {
             let (uri, token) = request;
             let after = (now - before).as_millis();

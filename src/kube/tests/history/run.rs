@@ -583,7 +583,8 @@ impl World {
                 checked.map_err(Violation)?;
             }
             if let Some(limit) = &mut self.object_limit {
-                let about = (&**server, now < *may_be_stale_until);
+                // A reload lists all objects.
+                let about = (&**server, now < *may_be_stale_until || !is_applied);
                 let checked = limit.check(&cluster.snapshots, &lines.states, &checker.fits, about);
                 checked.map_err(Violation)?;
             }

@@ -385,13 +385,16 @@ impl Server {
     pub fn note_replacement(&self) {
         let mut state = self.state();
         state.rejected_tokens.replaced();
+        state.rejected_tokens.replacing(true);
         state.retry_after.replacing(true);
     }
 
     /// Notes whether the last replacement of list/watches is complete.
     pub fn note_applied(&self, is_applied: bool) {
         if is_applied {
-            self.state().retry_after.replacing(false);
+            let mut state = self.state();
+            state.rejected_tokens.replacing(false);
+            state.retry_after.replacing(false);
         }
     }
 
