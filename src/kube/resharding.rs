@@ -169,6 +169,8 @@ impl ShardTransition {
             Stage::Done => None,
             _ if !inputs.sync.applied => None,
             Stage::Preparing if !self.is_complete(inputs.sync, now) => {
+                // A reload lists again.
+                self.synced_at = None;
                 Some(self.detected_at + MAX_PREPARATION)
             }
             Stage::Preparing => {
@@ -214,8 +216,8 @@ impl ShardTransition {
             self.shown_at = Some(now);
         } else {
             self.shard = self.shard.at(Stage::Done);
-            self.is_first = false;
         }
+        self.is_first = false;
         true
     }
 }

@@ -128,11 +128,6 @@ impl Shard {
         self.at(Stage::Preparing) == other.at(Stage::Preparing)
     }
 
-    /// Returns true if gained objects are exposed.
-    pub fn shows_gained(&self) -> bool {
-        self.stage().is_none_or(|stage| stage >= Stage::Overlap)
-    }
-
     /// Returns the relation of the object with this UID to the shard.
     #[inline]
     pub fn ownership(&self, uid: &[u8]) -> Ownership {

@@ -453,6 +453,13 @@ impl Following {
         !self.older.is_empty()
     }
 
+    /// Returns whether an older list/watch is shown only until one that has listed is as new as it.
+    pub(crate) fn is_behind(&self) -> bool {
+        let tasks = ByNamespace::new(self.tasks.iter());
+        let mut older = self.older.iter().flat_map(|older| &older.tasks);
+        older.any(|old| tasks.any_overlapping(old, |new| new.progress.is_listed()))
+    }
+
     /// Returns whether a list/watch is in backoff after a failure, and no other one is being listed.
     pub(crate) fn is_waiting(&self) -> bool {
         let is_idle = |task: &ScopeTask| task.is_waiting() || task.progress.is_listed();

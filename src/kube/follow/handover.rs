@@ -41,9 +41,13 @@ impl HiddenObjects {
         self.series = self.objects.values().map(|object| u64::from(object.series)).sum();
     }
 
-    /// Removes and returns all.
-    fn take(&mut self) -> impl Iterator<Item = Rendered> {
-        std::mem::take(self).objects.into_values()
+    /// Removes and returns those that the shard exposes.
+    fn take_exposed(&mut self, shard: Shard) -> Vec<Rendered> {
+        let is_exposed = |uid: &Vec<u8>| shard.ownership(uid).is_exposed();
+        let exposed: Vec<Rendered> =
+            self.objects.extract_if(|uid, _| is_exposed(uid)).map(|(_, object)| object).collect();
+        self.series -= exposed.iter().map(|object| u64::from(object.series)).sum::<u64>();
+        exposed
     }
 
     fn look<T>(&self, uid: &[u8], see: impl FnOnce(ObjectView<'_>) -> T) -> Option<T> {
@@ -177,17 +181,16 @@ impl ServedObjects {
         CollectedObjects { visible: self.store.replace(), hidden: HiddenObjects::default() }
     }
 
-    /// Replaces the objects with the collected ones. Gained objects become visible if the shard's stage says so.
+    /// Replaces the objects with the collected ones. Since the list began, the shard or its stage may have changed, and with it
+    /// what is exposed.
     pub(crate) fn commit(&self, collected: CollectedObjects) {
         let CollectedObjects { mut visible, mut hidden } = collected;
         let mut state = self.state.lock();
         let shard = state.shard;
         hidden.retain(shard);
-        if shard.shows_gained() {
-            hidden.take().for_each(|object| visible.push(&object));
-        }
+        hidden.take_exposed(shard).iter().for_each(|object| visible.push(object));
         if shard != Shard::ALL {
-            // Since the list began, the shard may have lost objects and begun to gain them again.
+            // The shard may have lost objects and begun to gain them again.
             visible.retain(|hash| shard.ownership_of_hash(hash).is_exposed());
         }
         state.hidden = hidden;
@@ -228,15 +231,14 @@ impl ServedObjects {
         self.state.lock().hidden.each(see);
     }
 
-    /// Switches to another shard or stage: gained objects become visible if the stage says so, and objects that the shard
-    /// does not expose, or no longer, are removed.
+    /// Switches to another shard or stage: hidden objects that it exposes become visible, and visible ones that it does not
+    /// expose are removed.
     pub(crate) fn show(&self, shard: Shard) {
         let mut state = self.state.lock();
         state.shard = shard;
         state.hidden.retain(shard);
-        if shard.shows_gained() {
-            state.hidden.take().for_each(|object| self.store.apply(&object));
-        }
+        let exposed = state.hidden.take_exposed(shard);
+        exposed.iter().for_each(|object| self.store.apply(object));
         if shard != Shard::ALL {
             self.store.retain(|hash| shard.ownership_of_hash(hash).is_exposed());
         }

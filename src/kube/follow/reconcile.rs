@@ -415,7 +415,7 @@ impl Reconciler {
         let refused = self.listing.is_none()
             && self.queue.is_empty()
             && self.removed.is_empty()
-            && self.served.values().all(Following::is_settled);
+            && self.served.values().all(|served| served.is_settled() && !served.is_behind());
         self.ready |= self.number > 0 && self.served.values().all(Following::is_settled);
         let known = Arc::clone(&self.status.borrow().pending);
         let pending = match known.iter().map(String::as_str).eq(pending.iter().copied()) {

@@ -303,8 +303,9 @@ impl Reflector {
         self.saw(&meta.resource_version);
         let mut token = meta.continue_token;
         if !token.is_empty() && self.sink.is_full() && !self.sink.is_observed() {
-            // The object limit is reached: further pages are not requested.
-            self.sink.reject(meta.remaining.unwrap_or(1));
+            // The object limit is reached: further pages are not requested. They have objects of all shards.
+            let shards = u64::try_from(self.progress.served.shard().total).unwrap_or(1).max(1);
+            self.sink.reject(meta.remaining.unwrap_or(1).div_ceil(shards));
             token.clear();
         }
         if let Some((kept, limit)) = self.sink.limit_usage() {

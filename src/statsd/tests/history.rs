@@ -9,7 +9,8 @@
 //! - Between two scrapes, accepted lines change the series that has their labels, or the one they are folded into, and no
 //!   other one.
 //! - A series is there until its time to live is over, and not longer. Then its budget is free.
-//! - A rejected line has a cause that fits: garbage is named so, and a valid line is rejected only by a budget.
+//! - A rejected line has a cause that fits: garbage is named so, also [among other lines](spoiled), and a valid line is rejected
+//!   only by a budget.
 //! - No series is there twice, and each format has the same samples, and the same [start times](start_times).
 //! - A quantile is that of the values in the window ([`many_values`]), also in a registry of many series ([`many_series`]).
 //! - A metric is hidden while another side has its name, and counts on ([`taken_name`]).
@@ -45,6 +46,7 @@ use relay_target::RelayTarget;
 use senders::{Copies, SeriesSource};
 pub(crate) use senders::{Origin, Senders, SeriesEnd};
 use sets::Sets;
+use spoiled::Spoiled;
 use start_times::StartTimes;
 use taken_name::TakenNames;
 use transport::{Transport, Way};
@@ -69,6 +71,7 @@ mod options;
 mod relay_target;
 mod senders;
 mod sets;
+mod spoiled;
 mod start_times;
 mod taken_name;
 mod transport;
@@ -177,6 +180,8 @@ pub(crate) struct History {
     is_focused: bool,
     /// Determines the lines with origins that are no text, if pods send lines.
     unreadable: Option<Rng>,
+    /// The malformed lines among others.
+    spoiled: Spoiled,
 }
 
 impl History {
@@ -300,6 +305,7 @@ impl History {
             many_series,
             is_focused: false,
             unreadable,
+            spoiled: Spoiled::new(seed),
         }
     }
 
@@ -453,6 +459,8 @@ impl History {
         if self.pods.is_some() {
             return self.send_with(way.is_none().then(String::new), lines);
         }
+        let spoiled = if way.is_some() { self.spoiled.among(lines) } else { Vec::new() };
+        let lines = if spoiled.is_empty() { lines } else { &spoiled };
         let before = self.offline.shared().metrics.rejections();
         if let Some(way) = way {
             self.used(match way {
@@ -469,7 +477,14 @@ impl History {
             relay.sent(lines)?;
         }
         self.trace("lines", lines.join("\n").as_bytes());
-        Ok((self.offline.reasons_since(&before), Labels::new()))
+        let mut reasons = self.offline.reasons_since(&before);
+        if !spoiled.is_empty() {
+            self.used(Feature::Garbage);
+            let after = self.offline.shared().metrics.rejections();
+            self.spoiled.check(&before, &after).map_err(|why| format!("{lines:?}: {why}"))?;
+            reasons.retain(|reason| !self.spoiled.explains(reason));
+        }
+        Ok((reasons, Labels::new()))
     }
 
     /// Sends a line and compares its verdict with the model.

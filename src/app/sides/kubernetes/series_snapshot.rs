@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+
 use crate::cache::{Catalog, SnapshotText};
 use crate::exposition::budget::Budget;
 use crate::exposition::series_visitor::SeriesVisitor;
@@ -15,7 +17,8 @@ pub(super) struct KubeSeries {
     pub(super) catalog: Catalog,
     pub(super) handle: PipelineHandle,
     pub(super) metrics: KubeMetrics,
-    pub(super) budget: Arc<Budget>,
+    /// That of the current configuration.
+    pub(super) budget: Arc<ArcSwap<Budget>>,
 }
 
 impl Countable for KubeSeries {
@@ -40,7 +43,7 @@ impl Countable for KubeSeries {
             growth: self.catalog.growth(),
             left_out: left_out.collect(),
             beyond: beyond.collect(),
-            budget: Arc::clone(&self.budget),
+            budget: self.budget.load_full(),
         })
     }
 }

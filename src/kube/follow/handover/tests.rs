@@ -74,12 +74,12 @@ fn hidden_objects_of_another_shard_are_dropped() {
     let kept = uids.iter().filter(|uid| other.keeps(uid.as_bytes())).count();
     assert!(0 < kept && kept < uids.len());
     for lists in [false, true] {
-        served.show(Shard::ALL.replacing(other));
+        served.show(Shard::ALL.replacing(Shard::NONE));
         let mut collected = served.collect();
         uids.iter().for_each(|uid| served.put(Ownership::Gained, &object(uid, 2)));
         uids.iter().for_each(|uid| collected.put(Ownership::Gained, &object(uid, 3)));
         assert_eq!(counts(&served).0, uids.len());
-        served.show(other.replacing(other));
+        served.show(other.replacing(Shard::NONE));
         if lists {
             served.commit(collected);
         }
@@ -140,4 +140,33 @@ fn objects_of_a_forgotten_shard_are_dropped() {
     let exposed = uids.iter().filter(|uid| shard.ownership(uid.as_bytes()).is_exposed()).count();
     assert!(0 < exposed && exposed < uids.len());
     assert_eq!(counts(&served).2, exposed);
+}
+
+/// A list begins before gained objects are shown, and ends after the next change of the shard has begun.
+#[test]
+fn objects_that_are_shown_during_a_list_stay() {
+    let (served, old, new) = (gaining(), Shard::new(0, 2), Shard::new(1, 2));
+    let uids: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+    let all = |served: &ServedObjects, shard: Shard| {
+        uids.iter().for_each(|uid| served.put(shard.ownership(uid.as_bytes()), &object(uid, 1)));
+    };
+    let preparing = new.replacing(old);
+    let next = preparing.at(Stage::Overlap).retargeted(Shard::ALL);
+    for lists in [false, true] {
+        served.show(Shard::NONE);
+        served.show(preparing);
+        all(&served, preparing);
+        let mut collected = served.collect();
+        uids.iter()
+            .for_each(|uid| collected.put(preparing.ownership(uid.as_bytes()), &object(uid, 1)));
+        assert!(collected.hidden() > 0 && served.hidden() == collected.hidden());
+        if lists {
+            served.show(preparing.at(Stage::Overlap));
+        }
+        served.show(next);
+        if lists {
+            served.commit(collected);
+        }
+        assert_eq!(counts(&served), (0, 0, uids.len()), "with a list: {lists}");
+    }
 }

@@ -158,19 +158,28 @@ impl Counters {
             *known += count;
             return;
         }
-        // Series that are not published yet are not in the store, but these are few.
-        let limit = self.budget.series_per_kind;
-        let is_over = limit > 0 && self.store.series() >= limit;
-        if is_over && self.budget.mode != BudgetMode::Off {
+        // Those that are not shown yet are judged when they are.
+        if self.is_full() && self.budget.mode != BudgetMode::Off {
             let is_refused = self.budget.mode == BudgetMode::Enforce;
-            let action = if is_refused { Action::Refused } else { Action::Tracked };
-            let labels = [action.as_str(), "", Limit::SeriesPerKind.as_str(), row.name];
-            self.metrics.over_budget(labels, self.resource.name, 1);
+            self.count_beyond(if is_refused { Action::Refused } else { Action::Tracked }, row.name);
             if is_refused {
                 return;
             }
         }
+        let counts = self.owners.entry(owner.clone()).or_default();
         counts.insert(key, count);
+    }
+
+    /// Returns whether the budget has no room for further series.
+    fn is_full(&self) -> bool {
+        let limit = self.budget.series_per_kind;
+        limit > 0 && self.store.series() >= limit
+    }
+
+    /// Counts a series beyond the budget.
+    fn count_beyond(&self, action: Action, metric: &str) {
+        let labels = [action.as_str(), "", Limit::SeriesPerKind.as_str(), metric];
+        self.metrics.over_budget(labels, self.resource.name, 1);
     }
 
     /// Renders the counters of an owner.
@@ -178,9 +187,18 @@ impl Counters {
         self.publish_with(owner, &[]);
     }
 
-    /// Renders the counters of an owner, with rendered labels after its own.
+    /// Renders the counters of an owner, with rendered labels after its own, unless they are not shown yet and there is no room for
+    /// them.
     pub(super) fn publish_with(&mut self, owner: &Owner, labels: &[u8]) {
         let Some(counts) = self.owners.get(owner) else { return };
+        let is_refused =
+            self.is_full() && self.budget.mode == BudgetMode::Enforce && !self.shows(owner);
+        if is_refused {
+            for (family, _) in counts.keys() {
+                self.count_beyond(Action::Refused, self.resource.families[*family].name);
+            }
+            return;
+        }
         let out = &mut self.rendered;
         out.clear();
         // Also decides about the virtual shard.

@@ -548,6 +548,19 @@ fn series_are_bounded() {
     }
     let series = world.series().len();
     assert!((30..40).contains(&series), "{series}");
+    // Workloads that are counted before they are shown are within the budget when they are.
+    let mut world =
+        World::unsynced(&Arc::new(Budget { mode, series_per_kind: 30, ..Budget::default() }));
+    world.ledger.set_shard(Shard::ALL.replacing(Shard::NONE));
+    for number in 0..50 {
+        let uid = format!("p{number}");
+        world.put(1, &pod(&uid, 0, &status(0, RUNNING, "")));
+        world.ledger.assign_pod(uid.as_bytes(), &workload(&uid), world.now);
+    }
+    assert_eq!(world.series().len(), 0);
+    world.ledger.set_shard(Shard::ALL);
+    let series = world.series().len();
+    assert!((30..40).contains(&series), "{series}");
 }
 
 /// A state of a container, of which a list/watch may show a part.
