@@ -218,7 +218,7 @@ impl Limits {
         snapshots: &BTreeMap<Scope, Vec<Snapshot>>,
         lines: &[&str],
         fits: &Fits,
-        shards: Option<&ObjectShards>,
+        (shards, is_applied): (Option<&ObjectShards>, bool),
     ) -> Result<(), String> {
         let now = Instant::now();
         let is_changing = shards.is_some_and(|shards| shards.is_changing);
@@ -245,7 +245,8 @@ impl Limits {
                 let arrived = now.checked_sub(IN_FLIGHT).unwrap_or(now);
                 fit.missing.retain(|line| !is_stale && has_had(&history, line, arrived));
             }
-            self.check_kind(kind, &History { snapshots: &history, shards }, &shown, &fit)
+            let history = History { snapshots: &history, shards };
+            self.check_kind(kind, &history, (&shown, is_applied), &fit)
                 .map_err(|why| format!("{kind:?}: {why}"))?;
         }
         Ok(())
@@ -255,14 +256,15 @@ impl Limits {
         &mut self,
         kind: Kind,
         history: &History<'_>,
-        shown: &[&str],
+        (shown, is_applied): (&[&str], bool),
         fit: &Fit,
     ) -> Result<(), String> {
         let now = Instant::now();
         let (enforced, has_others) = self.enforced_since(now);
         let most = |limit: fn(&Budget) -> u64| {
             let limits = || enforced.iter().map(|budget| limit(budget));
-            let is_limited = !has_others && limits().all(|limit| limit > 0);
+            // Namespaces that still show the former configuration have budgets of their own.
+            let is_limited = is_applied && !has_others && limits().all(|limit| limit > 0);
             limits().max().filter(|_| is_limited)
         };
         let values: BTreeSet<&str> = shown

@@ -578,8 +578,9 @@ impl World {
         let checked = checked.and_then(|old| {
             if let Some(limits) = &mut self.limits {
                 limits.observe(now < *may_be_stale_until);
-                let (fits, shards) = (&checker.fits, self.object_shards.as_ref());
-                let checked = limits.check(&cluster.snapshots, &lines.states, fits, shards);
+                let about = (self.object_shards.as_ref(), is_applied);
+                let fits = &checker.fits;
+                let checked = limits.check(&cluster.snapshots, &lines.states, fits, about);
                 checked.map_err(Violation)?;
             }
             if let Some(limit) = &mut self.object_limit {

@@ -105,8 +105,9 @@ impl World {
             // Only a compaction affects versions from before the last fault.
             let is_compaction = *fault == Fault::OldCompacted;
             let calm = if is_compaction { KEPT_VERSIONS } else { *RECOVERY };
-            let is_calm =
-                self.custom.is_none() && self.object_limit.is_none() && now - self.disturbed > calm;
+            // What was left out is listed anew if there is room for it.
+            let is_limited = self.limits.is_some() || self.object_limit.is_some();
+            let is_calm = self.custom.is_none() && !is_limited && now - self.disturbed > calm;
             let lists = (is_calm && fault.is_disconnect()).then(|| self.lists());
             self.pending.push(RecoveringFault { result, from, until, is_silence, lists });
         }
