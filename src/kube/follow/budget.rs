@@ -41,6 +41,8 @@ struct State {
     /// The total of `objects` of all members.
     objects: u64,
     series: u64,
+    /// The total of `claimed` of all members.
+    claimed: u64,
     /// The label value counts; `None` while the kind is small enough to be within all budgets.
     table: Option<Table>,
     /// The table counts objects that are gone. It is dropped when no list is in progress.
@@ -62,6 +64,8 @@ struct Member {
     rejected: RejectedSeries,
     /// The number of series of the smallest rejected object.
     smallest_rejected: Option<u64>,
+    /// The number of series for which it lists anew because there is room, which the others leave to it.
+    claimed: u64,
 }
 
 impl Member {
@@ -112,8 +116,8 @@ impl KindBudget {
         }
         let rules = Rules::new(budget, &renderer.schema(), renderer.user_labels());
         let members = std::iter::repeat_with(Member::default).take(members).collect();
-        let (objects, series, table, stale, log_limit) = Default::default();
-        let state = Lock::new(State { members, objects, series, table, stale, log_limit });
+        let (objects, series, claimed, table, stale, log_limit) = Default::default();
+        let state = Lock::new(State { members, objects, series, claimed, table, stale, log_limit });
         let (mode, max_series, metrics) = (budget.mode, budget.series_per_kind, metrics.clone());
         Some(Arc::new(Self { mode, max_series, rules, resource, metrics, state }))
     }
@@ -213,7 +217,9 @@ impl Allowance {
     pub(crate) fn end_list(&self, current: &mut CurrentObjects, commits: bool) {
         self.rejected.settle(commits);
         let mut state = self.kind.state.lock();
+        let state = &mut *state;
         let Some(member) = state.members.get_mut(self.number) else { return };
+        state.claimed -= std::mem::take(&mut member.claimed);
         let Some(collecting) = member.collecting.take() else { return };
         if let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) {
             rules.end_overlap(&collecting.overlap, table);
@@ -237,13 +243,20 @@ impl Allowance {
         self.kind.drop_counts();
     }
 
-    /// Returns whether there is room for a rejected object.
-    pub(crate) fn has_room_for_rejected(&self) -> bool {
-        let state = self.kind.state.lock();
-        let Some(member) = state.members.get(self.number) else { return false };
-        let fits = |series: u64| state.series + series <= self.kind.max_series;
+    /// Returns whether there is room for a rejected object. The list/watch is then to list anew, and the others leave the room
+    /// to it until its list ends.
+    pub(crate) fn claim_room(&self) -> bool {
+        let state = &mut *self.kind.state.lock();
+        let Some(member) = state.members.get_mut(self.number) else { return false };
+        let room = self.kind.max_series.saturating_sub(state.series + state.claimed);
+        if let Some(series) = member.smallest_rejected.filter(|series| *series <= room)
+            && member.claimed == 0
+        {
+            member.claimed = series;
+            state.claimed += series;
+        }
         let rules = self.kind.rules.as_ref();
-        member.smallest_rejected.is_some_and(fits)
+        member.claimed > 0
             || rules.is_some_and(|rules| rules.has_room(&member.rejected, state.table.as_ref()))
     }
 

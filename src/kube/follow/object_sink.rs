@@ -109,6 +109,7 @@ impl ObjectSink {
         if order != Collected::Keep {
             let commits = order == Collected::Commit;
             self.update(|sink| {
+                sink.share.iter().for_each(Share::end_list);
                 if let Some(allowance) = &sink.allowance {
                     allowance.end_list(&mut sink.objects, commits);
                 }
@@ -146,16 +147,16 @@ impl ObjectSink {
         !self.observers.all.is_empty()
     }
 
-    /// Returns whether there is room now for objects that were rejected. While objects are hidden for a shard change, their room
+    /// Returns whether there is room now for objects that were rejected, which the list/watch is then to list. While objects are hidden for a shard change, their room
     /// is not free, and that of lost ones is not free yet.
-    pub(crate) fn has_room_for_rejected(&self) -> bool {
+    pub(crate) fn claim_room(&self) -> bool {
         if self.objects.served.hidden() > 0 {
             return false;
         }
         // Those that the shard has lost are gone without an event.
         self.report_size();
-        self.share.as_ref().is_some_and(Share::has_room_for_rejected)
-            || self.allowance.as_ref().is_some_and(Allowance::has_room_for_rejected)
+        self.share.as_ref().is_some_and(Share::claim_room)
+            || self.allowance.as_ref().is_some_and(Allowance::claim_room)
     }
 
     /// Counts objects rejected by the object limit, and logs them at most once a minute.

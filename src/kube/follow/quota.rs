@@ -23,6 +23,8 @@ struct State {
     members: Vec<Member>,
     /// The number of objects of all list/watches of the kind.
     total: usize,
+    /// The number of list/watches that list anew because there is room for an object.
+    claims: usize,
     /// Limits log lines about rejected objects.
     log_limit: LogLimit,
 }
@@ -33,6 +35,8 @@ struct Member {
     kept: usize,
     /// Objects of its last list, or of an event since, were rejected.
     has_rejected: bool,
+    /// It lists anew because there is room, which the others leave to it.
+    has_claim: bool,
 }
 
 impl Quota {
@@ -42,7 +46,12 @@ impl Quota {
         let members = vec![Member::default(); members];
         Arc::new(Self {
             limit,
-            state: Lock::new(State { members, total: 0, log_limit: LogLimit::default() }),
+            state: Lock::new(State {
+                members,
+                total: 0,
+                claims: 0,
+                log_limit: LogLimit::default(),
+            }),
         })
     }
 
@@ -99,10 +108,23 @@ impl Share {
         state.log_limit.add(objects, Instant::now()).is_some()
     }
 
-    /// Returns whether there is room for a rejected object.
-    pub(crate) fn has_room_for_rejected(&self) -> bool {
-        let state = self.quota.state.lock();
-        state.members[self.number].has_rejected && state.total < self.quota.limit
+    /// Returns whether there is room for a rejected object. The list/watch is then to list anew, and the others find no room
+    /// until [`Share::end_list`]: if one object goes, not all namespaces of the kind list anew.
+    pub(crate) fn claim_room(&self) -> bool {
+        let state = &mut *self.quota.state.lock();
+        let member = &mut state.members[self.number];
+        let has_room = state.total + state.claims < self.quota.limit;
+        if member.has_rejected && !member.has_claim && has_room {
+            member.has_claim = true;
+            state.claims += 1;
+        }
+        member.has_claim
+    }
+
+    /// Ends a list.
+    pub(crate) fn end_list(&self) {
+        let state = &mut *self.quota.state.lock();
+        state.claims -= usize::from(std::mem::take(&mut state.members[self.number].has_claim));
     }
 
     /// Returns what the list/watches of the kind share.
@@ -124,14 +146,16 @@ mod tests {
         assert!(!one.has_room(3) && !two.has_room(2));
         // A new list takes the room of what it replaces, and no more.
         assert!(one.has_room(2) && two.has_room(1));
-        assert!(!one.has_room_for_rejected());
+        assert!(!one.claim_room());
         assert!(one.reject(1) && !one.reject(1), "logged once");
         assert_eq!(one.rejected.get(), 2);
-        assert!(!one.has_room_for_rejected(), "there is no room");
+        assert!(!one.claim_room(), "there is no room");
         two.set_size(1);
-        assert!(one.has_room_for_rejected() && !two.has_room_for_rejected());
+        assert!(one.claim_room() && !two.claim_room());
+        assert!(!two.reject(1) && !two.claim_room(), "the room is that of the first");
         one.begin_list();
-        assert!(!one.has_room_for_rejected() && one.has_room(3));
+        one.end_list();
+        assert!(!one.claim_room() && one.has_room(3) && two.claim_room());
         assert_eq!((quota.total(), quota.limit()), (4, 5));
     }
 }

@@ -170,7 +170,7 @@ impl Reflector {
             // What a list has just left out would not fit into the next one either.
             if matches!(machine.state(), State::Watching { .. })
                 && order.collected != Collected::Commit
-                && self.sink.has_room_for_rejected()
+                && self.sink.claim_room()
             {
                 machine.restart_list();
             }

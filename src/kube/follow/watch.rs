@@ -199,7 +199,7 @@ impl Reflector {
                 }
                 () = until(next_room_check) => {
                     next_room_check = Some(Instant::now() + self.span().max(EARLY_END));
-                    if no_batching.is_none() && self.sink.has_room_for_rejected() {
+                    if no_batching.is_none() && self.sink.claim_room() {
                         return Err(RequestResult::planned("there is room for objects that were left out"));
                     }
                     continue;
