@@ -529,6 +529,34 @@ mod tests {
         assert_eq!(transition.next_wakeup(&asked, step), Some(step + SECOND / 10));
     }
 
+    /// A reload during a change of the shard lists anew. This pod takes as long as it does, and others may take longer.
+    #[test]
+    fn a_reload_begins_the_wait_for_slower_pods_again() {
+        let start = Instant::now();
+        let at = |seconds: u32| start + seconds * SECOND;
+        let alone = |complete| inputs(complete, Some(SECOND / 5), &[None]);
+        let mut transition = started(0, 2, start);
+        assert!(transition.retarget(detected(0, 3), start));
+        assert_eq!(transition.next_wakeup(&alone(true), at(2)), Some(at(5)));
+        let listing = TransitionInputs { sync: PARTIAL, ..alone(false) };
+        assert_eq!(transition.next_wakeup(&listing, at(3)), Some(start + MAX_PREPARATION));
+        assert_eq!(transition.next_wakeup(&alone(true), at(20)), Some(at(40)));
+        assert!(!transition.advance(&alone(true), at(20)));
+    }
+
+    /// A pod that was started during a change of the shard, and has shown its objects, hides none of them at once at the next one.
+    #[test]
+    fn a_new_pod_takes_the_steps_of_the_next_change() {
+        let start = Instant::now();
+        let often = |peers: &[Option<i64>]| inputs(true, Some(SECOND / 5), peers);
+        let mut transition = ShardTransition::new(detected(120, 125), start);
+        assert!(transition.advance(&often(&[Some(peer_stage::PREPARED)]), start));
+        assert_eq!(transition.shard.stage(), Some(Stage::Overlap));
+        assert!(transition.retarget(detected(120, 130), start));
+        assert_eq!(transition.next_wakeup(&often(&[None]), start), Some(start + timed_step(130)));
+        assert!(!transition.advance(&often(&[None]), start));
+    }
+
     #[test]
     fn many_pods_have_more_time_until_the_timed_step() {
         let steps = [2, 63, 100, 128, 129].map(|total| timed_step(total).as_millis());

@@ -22,7 +22,6 @@ use super::{
 };
 use crate::cache::{Catalog, MetricKind};
 use crate::cli::config::{Config, KubeConfig, Name};
-use crate::exposition::budget::Budget;
 use crate::kube::autosharding::PodName;
 use crate::kube::resharding::{PeerOptions, ShardCoordinator};
 use crate::kube::shard::Shard;
@@ -113,8 +112,6 @@ struct KubeSide {
     client: Arc<ArcSwap<Client>>,
     metrics: KubeMetrics,
     config: KubeConfig,
-    /// The budgets of the current configuration, for reports.
-    budget: Arc<ArcSwap<Budget>>,
     /// The family names of all sides.
     names: Arc<FamilyNames>,
     /// The automatic sharding, once the pod's StatefulSet is known.
@@ -234,7 +231,6 @@ impl KubeSide {
             client: current,
             metrics: metrics.clone(),
             config: config.clone(),
-            budget: Arc::new(ArcSwap::new(Arc::clone(&config.pipeline.budget))),
             names: Arc::clone(names),
             sharding,
             shard_lookup,
@@ -369,7 +365,7 @@ impl Side for KubeSide {
                 catalog,
                 handle: handle(),
                 metrics: self.metrics.clone(),
-                budget: Arc::clone(&self.budget),
+                budget: Arc::clone(&self.config.pipeline.budget),
             })),
             telemetry,
             ready: Some(ReadinessCondition {
@@ -436,7 +432,6 @@ impl Side for KubeSide {
         }
         self.connection = connection;
         self.config = config.clone();
-        self.budget.store(Arc::clone(&config.pipeline.budget));
         self.catalog.set_is_share(is_share(config));
         self.peers.port = config.telemetry_port;
         if self.web != all.web_config {

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-
 use crate::cache::{Catalog, SnapshotText};
 use crate::exposition::budget::Budget;
 use crate::exposition::series_visitor::SeriesVisitor;
@@ -17,8 +15,7 @@ pub(super) struct KubeSeries {
     pub(super) catalog: Catalog,
     pub(super) handle: PipelineHandle,
     pub(super) metrics: KubeMetrics,
-    /// That of the current configuration.
-    pub(super) budget: Arc<ArcSwap<Budget>>,
+    pub(super) budget: Arc<Budget>,
 }
 
 impl Countable for KubeSeries {
@@ -43,7 +40,7 @@ impl Countable for KubeSeries {
             growth: self.catalog.growth(),
             left_out: left_out.collect(),
             beyond: beyond.collect(),
-            budget: self.budget.load_full(),
+            budget: Arc::clone(&self.budget),
         })
     }
 }
