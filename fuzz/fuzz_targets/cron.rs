@@ -10,12 +10,8 @@ fuzz_target!(|input: (i64, &str)| {
     let (base, text) = input;
     let (text, zone) =
         text.split_once('\n').map_or((text, None), |(text, zone)| (text, Some(zone)));
-    match Schedule::parse(text, zone) {
-        Ok(schedule) => {
-            for base in [base, base % 100_000_000_000, 0] {
-                assert!(schedule.next(base).is_none_or(|next| next > base));
-            }
-        }
-        Err(error) => assert!(!error.to_string().is_empty()),
+    let Some(schedule) = Schedule::parse(text, zone) else { return };
+    for base in [base, base % 100_000_000_000, 0] {
+        assert!(schedule.next(base).is_none_or(|next| next > base));
     }
 });

@@ -2,7 +2,7 @@
 
 use crate::resources::prelude::*;
 use crate::resources::scalars::Time;
-use crate::resources::values::cron::{CronError, Schedule};
+use crate::resources::values::cron::Schedule;
 use crate::wire::view::Present;
 
 object! {
@@ -63,7 +63,7 @@ kind! {
             next_schedule_time(cronjob, s);
         alpha "kube_cronjob_schedule_invalid",
             "1 for a cron job whose schedule or time zone cannot be read.": {
-                if schedule(cronjob).is_err() {
+                if schedule(cronjob).is_none() {
                     s.value(1.0);
                 }
             };
@@ -74,7 +74,7 @@ kind! {
             s.value(cronjob.spec.failed_jobs_history_limit);
 }
 
-fn schedule(cronjob: &CronJob<'_>) -> Result<Schedule, CronError> {
+fn schedule(cronjob: &CronJob<'_>) -> Option<Schedule> {
     Schedule::parse(&cronjob.spec.schedule, cronjob.spec.time_zone.as_deref())
 }
 
@@ -83,7 +83,7 @@ fn next_schedule_time(cronjob: &CronJob<'_>, s: &mut Series<'_>) {
     let since = times.into_iter().flatten().find(|time| !time.is_zero());
     if let Some(since) = since
         && cronjob.spec.suspend != Some(true)
-        && let Ok(schedule) = schedule(cronjob)
+        && let Some(schedule) = schedule(cronjob)
     {
         // A schedule without a next run has Go's zero time as the next.
         let next = schedule.next(since.unix()).unwrap_or(Time::ZERO.unix());
