@@ -90,7 +90,7 @@ impl Amounts {
             serde_json::Value::String(text) => Cow::from(text),
             other => Cow::from(other.to_string()),
         };
-        Some(Quantity::parse(&text).ok()?.converted())
+        Some(Quantity::parse(&text)?.converted())
     }
 }
 

@@ -100,7 +100,7 @@ pub struct QuantityText<'a>(Str<'a>);
 impl QuantityText<'_> {
     /// Returns the quantity; `None` if the text is not one.
     pub fn quantity(&self) -> Option<Quantity> {
-        Quantity::parse(&self.0).ok()
+        Quantity::parse(&self.0)
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn of_text(text: &str) -> Result<f64, Reason> {
     if let Ok(moment) = time::parse(text) {
         return Ok(moment.seconds as f64);
     }
-    if let Ok(quantity) = Quantity::parse(text) {
+    if let Some(quantity) = Quantity::parse(text) {
         return Ok(quantity.approximate());
     }
     if let Some(digits) = text.strip_suffix('%')
