@@ -416,7 +416,7 @@ fn controller<'v, 'a>(pod: &'v Pod<'a>) -> Option<&'v OwnerReference<'a>> {
 fn ips(pod: &Pod<'_>, s: &mut Series<'_>) {
     for address in &pod.status.pod_ips {
         if let Some(family) = ip::family(&address.ip) {
-            s.with(&[("ip", &address.ip), ("ip_family", family.as_str())], 1.0);
+            s.with(&[("ip", &address.ip), ("ip_family", family)], 1.0);
         }
     }
 }

@@ -1,30 +1,19 @@
 //! The family of an IP address, by the rules of Go's `netip.ParseAddr`.
 
-use crate::util::words::words;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-words! {
-    /// An IP address family.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum IpFamily {
-        /// IPv4; IPv4-mapped IPv6 addresses included.
-        V4 = "4",
-        /// IPv6.
-        V6 = "6",
-    }
-}
-
-/// Returns the family of `address`, `None` if it is not an address. An IPv6 address may have a zone (`fe80::1%eth0`).
-pub fn family(address: &str) -> Option<IpFamily> {
+/// Returns the family of `address` (`4` also for IPv4-mapped IPv6 addresses, or `6`), `None` if it is not an address. An
+/// IPv6 address may have a zone (`fe80::1%eth0`).
+pub fn family(address: &str) -> Option<&'static str> {
     let (address, zone) = match address.split_once('%') {
         Some((address, zone)) => (address, Some(zone)),
         None => (address, None),
     };
     if zone.is_none() && address.parse::<Ipv4Addr>().is_ok() {
-        return Some(IpFamily::V4);
+        return Some("4");
     }
     let wide: Ipv6Addr = address.parse().ok().filter(|_| zone != Some(""))?;
-    Some(if wide.to_ipv4_mapped().is_some() { IpFamily::V4 } else { IpFamily::V6 })
+    Some(if wide.to_ipv4_mapped().is_some() { "4" } else { "6" })
 }
 
 #[cfg(test)]
@@ -35,10 +24,10 @@ mod tests {
     fn addresses() {
         for text in ["0.0.0.0", "10.1.2.3", "255.255.255.255", "::ffff:1.2.3.4", "::FFFF:102:304%a"]
         {
-            assert_eq!(family(text), Some(IpFamily::V4), "{text}");
+            assert_eq!(family(text), Some("4"), "{text}");
         }
         for text in ["::", "::1", "fd00:10::7", "::1.2.3.4", "fe80::1%eth0", "1::8%%", "A:b::"] {
-            assert_eq!(family(text), Some(IpFamily::V6), "{text}");
+            assert_eq!(family(text), Some("6"), "{text}");
         }
         for text in [
             "",
