@@ -36,7 +36,9 @@ pub fn load(text: &str) -> Loaded {
     let mut reader = Reader { values: Values::new(&document) };
     let mut config = Config::default();
     match document.root() {
-        Some(root) => reader.file(root, &mut config),
+        Some(root) => {
+            reader.fill(root, "the file", FILE, &["kind", "apiVersion"], &mut config);
+        }
         None => {
             let position = Position { line: 1, column: 1 };
             reader.values.problems.push(Problem::error(
@@ -54,140 +56,114 @@ pub fn load(text: &str) -> Loaded {
     Loaded { config, problems }
 }
 
+/// A key of a map, and how its value is stored.
+type Key<T> = (&'static str, for<'d> fn(&mut Reader<'d>, &mut T, &'d Node, &str));
+
+const FILE: &[Key<Config>] =
+    &[("spec", |reader, to, node, key| reader.fill(node, key, SPEC, &[], to))];
+
+const SPEC: &[Key<Config>] = &[("resources", |reader, to, node, key| {
+    let items = reader.items(node, key).into_iter();
+    to.entries = items.map(|item| reader.entry(item)).collect();
+})];
+
+const ENTRY: &[Key<Entry>] = &[
+    ("groupVersionKind", |reader, to, node, key| reader.fill(node, key, GROUP_KIND, &[], to)),
+    ("labelsFromPath", |reader, to, node, key| to.labels_from_path = reader.paths(node, key)),
+    ("commonLabels", |reader, to, node, key| to.common_labels = reader.texts(node, key)),
+    ("labelDefaults", |reader, to, node, key| to.label_defaults = reader.texts(node, key)),
+    ("metricNamePrefix", |reader, to, node, key| to.prefix = reader.values.text(node, key)),
+    // Only its type is checked.
+    ("resourcePlural", |reader, _, node, key| {
+        reader.values.text(node, key);
+    }),
+    ("errorLogV", |reader, to, node, key| to.error_log_v = reader.int(node, key)),
+    ("metrics", |reader, to, node, key| {
+        let items = reader.items(node, key).into_iter();
+        to.metrics = items.map(|item| reader.metric(item)).collect();
+    }),
+];
+
+const GROUP_KIND: &[Key<Entry>] = &[
+    ("group", |reader, to, node, key| to.group = reader.text(node, key)),
+    ("version", |reader, to, node, key| to.version = reader.text(node, key)),
+    ("kind", |reader, to, node, key| to.kind = reader.text(node, key)),
+];
+
+const METRIC: &[Key<Metric>] = &[
+    ("name", |reader, to, node, key| {
+        to.name = reader.text(node, key);
+        to.positions.name = SourcePosition(node.position);
+    }),
+    ("help", |reader, to, node, key| to.help = reader.text(node, key)),
+    ("commonLabels", |reader, to, node, key| to.common_labels = reader.texts(node, key)),
+    ("labelsFromPath", |reader, to, node, key| to.labels_from_path = reader.paths(node, key)),
+    ("labelDefaults", |reader, to, node, key| to.label_defaults = reader.texts(node, key)),
+    ("errorLogV", |reader, to, node, key| to.error_log_v = reader.int(node, key)),
+    ("each", |reader, to, node, key| {
+        to.positions.kind = SourcePosition(node.position);
+        reader.fill(node, key, EACH, &[], to);
+    }),
+];
+
+const EACH: &[Key<Metric>] = &[
+    ("type", |reader, to, node, key| {
+        to.kind = reader.text(node, key);
+        to.positions.kind = SourcePosition(node.position);
+    }),
+    ("gauge", |reader, to, node, key| to.gauge = reader.block(node, key, GAUGE)),
+    ("info", |reader, to, node, key| to.info = reader.block(node, key, INFO_OR_COUNT)),
+    ("stateSet", |reader, to, node, key| to.state_set = reader.block(node, key, STATE_SET)),
+    ("count", |reader, to, node, key| to.count = reader.block(node, key, INFO_OR_COUNT)),
+];
+
+const PATH: Key<Block> = ("path", |reader, to, node, key| to.path = reader.path(node, key));
+const LABELS_FROM_PATH: Key<Block> =
+    ("labelsFromPath", |reader, to, node, key| to.labels_from_path = reader.paths(node, key));
+const LABEL_DEFAULTS: Key<Block> =
+    ("labelDefaults", |reader, to, node, key| to.label_defaults = reader.texts(node, key));
+const LABEL_FROM_KEY: Key<Block> =
+    ("labelFromKey", |reader, to, node, key| to.label_from_key = reader.text(node, key));
+const VALUE_FROM: Key<Block> =
+    ("valueFrom", |reader, to, node, key| to.value_from = reader.path(node, key));
+const NIL_IS_ZERO: Key<Block> = ("nilIsZero", |reader, to, node, key| {
+    to.nil_is_zero = reader.values.boolean(node, key).unwrap_or_default();
+});
+const LABEL_NAME: Key<Block> =
+    ("labelName", |reader, to, node, key| to.label_name = reader.text(node, key));
+const LIST: Key<Block> =
+    ("list", |reader, to, node, key| to.list = reader.path(node, key).segments);
+
+const GAUGE: &[Key<Block>] =
+    &[PATH, LABELS_FROM_PATH, LABEL_FROM_KEY, VALUE_FROM, NIL_IS_ZERO, LABEL_DEFAULTS];
+const INFO_OR_COUNT: &[Key<Block>] = &[PATH, LABELS_FROM_PATH, LABEL_FROM_KEY, LABEL_DEFAULTS];
+const STATE_SET: &[Key<Block>] =
+    &[PATH, LABELS_FROM_PATH, LABEL_NAME, LIST, VALUE_FROM, LABEL_DEFAULTS];
+
 struct Reader<'d> {
     values: Values<'d>,
 }
 
 impl<'d> Reader<'d> {
-    fn file(&mut self, root: &'d Node, config: &mut Config) {
-        for (_, value) in self.entries(root, "the file", &["spec"], &["kind", "apiVersion"]) {
-            for (_, value) in self.entries(value, "spec", &["resources"], &[]) {
-                let items = self.items(value, "resources").into_iter();
-                config.entries = items.map(|item| self.entry(item)).collect();
-            }
-        }
-    }
-
     fn entry(&mut self, node: &'d Node) -> Entry {
-        const KEYS: [&str; 8] = [
-            "groupVersionKind",
-            "labelsFromPath",
-            "commonLabels",
-            "labelDefaults",
-            "metricNamePrefix",
-            "resourcePlural",
-            "errorLogV",
-            "metrics",
-        ];
         let mut entry = Entry { position: SourcePosition(node.position), ..Entry::default() };
-        for (key, value) in self.entries(node, "a resource", &KEYS, &[]) {
-            match key {
-                "groupVersionKind" => {
-                    const PARTS: [&str; 3] = ["group", "version", "kind"];
-                    for (part, value) in self.entries(value, key, &PARTS, &[]) {
-                        let text = self.text(value, part);
-                        *match part {
-                            "group" => &mut entry.group,
-                            "version" => &mut entry.version,
-                            _ => &mut entry.kind,
-                        } = text;
-                    }
-                }
-                "labelsFromPath" => entry.labels_from_path = self.label_paths(value, key),
-                "commonLabels" => entry.common_labels = self.label_texts(value, key),
-                "labelDefaults" => entry.label_defaults = self.label_texts(value, key),
-                "metricNamePrefix" => entry.prefix = self.values.text(value, key),
-                "resourcePlural" => {
-                    self.values.text(value, key);
-                }
-                "errorLogV" => entry.error_log_v = self.int(value, key),
-                _ => {
-                    let items = self.items(value, key).into_iter();
-                    entry.metrics = items.map(|item| self.metric(item)).collect();
-                }
-            }
-        }
+        self.fill(node, "a resource", ENTRY, &[], &mut entry);
         entry
     }
 
     fn metric(&mut self, node: &'d Node) -> Metric {
-        const KEYS: [&str; 7] = [
-            "name",
-            "help",
-            "commonLabels",
-            "labelsFromPath",
-            "labelDefaults",
-            "errorLogV",
-            "each",
-        ];
-        let mut metric = Metric {
-            positions: MetricPositions::all(SourcePosition(node.position)),
-            ..Metric::default()
-        };
-        for (key, value) in self.entries(node, "a metric", &KEYS, &[]) {
-            match key {
-                "name" => {
-                    metric.name = self.text(value, key);
-                    metric.positions.name = SourcePosition(value.position);
-                }
-                "help" => metric.help = self.text(value, key),
-                "commonLabels" => metric.common_labels = self.label_texts(value, key),
-                "labelsFromPath" => metric.labels_from_path = self.label_paths(value, key),
-                "labelDefaults" => metric.label_defaults = self.label_texts(value, key),
-                "errorLogV" => metric.error_log_v = self.int(value, key),
-                _ => self.each(value, &mut metric),
-            }
-        }
+        let positions = MetricPositions::all(SourcePosition(node.position));
+        let mut metric = Metric { positions, ..Metric::default() };
+        self.fill(node, "a metric", METRIC, &[], &mut metric);
         metric
     }
 
-    fn each(&mut self, node: &'d Node, metric: &mut Metric) {
-        const GAUGE: [&str; 6] =
-            ["path", "labelsFromPath", "labelFromKey", "valueFrom", "nilIsZero", "labelDefaults"];
-        const INFO_OR_COUNT: [&str; 4] =
-            ["path", "labelsFromPath", "labelFromKey", "labelDefaults"];
-        const STATE_SET: [&str; 6] =
-            ["path", "labelsFromPath", "labelName", "list", "valueFrom", "labelDefaults"];
-        const KEYS: [&str; 5] = ["type", "gauge", "info", "stateSet", "count"];
-        metric.positions.kind = SourcePosition(node.position);
-        for (key, value) in self.entries(node, "each", &KEYS, &[]) {
-            match key {
-                "type" => {
-                    metric.kind = self.text(value, key);
-                    metric.positions.kind = SourcePosition(value.position);
-                }
-                "gauge" => metric.gauge = self.block(value, key, &GAUGE),
-                "info" => metric.info = self.block(value, key, &INFO_OR_COUNT),
-                "count" => metric.count = self.block(value, key, &INFO_OR_COUNT),
-                _ => metric.state_set = self.block(value, key, &STATE_SET),
-            }
-        }
-    }
-
-    fn block(
-        &mut self,
-        node: &'d Node,
-        what: &'static str,
-        keys: &[&'static str],
-    ) -> Option<Block> {
+    fn block(&mut self, node: &'d Node, what: &str, keys: &[Key<Block>]) -> Option<Block> {
         if node.is_null() {
             return None;
         }
         let mut block = Block::default();
-        for (key, value) in self.entries(node, what, keys, &[]) {
-            match key {
-                "path" => block.path = self.path(value, key),
-                "labelsFromPath" => block.labels_from_path = self.label_paths(value, key),
-                "labelDefaults" => block.label_defaults = self.label_texts(value, key),
-                "labelFromKey" => block.label_from_key = self.text(value, key),
-                "valueFrom" => block.value_from = self.path(value, key),
-                "nilIsZero" => {
-                    block.nil_is_zero = self.values.boolean(value, key).unwrap_or_default()
-                }
-                "labelName" => block.label_name = self.text(value, key),
-                _ => block.list = self.path(value, key).segments,
-            }
-        }
+        self.fill(node, what, keys, &[], &mut block);
         Some(block)
     }
 
@@ -200,44 +176,43 @@ impl<'d> Reader<'d> {
         path
     }
 
-    fn label_paths(&mut self, node: &'d Node, what: &str) -> LabelPaths {
+    fn paths(&mut self, node: &'d Node, what: &str) -> LabelPaths {
         let entries = self.map(node, what).into_iter();
         let path =
             |(key, value): (&str, _)| (key.to_owned(), self.path(value, &format!("{what}: {key}")));
         entries.map(path).collect()
     }
 
-    fn label_texts(&mut self, node: &'d Node, what: &str) -> LabelTexts {
+    fn texts(&mut self, node: &'d Node, what: &str) -> LabelTexts {
         let entries = self.map(node, what).into_iter();
         let text =
             |(key, value): (&str, _)| (key.to_owned(), self.text(value, &format!("{what}: {key}")));
         entries.map(text).collect()
     }
 
-    /// Returns the known entries of a map; unknown keys are warnings unless they are `allowed`.
-    fn entries(
+    /// Stores the values of the keys of a map; unknown keys are warnings unless they are `allowed`.
+    fn fill<T>(
         &mut self,
         node: &'d Node,
         what: &str,
-        known: &[&'static str],
+        keys: &[Key<T>],
         allowed: &[&str],
-    ) -> Vec<(&'static str, &'d Node)> {
+        into: &mut T,
+    ) {
         let entries = self.values.entries(node, what, "a map of keys and values");
-        let mut found = Vec::new();
         for ((text, position), value) in entries.unwrap_or_default() {
-            if let Some(name) = known.iter().find(|name| **name == text) {
-                found.push((*name, value));
+            if let Some((key, store)) = keys.iter().find(|(key, _)| *key == text) {
+                store(self, into, value, key);
             } else if !allowed.contains(&text) {
-                let hint = hint(text, known, "known keys are");
+                let known: Vec<&str> = keys.iter().map(|(key, _)| *key).collect();
                 self.values.problems.push(Problem::warning(
                     ProblemClass::UnknownField,
                     position,
                     format!("unknown key {text:?} in {what} has no effect"),
-                    hint,
+                    hint(text, &known, "known keys are"),
                 ));
             }
         }
-        found
     }
 
     fn map(&mut self, node: &'d Node, what: &str) -> Vec<(&'d str, &'d Node)> {
