@@ -68,13 +68,7 @@ pub fn with_built_in(mut defined: Vec<Definition>) -> Vec<Definition> {
 
 /// True if the kind is built in.
 pub(super) fn is_built_in(definition: &Definition) -> bool {
-    let Definition { group, version, plural, .. } = definition;
-    let is = |one: [&str; 3]| one == [group.as_str(), version, plural];
-    OTHERS.iter().any(|(group, version, _, plural, _)| is([group, version, plural]))
-        || registry().iter().any(|resource| {
-            let api = resource.api();
-            is([api.group, api.version, api.name])
-        })
+    definitions().iter().any(|own| own.resource_name() == definition.resource_name())
 }
 
 /// True if the entry names a built-in kind.
