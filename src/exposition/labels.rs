@@ -16,6 +16,12 @@ pub(crate) fn push(out: &mut Vec<u8>, name: &str, value: &str) {
     if !out.is_empty() {
         out.push(b',');
     }
+    write(out, name, value);
+}
+
+/// Appends one label, escaping its value.
+#[inline]
+pub(crate) fn write(out: &mut Vec<u8>, name: &str, value: &str) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b"=\"");
     escape::label_value(out, value);

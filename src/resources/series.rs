@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::cache::Rendered;
-use crate::exposition::{escape, float, labels};
+use crate::exposition::{float, labels};
 
 use super::options::RenderOptions;
 use super::scalars::Time;
@@ -68,7 +68,7 @@ impl<'s> Series<'s> {
     pub(crate) fn identity(&mut self, name: &str, value: &str) {
         let first = self.out.identity.is_empty();
         self.out.identity.push(if first { b'{' } else { b',' });
-        write_label(&mut self.out.identity, name, value);
+        labels::write(&mut self.out.identity, name, value);
     }
 
     /// Ends the current family and begins the next one.
@@ -153,7 +153,7 @@ impl<'s> Series<'s> {
             }
             let start = self.begin(labels);
             self.separate(start);
-            write_label(&mut self.out.lines, label, text);
+            labels::write(&mut self.out.lines, label, text);
             self.finish(start, f64::from(u8::from(status == word)));
         }
     }
@@ -179,7 +179,7 @@ impl<'s> Series<'s> {
         let start = self.out.lines.len();
         for (name, text) in labels {
             self.separate(start);
-            write_label(&mut self.out.lines, name, text);
+            labels::write(&mut self.out.lines, name, text);
         }
         start
     }
@@ -234,13 +234,6 @@ impl<'s> Series<'s> {
         self.out.lines.extend_from_slice(&kept);
         distinct
     }
-}
-
-fn write_label(out: &mut Vec<u8>, name: &str, value: &str) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"=\"");
-    escape::label_value(out, value);
-    out.push(b'"');
 }
 
 /// Returns the text of an optional field, empty if absent.

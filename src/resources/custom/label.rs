@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use crate::exposition::{escape, float};
+use crate::exposition::{float, labels};
 
 use super::config::{LabelPaths, LabelTexts};
 use super::mask::Mask;
@@ -172,10 +172,7 @@ impl<'v> Labels<'v> {
             if out.len() > start {
                 out.push(b',');
             }
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(b"=\"");
-            escape::label_value(out, value);
-            out.push(b'"');
+            labels::write(out, name, value);
         }
     }
 }
