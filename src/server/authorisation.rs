@@ -19,7 +19,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::Method;
 use hyper::header::AUTHORIZATION;
 use hyper::http::request::Parts;
 use ring::digest::{Context, SHA256};
@@ -113,15 +112,10 @@ pub struct Authorisation {
     /// The reviews available to callers never granted.
     new: FairQueue,
     review_timeout: Duration,
-    failures: Failures,
-}
-
-/// Failure counters for the log.
-#[derive(Default)]
-struct Failures {
-    unknown_token: Lock<LogLimit>,
-    authentication: Lock<LogLimit>,
-    authorisation: Lock<LogLimit>,
+    /// Counts of failures for the log: unknown tokens, and reviews of tokens and of actions that failed.
+    unknown_tokens: Lock<LogLimit>,
+    failed_authentications: Lock<LogLimit>,
+    failed_authorisations: Lock<LogLimit>,
 }
 
 impl Authorisation {
@@ -134,7 +128,9 @@ impl Authorisation {
             permits: Semaphore::new(MAX_REVIEWS),
             new: FairQueue::new(MAX_NEW_REVIEWS, MAX_NEW_REVIEWS_PER_CLIENT),
             review_timeout: REVIEW_TIMEOUT,
-            failures: Failures::default(),
+            unknown_tokens: Lock::default(),
+            failed_authentications: Lock::default(),
+            failed_authorisations: Lock::default(),
         }
     }
 
@@ -160,8 +156,8 @@ impl Authorisation {
             Ok(Some(caller)) => {
                 return self.authorise(caller, client, head, path, by_namespace).await;
             }
-            Ok(None) => (&self.failures.unknown_token, "the token is not valid".into()),
-            Err(error) => (&self.failures.authentication, error),
+            Ok(None) => (&self.unknown_tokens, "the token is not valid".into()),
+            Err(error) => (&self.failed_authentications, error),
         };
         if let Some(times) = limit.lock().add(1, Instant::now().into_std()) {
             tracing::warn!(
@@ -183,7 +179,8 @@ impl Authorisation {
         path: &str,
         by_namespace: bool,
     ) -> Result<(), Box<Response>> {
-        let action = Action::Path { path: path.to_owned(), verb: verb(&head.method) };
+        let action =
+            Action::Path { path: path.to_owned(), verb: head.method.as_str().to_ascii_lowercase() };
         let mut access = self.is_allowed(&caller, client, &action).await;
         let mut refused = Vec::new();
         if by_namespace
@@ -207,7 +204,7 @@ impl Authorisation {
                 refuse(403, format!("Authorization denied for user {name} in {namespaces}"))
             }
             Err(error) => {
-                let due = self.failures.authorisation.lock().add(1, Instant::now().into_std());
+                let due = self.failed_authorisations.lock().add(1, Instant::now().into_std());
                 if let Some(times) = due {
                     tracing::warn!(user = name, %error, times, "Authorization failed");
                 }
@@ -317,11 +314,6 @@ impl Authorisation {
 
 fn refuse(status: u16, text: impl Display) -> Result<(), Box<Response>> {
     Err(Box::new(response::error(status, format!("{text}\n"))))
-}
-
-/// Returns the verb of a method in RBAC rules.
-fn verb(method: &Method) -> String {
-    method.as_str().to_ascii_lowercase()
 }
 
 /// Parses the token of an `Authorization` header like the original does.

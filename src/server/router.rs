@@ -80,6 +80,8 @@ pub struct Router {
     guard: Option<Guard>,
     /// The path that other replicas poll. Its handler decides what they may see.
     replicas: Option<&'static str>,
+    /// The beginning of the paths that require authentication or, where none is configured, a local connection.
+    restricted: Option<&'static str>,
     authorisation: Option<Arc<Authorisation>>,
 }
 
@@ -87,12 +89,8 @@ struct Route {
     path: String,
     methods: Methods,
     handler: Handler,
-    /// True if the response is not public.
-    protected: bool,
     /// True if the response can be limited to namespaces.
     by_namespace: bool,
-    /// True if the route requires authentication or, where none is configured, a local connection.
-    restricted: bool,
 }
 
 impl Router {
@@ -118,15 +116,7 @@ impl Router {
         F: Future<Output = Response> + Send + 'static,
     {
         let handler: Handler = Arc::new(move |call| Box::pin(handler(call)));
-        let route = Route {
-            path: path.to_owned(),
-            methods,
-            handler,
-            protected: false,
-            by_namespace: false,
-            restricted: false,
-        };
-        self.routes.push(route);
+        self.routes.push(Route { path: path.to_owned(), methods, handler, by_namespace: false });
         self
     }
 
@@ -154,16 +144,6 @@ impl Router {
     /// Restricts all paths that are not [`OPEN`] to clients admitted by the filter. The filter then
     /// applies to every method, so that none bypasses it.
     pub fn with_authorisation(mut self, authorisation: Option<Arc<Authorisation>>) -> Self {
-        if authorisation.is_none() {
-            return self;
-        }
-        for route in &mut self.routes {
-            let path = route.path.as_str();
-            route.protected = !OPEN.contains(&path) && self.replicas != Some(path);
-            if route.protected {
-                route.methods = Methods::Any;
-            }
-        }
         self.authorisation = authorisation;
         self
     }
@@ -171,10 +151,8 @@ impl Router {
     /// Restricts the paths below `prefix`. With an auth filter or users of a web configuration, only authenticated
     /// clients have access, including those with a verified certificate. Without them, only connections from this host
     /// have access: `kubectl port-forward`, which needs a separate permission, and any local proxy.
-    pub fn restrict(mut self, prefix: &str) -> Self {
-        for route in self.routes.iter_mut().filter(|route| route.path.starts_with(prefix)) {
-            route.restricted = true;
-        }
+    pub fn restrict(mut self, prefix: &'static str) -> Self {
+        self.restricted = Some(prefix);
         self
     }
 
@@ -244,14 +222,15 @@ impl Router {
         let path = clean.into_owned();
         match self.find(&path, &head.method) {
             Found::Route(route) => {
-                if let Some(filter) = self.authorisation.as_ref().filter(|_| route.protected)
+                let filter = self.filter(route);
+                if let Some(filter) = filter
                     && let Err(refusal) = filter.admit(&head, &path, route.by_namespace).await
                 {
                     return *refusal;
                 }
-                // The filter has admitted every request for a protected route.
-                let is_authenticated = has_password || route.protected;
-                if route.restricted && !is_authenticated && !self.is_trusted_connection(&head) {
+                let is_authenticated = has_password || filter.is_some();
+                let is_restricted = self.restricted.is_some_and(|all| route.path.starts_with(all));
+                if is_restricted && !is_authenticated && !self.is_trusted_connection(&head) {
                     return response::error(403, PROFILES_FORBIDDEN);
                 }
                 (route.handler)(Call { head, path }).await
@@ -262,6 +241,13 @@ impl Router {
             }
             Found::Nothing => response::not_found(),
         }
+    }
+
+    /// Returns the filter, unless the route is public.
+    fn filter(&self, route: &Route) -> Option<&Authorisation> {
+        let path = route.path.as_str();
+        let is_public = OPEN.contains(&path) || self.replicas == Some(path);
+        self.authorisation.as_deref().filter(|_| !is_public)
     }
 
     /// Returns whether an unauthenticated client may use restricted paths. This depends on what its
@@ -282,7 +268,9 @@ impl Router {
     fn find(&self, path: &str, method: &Method) -> Found<'_> {
         let answers = |route: &&Route| match route.methods {
             Methods::Any => true,
-            Methods::Read => matches!(*method, Method::GET | Method::HEAD),
+            Methods::Read => {
+                matches!(*method, Method::GET | Method::HEAD) || self.filter(route).is_some()
+            }
         };
         let routes = || self.routes.iter().filter(answers);
         if let Some(route) = routes().find(|route| route.path == path) {
