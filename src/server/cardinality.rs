@@ -30,30 +30,19 @@ pub(crate) const KSTATD_PREFIX: &str = "/kstatd";
 
 /// Returns the routes of the reports, below a prefix or at the root.
 pub(crate) fn routes(sides: &[Arc<dyn Countable>], below: &str) -> Router {
-    let worker = SerialBlocking::default();
-    let queue = ReportQueue::new();
-    let handler = |report: Report| {
-        let (sides, worker, queue) = (sides.to_vec(), worker.clone(), queue.clone());
-        move |call: Call| {
-            let (sides, worker, queue) = (sides.clone(), worker.clone(), queue.clone());
-            answer(call, sides, worker, queue, report)
-        }
-    };
-    let [tsdb, all] = [TSDB_PATH, CARDINALITY_PATH].map(|path| format!("{below}{path}"));
-    Router::default().at_async(&tsdb, Methods::Any, handler(cardinality::tsdb)).at_async(
-        &all,
-        Methods::Any,
-        handler(cardinality::cardinality),
-    )
+    let shared: Shared = (sides.to_vec(), SerialBlocking::default(), ReportQueue::new());
+    let reports: [(&str, Report); 2] =
+        [(TSDB_PATH, cardinality::tsdb), (CARDINALITY_PATH, cardinality::cardinality)];
+    reports.into_iter().fold(Router::default(), |router, (path, report)| {
+        let (path, shared) = (format!("{below}{path}"), shared.clone());
+        router.at_async(&path, Methods::Any, move |call| answer(call, shared.clone(), report))
+    })
 }
 
-async fn answer(
-    call: Call,
-    sides: Vec<Arc<dyn Countable>>,
-    worker: SerialBlocking,
-    queue: ReportQueue,
-    report: Report,
-) -> Response {
+/// What the reports share: the series, the worker that scans them, and the queue of requests.
+type Shared = (Vec<Arc<dyn Countable>>, SerialBlocking, ReportQueue);
+
+async fn answer(call: Call, (sides, worker, queue): Shared, report: Report) -> Response {
     let parse_question = match parse_question(call.query()) {
         Ok(parse_question) => parse_question,
         Err(error) => return refuse(400, error, true),

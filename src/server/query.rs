@@ -27,13 +27,14 @@ pub fn decode_path(path: &str) -> Option<Cow<'_, str>> {
 /// Iterates over the pairs of a query string in order. Like Go's `net/url`, it skips pairs with an
 /// invalid escape or a semicolon and accepts invalid UTF-8, here as U+FFFD.
 pub fn pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
+    byte_pairs(query).map(|(name, value)| (name, String::from_utf8_lossy(&value).into_owned()))
+}
+
+fn byte_pairs(query: &str) -> impl Iterator<Item = (String, Vec<u8>)> + '_ {
     query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')).filter_map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let decode = |text: &str| {
-            let bytes = percent::decode(&text.replace('+', " "))?;
-            Some(String::from_utf8_lossy(&bytes).into_owned())
-        };
-        Some((decode(name)?, decode(value)?))
+        let decode = |text: &str| percent::decode(&text.replace('+', " "));
+        Some((String::from_utf8_lossy(&decode(name)?).into_owned(), decode(value)?))
     })
 }
 
@@ -67,13 +68,7 @@ pub(super) fn flag(query: &str, name: &str) -> Result<Option<bool>, QueryError> 
 
 /// Returns the first value of `name`, as bytes.
 pub fn first_bytes(query: &str, name: &str) -> Option<Vec<u8>> {
-    query.split('&').filter(|pair| !pair.contains(';')).find_map(|pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if percent_decode(&key.replace('+', " "))? != name {
-            return None;
-        }
-        percent::decode(&value.replace('+', " "))
-    })
+    byte_pairs(query).find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
 /// The parameters supported by a metrics path.

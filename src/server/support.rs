@@ -41,11 +41,8 @@ pub(crate) fn routes(board: &Arc<Board>, web_config: Option<PathBuf>) -> Router 
             response::json(200, configuration(&board, web_config).to_string())
         })
     };
-    Router::default().at_async(LOG_PATH, Methods::Read, log).at_async(
-        CONFIGURATION_PATH,
-        Methods::Read,
-        configuration,
-    )
+    let router = Router::default().at_async(LOG_PATH, Methods::Read, log);
+    router.at_async(CONFIGURATION_PATH, Methods::Read, configuration)
 }
 
 /// Describes the configuration; may block on files.

@@ -63,7 +63,7 @@ pub(crate) fn count(number: u64) -> String {
 }
 
 /// Formats a number with three digits and an SI prefix.
-fn scaled(number: f64, space: &str) -> String {
+fn scaled(number: f64) -> String {
     let mut rest = number;
     for prefix in ["", "k", "M", "G", "T"] {
         if rest.abs() < 999.5 || prefix == "T" {
@@ -74,10 +74,8 @@ fn scaled(number: f64, space: &str) -> String {
                 x if prefix.is_empty() && (x - x.round()).abs() < 0.005 => 0,
                 _ => 2,
             };
-            return format!(
-                "{rest:.digits$}{}{prefix}",
-                if prefix.is_empty() { "" } else { space }
-            );
+            let space = if prefix.is_empty() { "" } else { " " };
+            return format!("{rest:.digits$}{space}{prefix}");
         }
         rest /= 1000.0;
     }
@@ -86,12 +84,12 @@ fn scaled(number: f64, space: &str) -> String {
 
 /// Formats a rate per second.
 pub(crate) fn rate(number: f64) -> String {
-    format!("{}/s", scaled(number, " "))
+    format!("{}/s", scaled(number))
 }
 
 /// Formats a size in bytes.
 pub(crate) fn bytes(number: f64) -> String {
-    let text = scaled(number, " ");
+    let text = scaled(number);
     if text.ends_with(|c: char| c.is_ascii_digit()) {
         format!("{text} B")
     } else {

@@ -71,15 +71,6 @@ pub(crate) fn router(
     links.push(["/readyz", "/readyz", "readiness: the initial lists are complete"]);
     links.push(["/readyz?verbose", "/readyz?verbose", "health checks of each kind"]);
     let (summary, links) = (Arc::clone(board), Arc::new(links));
-    let page = move |_| {
-        let (board, links) = (Arc::clone(&summary), Arc::clone(&links));
-        async move {
-            board
-                .run(move |board| front(board, &links))
-                .await
-                .unwrap_or_else(response::not_produced)
-        }
-    };
     let (live, ready) = (checks.clone(), checks.clone());
     status::add(router, board, status::PATH, false)
         .at("/healthz", Methods::Any, |_| response::text(200, "OK"))
@@ -87,13 +78,16 @@ pub(crate) fn router(
         .at_async("/readyz", Methods::Any, move |call| {
             is_ready(call, readiness.clone(), ready.clone())
         })
-        .at_async("/", Methods::Any, page)
+        .at_async("/", Methods::Any, move |_| front(Arc::clone(&summary), Arc::clone(&links)))
 }
 
-fn front(board: &Board, links: &[Link]) -> Response {
-    let about = "State of Kubernetes objects and metrics sent over StatsD, for Prometheus.";
-    let about = format!("{about}\n{}", board.summary());
-    response::html(landing_page::page("kstatd", &about, &format!("version {VERSION}"), links))
+async fn front(board: Arc<Board>, links: Arc<Vec<Link<'static>>>) -> Response {
+    let page = board.run(move |board| {
+        let about = "State of Kubernetes objects and metrics sent over StatsD, for Prometheus.";
+        let about = format!("{about}\n{}", board.summary());
+        response::html(landing_page::page("kstatd", &about, &format!("version {VERSION}"), &links))
+    });
+    page.await.unwrap_or_else(response::not_produced)
 }
 
 /// Answers that the process is alive or, for verbose requests, whether all components are.

@@ -68,11 +68,8 @@ pub(crate) fn router(
         .merge(pprof::routes(Methods::Any));
     if with_health {
         let live = checks.clone();
-        router = router.at("/healthz", Methods::Any, |_| response::text(200, "OK")).at_async(
-            "/livez",
-            Methods::Any,
-            move |call| lives(call, live.clone()),
-        );
+        router = router.at("/healthz", Methods::Any, |_| response::text(200, "OK"));
+        router = router.at_async("/livez", Methods::Any, move |call| lives(call, live.clone()));
     }
     router
 }
