@@ -237,11 +237,13 @@ pub const fn or_labels<K: Kind + ?Sized>(
 macro_rules! families {
     (@stability stable) => { $crate::resources::kind::Stability::Stable };
     (@stability alpha) => { $crate::resources::kind::Stability::Alpha };
-    (@row $object:ident $s:ident $stability:ident $name:literal [$($label:literal),*] $help:literal $code:expr) => {
+    (@labels) => { &[] };
+    (@labels $labels:expr) => { &$labels };
+    (@row $object:ident $s:ident $stability:ident $name:literal [$($labels:expr)?] $help:literal $code:expr) => {
         $crate::resources::kind::Family::new(
             $name,
             $crate::resources::kind::families!(@stability $stability),
-            &[$($label),*],
+            $crate::resources::kind::families!(@labels $($labels)?),
             $help,
             |$object, $s| $code,
         )
@@ -255,23 +257,23 @@ macro_rules! families {
     (@$object:ident $s:ident [$($family:expr,)*]) => { &[$($family),*] };
     (@$object:ident $s:ident [$($family:expr,)*]
         $stability:ident $($modifier:ident $(($($argument:expr),+))?)?
-        $name:literal $([$($label:literal),+ $(,)?])?, $help:literal: $code:expr;
-        $($rest:tt)*
-    ) => {
-        $crate::resources::kind::families!(@$object $s [$($family,)*
-            $($modifier)?($($($($argument,)+)?)? $crate::resources::kind::families!(
-                @row $object $s $stability $name [$($($label),+)?] $help $code)),] $($rest)*)
-    };
-    (@$object:ident $s:ident [$($family:expr,)*]
-        $stability:ident $($modifier:ident $(($($argument:expr),+))?)?
         $name:literal {$($label:literal: $value:expr),+ $(,)?}
         $(for $item:pat in $list:expr),*, $help:literal;
         $($rest:tt)*
     ) => {
         $crate::resources::kind::families!(@$object $s [$($family,)*
             $($modifier)?($($($($argument,)+)?)? $crate::resources::kind::families!(
-                @row $object $s $stability $name [$($label),+] $help $crate::resources::kind::families!(
+                @row $object $s $stability $name [[$($label),+]] $help $crate::resources::kind::families!(
                     @each $s {$($label: $value),+} $(for $item in $list),*))),] $($rest)*)
+    };
+    (@$object:ident $s:ident [$($family:expr,)*]
+        $stability:ident $($modifier:ident $(($($argument:expr),+))?)?
+        $name:literal $($labels:expr)?, $help:literal: $code:expr;
+        $($rest:tt)*
+    ) => {
+        $crate::resources::kind::families!(@$object $s [$($family,)*
+            $($modifier)?($($($($argument,)+)?)? $crate::resources::kind::families!(
+                @row $object $s $stability $name [$($labels)?] $help $code)),] $($rest)*)
     };
     (@$object:ident $s:ident [$($family:expr,)*] $other:expr; $($rest:tt)*) => {
         $crate::resources::kind::families!(@$object $s [$($family,)* $other,] $($rest)*)

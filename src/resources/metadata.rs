@@ -16,14 +16,11 @@ view! {
         deletion_timestamp: Option<Time> = 9 "deletionTimestamp",
         labels: Map<'a> = 11 "labels",
         annotations: Map<'a> = 12 "annotations",
-        owner_references: Vec<OwnerReference<'a>> = 13 "ownerReferences",
-    }
-
-    /// An entry of `ownerReferences`.
-    pub struct OwnerReference<'a> {
-        kind: Str<'a> = 1 "kind",
-        name: Str<'a> = 3 "name",
-        controller: Option<bool> = 6 "controller",
+        owner_references: Vec<OwnerReference<'a>> = 13 "ownerReferences" struct OwnerReference {
+            kind: Str<'a> = 1 "kind",
+            name: Str<'a> = 3 "name",
+            controller: Option<bool> = 6 "controller",
+        },
     }
 }
 

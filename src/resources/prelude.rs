@@ -8,6 +8,9 @@ pub(crate) use super::kind::{
     Api, counter, deprecated, kind, namespace_and, namespace_and_uid, of_column, of_metadata,
     opt_in, or_labels,
 };
-pub(crate) use super::metadata::object;
+pub(crate) use super::kinds::condition::{self, Condition};
+pub(crate) use super::kinds::resource_list::{self, ResourceList};
+pub(crate) use super::metadata::{MetadataOnly, object};
+pub(crate) use super::scalars::{QuantityText, Time};
 pub(crate) use super::series::{Series, Value, bool_text, bool_value, number_text, or_empty};
-pub(crate) use crate::wire::view::Str;
+pub(crate) use crate::wire::view::{Map, Present, Str};

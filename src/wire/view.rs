@@ -452,10 +452,13 @@ impl<'a, V: Field<'a> + Clone> Field<'a> for Map<'a, V> {
 ///         metadata: Metadata<'a> = 1 "metadata",
 ///     }
 ///
-///     /// A volume. A row that begins with `..` is inlined in JSON.
+///     /// A volume. A row that begins with `..` is inlined in JSON; a row can define the struct of its field.
 ///     pub struct Volume<'a> {
 ///         ..source: VolumeSource<'a> = 2,
 ///         name: Str<'a> = 1 "name",
+///         mounts: Vec<Mount<'a>> = 3 "mounts" struct Mount {
+///             path: Str<'a> = 1 "path",
+///         },
 ///     }
 /// }
 /// ```
@@ -464,9 +467,15 @@ macro_rules! view {
         $(#[$meta:meta])*
         pub struct $name:ident<$lt:lifetime> {
             $(..$inner:ident: $inner_ty:ty = $inner_tag:literal,)*
-            $($field:ident: $ty:ty = $tag:literal $json:literal),* $(,)?
+            $($field:ident: $ty:ty = $tag:literal $json:literal
+                $(struct $part:ident { $($fields:tt)* })?),* $(,)?
         }
     )*) => {$(
+        $($($crate::wire::view::view! {
+            #[doc = concat!("`", $json, "`.")]
+            pub struct $part<$lt> { $($fields)* }
+        })?)*
+
         $(#[$meta])*
         #[derive(Clone, Debug, Default)]
         #[allow(missing_docs)] // The fields are documented by the Kubernetes API reference.

@@ -1,25 +1,18 @@
 //! `certificatesigningrequests` (certificates.k8s.io/v1 CertificateSigningRequest).
 
-use super::condition::Condition;
 use crate::resources::prelude::*;
 use crate::wire::view::ByteLen;
 
 object! {
     /// The fields of a CertificateSigningRequest that metrics read.
     pub struct SigningRequest<'a> {
-        spec: SigningRequestSpec<'a> = 2 "spec",
-        status: SigningRequestStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct SigningRequestSpec<'a> {
-        signer_name: Str<'a> = 7 "signerName",
-    }
-
-    /// `status`.
-    pub struct SigningRequestStatus<'a> {
-        conditions: Vec<Condition<'a>> = 1 "conditions",
-        certificate: ByteLen = 2 "certificate",
+        spec: SigningRequestSpec<'a> = 2 "spec" struct SigningRequestSpec {
+            signer_name: Str<'a> = 7 "signerName",
+        },
+        status: SigningRequestStatus<'a> = 3 "status" struct SigningRequestStatus {
+            conditions: Vec<Condition<'a>> = 1 "conditions",
+            certificate: ByteLen = 2 "certificate",
+        },
     }
 }
 

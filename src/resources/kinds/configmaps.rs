@@ -1,6 +1,5 @@
 //! `configmaps` (v1 ConfigMap).
 
-use crate::resources::metadata::MetadataOnly;
 use crate::resources::prelude::*;
 
 kind! {

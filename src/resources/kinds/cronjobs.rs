@@ -1,33 +1,25 @@
 //! `cronjobs` (batch/v1 CronJob).
 
 use crate::resources::prelude::*;
-use crate::resources::scalars::Time;
 use crate::resources::values::cron::Schedule;
-use crate::wire::view::Present;
 
 object! {
     /// The fields of a CronJob that metrics read.
     pub struct CronJob<'a> {
-        spec: CronJobSpec<'a> = 2 "spec",
-        status: CronJobStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct CronJobSpec<'a> {
-        schedule: Str<'a> = 1 "schedule",
-        starting_deadline_seconds: Option<i64> = 2 "startingDeadlineSeconds",
-        concurrency_policy: Str<'a> = 3 "concurrencyPolicy",
-        suspend: Option<bool> = 4 "suspend",
-        successful_jobs_history_limit: Option<i32> = 6 "successfulJobsHistoryLimit",
-        failed_jobs_history_limit: Option<i32> = 7 "failedJobsHistoryLimit",
-        time_zone: Option<Str<'a>> = 8 "timeZone",
-    }
-
-    /// `status`.
-    pub struct CronJobStatus<'a> {
-        active: Vec<Present> = 1 "active",
-        last_schedule_time: Option<Time> = 4 "lastScheduleTime",
-        last_successful_time: Option<Time> = 5 "lastSuccessfulTime",
+        spec: CronJobSpec<'a> = 2 "spec" struct CronJobSpec {
+            schedule: Str<'a> = 1 "schedule",
+            starting_deadline_seconds: Option<i64> = 2 "startingDeadlineSeconds",
+            concurrency_policy: Str<'a> = 3 "concurrencyPolicy",
+            suspend: Option<bool> = 4 "suspend",
+            successful_jobs_history_limit: Option<i32> = 6 "successfulJobsHistoryLimit",
+            failed_jobs_history_limit: Option<i32> = 7 "failedJobsHistoryLimit",
+            time_zone: Option<Str<'a>> = 8 "timeZone",
+        },
+        status: CronJobStatus<'a> = 3 "status" struct CronJobStatus {
+            active: Vec<Present> = 1 "active",
+            last_schedule_time: Option<Time> = 4 "lastScheduleTime",
+            last_successful_time: Option<Time> = 5 "lastSuccessfulTime",
+        },
     }
 }
 

@@ -5,19 +5,16 @@ use crate::resources::prelude::*;
 object! {
     /// The fields of a DaemonSet that metrics read.
     pub struct DaemonSet<'a> {
-        status: DaemonSetStatus<'a> = 3 "status",
-    }
-
-    /// `status`.
-    pub struct DaemonSetStatus<'a> {
-        current_number_scheduled: i32 = 1 "currentNumberScheduled",
-        number_misscheduled: i32 = 2 "numberMisscheduled",
-        desired_number_scheduled: i32 = 3 "desiredNumberScheduled",
-        number_ready: i32 = 4 "numberReady",
-        observed_generation: i64 = 5 "observedGeneration",
-        updated_number_scheduled: i32 = 6 "updatedNumberScheduled",
-        number_available: i32 = 7 "numberAvailable",
-        number_unavailable: i32 = 8 "numberUnavailable",
+        status: DaemonSetStatus<'a> = 3 "status" struct DaemonSetStatus {
+            current_number_scheduled: i32 = 1 "currentNumberScheduled",
+            number_misscheduled: i32 = 2 "numberMisscheduled",
+            desired_number_scheduled: i32 = 3 "desiredNumberScheduled",
+            number_ready: i32 = 4 "numberReady",
+            observed_generation: i64 = 5 "observedGeneration",
+            updated_number_scheduled: i32 = 6 "updatedNumberScheduled",
+            number_available: i32 = 7 "numberAvailable",
+            number_unavailable: i32 = 8 "numberUnavailable",
+        },
     }
 }
 

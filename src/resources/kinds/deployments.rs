@@ -6,45 +6,30 @@ use crate::resources::scalars::IntOrString;
 object! {
     /// The fields of a Deployment that metrics read.
     pub struct Deployment<'a> {
-        spec: DeploymentSpec<'a> = 2 "spec",
-        status: DeploymentStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct DeploymentSpec<'a> {
-        replicas: Option<i32> = 1 "replicas",
-        strategy: DeploymentStrategy<'a> = 4 "strategy",
-        paused: bool = 7 "paused",
-    }
-
-    /// `spec.strategy`.
-    pub struct DeploymentStrategy<'a> {
-        rolling_update: RollingUpdate<'a> = 2 "rollingUpdate",
-    }
-
-    /// `spec.strategy.rollingUpdate`.
-    pub struct RollingUpdate<'a> {
-        max_unavailable: Option<IntOrString<'a>> = 1 "maxUnavailable",
-        max_surge: Option<IntOrString<'a>> = 2 "maxSurge",
-    }
-
-    /// `status`.
-    pub struct DeploymentStatus<'a> {
-        observed_generation: i64 = 1 "observedGeneration",
-        replicas: i32 = 2 "replicas",
-        updated_replicas: i32 = 3 "updatedReplicas",
-        available_replicas: i32 = 4 "availableReplicas",
-        unavailable_replicas: i32 = 5 "unavailableReplicas",
-        conditions: Vec<DeploymentCondition<'a>> = 6 "conditions",
-        ready_replicas: i32 = 7 "readyReplicas",
-        terminating_replicas: Option<i32> = 9 "terminatingReplicas",
-    }
-
-    /// `status.conditions[]`.
-    pub struct DeploymentCondition<'a> {
-        kind: Str<'a> = 1 "type",
-        status: Str<'a> = 2 "status",
-        reason: Str<'a> = 4 "reason",
+        spec: DeploymentSpec<'a> = 2 "spec" struct DeploymentSpec {
+            replicas: Option<i32> = 1 "replicas",
+            strategy: DeploymentStrategy<'a> = 4 "strategy" struct DeploymentStrategy {
+                rolling_update: RollingUpdate<'a> = 2 "rollingUpdate" struct RollingUpdate {
+                    max_unavailable: Option<IntOrString<'a>> = 1 "maxUnavailable",
+                    max_surge: Option<IntOrString<'a>> = 2 "maxSurge",
+                },
+            },
+            paused: bool = 7 "paused",
+        },
+        status: DeploymentStatus<'a> = 3 "status" struct DeploymentStatus {
+            observed_generation: i64 = 1 "observedGeneration",
+            replicas: i32 = 2 "replicas",
+            updated_replicas: i32 = 3 "updatedReplicas",
+            available_replicas: i32 = 4 "availableReplicas",
+            unavailable_replicas: i32 = 5 "unavailableReplicas",
+            conditions: Vec<DeploymentCondition<'a>> = 6 "conditions" struct DeploymentCondition {
+                kind: Str<'a> = 1 "type",
+                status: Str<'a> = 2 "status",
+                reason: Str<'a> = 4 "reason",
+            },
+            ready_replicas: i32 = 7 "readyReplicas",
+            terminating_replicas: Option<i32> = 9 "terminatingReplicas",
+        },
     }
 }
 

@@ -5,26 +5,20 @@ use crate::resources::prelude::*;
 object! {
     /// The fields of an Endpoints object that metrics read.
     pub struct Endpoints<'a> {
-        subsets: Vec<Subset<'a>> = 2 "subsets",
-    }
-
-    /// `subsets[]`.
-    pub struct Subset<'a> {
-        addresses: Vec<Address<'a>> = 1 "addresses",
-        not_ready_addresses: Vec<Address<'a>> = 2 "notReadyAddresses",
-        ports: Vec<Port<'a>> = 3 "ports",
+        subsets: Vec<Subset<'a>> = 2 "subsets" struct Subset {
+            addresses: Vec<Address<'a>> = 1 "addresses",
+            not_ready_addresses: Vec<Address<'a>> = 2 "notReadyAddresses",
+            ports: Vec<Port<'a>> = 3 "ports" struct Port {
+                name: Str<'a> = 1 "name",
+                port: i32 = 2 "port",
+                protocol: Str<'a> = 3 "protocol",
+            },
+        },
     }
 
     /// `subsets[].addresses[]` and `subsets[].notReadyAddresses[]`.
     pub struct Address<'a> {
         ip: Str<'a> = 1 "ip",
-    }
-
-    /// `subsets[].ports[]`.
-    pub struct Port<'a> {
-        name: Str<'a> = 1 "name",
-        port: i32 = 2 "port",
-        protocol: Str<'a> = 3 "protocol",
     }
 }
 

@@ -5,51 +5,33 @@ use crate::resources::prelude::*;
 object! {
     /// The fields of an EndpointSlice that metrics read.
     pub struct EndpointSlice<'a> {
-        endpoints: Vec<Endpoint<'a>> = 2 "endpoints",
-        ports: Vec<Port<'a>> = 3 "ports",
+        endpoints: Vec<Endpoint<'a>> = 2 "endpoints" struct Endpoint {
+            addresses: Vec<Str<'a>> = 1 "addresses",
+            conditions: EndpointConditions<'a> = 2 "conditions" struct EndpointConditions {
+                ready: Option<bool> = 1 "ready",
+                serving: Option<bool> = 2 "serving",
+                terminating: Option<bool> = 3 "terminating",
+            },
+            hostname: Str<'a> = 3 "hostname",
+            target: TargetReference<'a> = 4 "targetRef" struct TargetReference {
+                kind: Str<'a> = 1 "kind",
+                namespace: Str<'a> = 2 "namespace",
+                name: Str<'a> = 3 "name",
+            },
+            node_name: Str<'a> = 6 "nodeName",
+            zone: Str<'a> = 7 "zone",
+            hints: Hints<'a> = 8 "hints" struct Hints {
+                for_zones: Vec<Zone<'a>> = 1 "forZones" struct Zone {
+                    name: Str<'a> = 1 "name",
+                },
+            },
+        },
+        ports: Vec<Port<'a>> = 3 "ports" struct Port {
+            name: Str<'a> = 1 "name",
+            protocol: Str<'a> = 2 "protocol",
+            port: Option<i32> = 3 "port",
+        },
         address_type: Str<'a> = 4 "addressType",
-    }
-
-    /// `endpoints[]`.
-    pub struct Endpoint<'a> {
-        addresses: Vec<Str<'a>> = 1 "addresses",
-        conditions: EndpointConditions<'a> = 2 "conditions",
-        hostname: Str<'a> = 3 "hostname",
-        target: TargetReference<'a> = 4 "targetRef",
-        node_name: Str<'a> = 6 "nodeName",
-        zone: Str<'a> = 7 "zone",
-        hints: Hints<'a> = 8 "hints",
-    }
-
-    /// `endpoints[].conditions`.
-    pub struct EndpointConditions<'a> {
-        ready: Option<bool> = 1 "ready",
-        serving: Option<bool> = 2 "serving",
-        terminating: Option<bool> = 3 "terminating",
-    }
-
-    /// `endpoints[].targetRef`.
-    pub struct TargetReference<'a> {
-        kind: Str<'a> = 1 "kind",
-        namespace: Str<'a> = 2 "namespace",
-        name: Str<'a> = 3 "name",
-    }
-
-    /// `endpoints[].hints`.
-    pub struct Hints<'a> {
-        for_zones: Vec<Zone<'a>> = 1 "forZones",
-    }
-
-    /// `endpoints[].hints.forZones[]`.
-    pub struct Zone<'a> {
-        name: Str<'a> = 1 "name",
-    }
-
-    /// `ports[]`.
-    pub struct Port<'a> {
-        name: Str<'a> = 1 "name",
-        protocol: Str<'a> = 2 "protocol",
-        port: Option<i32> = 3 "port",
     }
 }
 

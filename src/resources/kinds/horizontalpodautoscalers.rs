@@ -1,57 +1,52 @@
 //! `horizontalpodautoscalers` (autoscaling/v2 HorizontalPodAutoscaler).
 
-use super::condition::{self, Condition};
 use crate::resources::prelude::*;
-use crate::resources::scalars::QuantityText;
 
 object! {
     /// The fields of a HorizontalPodAutoscaler that metrics read.
     pub struct Autoscaler<'a> {
-        spec: AutoscalerSpec<'a> = 2 "spec",
-        status: AutoscalerStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct AutoscalerSpec<'a> {
-        target: ScaleTarget<'a> = 1 "scaleTargetRef",
-        min_replicas: Option<i32> = 2 "minReplicas",
-        max_replicas: i32 = 3 "maxReplicas",
-        metrics: Vec<MetricSpec<'a>> = 4 "metrics",
-        behavior: Behavior<'a> = 5 "behavior",
-    }
-
-    /// `spec.scaleTargetRef`.
-    pub struct ScaleTarget<'a> {
-        kind: Str<'a> = 1 "kind",
-        name: Str<'a> = 2 "name",
-        api_version: Str<'a> = 3 "apiVersion",
-    }
-
-    /// `spec.behavior`.
-    pub struct Behavior<'a> {
-        scale_up: ScalingRules<'a> = 1 "scaleUp",
-        scale_down: ScalingRules<'a> = 2 "scaleDown",
+        spec: AutoscalerSpec<'a> = 2 "spec" struct AutoscalerSpec {
+            target: ScaleTarget<'a> = 1 "scaleTargetRef" struct ScaleTarget {
+                kind: Str<'a> = 1 "kind",
+                name: Str<'a> = 2 "name",
+                api_version: Str<'a> = 3 "apiVersion",
+            },
+            min_replicas: Option<i32> = 2 "minReplicas",
+            max_replicas: i32 = 3 "maxReplicas",
+            metrics: Vec<MetricSpec<'a>> = 4 "metrics" struct MetricSpec {
+                kind: Str<'a> = 1 "type",
+                object: ObjectSource<'a> = 2 "object" struct ObjectSource {
+                    target: MetricTarget<'a> = 2 "target",
+                    metric: MetricName<'a> = 3 "metric",
+                },
+                pods: NamedSource<'a> = 3 "pods",
+                resource: ResourceSource<'a> = 4 "resource",
+                external: NamedSource<'a> = 5 "external",
+                container_resource: ResourceSource<'a> = 7 "containerResource",
+            },
+            behavior: Behavior<'a> = 5 "behavior" struct Behavior {
+                scale_up: ScalingRules<'a> = 1 "scaleUp",
+                scale_down: ScalingRules<'a> = 2 "scaleDown",
+            },
+        },
+        status: AutoscalerStatus<'a> = 3 "status" struct AutoscalerStatus {
+            current_replicas: i32 = 3 "currentReplicas",
+            desired_replicas: i32 = 4 "desiredReplicas",
+            current_metrics: Vec<MetricStatus<'a>> = 5 "currentMetrics" struct MetricStatus {
+                kind: Str<'a> = 1 "type",
+                object: NamedStatus<'a> = 2 "object",
+                pods: NamedStatus<'a> = 3 "pods",
+                resource: ResourceStatus<'a> = 4 "resource",
+                external: NamedStatus<'a> = 5 "external",
+                container_resource: ResourceStatus<'a> = 7 "containerResource",
+            },
+            conditions: Vec<Condition<'a>> = 6 "conditions",
+        },
     }
 
     /// `spec.behavior.scaleUp` and `spec.behavior.scaleDown`.
     pub struct ScalingRules<'a> {
         tolerance: Option<QuantityText<'a>> = 4 "tolerance",
-    }
-
-    /// `spec.metrics[]`.
-    pub struct MetricSpec<'a> {
-        kind: Str<'a> = 1 "type",
-        object: Option<ObjectSource<'a>> = 2 "object",
-        pods: Option<NamedSource<'a>> = 3 "pods",
-        resource: Option<ResourceSource<'a>> = 4 "resource",
-        external: Option<NamedSource<'a>> = 5 "external",
-        container_resource: Option<ResourceSource<'a>> = 7 "containerResource",
-    }
-
-    /// `spec.metrics[].object`.
-    pub struct ObjectSource<'a> {
-        target: MetricTarget<'a> = 2 "target",
-        metric: MetricName<'a> = 3 "metric",
     }
 
     /// `spec.metrics[].pods` and `spec.metrics[].external`.
@@ -77,24 +72,6 @@ object! {
     /// `metric` of a source or status.
     pub struct MetricName<'a> {
         name: Str<'a> = 1 "name",
-    }
-
-    /// `status`.
-    pub struct AutoscalerStatus<'a> {
-        current_replicas: i32 = 3 "currentReplicas",
-        desired_replicas: i32 = 4 "desiredReplicas",
-        current_metrics: Vec<MetricStatus<'a>> = 5 "currentMetrics",
-        conditions: Vec<Condition<'a>> = 6 "conditions",
-    }
-
-    /// `status.currentMetrics[]`.
-    pub struct MetricStatus<'a> {
-        kind: Str<'a> = 1 "type",
-        object: Option<NamedStatus<'a>> = 2 "object",
-        pods: Option<NamedStatus<'a>> = 3 "pods",
-        resource: Option<ResourceStatus<'a>> = 4 "resource",
-        external: Option<NamedStatus<'a>> = 5 "external",
-        container_resource: Option<ResourceStatus<'a>> = 7 "containerResource",
     }
 
     /// `status.currentMetrics[].object`, `pods` and `external`.
@@ -177,75 +154,43 @@ fn tolerance(rules: &ScalingRules<'_>, s: &mut Series<'_>) {
     s.value(quantity.map(|quantity| quantity.approximate()));
 }
 
-/// A target or current value of a metric.
-struct Figure<'v, 'a> {
-    metric: &'v str,
-    container: &'v str,
-    value: &'v Option<QuantityText<'a>>,
-    average_value: &'v Option<QuantityText<'a>>,
-    average_utilization: Option<i32>,
-}
-
-impl Figure<'_, '_> {
-    fn write(&self, s: &mut Series<'_>) {
-        let mut series = |kind, value| {
-            let labels = [
-                ("metric_name", self.metric),
-                ("metric_target_type", kind),
-                ("container", self.container),
-            ];
-            s.with(&labels, value);
-        };
-        for (kind, text) in [("value", self.value), ("average", self.average_value)] {
-            if let Some(quantity) = text.as_ref().and_then(QuantityText::quantity) {
-                series(kind, quantity.converted());
-            }
-        }
-        if let Some(percent) = self.average_utilization {
-            series("utilization", percent.into());
-        }
-    }
-}
-
-/// Defines the figures of a view with a value, and the function that writes those of a list of metrics.
+/// Defines the function that writes the figures of a list of metrics.
 macro_rules! figures {
-    ($view:ident, $write:ident: $part:ident.$metrics:ident, $value:ident) => {
-        impl<'a> $view<'a> {
-            fn figure<'v>(&'v self, metric: &'v str, container: &'v str) -> Figure<'v, 'a> {
-                Figure {
-                    metric,
-                    container,
-                    value: &self.value,
-                    average_value: &self.average_value,
-                    average_utilization: self.average_utilization,
-                }
-            }
-        }
-
+    ($write:ident: $part:ident.$metrics:ident, $value:ident) => {
         fn $write(autoscaler: &Autoscaler<'_>, s: &mut Series<'_>) {
             for metric in &autoscaler.$part.$metrics {
-                let figure = match &*metric.kind {
-                    "Object" => {
-                        metric.object.as_ref().map(|of| of.$value.figure(&of.metric.name, ""))
+                let (name, container, figures) = match &*metric.kind {
+                    "Object" => (&metric.object.metric.name, "", &metric.object.$value),
+                    "Pods" => (&metric.pods.metric.name, "", &metric.pods.$value),
+                    "External" => (&metric.external.metric.name, "", &metric.external.$value),
+                    "Resource" => (&metric.resource.name, "", &metric.resource.$value),
+                    "ContainerResource" => {
+                        let of = &metric.container_resource;
+                        (&of.name, &*of.container, &of.$value)
                     }
-                    "Pods" => metric.pods.as_ref().map(|of| of.$value.figure(&of.metric.name, "")),
-                    "External" => {
-                        metric.external.as_ref().map(|of| of.$value.figure(&of.metric.name, ""))
-                    }
-                    "Resource" => metric.resource.as_ref().map(|of| of.$value.figure(&of.name, "")),
-                    "ContainerResource" => metric
-                        .container_resource
-                        .as_ref()
-                        .map(|of| of.$value.figure(&of.name, &of.container)),
-                    _ => None,
+                    _ => continue,
                 };
-                if let Some(figure) = figure {
-                    figure.write(s);
+                let mut series = |kind, value| {
+                    let labels = [
+                        ("metric_name", &**name),
+                        ("metric_target_type", kind),
+                        ("container", container),
+                    ];
+                    s.with(&labels, value);
+                };
+                for (kind, text) in [("value", &figures.value), ("average", &figures.average_value)]
+                {
+                    if let Some(quantity) = text.as_ref().and_then(QuantityText::quantity) {
+                        series(kind, quantity.converted());
+                    }
+                }
+                if let Some(percent) = figures.average_utilization {
+                    series("utilization", percent.into());
                 }
             }
         }
     };
 }
 
-figures!(MetricTarget, target_metrics: spec.metrics, target);
-figures!(MetricValue, current_metrics: status.current_metrics, current);
+figures!(target_metrics: spec.metrics, target);
+figures!(current_metrics: status.current_metrics, current);

@@ -5,12 +5,9 @@ use crate::resources::prelude::*;
 object! {
     /// The fields of an IngressClass that metrics read.
     pub struct IngressClass<'a> {
-        spec: IngressClassSpec<'a> = 2 "spec",
-    }
-
-    /// `spec`.
-    pub struct IngressClassSpec<'a> {
-        controller: Str<'a> = 1 "controller",
+        spec: IngressClassSpec<'a> = 2 "spec" struct IngressClassSpec {
+            controller: Str<'a> = 1 "controller",
+        },
     }
 }
 

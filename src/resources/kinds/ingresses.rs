@@ -5,67 +5,40 @@ use crate::resources::prelude::*;
 object! {
     /// The fields of an Ingress that metrics read.
     pub struct Ingress<'a> {
-        spec: IngressSpec<'a> = 2 "spec",
-    }
-
-    /// `spec`.
-    pub struct IngressSpec<'a> {
-        tls: Vec<Tls<'a>> = 2 "tls",
-        rules: Vec<Rule<'a>> = 3 "rules",
-        ingress_class_name: Option<Str<'a>> = 4 "ingressClassName",
-    }
-
-    /// `spec.tls[]`.
-    pub struct Tls<'a> {
-        hosts: Vec<Str<'a>> = 1 "hosts",
-        secret_name: Str<'a> = 2 "secretName",
-    }
-
-    /// `spec.rules[]`.
-    pub struct Rule<'a> {
-        ..value: RuleValue<'a> = 2,
-        host: Str<'a> = 1 "host",
+        spec: IngressSpec<'a> = 2 "spec" struct IngressSpec {
+            tls: Vec<Tls<'a>> = 2 "tls" struct Tls {
+                hosts: Vec<Str<'a>> = 1 "hosts",
+                secret_name: Str<'a> = 2 "secretName",
+            },
+            rules: Vec<Rule<'a>> = 3 "rules" struct Rule {
+                ..value: RuleValue<'a> = 2,
+                host: Str<'a> = 1 "host",
+            },
+            ingress_class_name: Option<Str<'a>> = 4 "ingressClassName",
+        },
     }
 
     /// The protocol of a rule.
     pub struct RuleValue<'a> {
-        http: HttpRule<'a> = 1 "http",
-    }
-
-    /// `spec.rules[].http`.
-    pub struct HttpRule<'a> {
-        paths: Vec<HttpPath<'a>> = 1 "paths",
-    }
-
-    /// `spec.rules[].http.paths[]`.
-    pub struct HttpPath<'a> {
-        path: Str<'a> = 1 "path",
-        backend: Backend<'a> = 2 "backend",
-        path_type: Str<'a> = 3 "pathType",
-    }
-
-    /// `backend` of a path.
-    pub struct Backend<'a> {
-        resource: Option<ResourceBackend<'a>> = 3 "resource",
-        service: Option<ServiceBackend<'a>> = 4 "service",
-    }
-
-    /// `backend.resource`.
-    pub struct ResourceBackend<'a> {
-        api_group: Str<'a> = 1 "apiGroup",
-        kind: Str<'a> = 2 "kind",
-        name: Str<'a> = 3 "name",
-    }
-
-    /// `backend.service`.
-    pub struct ServiceBackend<'a> {
-        name: Str<'a> = 1 "name",
-        port: ServicePort<'a> = 2 "port",
-    }
-
-    /// `backend.service.port`.
-    pub struct ServicePort<'a> {
-        number: i32 = 2 "number",
+        http: HttpRule<'a> = 1 "http" struct HttpRule {
+            paths: Vec<HttpPath<'a>> = 1 "paths" struct HttpPath {
+                path: Str<'a> = 1 "path",
+                backend: Backend<'a> = 2 "backend" struct Backend {
+                    resource: Option<ResourceBackend<'a>> = 3 "resource" struct ResourceBackend {
+                        api_group: Str<'a> = 1 "apiGroup",
+                        kind: Str<'a> = 2 "kind",
+                        name: Str<'a> = 3 "name",
+                    },
+                    service: Option<ServiceBackend<'a>> = 4 "service" struct ServiceBackend {
+                        name: Str<'a> = 1 "name",
+                        port: ServicePort<'a> = 2 "port" struct ServicePort {
+                            number: i32 = 2 "number",
+                        },
+                    },
+                },
+                path_type: Str<'a> = 3 "pathType",
+            },
+        },
     }
 }
 

@@ -1,38 +1,28 @@
 //! `jobs` (batch/v1 Job).
 
 use crate::resources::prelude::*;
-use crate::resources::scalars::Time;
 
 object! {
     /// The fields of a Job that metrics read.
     pub struct Job<'a> {
-        spec: JobSpec<'a> = 2 "spec",
-        status: JobStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct JobSpec<'a> {
-        parallelism: Option<i32> = 1 "parallelism",
-        completions: Option<i32> = 2 "completions",
-        active_deadline_seconds: Option<i64> = 3 "activeDeadlineSeconds",
-    }
-
-    /// `status`.
-    pub struct JobStatus<'a> {
-        conditions: Vec<JobCondition<'a>> = 1 "conditions",
-        start_time: Option<Time> = 2 "startTime",
-        completion_time: Option<Time> = 3 "completionTime",
-        active: i32 = 4 "active",
-        succeeded: i32 = 5 "succeeded",
-        failed: i32 = 6 "failed",
-        ready: i32 = 9 "ready",
-    }
-
-    /// `status.conditions[]`.
-    pub struct JobCondition<'a> {
-        kind: Str<'a> = 1 "type",
-        status: Str<'a> = 2 "status",
-        reason: Str<'a> = 5 "reason",
+        spec: JobSpec<'a> = 2 "spec" struct JobSpec {
+            parallelism: Option<i32> = 1 "parallelism",
+            completions: Option<i32> = 2 "completions",
+            active_deadline_seconds: Option<i64> = 3 "activeDeadlineSeconds",
+        },
+        status: JobStatus<'a> = 3 "status" struct JobStatus {
+            conditions: Vec<JobCondition<'a>> = 1 "conditions" struct JobCondition {
+                kind: Str<'a> = 1 "type",
+                status: Str<'a> = 2 "status",
+                reason: Str<'a> = 5 "reason",
+            },
+            start_time: Option<Time> = 2 "startTime",
+            completion_time: Option<Time> = 3 "completionTime",
+            active: i32 = 4 "active",
+            succeeded: i32 = 5 "succeeded",
+            failed: i32 = 6 "failed",
+            ready: i32 = 9 "ready",
+        },
     }
 }
 

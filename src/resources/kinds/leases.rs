@@ -6,13 +6,10 @@ use crate::resources::scalars::MicroTime;
 object! {
     /// The fields of a Lease that metrics read.
     pub struct Lease<'a> {
-        spec: LeaseSpec<'a> = 2 "spec",
-    }
-
-    /// `spec`.
-    pub struct LeaseSpec<'a> {
-        holder_identity: Option<Str<'a>> = 1 "holderIdentity",
-        renew_time: Option<MicroTime> = 4 "renewTime",
+        spec: LeaseSpec<'a> = 2 "spec" struct LeaseSpec {
+            holder_identity: Option<Str<'a>> = 1 "holderIdentity",
+            renew_time: Option<MicroTime> = 4 "renewTime",
+        },
     }
 }
 

@@ -1,27 +1,20 @@
 //! `limitranges` (v1 LimitRange).
 
-use super::resource_list::{self, ResourceList};
 use crate::resources::prelude::*;
 
 object! {
     /// The fields of a LimitRange that metrics read.
     pub struct LimitRange<'a> {
-        spec: LimitRangeSpec<'a> = 2 "spec",
-    }
-
-    /// `spec`.
-    pub struct LimitRangeSpec<'a> {
-        limits: Vec<Limit<'a>> = 1 "limits",
-    }
-
-    /// `spec.limits[]`.
-    pub struct Limit<'a> {
-        kind: Str<'a> = 1 "type",
-        max: ResourceList<'a> = 2 "max",
-        min: ResourceList<'a> = 3 "min",
-        default: ResourceList<'a> = 4 "default",
-        default_request: ResourceList<'a> = 5 "defaultRequest",
-        max_limit_request_ratio: ResourceList<'a> = 6 "maxLimitRequestRatio",
+        spec: LimitRangeSpec<'a> = 2 "spec" struct LimitRangeSpec {
+            limits: Vec<Limit<'a>> = 1 "limits" struct Limit {
+                kind: Str<'a> = 1 "type",
+                max: ResourceList<'a> = 2 "max",
+                min: ResourceList<'a> = 3 "min",
+                default: ResourceList<'a> = 4 "default",
+                default_request: ResourceList<'a> = 5 "defaultRequest",
+                max_limit_request_ratio: ResourceList<'a> = 6 "maxLimitRequestRatio",
+            },
+        },
     }
 }
 

@@ -1,15 +1,12 @@
 //! The supported kinds. Each resource has one file with a lean [`view`](crate::wire::view) (the fields that are read)
-//! and a table of families in exposition order. Types shared by several kinds (conditions, role references, resource
-//! lists) have their own files.
+//! and a table of families in exposition order; the kinds of RBAC share one, and so do those of admission. Types shared
+//! by several kinds (conditions, resource lists) have their own files.
 
-pub(crate) mod admission;
 pub(crate) mod condition;
-pub(crate) mod rbac;
 pub(crate) mod resource_list;
 
+pub(crate) mod admission;
 pub(crate) mod certificatesigningrequests;
-pub(crate) mod clusterrolebindings;
-pub(crate) mod clusterroles;
 pub(crate) mod configmaps;
 pub(crate) mod cronjobs;
 pub(crate) mod daemonsets;
@@ -22,9 +19,6 @@ pub(crate) mod ingresses;
 pub(crate) mod jobs;
 pub(crate) mod leases;
 pub(crate) mod limitranges;
-pub(crate) mod mutatingadmissionpolicies;
-pub(crate) mod mutatingadmissionpolicybindings;
-pub(crate) mod mutatingwebhookconfigurations;
 pub(crate) mod namespaces;
 pub(crate) mod networkpolicies;
 pub(crate) mod nodes;
@@ -32,19 +26,15 @@ pub(crate) mod persistentvolumeclaims;
 pub(crate) mod persistentvolumes;
 pub(crate) mod poddisruptionbudgets;
 pub(crate) mod pods;
+pub(crate) mod rbac;
 pub(crate) mod replicasets;
 pub(crate) mod replicationcontrollers;
 pub(crate) mod resourcequotas;
-pub(crate) mod rolebindings;
-pub(crate) mod roles;
 pub(crate) mod secrets;
 pub(crate) mod serviceaccounts;
 pub(crate) mod services;
 pub(crate) mod statefulsets;
 pub(crate) mod storageclasses;
-pub(crate) mod validatingadmissionpolicies;
-pub(crate) mod validatingadmissionpolicybindings;
-pub(crate) mod validatingwebhookconfigurations;
 pub(crate) mod volumeattachments;
 
 use super::kind::Resource;
@@ -52,8 +42,8 @@ use super::kind::Resource;
 /// All resources, sorted by name in byte order, which is also exposition order.
 static RESOURCES: &[&dyn Resource] = &[
     &certificatesigningrequests::SigningRequests,
-    &clusterrolebindings::ClusterRoleBindings,
-    &clusterroles::ClusterRoles,
+    &rbac::ClusterRoleBindings,
+    &rbac::ClusterRoles,
     &configmaps::ConfigMaps,
     &cronjobs::CronJobs,
     &daemonsets::DaemonSets,
@@ -66,9 +56,9 @@ static RESOURCES: &[&dyn Resource] = &[
     &jobs::Jobs,
     &leases::Leases,
     &limitranges::LimitRanges,
-    &mutatingadmissionpolicies::MutatingAdmissionPolicies,
-    &mutatingadmissionpolicybindings::MutatingAdmissionPolicyBindings,
-    &mutatingwebhookconfigurations::MutatingWebhookConfigurations,
+    &admission::MutatingAdmissionPolicies,
+    &admission::MutatingAdmissionPolicyBindings,
+    &admission::MutatingWebhookConfigurations,
     &namespaces::Namespaces,
     &networkpolicies::NetworkPolicies,
     &nodes::Nodes,
@@ -79,16 +69,16 @@ static RESOURCES: &[&dyn Resource] = &[
     &replicasets::ReplicaSets,
     &replicationcontrollers::ReplicationControllers,
     &resourcequotas::ResourceQuotas,
-    &rolebindings::RoleBindings,
-    &roles::Roles,
+    &rbac::RoleBindings,
+    &rbac::Roles,
     &secrets::Secrets,
     &serviceaccounts::ServiceAccounts,
     &services::Services,
     &statefulsets::StatefulSets,
     &storageclasses::StorageClasses,
-    &validatingadmissionpolicies::ValidatingAdmissionPolicies,
-    &validatingadmissionpolicybindings::ValidatingAdmissionPolicyBindings,
-    &validatingwebhookconfigurations::ValidatingWebhookConfigurations,
+    &admission::ValidatingAdmissionPolicies,
+    &admission::ValidatingAdmissionPolicyBindings,
+    &admission::ValidatingWebhookConfigurations,
     &volumeattachments::VolumeAttachments,
 ];
 

@@ -1,18 +1,14 @@
 //! `namespaces` (v1 Namespace).
 
-use super::condition::{self, Condition};
 use crate::resources::prelude::*;
 
 object! {
     /// The fields of a Namespace that metrics read.
     pub struct Namespace<'a> {
-        status: NamespaceStatus<'a> = 3 "status",
-    }
-
-    /// `status`.
-    pub struct NamespaceStatus<'a> {
-        phase: Str<'a> = 1 "phase",
-        conditions: Vec<Condition<'a>> = 2 "conditions",
+        status: NamespaceStatus<'a> = 3 "status" struct NamespaceStatus {
+            phase: Str<'a> = 1 "phase",
+            conditions: Vec<Condition<'a>> = 2 "conditions",
+        },
     }
 }
 

@@ -1,18 +1,14 @@
 //! `networkpolicies` (networking.k8s.io/v1 NetworkPolicy).
 
 use crate::resources::prelude::*;
-use crate::wire::view::Present;
 
 object! {
     /// The fields of a NetworkPolicy that metrics read.
     pub struct NetworkPolicy<'a> {
-        spec: NetworkPolicySpec<'a> = 2 "spec",
-    }
-
-    /// `spec`.
-    pub struct NetworkPolicySpec<'a> {
-        ingress: Vec<Present> = 2 "ingress",
-        egress: Vec<Present> = 3 "egress",
+        spec: NetworkPolicySpec<'a> = 2 "spec" struct NetworkPolicySpec {
+            ingress: Vec<Present> = 2 "ingress",
+            egress: Vec<Present> = 3 "egress",
+        },
     }
 }
 

@@ -1,54 +1,37 @@
 //! `nodes` (v1 Node).
 
-use super::condition::{self, Condition};
-use super::resource_list::{self, ResourceList};
 use crate::resources::prelude::*;
 
 object! {
     /// The fields of a Node that metrics read.
     pub struct Node<'a> {
-        spec: NodeSpec<'a> = 2 "spec",
-        status: NodeStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct NodeSpec<'a> {
-        pod_cidr: Str<'a> = 1 "podCIDR",
-        provider_id: Str<'a> = 3 "providerID",
-        unschedulable: bool = 4 "unschedulable",
-        taints: Vec<Taint<'a>> = 5 "taints",
-        pod_cidrs: Vec<Str<'a>> = 7 "podCIDRs",
-    }
-
-    /// `spec.taints[]`.
-    pub struct Taint<'a> {
-        key: Str<'a> = 1 "key",
-        value: Str<'a> = 2 "value",
-        effect: Str<'a> = 3 "effect",
-    }
-
-    /// `status`.
-    pub struct NodeStatus<'a> {
-        capacity: ResourceList<'a> = 1 "capacity",
-        allocatable: ResourceList<'a> = 2 "allocatable",
-        conditions: Vec<Condition<'a>> = 4 "conditions",
-        addresses: Vec<NodeAddress<'a>> = 5 "addresses",
-        node_info: NodeInfo<'a> = 7 "nodeInfo",
-    }
-
-    /// `status.addresses[]`.
-    pub struct NodeAddress<'a> {
-        kind: Str<'a> = 1 "type",
-        address: Str<'a> = 2 "address",
-    }
-
-    /// `status.nodeInfo`.
-    pub struct NodeInfo<'a> {
-        system_uuid: Str<'a> = 2 "systemUUID",
-        kernel_version: Str<'a> = 4 "kernelVersion",
-        os_image: Str<'a> = 5 "osImage",
-        container_runtime_version: Str<'a> = 6 "containerRuntimeVersion",
-        kubelet_version: Str<'a> = 7 "kubeletVersion",
+        spec: NodeSpec<'a> = 2 "spec" struct NodeSpec {
+            pod_cidr: Str<'a> = 1 "podCIDR",
+            provider_id: Str<'a> = 3 "providerID",
+            unschedulable: bool = 4 "unschedulable",
+            taints: Vec<Taint<'a>> = 5 "taints" struct Taint {
+                key: Str<'a> = 1 "key",
+                value: Str<'a> = 2 "value",
+                effect: Str<'a> = 3 "effect",
+            },
+            pod_cidrs: Vec<Str<'a>> = 7 "podCIDRs",
+        },
+        status: NodeStatus<'a> = 3 "status" struct NodeStatus {
+            capacity: ResourceList<'a> = 1 "capacity",
+            allocatable: ResourceList<'a> = 2 "allocatable",
+            conditions: Vec<Condition<'a>> = 4 "conditions",
+            addresses: Vec<NodeAddress<'a>> = 5 "addresses" struct NodeAddress {
+                kind: Str<'a> = 1 "type",
+                address: Str<'a> = 2 "address",
+            },
+            node_info: NodeInfo<'a> = 7 "nodeInfo" struct NodeInfo {
+                system_uuid: Str<'a> = 2 "systemUUID",
+                kernel_version: Str<'a> = 4 "kernelVersion",
+                os_image: Str<'a> = 5 "osImage",
+                container_runtime_version: Str<'a> = 6 "containerRuntimeVersion",
+                kubelet_version: Str<'a> = 7 "kubeletVersion",
+            },
+        },
     }
 }
 

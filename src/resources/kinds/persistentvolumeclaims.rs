@@ -1,35 +1,23 @@
 //! `persistentvolumeclaims` (v1 PersistentVolumeClaim).
 
-use super::condition::{self, Condition};
-use super::resource_list::ResourceList;
 use crate::resources::prelude::*;
-use crate::resources::scalars::QuantityText;
 
 object! {
     /// The fields of a PersistentVolumeClaim that metrics read.
     pub struct VolumeClaim<'a> {
-        spec: VolumeClaimSpec<'a> = 2 "spec",
-        status: VolumeClaimStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct VolumeClaimSpec<'a> {
-        access_modes: Vec<Str<'a>> = 1 "accessModes",
-        resources: VolumeResources<'a> = 2 "resources",
-        volume_name: Str<'a> = 3 "volumeName",
-        storage_class_name: Option<Str<'a>> = 5 "storageClassName",
-        volume_mode: Str<'a> = 6 "volumeMode",
-    }
-
-    /// `spec.resources`.
-    pub struct VolumeResources<'a> {
-        requests: ResourceList<'a> = 2 "requests",
-    }
-
-    /// `status`.
-    pub struct VolumeClaimStatus<'a> {
-        phase: Str<'a> = 1 "phase",
-        conditions: Vec<Condition<'a>> = 4 "conditions",
+        spec: VolumeClaimSpec<'a> = 2 "spec" struct VolumeClaimSpec {
+            access_modes: Vec<Str<'a>> = 1 "accessModes",
+            resources: VolumeResources<'a> = 2 "resources" struct VolumeResources {
+                requests: ResourceList<'a> = 2 "requests",
+            },
+            volume_name: Str<'a> = 3 "volumeName",
+            storage_class_name: Option<Str<'a>> = 5 "storageClassName",
+            volume_mode: Str<'a> = 6 "volumeMode",
+        },
+        status: VolumeClaimStatus<'a> = 3 "status" struct VolumeClaimStatus {
+            phase: Str<'a> = 1 "phase",
+            conditions: Vec<Condition<'a>> = 4 "conditions",
+        },
     }
 }
 

@@ -1,105 +1,66 @@
 //! `persistentvolumes` (v1 PersistentVolume).
 
-use super::resource_list::ResourceList;
 use crate::resources::prelude::*;
-use crate::resources::scalars::QuantityText;
-use crate::wire::view::Map;
 
 object! {
     /// The fields of a PersistentVolume that metrics read.
     pub struct PersistentVolume<'a> {
-        spec: VolumeSpec<'a> = 2 "spec",
-        status: VolumeStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct VolumeSpec<'a> {
-        ..source: VolumeSource<'a> = 2,
-        capacity: ResourceList<'a> = 1 "capacity",
-        access_modes: Vec<Str<'a>> = 3 "accessModes",
-        claim: Option<ClaimReference<'a>> = 4 "claimRef",
-        reclaim_policy: Str<'a> = 5 "persistentVolumeReclaimPolicy",
-        storage_class_name: Str<'a> = 6 "storageClassName",
-        volume_mode: Option<Str<'a>> = 8 "volumeMode",
-    }
-
-    /// `spec.claimRef`.
-    pub struct ClaimReference<'a> {
-        namespace: Str<'a> = 2 "namespace",
-        name: Str<'a> = 3 "name",
+        spec: VolumeSpec<'a> = 2 "spec" struct VolumeSpec {
+            ..source: VolumeSource<'a> = 2,
+            capacity: ResourceList<'a> = 1 "capacity",
+            access_modes: Vec<Str<'a>> = 3 "accessModes",
+            claim: Option<ClaimReference<'a>> = 4 "claimRef" struct ClaimReference {
+                namespace: Str<'a> = 2 "namespace",
+                name: Str<'a> = 3 "name",
+            },
+            reclaim_policy: Str<'a> = 5 "persistentVolumeReclaimPolicy",
+            storage_class_name: Str<'a> = 6 "storageClassName",
+            volume_mode: Option<Str<'a>> = 8 "volumeMode",
+        },
+        status: VolumeStatus<'a> = 3 "status" struct VolumeStatus {
+            phase: Str<'a> = 1 "phase",
+        },
     }
 
     /// The storage backend of a volume.
     pub struct VolumeSource<'a> {
-        gce_persistent_disk: Option<GcePersistentDisk<'a>> = 1 "gcePersistentDisk",
-        aws_elastic_block_store: Option<AwsElasticBlockStore<'a>> = 2 "awsElasticBlockStore",
-        host_path: Option<HostPath<'a>> = 3 "hostPath",
-        nfs: Option<Nfs<'a>> = 5 "nfs",
-        iscsi: Option<Iscsi<'a>> = 7 "iscsi",
-        fc: Option<FibreChannel<'a>> = 10 "fc",
-        azure_disk: Option<AzureDisk<'a>> = 16 "azureDisk",
-        local: Option<Local<'a>> = 20 "local",
-        csi: Option<Csi<'a>> = 22 "csi",
-    }
-
-    /// `spec.gcePersistentDisk`.
-    pub struct GcePersistentDisk<'a> {
-        name: Str<'a> = 1 "pdName",
-    }
-
-    /// `spec.awsElasticBlockStore`.
-    pub struct AwsElasticBlockStore<'a> {
-        volume_id: Str<'a> = 1 "volumeID",
-    }
-
-    /// `spec.hostPath`.
-    pub struct HostPath<'a> {
-        path: Str<'a> = 1 "path",
-        kind: Str<'a> = 2 "type",
-    }
-
-    /// `spec.nfs`.
-    pub struct Nfs<'a> {
-        server: Str<'a> = 1 "server",
-        path: Str<'a> = 2 "path",
-    }
-
-    /// `spec.iscsi`.
-    pub struct Iscsi<'a> {
-        target_portal: Str<'a> = 1 "targetPortal",
-        iqn: Str<'a> = 2 "iqn",
-        lun: i32 = 3 "lun",
-        initiator_name: Str<'a> = 12 "initiatorName",
-    }
-
-    /// `spec.fc`.
-    pub struct FibreChannel<'a> {
-        target_wwns: Vec<Str<'a>> = 1 "targetWWNs",
-        lun: Option<i32> = 2 "lun",
-        wwids: Vec<Str<'a>> = 5 "wwids",
-    }
-
-    /// `spec.azureDisk`.
-    pub struct AzureDisk<'a> {
-        name: Str<'a> = 1 "diskName",
-    }
-
-    /// `spec.local`.
-    pub struct Local<'a> {
-        path: Str<'a> = 1 "path",
-        fs_type: Str<'a> = 2 "fsType",
-    }
-
-    /// `spec.csi`.
-    pub struct Csi<'a> {
-        driver: Str<'a> = 1 "driver",
-        volume_handle: Str<'a> = 2 "volumeHandle",
-        volume_attributes: Map<'a> = 5 "volumeAttributes",
-    }
-
-    /// `status`.
-    pub struct VolumeStatus<'a> {
-        phase: Str<'a> = 1 "phase",
+        gce_persistent_disk: Option<GcePersistentDisk<'a>> = 1 "gcePersistentDisk" struct GcePersistentDisk {
+            name: Str<'a> = 1 "pdName",
+        },
+        aws_elastic_block_store: Option<ElasticBlockStore<'a>> = 2 "awsElasticBlockStore" struct ElasticBlockStore {
+            volume_id: Str<'a> = 1 "volumeID",
+        },
+        host_path: Option<HostPath<'a>> = 3 "hostPath" struct HostPath {
+            path: Str<'a> = 1 "path",
+            kind: Str<'a> = 2 "type",
+        },
+        nfs: Option<Nfs<'a>> = 5 "nfs" struct Nfs {
+            server: Str<'a> = 1 "server",
+            path: Str<'a> = 2 "path",
+        },
+        iscsi: Option<Iscsi<'a>> = 7 "iscsi" struct Iscsi {
+            target_portal: Str<'a> = 1 "targetPortal",
+            iqn: Str<'a> = 2 "iqn",
+            lun: i32 = 3 "lun",
+            initiator_name: Str<'a> = 12 "initiatorName",
+        },
+        fc: Option<FibreChannel<'a>> = 10 "fc" struct FibreChannel {
+            target_wwns: Vec<Str<'a>> = 1 "targetWWNs",
+            lun: Option<i32> = 2 "lun",
+            wwids: Vec<Str<'a>> = 5 "wwids",
+        },
+        azure_disk: Option<AzureDisk<'a>> = 16 "azureDisk" struct AzureDisk {
+            name: Str<'a> = 1 "diskName",
+        },
+        local: Option<Local<'a>> = 20 "local" struct Local {
+            path: Str<'a> = 1 "path",
+            fs_type: Str<'a> = 2 "fsType",
+        },
+        csi: Option<Csi<'a>> = 22 "csi" struct Csi {
+            driver: Str<'a> = 1 "driver",
+            volume_handle: Str<'a> = 2 "volumeHandle",
+            volume_attributes: Map<'a> = 5 "volumeAttributes",
+        },
     }
 }
 
@@ -120,14 +81,7 @@ kind! {
                 let all = ["Pending", "Available", "Bound", "Released", "Failed"];
                 s.known_state("phase", &all, &volume.status.phase);
             };
-        stable "kube_persistentvolume_info"
-            [
-                "storageclass", "gce_persistent_disk_name", "ebs_volume_id", "azure_disk_name",
-                "fc_wwids", "fc_lun", "fc_target_wwns", "iscsi_target_portal", "iscsi_iqn",
-                "iscsi_lun", "iscsi_initiator_name", "nfs_server", "nfs_path", "csi_driver",
-                "csi_volume_handle", "local_path", "local_fs", "host_path", "host_path_type",
-                "reclaim_policy",
-            ],
+        stable "kube_persistentvolume_info" INFO,
             "Where the persistent volume is stored and what becomes of it when it is released.":
             info(volume, s);
         stable "kube_persistentvolume_capacity_bytes", "How much the persistent volume holds.": {
@@ -151,34 +105,39 @@ kind! {
             "The ways of access that the persistent volume allows.";
 }
 
+/// The labels of `kube_persistentvolume_info`.
+const INFO: [&str; 20] = [
+    "storageclass",
+    "gce_persistent_disk_name",
+    "ebs_volume_id",
+    "azure_disk_name",
+    "fc_wwids",
+    "fc_lun",
+    "fc_target_wwns",
+    "iscsi_target_portal",
+    "iscsi_iqn",
+    "iscsi_lun",
+    "iscsi_initiator_name",
+    "nfs_server",
+    "nfs_path",
+    "csi_driver",
+    "csi_volume_handle",
+    "local_path",
+    "local_fs",
+    "host_path",
+    "host_path_type",
+    "reclaim_policy",
+];
+
 fn info(volume: &PersistentVolume<'_>, s: &mut Series<'_>) {
-    let mut labels = [
-        ("storageclass", &*volume.spec.storage_class_name),
-        ("gce_persistent_disk_name", ""),
-        ("ebs_volume_id", ""),
-        ("azure_disk_name", ""),
-        ("fc_wwids", ""),
-        ("fc_lun", ""),
-        ("fc_target_wwns", ""),
-        ("iscsi_target_portal", ""),
-        ("iscsi_iqn", ""),
-        ("iscsi_lun", ""),
-        ("iscsi_initiator_name", ""),
-        ("nfs_server", ""),
-        ("nfs_path", ""),
-        ("csi_driver", ""),
-        ("csi_volume_handle", ""),
-        ("local_path", ""),
-        ("local_fs", ""),
-        ("host_path", ""),
-        ("host_path_type", ""),
-        ("reclaim_policy", &*volume.spec.reclaim_policy),
-    ];
+    let mut labels = INFO.map(|name| (name, ""));
     let mut fill = |name: &str, text| {
         for label in labels.iter_mut().filter(|label| label.0 == name) {
             label.1 = text;
         }
     };
+    fill("storageclass", &volume.spec.storage_class_name);
+    fill("reclaim_policy", &volume.spec.reclaim_policy);
     let source = &volume.spec.source;
     let mut lun = itoa::Buffer::new();
     let (wwids, wwns);

@@ -5,16 +5,13 @@ use crate::resources::prelude::*;
 object! {
     /// The fields of a PodDisruptionBudget that metrics read.
     pub struct PodDisruptionBudget<'a> {
-        status: BudgetStatus<'a> = 3 "status",
-    }
-
-    /// `status`.
-    pub struct BudgetStatus<'a> {
-        observed_generation: i64 = 1 "observedGeneration",
-        disruptions_allowed: i32 = 3 "disruptionsAllowed",
-        current_healthy: i32 = 4 "currentHealthy",
-        desired_healthy: i32 = 5 "desiredHealthy",
-        expected_pods: i32 = 6 "expectedPods",
+        status: BudgetStatus<'a> = 3 "status" struct BudgetStatus {
+            observed_generation: i64 = 1 "observedGeneration",
+            disruptions_allowed: i32 = 3 "disruptionsAllowed",
+            current_healthy: i32 = 4 "currentHealthy",
+            desired_healthy: i32 = 5 "desiredHealthy",
+            expected_pods: i32 = 6 "expectedPods",
+        },
     }
 }
 

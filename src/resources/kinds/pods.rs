@@ -1,107 +1,85 @@
 //! `pods` (v1 Pod).
 
-use super::resource_list::{self, ResourceList};
 use crate::resources::metadata::OwnerReference;
 use crate::resources::prelude::*;
-use crate::resources::scalars::{QuantityText, Time};
 use crate::resources::values::ip;
 use crate::resources::values::quantity::Quantity;
-use crate::wire::view::{Map, Present};
 
 object! {
     /// The fields of a Pod that metrics read.
     pub struct Pod<'a> {
-        spec: PodSpec<'a> = 2 "spec",
-        status: PodStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct PodSpec<'a> {
-        volumes: Vec<Volume<'a>> = 1 "volumes",
-        containers: Vec<Container<'a>> = 2 "containers",
-        restart_policy: Str<'a> = 3 "restartPolicy",
-        node_selector: Map<'a> = 7 "nodeSelector",
-        service_account_name: Str<'a> = 8 "serviceAccountName",
-        node_name: Str<'a> = 10 "nodeName",
-        host_network: bool = 11 "hostNetwork",
-        scheduler_name: Str<'a> = 19 "schedulerName",
-        init_containers: Vec<Container<'a>> = 20 "initContainers",
-        tolerations: Vec<Toleration<'a>> = 22 "tolerations",
-        priority_class_name: Str<'a> = 24 "priorityClassName",
-        runtime_class_name: Option<Str<'a>> = 29 "runtimeClassName",
-        overhead: ResourceList<'a> = 32 "overhead",
-        resource_claims: Vec<PodResourceClaim<'a>> = 39 "resourceClaims",
-    }
-
-    /// `spec.volumes[]`.
-    pub struct Volume<'a> {
-        ..source: VolumeSource<'a> = 2,
-        name: Str<'a> = 1 "name",
+        spec: PodSpec<'a> = 2 "spec" struct PodSpec {
+            volumes: Vec<Volume<'a>> = 1 "volumes" struct Volume {
+                ..source: VolumeSource<'a> = 2,
+                name: Str<'a> = 1 "name",
+            },
+            containers: Vec<Container<'a>> = 2 "containers",
+            restart_policy: Str<'a> = 3 "restartPolicy",
+            node_selector: Map<'a> = 7 "nodeSelector",
+            service_account_name: Str<'a> = 8 "serviceAccountName",
+            node_name: Str<'a> = 10 "nodeName",
+            host_network: bool = 11 "hostNetwork",
+            scheduler_name: Str<'a> = 19 "schedulerName",
+            init_containers: Vec<Container<'a>> = 20 "initContainers",
+            tolerations: Vec<Toleration<'a>> = 22 "tolerations" struct Toleration {
+                key: Str<'a> = 1 "key",
+                operator: Str<'a> = 2 "operator",
+                value: Str<'a> = 3 "value",
+                effect: Str<'a> = 4 "effect",
+                toleration_seconds: Option<i64> = 5 "tolerationSeconds",
+            },
+            priority_class_name: Str<'a> = 24 "priorityClassName",
+            runtime_class_name: Option<Str<'a>> = 29 "runtimeClassName",
+            overhead: ResourceList<'a> = 32 "overhead",
+            resource_claims: Vec<ResourceClaim<'a>> = 39 "resourceClaims" struct ResourceClaim {
+                name: Str<'a> = 1 "name",
+                resource_claim_name: Option<Str<'a>> = 3 "resourceClaimName",
+                resource_claim_template_name: Option<Str<'a>> = 4 "resourceClaimTemplateName",
+            },
+        },
+        status: PodStatus<'a> = 3 "status" struct PodStatus {
+            phase: Str<'a> = 1 "phase",
+            conditions: Vec<PodCondition<'a>> = 2 "conditions" struct PodCondition {
+                kind: Str<'a> = 1 "type",
+                status: Str<'a> = 2 "status",
+                last_transition_time: Time = 4 "lastTransitionTime",
+                reason: Str<'a> = 5 "reason",
+            },
+            reason: Str<'a> = 4 "reason",
+            host_ip: Str<'a> = 5 "hostIP",
+            pod_ip: Str<'a> = 6 "podIP",
+            start_time: Option<Time> = 7 "startTime",
+            container_statuses: Vec<ContainerStatus<'a>> = 8 "containerStatuses",
+            qos_class: Str<'a> = 9 "qosClass",
+            init_container_statuses: Vec<ContainerStatus<'a>> = 10 "initContainerStatuses",
+            pod_ips: Vec<PodIp<'a>> = 12 "podIPs" struct PodIp {
+                ip: Str<'a> = 1 "ip",
+            },
+            resource_claim_statuses: Vec<ClaimStatus<'a>> = 15 "resourceClaimStatuses" struct ClaimStatus {
+                name: Str<'a> = 1 "name",
+                resource_claim_name: Option<Str<'a>> = 2 "resourceClaimName",
+            },
+        },
     }
 
     /// The source of a volume.
     pub struct VolumeSource<'a> {
-        persistent_volume_claim: Option<ClaimSource<'a>> = 10 "persistentVolumeClaim",
+        persistent_volume_claim: Option<ClaimSource<'a>> = 10 "persistentVolumeClaim" struct ClaimSource {
+            claim_name: Str<'a> = 1 "claimName",
+            read_only: bool = 2 "readOnly",
+        },
         ephemeral: Option<Present> = 29 "ephemeral",
-    }
-
-    /// `persistentVolumeClaim` of a volume.
-    pub struct ClaimSource<'a> {
-        claim_name: Str<'a> = 1 "claimName",
-        read_only: bool = 2 "readOnly",
     }
 
     /// `spec.containers[]` and `spec.initContainers[]`.
     pub struct Container<'a> {
         name: Str<'a> = 1 "name",
         image: Str<'a> = 2 "image",
-        resources: ResourceRequirements<'a> = 8 "resources",
+        resources: ResourceRequirements<'a> = 8 "resources" struct ResourceRequirements {
+            limits: ResourceList<'a> = 1 "limits",
+            requests: ResourceList<'a> = 2 "requests",
+        },
         restart_policy: Option<Str<'a>> = 24 "restartPolicy",
-    }
-
-    /// `resources` of a container.
-    pub struct ResourceRequirements<'a> {
-        limits: ResourceList<'a> = 1 "limits",
-        requests: ResourceList<'a> = 2 "requests",
-    }
-
-    /// `spec.tolerations[]`.
-    pub struct Toleration<'a> {
-        key: Str<'a> = 1 "key",
-        operator: Str<'a> = 2 "operator",
-        value: Str<'a> = 3 "value",
-        effect: Str<'a> = 4 "effect",
-        toleration_seconds: Option<i64> = 5 "tolerationSeconds",
-    }
-
-    /// `spec.resourceClaims[]`.
-    pub struct PodResourceClaim<'a> {
-        name: Str<'a> = 1 "name",
-        resource_claim_name: Option<Str<'a>> = 3 "resourceClaimName",
-        resource_claim_template_name: Option<Str<'a>> = 4 "resourceClaimTemplateName",
-    }
-
-    /// `status`.
-    pub struct PodStatus<'a> {
-        phase: Str<'a> = 1 "phase",
-        conditions: Vec<PodCondition<'a>> = 2 "conditions",
-        reason: Str<'a> = 4 "reason",
-        host_ip: Str<'a> = 5 "hostIP",
-        pod_ip: Str<'a> = 6 "podIP",
-        start_time: Option<Time> = 7 "startTime",
-        container_statuses: Vec<ContainerStatus<'a>> = 8 "containerStatuses",
-        qos_class: Str<'a> = 9 "qosClass",
-        init_container_statuses: Vec<ContainerStatus<'a>> = 10 "initContainerStatuses",
-        pod_ips: Vec<PodIp<'a>> = 12 "podIPs",
-        resource_claim_statuses: Vec<PodResourceClaimStatus<'a>> = 15 "resourceClaimStatuses",
-    }
-
-    /// `status.conditions[]`.
-    pub struct PodCondition<'a> {
-        kind: Str<'a> = 1 "type",
-        status: Str<'a> = 2 "status",
-        last_transition_time: Time = 4 "lastTransitionTime",
-        reason: Str<'a> = 5 "reason",
     }
 
     /// `status.containerStatuses[]`, `status.initContainerStatuses[]` and, for observers, `status.ephemeralContainerStatuses[]`.
@@ -118,39 +96,19 @@ object! {
 
     /// `state` and `lastState` of a container status.
     pub struct ContainerState<'a> {
-        waiting: Option<Waiting<'a>> = 1 "waiting",
-        running: Option<Running<'a>> = 2 "running",
-        terminated: Option<Terminated<'a>> = 3 "terminated",
-    }
-
-    /// `waiting`.
-    pub struct Waiting<'a> {
-        reason: Str<'a> = 1 "reason",
-    }
-
-    /// `running`.
-    pub struct Running<'a> {
-        started_at: Time = 1 "startedAt",
-    }
-
-    /// `terminated`.
-    pub struct Terminated<'a> {
-        exit_code: i32 = 1 "exitCode",
-        reason: Str<'a> = 3 "reason",
-        started_at: Time = 5 "startedAt",
-        finished_at: Time = 6 "finishedAt",
-        container_id: Str<'a> = 7 "containerID",
-    }
-
-    /// `status.podIPs[]`.
-    pub struct PodIp<'a> {
-        ip: Str<'a> = 1 "ip",
-    }
-
-    /// `status.resourceClaimStatuses[]`.
-    pub struct PodResourceClaimStatus<'a> {
-        name: Str<'a> = 1 "name",
-        resource_claim_name: Option<Str<'a>> = 2 "resourceClaimName",
+        waiting: Option<Waiting<'a>> = 1 "waiting" struct Waiting {
+            reason: Str<'a> = 1 "reason",
+        },
+        running: Option<Running<'a>> = 2 "running" struct Running {
+            started_at: Time = 1 "startedAt",
+        },
+        terminated: Option<Terminated<'a>> = 3 "terminated" struct Terminated {
+            exit_code: i32 = 1 "exitCode",
+            reason: Str<'a> = 3 "reason",
+            started_at: Time = 5 "startedAt",
+            finished_at: Time = 6 "finishedAt",
+            container_id: Str<'a> = 7 "containerID",
+        },
     }
 }
 
@@ -450,23 +408,21 @@ fn resource_claims(pod: &Pod<'_>, s: &mut Series<'_>) {
 
 fn volume_claims(pod: &Pod<'_>, value: fn(bool) -> f64, s: &mut Series<'_>) {
     for volume in &pod.spec.volumes {
-        if let Some(claim) = &volume.source.persistent_volume_claim {
-            let labels = [
-                ("volume", &*volume.name),
-                ("persistentvolumeclaim", &*claim.claim_name),
-                ("ephemeral", "false"),
-            ];
-            s.with(&labels, value(claim.read_only));
-        } else if volume.source.ephemeral.is_some() {
-            // The claim of an ephemeral volume is named after its pod.
-            let claim = format!("{}-{}", &*pod.metadata.name, &*volume.name);
-            let labels = [
-                ("volume", &*volume.name),
-                ("persistentvolumeclaim", claim.as_str()),
-                ("ephemeral", "true"),
-            ];
-            s.with(&labels, value(false));
-        }
+        let of_pod;
+        let (claim, ephemeral, read_only) = match &volume.source {
+            VolumeSource { persistent_volume_claim: Some(claim), .. } => {
+                (&*claim.claim_name, "false", claim.read_only)
+            }
+            VolumeSource { ephemeral: Some(_), .. } => {
+                // The claim of an ephemeral volume is named after its pod.
+                of_pod = format!("{}-{}", &*pod.metadata.name, &*volume.name);
+                (&*of_pod, "true", false)
+            }
+            _ => continue,
+        };
+        let labels =
+            [("volume", &*volume.name), ("persistentvolumeclaim", claim), ("ephemeral", ephemeral)];
+        s.with(&labels, value(read_only));
     }
 }
 

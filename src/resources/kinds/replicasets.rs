@@ -5,22 +5,16 @@ use crate::resources::prelude::*;
 object! {
     /// The fields of a ReplicaSet that metrics read.
     pub struct ReplicaSet<'a> {
-        spec: ReplicaSetSpec<'a> = 2 "spec",
-        status: ReplicaSetStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct ReplicaSetSpec<'a> {
-        replicas: Option<i32> = 1 "replicas",
-    }
-
-    /// `status`.
-    pub struct ReplicaSetStatus<'a> {
-        replicas: i32 = 1 "replicas",
-        fully_labeled_replicas: i32 = 2 "fullyLabeledReplicas",
-        observed_generation: i64 = 3 "observedGeneration",
-        ready_replicas: i32 = 4 "readyReplicas",
-        terminating_replicas: Option<i32> = 7 "terminatingReplicas",
+        spec: ReplicaSetSpec<'a> = 2 "spec" struct ReplicaSetSpec {
+            replicas: Option<i32> = 1 "replicas",
+        },
+        status: ReplicaSetStatus<'a> = 3 "status" struct ReplicaSetStatus {
+            replicas: i32 = 1 "replicas",
+            fully_labeled_replicas: i32 = 2 "fullyLabeledReplicas",
+            observed_generation: i64 = 3 "observedGeneration",
+            ready_replicas: i32 = 4 "readyReplicas",
+            terminating_replicas: Option<i32> = 7 "terminatingReplicas",
+        },
     }
 }
 

@@ -5,22 +5,16 @@ use crate::resources::prelude::*;
 object! {
     /// The fields of a ReplicationController that metrics read.
     pub struct ReplicationController<'a> {
-        spec: ControllerSpec<'a> = 2 "spec",
-        status: ControllerStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct ControllerSpec<'a> {
-        replicas: Option<i32> = 1 "replicas",
-    }
-
-    /// `status`.
-    pub struct ControllerStatus<'a> {
-        replicas: i32 = 1 "replicas",
-        fully_labeled_replicas: i32 = 2 "fullyLabeledReplicas",
-        observed_generation: i64 = 3 "observedGeneration",
-        ready_replicas: i32 = 4 "readyReplicas",
-        available_replicas: i32 = 5 "availableReplicas",
+        spec: ControllerSpec<'a> = 2 "spec" struct ControllerSpec {
+            replicas: Option<i32> = 1 "replicas",
+        },
+        status: ControllerStatus<'a> = 3 "status" struct ControllerStatus {
+            replicas: i32 = 1 "replicas",
+            fully_labeled_replicas: i32 = 2 "fullyLabeledReplicas",
+            observed_generation: i64 = 3 "observedGeneration",
+            ready_replicas: i32 = 4 "readyReplicas",
+            available_replicas: i32 = 5 "availableReplicas",
+        },
     }
 }
 

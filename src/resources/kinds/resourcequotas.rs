@@ -1,18 +1,14 @@
 //! `resourcequotas` (v1 ResourceQuota).
 
-use super::resource_list::{self, ResourceList};
 use crate::resources::prelude::*;
 
 object! {
     /// The fields of a ResourceQuota that metrics read.
     pub struct ResourceQuota<'a> {
-        status: ResourceQuotaStatus<'a> = 3 "status",
-    }
-
-    /// `status`.
-    pub struct ResourceQuotaStatus<'a> {
-        hard: ResourceList<'a> = 1 "hard",
-        used: ResourceList<'a> = 2 "used",
+        status: ResourceQuotaStatus<'a> = 3 "status" struct ResourceQuotaStatus {
+            hard: ResourceList<'a> = 1 "hard",
+            used: ResourceList<'a> = 2 "used",
+        },
     }
 }
 

@@ -5,19 +5,13 @@ use crate::resources::prelude::*;
 object! {
     /// The fields of a ServiceAccount that metrics read.
     pub struct ServiceAccount<'a> {
-        secrets: Vec<SecretReference<'a>> = 2 "secrets",
-        image_pull_secrets: Vec<ImagePullSecret<'a>> = 3 "imagePullSecrets",
+        secrets: Vec<SecretReference<'a>> = 2 "secrets" struct SecretReference {
+            name: Str<'a> = 3 "name",
+        },
+        image_pull_secrets: Vec<ImagePullSecret<'a>> = 3 "imagePullSecrets" struct ImagePullSecret {
+            name: Str<'a> = 1 "name",
+        },
         automount_token: Option<bool> = 4 "automountServiceAccountToken",
-    }
-
-    /// `secrets[]`.
-    pub struct SecretReference<'a> {
-        name: Str<'a> = 3 "name",
-    }
-
-    /// `imagePullSecrets[]`.
-    pub struct ImagePullSecret<'a> {
-        name: Str<'a> = 1 "name",
     }
 }
 

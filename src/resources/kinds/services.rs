@@ -5,34 +5,22 @@ use crate::resources::prelude::*;
 object! {
     /// The fields of a Service that metrics read.
     pub struct Service<'a> {
-        spec: ServiceSpec<'a> = 2 "spec",
-        status: ServiceStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct ServiceSpec<'a> {
-        cluster_ip: Str<'a> = 3 "clusterIP",
-        kind: Str<'a> = 4 "type",
-        external_ips: Vec<Str<'a>> = 5 "externalIPs",
-        load_balancer_ip: Str<'a> = 8 "loadBalancerIP",
-        external_name: Str<'a> = 10 "externalName",
-        external_traffic_policy: Str<'a> = 11 "externalTrafficPolicy",
-    }
-
-    /// `status`.
-    pub struct ServiceStatus<'a> {
-        load_balancer: LoadBalancerStatus<'a> = 1 "loadBalancer",
-    }
-
-    /// `status.loadBalancer`.
-    pub struct LoadBalancerStatus<'a> {
-        ingress: Vec<LoadBalancerIngress<'a>> = 1 "ingress",
-    }
-
-    /// `status.loadBalancer.ingress[]`.
-    pub struct LoadBalancerIngress<'a> {
-        ip: Str<'a> = 1 "ip",
-        hostname: Str<'a> = 2 "hostname",
+        spec: ServiceSpec<'a> = 2 "spec" struct ServiceSpec {
+            cluster_ip: Str<'a> = 3 "clusterIP",
+            kind: Str<'a> = 4 "type",
+            external_ips: Vec<Str<'a>> = 5 "externalIPs",
+            load_balancer_ip: Str<'a> = 8 "loadBalancerIP",
+            external_name: Str<'a> = 10 "externalName",
+            external_traffic_policy: Str<'a> = 11 "externalTrafficPolicy",
+        },
+        status: ServiceStatus<'a> = 3 "status" struct ServiceStatus {
+            load_balancer: LoadBalancerStatus<'a> = 1 "loadBalancer" struct LoadBalancerStatus {
+                ingress: Vec<LoadBalancerIngress<'a>> = 1 "ingress" struct LoadBalancerIngress {
+                    ip: Str<'a> = 1 "ip",
+                    hostname: Str<'a> = 2 "hostname",
+                },
+            },
+        },
     }
 }
 

@@ -5,38 +5,26 @@ use crate::resources::prelude::*;
 object! {
     /// The fields of a StatefulSet that metrics read.
     pub struct StatefulSet<'a> {
-        spec: StatefulSetSpec<'a> = 2 "spec",
-        status: StatefulSetStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct StatefulSetSpec<'a> {
-        replicas: Option<i32> = 1 "replicas",
-        retention_policy: RetentionPolicy<'a> = 10 "persistentVolumeClaimRetentionPolicy",
-        ordinals: Option<Ordinals<'a>> = 11 "ordinals",
-    }
-
-    /// `spec.persistentVolumeClaimRetentionPolicy`.
-    pub struct RetentionPolicy<'a> {
-        when_deleted: Str<'a> = 1 "whenDeleted",
-        when_scaled: Str<'a> = 2 "whenScaled",
-    }
-
-    /// `spec.ordinals`.
-    pub struct Ordinals<'a> {
-        start: i32 = 1 "start",
-    }
-
-    /// `status`.
-    pub struct StatefulSetStatus<'a> {
-        observed_generation: i64 = 1 "observedGeneration",
-        replicas: i32 = 2 "replicas",
-        ready_replicas: i32 = 3 "readyReplicas",
-        current_replicas: i32 = 4 "currentReplicas",
-        updated_replicas: i32 = 5 "updatedReplicas",
-        current_revision: Str<'a> = 6 "currentRevision",
-        update_revision: Str<'a> = 7 "updateRevision",
-        available_replicas: i32 = 11 "availableReplicas",
+        spec: StatefulSetSpec<'a> = 2 "spec" struct StatefulSetSpec {
+            replicas: Option<i32> = 1 "replicas",
+            retention_policy: RetentionPolicy<'a> = 10 "persistentVolumeClaimRetentionPolicy" struct RetentionPolicy {
+                when_deleted: Str<'a> = 1 "whenDeleted",
+                when_scaled: Str<'a> = 2 "whenScaled",
+            },
+            ordinals: Option<Ordinals<'a>> = 11 "ordinals" struct Ordinals {
+                start: i32 = 1 "start",
+            },
+        },
+        status: StatefulSetStatus<'a> = 3 "status" struct StatefulSetStatus {
+            observed_generation: i64 = 1 "observedGeneration",
+            replicas: i32 = 2 "replicas",
+            ready_replicas: i32 = 3 "readyReplicas",
+            current_replicas: i32 = 4 "currentReplicas",
+            updated_replicas: i32 = 5 "updatedReplicas",
+            current_revision: Str<'a> = 6 "currentRevision",
+            update_revision: Str<'a> = 7 "updateRevision",
+            available_replicas: i32 = 11 "availableReplicas",
+        },
     }
 }
 

@@ -1,31 +1,21 @@
 //! `volumeattachments` (storage.k8s.io/v1 VolumeAttachment).
 
 use crate::resources::prelude::*;
-use crate::wire::view::Map;
 
 object! {
     /// The fields of a VolumeAttachment that metrics read.
     pub struct VolumeAttachment<'a> {
-        spec: AttachmentSpec<'a> = 2 "spec",
-        status: AttachmentStatus<'a> = 3 "status",
-    }
-
-    /// `spec`.
-    pub struct AttachmentSpec<'a> {
-        attacher: Str<'a> = 1 "attacher",
-        source: AttachmentSource<'a> = 2 "source",
-        node_name: Str<'a> = 3 "nodeName",
-    }
-
-    /// `spec.source`.
-    pub struct AttachmentSource<'a> {
-        persistent_volume_name: Option<Str<'a>> = 1 "persistentVolumeName",
-    }
-
-    /// `status`.
-    pub struct AttachmentStatus<'a> {
-        attached: bool = 1 "attached",
-        attachment_metadata: Map<'a> = 2 "attachmentMetadata",
+        spec: AttachmentSpec<'a> = 2 "spec" struct AttachmentSpec {
+            attacher: Str<'a> = 1 "attacher",
+            source: AttachmentSource<'a> = 2 "source" struct AttachmentSource {
+                persistent_volume_name: Option<Str<'a>> = 1 "persistentVolumeName",
+            },
+            node_name: Str<'a> = 3 "nodeName",
+        },
+        status: AttachmentStatus<'a> = 3 "status" struct AttachmentStatus {
+            attached: bool = 1 "attached",
+            attachment_metadata: Map<'a> = 2 "attachmentMetadata",
+        },
     }
 }
 

@@ -155,12 +155,10 @@ view! {
     pub struct Sample<'a> {
         locations: Numbers = 1 "location_id",
         values: Numbers = 2 "value",
-        labels: Vec<Label<'a>> = 3 "label",
-    }
-
-    pub struct Label<'a> {
-        key: i64 = 1 "key",
-        text: i64 = 2 "str",
+        labels: Vec<Label<'a>> = 3 "label" struct Label {
+            key: i64 = 1 "key",
+            text: i64 = 2 "str",
+        },
     }
 
     pub struct Mapping<'a> {
@@ -177,12 +175,10 @@ view! {
     pub struct Location<'a> {
         id: i64 = 1 "id",
         mapping: i64 = 2 "mapping_id",
-        lines: Vec<Line<'a>> = 4 "line",
-    }
-
-    /// A function of a location: the innermost first, and several if calls are inlined.
-    pub struct Line<'a> {
-        function: i64 = 1 "function_id",
+        // The innermost first, and several if calls are inlined.
+        lines: Vec<Line<'a>> = 4 "line" struct Line {
+            function: i64 = 1 "function_id",
+        },
     }
 }
 
