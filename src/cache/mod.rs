@@ -40,6 +40,5 @@ pub use object_view::ObjectView;
 pub(crate) use objects::Key;
 pub use page::PAGE;
 pub use schema::{Family, MetricKind, Rendered, Schema, Size};
-pub(crate) use snapshot_text::SnapshotText;
 pub(crate) use store::Keys;
 pub use store::{Replacement, Store, fnv1a64};

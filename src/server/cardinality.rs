@@ -23,7 +23,7 @@ pub(crate) const TSDB_PATH: &str = "/api/v1/status/tsdb";
 pub(crate) const CARDINALITY_PATH: &str = "/api/v1/status/cardinality";
 
 /// Creates the JSON answer from the series of all sides.
-type Report = fn(&[Box<dyn Snapshot>], &Question) -> serde_json::Value;
+type Report = fn(&[Snapshot], &Question) -> serde_json::Value;
 
 /// The prefix of both paths under the name of an original that uses them differently.
 pub(crate) const KSTATD_PREFIX: &str = "/kstatd";

@@ -22,7 +22,7 @@ use super::receive::receiver::Receiver;
 use super::relay::Relay;
 use super::scrape::Scrape;
 use super::series::registry::{NameChanges, Reserved};
-use super::series_snapshot::SeriesSnapshot;
+use super::series_snapshot;
 use crate::exposition::family::{Collect, Family};
 use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, ScrapeQuery, Source};
@@ -279,8 +279,8 @@ impl Pipeline {
 }
 
 impl Countable for Pipeline {
-    fn snapshot(&self) -> Box<dyn Snapshot> {
-        Box::new(SeriesSnapshot::new(&self.shared.registry))
+    fn snapshot(&self) -> Snapshot {
+        series_snapshot::snapshot(&self.shared.registry)
     }
 }
 

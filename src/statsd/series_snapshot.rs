@@ -1,39 +1,41 @@
 //! A snapshot of all series for the cardinality report: labels, samples, memory and age of each.
 
-use crate::exposition::budget::Budget;
 use crate::exposition::series_visitor::{FamilySize, Series, SeriesVisitor};
 use crate::statsd::clock::Clock;
-use crate::statsd::series::budget_violations::Violation;
 use crate::statsd::series::cell::{ObserverCell, Scalar};
 use crate::statsd::series::family::Family;
 use crate::statsd::series::observer::Observer;
 use crate::statsd::series::registry::{Registry, View};
 use crate::statsd::series::tree::{Entry, LabelAssembler};
-use crate::telemetry::countable::{ExceededBudget, Sender, Snapshot};
-use crate::util::per_minute::MINUTES;
+use crate::telemetry::countable::{ExceededBudget, Snapshot};
+
+/// Takes a snapshot of a registry.
+pub(crate) fn snapshot(registry: &Registry) -> Snapshot {
+    let beyond = registry.violations.all().into_iter().map(|violation| ExceededBudget {
+        metric: violation.metric,
+        label: violation.label,
+        limit: violation.limit.as_str().into(),
+        action: violation.action.as_str().into(),
+        times: violation.times,
+    });
+    let series = AllSeries { view: registry.view(), clock: registry.clock.clone() };
+    Snapshot {
+        growth: registry.growth(),
+        budget: registry.budget.clone(),
+        beyond: beyond.collect(),
+        senders: registry.senders.all(registry.clock.now()),
+        left_out: Vec::new(),
+        visit: Box::new(move |visitor| series.visit(visitor)),
+    }
+}
 
 /// The series of a registry at one moment.
-pub(crate) struct SeriesSnapshot {
+struct AllSeries {
     view: View,
-    growth: [u64; MINUTES],
-    budget: Budget,
-    beyond: Vec<Violation>,
-    senders: Vec<Sender>,
     clock: Clock,
 }
 
-impl SeriesSnapshot {
-    pub(crate) fn new(registry: &Registry) -> Self {
-        Self {
-            growth: registry.growth(),
-            budget: registry.budget.clone(),
-            beyond: registry.violations.all(),
-            senders: registry.senders.all(registry.clock.now()),
-            view: registry.view(),
-            clock: registry.clock.clone(),
-        }
-    }
-
+impl AllSeries {
     /// Returns the samples, the bytes of the values and the creation tick of a series; `None` if it has
     /// expired.
     fn numbers(&self, entry: &Entry) -> Option<(u64, usize, u32)> {
@@ -47,9 +49,7 @@ impl SeriesSnapshot {
         let bytes = size_of::<ObserverCell>() + size_of::<Observer>() + observer.heap_bytes();
         Some((observer.samples(), bytes, cell.created))
     }
-}
 
-impl Snapshot for SeriesSnapshot {
     fn visit(&self, visitor: &mut dyn SeriesVisitor) {
         let mut assembler = LabelAssembler::default();
         let mut current = None;
@@ -74,28 +74,5 @@ impl Snapshot for SeriesSnapshot {
                 });
             }
         }
-    }
-
-    fn growth(&self) -> [u64; MINUTES] {
-        self.growth
-    }
-
-    fn budget(&self) -> &Budget {
-        &self.budget
-    }
-
-    fn beyond(&self) -> Vec<ExceededBudget> {
-        let beyond = self.beyond.iter().cloned().map(|violation| ExceededBudget {
-            metric: violation.metric,
-            label: violation.label,
-            limit: violation.limit.as_str().into(),
-            action: violation.action.as_str().into(),
-            times: violation.times,
-        });
-        beyond.collect()
-    }
-
-    fn senders(&self) -> Vec<Sender> {
-        self.senders.clone()
     }
 }

@@ -25,12 +25,12 @@ pub(crate) const MAX_LIMIT: usize = 10_000;
 ///
 /// Series are counted as in a scrape. The labels `le` and `quantile` of histograms and summaries
 /// are not counted as labels.
-pub(crate) fn tsdb(sides: &[Box<dyn Snapshot>], question: &Question) -> serde_json::Value {
+pub(crate) fn tsdb(sides: &[Snapshot], question: &Question) -> serde_json::Value {
     let limit = question.limit;
     let census = Census::of(sides, question);
     let candidates = census.values.pairs.candidates().map(|hash| (hash, (0, String::new())));
     let mut exact = Pairs(candidates.collect());
-    sides.iter().for_each(|side| side.visit(&mut exact));
+    sides.iter().for_each(|side| (side.visit)(&mut exact));
     let (pair_count, oldest) = (census.pair_count(), census.oldest.unwrap_or(census.now));
     let mut pairs = Top::new(limit);
     for (count, text) in exact.0.values().filter(|(count, _)| *count > 0) {
@@ -140,20 +140,20 @@ pub(crate) struct Label {
 }
 
 /// Returns more than [`tsdb`] does: metrics with their labels and growth.
-pub(crate) fn cardinality(sides: &[Box<dyn Snapshot>], question: &Question) -> serde_json::Value {
+pub(crate) fn cardinality(sides: &[Snapshot], question: &Question) -> serde_json::Value {
     success(&serde_json::to_value(report(sides, question)).unwrap_or_default())
 }
 
 /// Returns the same report as a value.
-pub(crate) fn report(sides: &[Box<dyn Snapshot>], question: &Question) -> Report {
+pub(crate) fn report(sides: &[Snapshot], question: &Question) -> Report {
     let census = Census::of(sides, question);
     let mut growth = [0; MINUTES];
     for side in sides {
-        for (sum, minute) in growth.iter_mut().zip(side.growth()) {
+        for (sum, minute) in growth.iter_mut().zip(side.growth) {
             *sum += minute;
         }
     }
-    let mut senders: Vec<_> = sides.iter().flat_map(|side| side.senders()).collect();
+    let mut senders: Vec<_> = sides.iter().flat_map(|side| side.senders.clone()).collect();
     senders.sort_by_key(|sender| Reverse(sender.rank()));
     senders.truncate(question.limit);
     Report {
@@ -163,20 +163,20 @@ pub(crate) fn report(sides: &[Box<dyn Snapshot>], question: &Question) -> Report
         bytes: census.bytes,
         label_names: census.values.labels.len() as u64 + census.values.further_labels.count(),
         new_by_minute: growth.to_vec(),
-        budgets: sides.iter().map(|side| budgets(&**side, question.limit)).collect(),
+        budgets: sides.iter().map(|side| budgets(side, question.limit)).collect(),
         senders,
         metrics: census.families.into_vec().into_iter().map(metric).collect(),
     }
 }
 
-fn budgets(side: &dyn Snapshot, limit: usize) -> Budgets {
-    let mut beyond = side.beyond();
+fn budgets(side: &Snapshot, limit: usize) -> Budgets {
+    let mut beyond = side.beyond.clone();
     beyond.sort_by_key(|beyond| Reverse(beyond.times));
     beyond.truncate(limit);
-    let mut left_out = side.left_out();
+    let mut left_out = side.left_out.clone();
     left_out.sort_by_key(|left_out| Reverse(left_out.objects));
     left_out.truncate(limit);
-    Budgets { budget: side.budget().clone(), beyond, left_out }
+    Budgets { budget: side.budget.clone(), beyond, left_out }
 }
 
 fn metric((name, _, about): (String, u64, About)) -> Metric {
@@ -216,12 +216,23 @@ mod tests {
     /// Families with the label sets of their series.
     type Families = Vec<(&'static str, Kind, u64, Vec<Vec<u8>>)>;
 
-    struct Fixed(Families, Budget);
+    impl Snapshot {
+        fn of(visit: impl Fn(&mut dyn SeriesVisitor) + Send + 'static) -> Self {
+            Self {
+                visit: Box::new(visit),
+                growth: [0; MINUTES],
+                budget: Budget::default(),
+                beyond: Vec::new(),
+                senders: Vec::new(),
+                left_out: Vec::new(),
+            }
+        }
+    }
 
-    impl Snapshot for Fixed {
-        fn visit(&self, visitor: &mut dyn SeriesVisitor) {
+    fn fixed(families: Families, budget: Budget) -> Snapshot {
+        let visit = move |visitor: &mut dyn SeriesVisitor| {
             let created = SystemTime::now().duration_since(UNIX_EPOCH).expect("now");
-            for (name, kind, samples, series) in &self.0 {
+            for (name, kind, samples, series) in &families {
                 visitor.families(&[FamilySize { name, kind: *kind, bytes: 100 }]);
                 for labels in series {
                     visitor.series(&Series {
@@ -232,41 +243,27 @@ mod tests {
                     });
                 }
             }
-        }
-
-        fn growth(&self) -> [u64; MINUTES] {
-            let mut growth = [0; MINUTES];
-            growth[0] = 7;
-            growth
-        }
-
-        fn budget(&self) -> &Budget {
-            &self.1
-        }
-
-        fn beyond(&self) -> Vec<ExceededBudget> {
-            let beyond = |metric: &str, times| ExceededBudget {
-                metric: metric.to_owned(),
-                label: "url".to_owned(),
-                limit: "values-per-label".into(),
-                action: "folded".into(),
-                times,
-            };
-            vec![beyond("a", 1), beyond("b", 2)]
-        }
+        };
+        let beyond = |metric: &str, times| ExceededBudget {
+            metric: metric.to_owned(),
+            label: "url".to_owned(),
+            limit: "values-per-label".into(),
+            action: "folded".into(),
+            times,
+        };
+        let mut growth = [0; MINUTES];
+        growth[0] = 7;
+        let beyond = vec![beyond("a", 1), beyond("b", 2)];
+        Snapshot { growth, budget, beyond, ..Snapshot::of(visit) }
     }
 
     /// Two families of objects, as objects or as series.
-    struct Objects {
-        as_series: bool,
-    }
-
-    impl Snapshot for Objects {
-        fn visit(&self, visitor: &mut dyn SeriesVisitor) {
+    fn objects(as_series: bool) -> Snapshot {
+        Snapshot::of(move |visitor| {
             let ids: Vec<String> = (0..40).map(|id| format!("id=\"{id}\",of=\"all\"")).collect();
             let states = ["state=\"on\"", "state=\"off\""];
             let family = |name| FamilySize { name, kind: Kind::Gauge, bytes: 100 };
-            if self.as_series {
+            if as_series {
                 visitor.families(&[family("info")]);
                 let mut series = |labels: &str| {
                     let labels = labels.as_bytes();
@@ -303,28 +300,14 @@ mod tests {
                 });
                 visitor.objects(&ObjectSeries { objects, families: families.into() });
             }
-        }
-
-        fn growth(&self) -> [u64; MINUTES] {
-            [0; MINUTES]
-        }
-
-        fn budget(&self) -> &Budget {
-            static NONE: LazyLock<Budget> = LazyLock::new(Budget::default);
-            &NONE
-        }
-
-        fn beyond(&self) -> Vec<ExceededBudget> {
-            Vec::new()
-        }
+        })
     }
 
     #[test]
     fn objects_are_counted_like_their_series() {
-        let report = |report: fn(&[Box<dyn Snapshot>], &Question) -> serde_json::Value| {
+        let report = |report: fn(&[Snapshot], &Question) -> serde_json::Value| {
             [false, true].map(|as_series| {
-                let sides: Vec<Box<dyn Snapshot>> = vec![Box::new(Objects { as_series })];
-                let mut answer = report(&sides, &Question::of(100));
+                let mut answer = report(&[objects(as_series)], &Question::of(100));
                 if let Some(head) = answer["data"]["headStats"].as_object_mut() {
                     head.retain(|name, _| !name.ends_with("Time"));
                 }
@@ -336,8 +319,8 @@ mod tests {
         }
     }
 
-    fn sides(families: Families) -> Vec<Box<dyn Snapshot>> {
-        vec![Box::new(Fixed(families, Budget { series: 9, ..Budget::default() }))]
+    fn sides(families: Families) -> Vec<Snapshot> {
+        vec![fixed(families, Budget { series: 9, ..Budget::default() })]
     }
 
     fn stats(answer: &serde_json::Value, list: &str) -> Vec<(String, u64)> {
@@ -353,7 +336,7 @@ mod tests {
         stats.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
     }
 
-    fn little() -> Vec<Box<dyn Snapshot>> {
+    fn little() -> Vec<Snapshot> {
         let set = |method: &str, code: &str| rendered(&[("code", code), ("method", method)]);
         sides(vec![
             ("a", Kind::Counter, 1, vec![set("get", "200"), set("get", "404"), set("put", "200")]),

@@ -38,7 +38,7 @@ const EXAMPLES: usize = 3;
 static HASHER: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
 
 /// The parameters of a report.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Question {
     /// The maximum length of each list.
     pub(crate) limit: usize,
@@ -70,6 +70,7 @@ words! {
 }
 
 /// The `limit` entries with the highest values, and of equal values the first names.
+#[derive(Default)]
 pub(super) struct Top<T> {
     limit: usize,
     /// The first entry is the highest. A number makes the keys unique.
@@ -181,6 +182,7 @@ fn names_of(kind: Kind, name: &str, label_sets: u64, samples: u64) -> Vec<(Strin
 }
 
 /// The counts of a family.
+#[derive(Default)]
 pub(super) struct About {
     pub(super) kind: Kind,
     pub(super) label_sets: u64,
@@ -242,6 +244,7 @@ impl LabelValues {
 }
 
 /// Counts the series of all sides in one scan.
+#[derive(Default)]
 pub(super) struct Census {
     question: Question,
     pub(super) now: Duration,
@@ -261,28 +264,16 @@ pub(super) struct Census {
 }
 
 impl Census {
-    fn new(question: &Question) -> Self {
-        Self {
+    pub(super) fn of(sides: &[Snapshot], question: &Question) -> Self {
+        let mut census = Self {
             question: question.clone(),
             now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            current: Vec::new(),
             families: Top::new(question.limit),
             names: Top::new(question.limit),
-            values: LabelValues::default(),
-            family_count: 0,
-            name_count: 0,
-            name_bytes: 0,
-            label_sets: 0,
-            samples: 0,
-            bytes: 0,
-            oldest: None,
-        }
-    }
-
-    pub(super) fn of(sides: &[Box<dyn Snapshot>], question: &Question) -> Self {
-        let mut census = Self::new(question);
+            ..Self::default()
+        };
         for side in sides {
-            side.visit(&mut census);
+            (side.visit)(&mut census);
             census.finish();
         }
         census
@@ -295,8 +286,8 @@ impl Census {
         }
     }
 
-    fn add_family(&mut self, name: &str, about: About) {
-        let About { kind, label_sets, samples, bytes, growth, labels } = about;
+    fn add_family(&mut self, name: &str, mut about: About) {
+        let About { kind, label_sets, samples, bytes, .. } = about;
         self.bytes += bytes;
         if label_sets == 0 {
             return;
@@ -314,12 +305,15 @@ impl Census {
         }
         let rank = match self.question.order {
             Order::Series => samples,
-            Order::Growth => growth.iter().flatten().sum(),
+            Order::Growth => about.growth.iter().flatten().sum(),
             Order::Bytes => bytes,
         };
-        let labels = || greatest(labels, self.question.limit);
-        let about = || About { kind, label_sets, samples, bytes, growth, labels: labels() };
-        self.families.offer(rank, name, about);
+        let limit = self.question.limit;
+        self.families.offer(rank, name, move || {
+            about.labels.sort_by_cached_key(|(_, values)| Reverse(values.different.count()));
+            about.labels.truncate(limit);
+            about
+        });
     }
 
     /// Returns the number of distinct label pairs, metric names included.
@@ -333,9 +327,7 @@ impl SeriesVisitor for Census {
     fn families(&mut self, families: &[FamilySize<'_>]) {
         self.finish();
         let begin = |&FamilySize { name, kind, bytes }: &FamilySize<'_>| {
-            let (label_sets, samples, growth, labels) = (0, 0, None, Vec::new());
-            let about = About { kind, label_sets, samples, bytes, growth, labels };
-            (name.to_owned(), about)
+            (name.to_owned(), About { kind, bytes, ..About::default() })
         };
         self.current = families.iter().map(begin).collect();
     }
@@ -385,13 +377,6 @@ impl SeriesVisitor for Census {
             hashed(text).for_each(|label| self.values.note(&label, series));
         }
     }
-}
-
-/// Returns the `limit` labels with the most values.
-fn greatest(mut labels: Vec<(Vec<u8>, Values)>, limit: usize) -> Vec<(Vec<u8>, Values)> {
-    labels.sort_by_cached_key(|(_, values)| Reverse(values.different.count()));
-    labels.truncate(limit);
-    labels
 }
 
 /// Counts label pairs exactly, for a given set of hashes.

@@ -11,33 +11,24 @@ use crate::util::per_minute::MINUTES;
 /// A component with series.
 pub(crate) trait Countable: Send + Sync {
     /// Takes a snapshot of its series.
-    fn snapshot(&self) -> Box<dyn Snapshot>;
+    fn snapshot(&self) -> Snapshot;
 }
 
+/// A function that visits each family once, followed by its series. Every call presents the same data.
+pub(crate) type Visit = Box<dyn Fn(&mut dyn SeriesVisitor) + Send>;
+
 /// The series at one moment.
-pub(crate) trait Snapshot: Send {
-    /// Visits each family once, followed by its series. Every call presents the same data.
-    fn visit(&self, visitor: &mut dyn SeriesVisitor);
-
-    /// Returns the series created in each of the last minutes, the current one first, including
-    /// removed ones.
-    fn growth(&self) -> [u64; MINUTES];
-
-    /// Returns the budgets.
-    fn budget(&self) -> &Budget;
-
-    /// Returns what exceeded the budgets.
-    fn beyond(&self) -> Vec<ExceededBudget>;
-
-    /// Returns the senders of new series, if they are known.
-    fn senders(&self) -> Vec<Sender> {
-        Vec::new()
-    }
-
-    /// Returns the objects without series because of a budget.
-    fn left_out(&self) -> Vec<OmittedObjects> {
-        Vec::new()
-    }
+pub(crate) struct Snapshot {
+    pub(crate) visit: Visit,
+    /// The series created in each of the last minutes, the current one first, including removed ones.
+    pub(crate) growth: [u64; MINUTES],
+    pub(crate) budget: Budget,
+    /// What exceeded the budgets.
+    pub(crate) beyond: Vec<ExceededBudget>,
+    /// The senders of new series, if they are known.
+    pub(crate) senders: Vec<Sender>,
+    /// The objects without series because of a budget.
+    pub(crate) left_out: Vec<OmittedObjects>,
 }
 
 /// Objects of a kind in a namespace that have no series because of a budget.

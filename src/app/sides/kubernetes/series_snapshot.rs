@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::cache::{Catalog, SnapshotText};
+use crate::cache::Catalog;
 use crate::exposition::budget::Budget;
-use crate::exposition::series_visitor::SeriesVisitor;
 use crate::kube::PipelineHandle;
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::countable::{Countable, ExceededBudget, OmittedObjects, Snapshot};
-use crate::util::per_minute::MINUTES;
 
 /// Access to the cached series.
 pub(super) struct KubeSeries {
@@ -19,7 +17,7 @@ pub(super) struct KubeSeries {
 }
 
 impl Countable for KubeSeries {
-    fn snapshot(&self) -> Box<dyn Snapshot> {
+    fn snapshot(&self) -> Snapshot {
         let left_out = self.handle.rejected().into_iter();
         let left_out = left_out.map(|rejected| OmittedObjects {
             resource: rejected.resource,
@@ -35,43 +33,14 @@ impl Countable for KubeSeries {
             action: action.into_string().into(),
             times,
         });
-        Box::new(SeriesSnapshot {
-            texts: self.catalog.texts(),
+        let texts = self.catalog.texts();
+        Snapshot {
+            visit: Box::new(move |visitor| texts.visit(visitor)),
             growth: self.catalog.growth(),
-            left_out: left_out.collect(),
+            budget: Budget::clone(&self.budget),
             beyond: beyond.collect(),
-            budget: Arc::clone(&self.budget),
-        })
-    }
-}
-
-/// A snapshot of the series.
-struct SeriesSnapshot {
-    texts: SnapshotText,
-    growth: [u64; MINUTES],
-    left_out: Vec<OmittedObjects>,
-    beyond: Vec<ExceededBudget>,
-    budget: Arc<Budget>,
-}
-
-impl Snapshot for SeriesSnapshot {
-    fn visit(&self, visitor: &mut dyn SeriesVisitor) {
-        self.texts.visit(visitor);
-    }
-
-    fn growth(&self) -> [u64; MINUTES] {
-        self.growth
-    }
-
-    fn budget(&self) -> &Budget {
-        &self.budget
-    }
-
-    fn beyond(&self) -> Vec<ExceededBudget> {
-        self.beyond.clone()
-    }
-
-    fn left_out(&self) -> Vec<OmittedObjects> {
-        self.left_out.clone()
+            senders: Vec::new(),
+            left_out: left_out.collect(),
+        }
     }
 }
