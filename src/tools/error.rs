@@ -9,14 +9,15 @@ use crate::kube::{ClientError, TransportError};
 use crate::resources::custom::CompileError;
 use crate::server::pprof::flame_graph::DrawError;
 use crate::server::web_config::WebConfigError;
+use crate::statsd::StartError;
 use crate::util::reasons::reason;
 
 reason! {
     /// The reason why a command fails, or cannot apply a changed configuration, in the words that standard error or the log
     /// shows.
     pub struct CommandError from
-        ClientError, CompileError, ConfigError, ConfigErrors, DrawError, FileError, JoinError, TransportError, UsageError,
-        WebConfigError;
+        ClientError, CompileError, ConfigError, ConfigErrors, DrawError, FileError, JoinError, StartError, TransportError,
+        UsageError, WebConfigError;
 }
 
 /// The result of a part of a command.

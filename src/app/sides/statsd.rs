@@ -281,7 +281,9 @@ fn start(args: &StatsdArgs, shape: PipelineConfig) -> Result<Arc<Pipeline>, Comm
     if let Some(address) = udp.filter(|address| sockets > 1 && address.port() != 0) {
         // A shared address could also be shared with another exporter, and each would receive a part of the lines.
         // Binding without sharing detects that.
-        drop(UdpSocket::bind(address).map_err(|source| listen_error("udp", address, &source))?);
+        let failed =
+            |source| StartError::Listen { listener: "udp", address: address.to_string(), source };
+        drop(UdpSocket::bind(address).map_err(failed)?);
     }
     let relay = Some(&args.relay_address).filter(|address| !address.is_empty());
     let config = PipelineConfig {
@@ -303,18 +305,7 @@ fn start(args: &StatsdArgs, shape: PipelineConfig) -> Result<Arc<Pipeline>, Comm
         openmetrics_created: args.openmetrics_created,
         ..shape
     };
-    let pipeline = Pipeline::start(config).map_err(|error| match error {
-        StartError::Mapping(error) => format!("error loading config: {error}"),
-        StartError::Relay { address, source } => format!(
-            "Unable to create relay: unable to resolve target {address}: {source} \
-             (--statsd.relay.address)"
-        ),
-        StartError::Listen { listener, address, source } => {
-            listen_error(listener, address, &source)
-        }
-        other => other.to_string(),
-    })?;
-    Ok(Arc::new(pipeline))
+    Ok(Arc::new(Pipeline::start(config)?))
 }
 
 /// Removes a socket that no process has bound, such as that of a killed process. Returns true if it has done so.
@@ -336,22 +327,6 @@ fn relay_target(address: &str) -> String {
         Some(host) if !host.is_empty() => format!("{host}:0"),
         _ => services::numeric(address, "udp").into_owned(),
     }
-}
-
-fn listen_error(
-    listener: &str,
-    address: impl std::fmt::Display,
-    source: &std::io::Error,
-) -> String {
-    let protocol = match listener {
-        "udp" => "UDP",
-        "tcp" => "TCP",
-        _ => "Unixgram",
-    };
-    format!(
-        "failed to start {protocol} listener: listen {listener} {address}: bind: {source} (set by \
-         --statsd.listen-{listener})"
-    )
 }
 
 /// Requires at least one listener.

@@ -130,10 +130,12 @@ impl PipelineConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The mapping file could not be loaded.
-    #[error(transparent)]
+    #[error("error loading config: {0}")]
     Mapping(#[from] MappingError),
     /// The relay's target could not be resolved.
-    #[error("relay target {address:?}: {source}")]
+    #[error(
+        "Unable to create relay: unable to resolve target {address}: {source} (--statsd.relay.address)"
+    )]
     Relay {
         /// The target as configured.
         address: String,
@@ -141,7 +143,10 @@ pub enum StartError {
         source: io::Error,
     },
     /// A listener could not be opened.
-    #[error("cannot listen on {listener} {address}: {source}")]
+    #[error(
+        "failed to start {} listener: listen {listener} {address}: bind: {source} (set by --statsd.listen-{listener})",
+        protocol(listener)
+    )]
     Listen {
         /// `udp`, `tcp` or `unixgram`.
         listener: &'static str,
@@ -153,6 +158,14 @@ pub enum StartError {
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
+}
+
+fn protocol(listener: &str) -> &'static str {
+    match listener {
+        "udp" => "UDP",
+        "tcp" => "TCP",
+        _ => "Unixgram",
+    }
 }
 
 /// The own metrics that a pipeline adds to the users' series.
