@@ -174,7 +174,7 @@ impl Mirror {
 }
 
 /// Returns the text after this many lines.
-fn after_lines(text: &[u8], count: u64) -> &[u8] {
+pub(crate) fn after_lines(text: &[u8], count: u64) -> &[u8] {
     let Some(last) = count.checked_sub(1) else { return text };
     let end = memchr::memchr_iter(b'\n', text).nth(usize::try_from(last).unwrap_or(usize::MAX));
     end.and_then(|end| text.get(end + 1..)).unwrap_or_default()

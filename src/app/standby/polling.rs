@@ -15,6 +15,7 @@ use super::answer::{self, Answer, PollQuery};
 use super::election::BOUND;
 use super::state::{PAUSE, Peer, Standby};
 use crate::kube::Client;
+use crate::statsd::mirror::after_lines;
 use crate::util::name_lookup::NameLookup;
 
 /// The time that is added to the age of this process in a first poll.
@@ -321,10 +322,10 @@ pub(super) async fn receive(
         return Ok(OWN_PAUSE);
     }
     let mut lines = Lines { first, text };
-    while let Some(part) = standby.claim(id, &mut lines) {
+    while let Some((part, count)) = standby.claim(id, &mut lines) {
         if let Some(pipeline) = &standby.0.lines {
-            pipeline.apply_mirrored(part.text, has_senders);
-            standby.0.received.inc_by(part.count());
+            pipeline.apply_mirrored(part, has_senders);
+            standby.0.received.inc_by(count);
         }
         // Other tasks of this thread run before the next part.
         tokio::task::yield_now().await;
@@ -341,52 +342,25 @@ struct Lines<'a> {
     text: &'a [u8],
 }
 
-impl<'a> Lines<'a> {
-    fn count(&self) -> u64 {
-        memchr::memchr_iter(b'\n', self.text).count() as u64
-    }
-
-    /// Takes the lines before this number.
-    fn take_until(&mut self, number: u64) -> Self {
-        let count = usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        let end = count.checked_sub(1).map_or(0, |last| {
-            let end = memchr::memchr_iter(b'\n', self.text).nth(last);
-            end.map_or(self.text.len(), |end| end + 1)
-        });
-        self.take_bytes(end)
-    }
-
-    /// Takes the lines in the first `limit` bytes, but one at least if there is one.
-    fn take_some(&mut self, limit: usize) -> Self {
-        let end = match self.text.get(..limit).map(|start| memchr::memrchr(b'\n', start)) {
-            None => Some(self.text.len()),
-            Some(Some(end)) => Some(end + 1),
-            Some(None) => memchr::memchr(b'\n', self.text).map(|end| end + 1),
-        };
-        self.take_bytes(end.unwrap_or(self.text.len()))
-    }
-
-    fn take_bytes(&mut self, end: usize) -> Self {
-        let (text, rest) = self.text.split_at(end);
-        let taken = Self { first: self.first, text };
-        (self.first, self.text) = (self.first + taken.count(), rest);
-        taken
-    }
-}
-
 impl Standby {
-    /// Takes the next lines of a replica that have not been applied, and notes that they are: the lines of a replica that is
-    /// reached at two addresses are applied once.
-    fn claim<'a>(&self, id: u64, lines: &mut Lines<'a>) -> Option<Lines<'a>> {
+    /// Takes the next lines of a replica that have not been applied, in [`APPLIED_AT_ONCE`] bytes or one line, and notes that
+    /// they are: the lines of a replica that is reached at two addresses are applied once. Returns them and their number.
+    fn claim<'a>(&self, id: u64, lines: &mut Lines<'a>) -> Option<(&'a [u8], u64)> {
         let mut state = self.lock();
         let position = state.positions.get_mut(&id)?;
-        lines.take_until(*position);
-        let part = lines.take_some(APPLIED_AT_ONCE);
-        if part.text.is_empty() {
+        let rest = after_lines(lines.text, position.saturating_sub(lines.first));
+        let end = match rest.get(..APPLIED_AT_ONCE) {
+            None => None,
+            Some(start) => memchr::memrchr(b'\n', start).or_else(|| memchr::memchr(b'\n', rest)),
+        };
+        let (part, rest) = rest.split_at(end.map_or(rest.len(), |end| end + 1));
+        if part.is_empty() {
             return None;
         }
-        *position = lines.first;
-        Some(part)
+        let count = memchr::memchr_iter(b'\n', part).count() as u64;
+        *position = lines.first.max(*position) + count;
+        *lines = Lines { first: *position, text: rest };
+        Some((part, count))
     }
 }
 
