@@ -95,7 +95,7 @@ impl Search {
 }
 
 /// The trie of all glob rules.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Globs {
     nodes: Vec<Node>,
     edges: HashTable<Edge>,
@@ -103,21 +103,14 @@ pub(super) struct Globs {
     /// The length of the longest literal segment in bytes. Longer segments of a name are not hashed.
     longest_literal: usize,
     hasher: FixedState,
-    /// True if the first rule in the file wins; otherwise literal segments take precedence over `*`, from
-    /// left to right.
-    ordered: bool,
+    /// True if literal segments take precedence over `*`, from left to right; otherwise the first rule in the
+    /// file wins.
+    prefers_literals: bool,
 }
 
 impl Globs {
-    pub(super) fn new(ordered: bool) -> Self {
-        Self {
-            nodes: Vec::new(),
-            edges: HashTable::new(),
-            text: Vec::new(),
-            longest_literal: 0,
-            hasher: FixedState::default(),
-            ordered,
-        }
+    pub(super) fn new(prefers_literals: bool) -> Self {
+        Self { prefers_literals, ..Self::default() }
     }
 
     fn hash(hasher: &FixedState, parent: u32, segment: &[u8]) -> u64 {
@@ -256,7 +249,7 @@ impl Globs {
                 let left = (search.ends.len() - depth) as u32;
                 if left == 0 {
                     found = found.min(*node.here.get(kind)?);
-                    if found != NONE && !self.ordered {
+                    if found != NONE && self.prefers_literals {
                         return Some(found);
                     }
                 } else if *node.below.get(kind)? < found
@@ -332,7 +325,8 @@ impl Globs {
             let literal = if is_star { None } else { self.child(id, segment.as_bytes()) };
             // Without file order `*` only wins where there is no literal, so only a rule with the same text
             // covers a literal.
-            let star = (node.star != NONE && (self.ordered || is_star)).then_some(node.star);
+            let star =
+                (node.star != NONE && (!self.prefers_literals || is_star)).then_some(node.star);
             pending.extend(star.map(|child| (child, depth + 1)));
             pending.extend(literal.map(|child| (child, depth + 1)));
         }

@@ -30,15 +30,13 @@ use glob::{Globs, Search};
 use name as names;
 pub use verdict::{Precedence, RuleResult, Verdict};
 
-use raw::RawFile;
 use regexes::{RegexRule, Regexes};
 use template::Captures;
-use validate::Validated;
 
 /// A loaded mapping. `Default` is an empty file: no rules.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Mapper {
-    id: u64,
+    id: MapperId,
     defaults: Defaults,
     rules: Vec<Rule>,
     globs: Globs,
@@ -46,23 +44,15 @@ pub struct Mapper {
     warnings: Vec<Problem>,
 }
 
-impl Default for Mapper {
-    fn default() -> Self {
-        Self {
-            id: next_id(),
-            defaults: Defaults::default(),
-            rules: Vec::new(),
-            globs: Globs::new(true),
-            regexes: Regexes::default(),
-            warnings: Vec::new(),
-        }
-    }
-}
+/// A unique number, so that a [`Buffer`] does not use the capture slots of one mapper with another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MapperId(u64);
 
-/// Returns a unique ID, so that a [`Buffer`] does not use the capture slots of one mapper with another.
-fn next_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+impl Default for MapperId {
+    fn default() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// Scratch space for [`Mapper::map`]. Keep one per thread; it works with any mapper.
@@ -71,7 +61,7 @@ pub struct Buffer {
     text: String,
     ends: Vec<usize>,
     search: Search,
-    mapper: u64,
+    mapper: MapperId,
     locations: Vec<Option<CaptureLocations>>,
 }
 
@@ -104,20 +94,6 @@ impl<'a> Mapped<'a> {
 }
 
 impl Mapper {
-    /// Loads a mapping file.
-    ///
-    /// # Errors
-    /// Returns every problem that makes the file unusable. The problem that statsd_exporter would report
-    /// comes first.
-    pub fn from_yaml(text: &str) -> Result<Self, Vec<Problem>> {
-        Self::new(load::load(text))
-    }
-
-    fn new(file: RawFile) -> Result<Self, Vec<Problem>> {
-        let Validated { defaults, rules, globs, regexes, warnings } = validate::validate(file)?;
-        Ok(Self { id: next_id(), defaults, rules, globs, regexes, warnings })
-    }
-
     /// Maps a StatsD name as sent: after the removal of name tags, not escaped.
     ///
     /// Glob rules come first. Regex rules are tried only if no glob rule matches, regardless of the order in

@@ -13,56 +13,60 @@ use super::glob::{self, Globs};
 use super::raw::{InvalidFields, Positioned, RawFile, RawRule};
 use super::regexes::{IndexedPattern, Pattern, Regexes};
 use super::template::Template;
+use super::{Mapper, MapperId, load};
 use crate::config_file::{Position, Problem, ProblemClass};
 use crate::exposition::names;
 use crate::go::regex::PatternError;
 use crate::mapper::name::is_escaped;
 
-/// A valid mapping.
-pub(super) struct Validated {
-    pub(super) defaults: Defaults,
-    pub(super) rules: Vec<Rule>,
-    pub(super) globs: Globs,
-    pub(super) regexes: Regexes,
-    pub(super) warnings: Vec<Problem>,
-}
+impl Mapper {
+    /// Loads a mapping file.
+    ///
+    /// # Errors
+    /// Returns every problem that makes the file unusable. The problem that statsd_exporter would report
+    /// comes first.
+    pub fn from_yaml(text: &str) -> Result<Self, Vec<Problem>> {
+        Self::new(load::load(text))
+    }
 
-/// Validates all rules.
-///
-/// # Errors
-/// Returns every problem: first those of the file's structure, then those of rules, each in file order.
-pub(super) fn validate(file: RawFile) -> Result<Validated, Vec<Problem>> {
-    let RawFile { defaults, invalid, rules: raw, mut errors, warnings } = file;
-    let mut builder = Builder {
-        globs: Globs::new(!defaults.glob_disable_ordering),
-        defaults: complete_defaults(defaults),
-        invalid,
-        errors: Vec::new(),
-        warnings,
-    };
-    let mut rules = Vec::with_capacity(raw.len());
-    let mut positions = Vec::with_capacity(raw.len());
-    let mut patterns = Vec::new();
-    for (index, raw) in raw.into_iter().enumerate() {
-        positions.push(raw.pattern.as_ref().map_or(raw.position, |pattern| pattern.position));
-        let (rule, pattern) = builder.rule(index, raw);
-        let kind = rule.match_metric_type;
-        let index = index as u32;
-        patterns.extend(pattern.map(|pattern| IndexedPattern { index, kind, pattern }));
-        rules.push(rule);
+    /// Validates all rules.
+    ///
+    /// # Errors
+    /// Returns every problem: first those of the file's structure, then those of rules, each in file order.
+    pub(super) fn new(file: RawFile) -> Result<Self, Vec<Problem>> {
+        let RawFile { defaults, invalid, rules: raw, mut errors, warnings } = file;
+        let mut builder = Builder {
+            globs: Globs::new(defaults.glob_disable_ordering),
+            defaults: complete_defaults(defaults),
+            invalid,
+            errors: Vec::new(),
+            warnings,
+        };
+        let mut rules = Vec::with_capacity(raw.len());
+        let mut positions = Vec::with_capacity(raw.len());
+        let mut patterns = Vec::new();
+        for (index, raw) in raw.into_iter().enumerate() {
+            positions.push(raw.pattern.as_ref().map_or(raw.position, |pattern| pattern.position));
+            let (rule, pattern) = builder.rule(index, raw);
+            let kind = rule.match_metric_type;
+            let index = index as u32;
+            patterns.extend(pattern.map(|pattern| IndexedPattern { index, kind, pattern }));
+            rules.push(rule);
+        }
+        // A problem in a fragment merged into several rules is reported once.
+        let mut seen = HashSet::new();
+        let new = |error: &Problem| seen.insert((error.line, error.column, error.message.clone()));
+        errors.extend(builder.errors.drain(..).filter(new));
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let Builder { defaults, globs, mut warnings, .. } = builder;
+        let shadowed = shadowed_globs(&globs, &rules).chain(shadowed_regexes(&globs, &patterns));
+        warnings.extend(shadowed.filter_map(|rule| rule.warning(&positions)));
+        warnings.sort_by_key(|problem| (problem.line, problem.column));
+        let (id, regexes) = (MapperId::default(), Regexes::new(patterns));
+        Ok(Self { id, defaults, rules, globs, regexes, warnings })
     }
-    // A problem in a fragment merged into several rules is reported once.
-    let mut seen = HashSet::new();
-    let new = |error: &Problem| seen.insert((error.line, error.column, error.message.clone()));
-    errors.extend(builder.errors.drain(..).filter(new));
-    if !errors.is_empty() {
-        return Err(errors);
-    }
-    let Builder { defaults, globs, mut warnings, .. } = builder;
-    let shadowed = shadowed_globs(&globs, &rules).chain(shadowed_regexes(&globs, &patterns));
-    warnings.extend(shadowed.filter_map(|rule| rule.warning(&positions)));
-    warnings.sort_by_key(|problem| (problem.line, problem.column));
-    Ok(Validated { defaults, rules, globs, regexes: Regexes::new(patterns), warnings })
 }
 
 fn complete_defaults(mut defaults: Defaults) -> Defaults {
