@@ -52,6 +52,7 @@ pub(super) struct Figures {
     pub(super) gaps: Vec<String>,
 }
 
+#[derive(Default)]
 struct State {
     /// The mount point of the host's `/proc`.
     path: PathBuf,
@@ -74,18 +75,7 @@ struct State {
 impl Host {
     /// Creates a reader of the `/proc` at `path`; nothing is read yet.
     pub(crate) fn new(path: PathBuf, names: &ProcessNames) -> Self {
-        let mut state = State {
-            path,
-            names: BTreeMap::new(),
-            pressure: Pressure::default(),
-            readings: CpuBudget::default(),
-            scans: CpuBudget::default(),
-            scanned: None,
-            uptime: None,
-            is_scan_wanted: true,
-            is_container: false,
-            logged: BTreeSet::new(),
-        };
+        let mut state = State { path, ..State::default() };
         state.set_names(names);
         let (state, last) = (Lock::new(state), ArcSwap::default());
         Self { state, last, metrics: HostMetrics::default() }

@@ -48,20 +48,23 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// containers get new IDs.
 const PODS_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The timing of polls.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PollTiming {
-    /// The interval between polls, before jitter.
-    pub(crate) interval: Duration,
-    /// The deadline of one poll.
-    pub(crate) deadline: Duration,
-}
-
 /// The source of the node's pod list.
 pub(crate) struct Pods {
     pub(crate) server: HttpGet,
     /// True if the server is the API server, which also has the pods of other nodes.
     pub(crate) is_api_server: bool,
+}
+
+/// Polls the summary, and the pods of the node when there are new ones.
+pub(crate) struct Poller {
+    pub(crate) store: Arc<Store>,
+    pub(crate) kubelet: HttpGet,
+    pub(crate) pods: Option<Pods>,
+    /// The interval between polls, before jitter.
+    pub(crate) interval: Duration,
+    /// The deadline of one request.
+    pub(crate) deadline: Duration,
+    pub(crate) polls: PollMetrics,
 }
 
 own_metrics! {
@@ -86,10 +89,6 @@ impl PollMetrics {
     /// current error.
     pub(crate) fn status(&self) -> (f64, Option<String>) {
         (self.last_complete.get(), self.current_error.lock().clone())
-    }
-
-    fn set_error(&self, error: Option<&PollError>) {
-        *self.current_error.lock() = error.map(|error| error.reason.clone());
     }
 }
 
@@ -136,8 +135,7 @@ impl Request {
     async fn fetch(
         &self,
         get: &HttpGet,
-        deadline: Duration,
-        polls: &PollMetrics,
+        Poller { deadline, polls, .. }: &Poller,
         mut with: impl FnMut(&'static str, &[u8]) -> serde_json::Result<()>,
     ) -> Result<(), PollError> {
         let mut taken = 0_u64;
@@ -147,7 +145,7 @@ impl Request {
             Ok(())
         };
         let bytes = polls.bytes.with([self.server]);
-        let read = timeout(deadline, self.read(get, &bytes, counted)).await;
+        let read = timeout(*deadline, self.read(get, &bytes, counted)).await;
         let late = || PollError::new(Outcome::Timeout, format!("incomplete after {deadline:?}"));
         let mut read = read.unwrap_or_else(|_| Err(late()));
         if let Err(PollError { outcome, reason }) = &mut read {
@@ -196,50 +194,96 @@ impl Request {
     }
 }
 
-/// Polls until dropped. `first` is notified of the first complete summary.
-pub(crate) async fn poll(
-    store: Arc<Store>,
-    kubelet: HttpGet,
-    pods: Option<Pods>,
-    timing: PollTiming,
-    polls: PollMetrics,
-    first: watch::Sender<bool>,
-) {
-    let mut failures = 0_u32;
-    let mut last: Option<PollError> = None;
-    let mut pods_read: Option<Instant> = None;
-    loop {
-        let summary = poll_summary(&store, &kubelet, timing.deadline, &polls).await;
-        let mut current_error = summary.as_ref().err().cloned();
-        if summary.is_ok() {
-            polls.last_complete.set(now());
-        }
-        if let Some(pods) = &pods
-            && (store.has_unknown_pods() || pods_read.is_none_or(|at| at.elapsed() > PODS_INTERVAL))
-        {
-            match poll_pods(&store, pods, timing.deadline, &polls).await {
-                Ok(()) => pods_read = Some(Instant::now()),
-                Err(error) => current_error = current_error.or(Some(error)),
+impl Poller {
+    /// Polls until dropped. `first` is notified of the first complete summary.
+    pub(crate) async fn run(self, first: watch::Sender<bool>) {
+        let mut failures = 0_u32;
+        let mut last: Option<PollError> = None;
+        let mut pods_read: Option<Instant> = None;
+        loop {
+            let summary = self.poll_summary().await;
+            let mut current_error = summary.as_ref().err().cloned();
+            if summary.is_ok() {
+                self.polls.last_complete.set(now());
             }
-        }
-        store.publish();
-        if summary.is_ok() {
-            first.send_replace(true);
-        }
-        polls.set_error(current_error.as_ref());
-        log_change(last.as_ref(), current_error.as_ref());
-        let pause = match &current_error {
-            None => {
-                failures = 0;
-                timing.interval
+            if let Some(pods) = &self.pods
+                && (self.store.has_unknown_pods()
+                    || pods_read.is_none_or(|at| at.elapsed() > PODS_INTERVAL))
+            {
+                match self.poll_pods(pods).await {
+                    Ok(()) => pods_read = Some(Instant::now()),
+                    Err(error) => current_error = current_error.or(Some(error)),
+                }
             }
-            Some(_) => {
-                failures = failures.saturating_add(1);
-                FIRST_BACKOFF.saturating_mul(1 << failures.min(16)).min(timing.interval)
+            self.store.publish();
+            if summary.is_ok() {
+                first.send_replace(true);
             }
+            let reason = current_error.as_ref().map(|error| error.reason.clone());
+            *self.polls.current_error.lock() = reason;
+            log_change(last.as_ref(), current_error.as_ref());
+            let pause = match &current_error {
+                None => {
+                    failures = 0;
+                    self.interval
+                }
+                Some(_) => {
+                    failures = failures.saturating_add(1);
+                    FIRST_BACKOFF.saturating_mul(1 << failures.min(16)).min(self.interval)
+                }
+            };
+            last = current_error;
+            tokio::time::sleep(pause.mul_f64(0.9 + 0.2 * fastrand::f64())).await;
+        }
+    }
+
+    async fn poll_summary(&self) -> Result<(), PollError> {
+        let request = Request {
+            server: "kubelet",
+            what: "its summary",
+            path: "/stats/summary".to_owned(),
+            wanted: summary::WANTED,
         };
-        last = current_error;
-        tokio::time::sleep(pause.mul_f64(0.9 + 0.2 * fastrand::f64())).await;
+        let mut seen = BTreeSet::new();
+        let enter = |name, object: &[u8]| {
+            if name == "node" {
+                self.store.set_node(summary::node(object)?);
+            } else {
+                let pod = summary::pod(object, now())?;
+                seen.insert(pod.uid.clone());
+                self.store.set_pod(pod);
+            }
+            Ok(())
+        };
+        request.fetch(&self.kubelet, self, enter).await?;
+        self.store.retain_pods(&seen);
+        Ok(())
+    }
+
+    async fn poll_pods(&self, pods: &Pods) -> Result<(), PollError> {
+        let (server, path) = if pods.is_api_server {
+            let node = self.store.node();
+            if node.is_empty() {
+                // Without a node name, the request would return every pod of the cluster.
+                return Ok(());
+            }
+            // `resourceVersion=0` reads from the API server's cache: slightly stale data is fine here,
+            // and costs the server little.
+            let path =
+                format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}&resourceVersion=0");
+            ("apiserver", path)
+        } else {
+            ("kubelet-pods", "/pods".to_owned())
+        };
+        let request = Request { server, what: "the pods of the node", path, wanted: pods::WANTED };
+        let (asked, mut known) = (now(), Vec::new());
+        let enter = |_, object: &[u8]| {
+            known.push(pods::pod(object)?);
+            Ok(())
+        };
+        request.fetch(&pods.server, self, enter).await?;
+        self.store.set_pod_specs(asked, known);
+        Ok(())
     }
 }
 
@@ -260,62 +304,4 @@ fn log_change(before: Option<&PollError>, now: Option<&PollError>) {
         (Some(_), None) => tracing::info!("The disk usage of this node's pods is complete again"),
         (None, None) => {}
     }
-}
-
-async fn poll_summary(
-    store: &Store,
-    kubelet: &HttpGet,
-    deadline: Duration,
-    polls: &PollMetrics,
-) -> Result<(), PollError> {
-    let request = Request {
-        server: "kubelet",
-        what: "its summary",
-        path: "/stats/summary".to_owned(),
-        wanted: summary::WANTED,
-    };
-    let mut seen = BTreeSet::new();
-    let enter = |name, object: &[u8]| {
-        if name == "node" {
-            store.set_node(summary::node(object)?);
-        } else {
-            let pod = summary::pod(object, now())?;
-            seen.insert(pod.uid.clone());
-            store.set_pod(pod);
-        }
-        Ok(())
-    };
-    request.fetch(kubelet, deadline, polls, enter).await?;
-    store.retain_pods(&seen);
-    Ok(())
-}
-
-async fn poll_pods(
-    store: &Store,
-    pods: &Pods,
-    deadline: Duration,
-    polls: &PollMetrics,
-) -> Result<(), PollError> {
-    let (server, path) = if pods.is_api_server {
-        let node = store.node();
-        if node.is_empty() {
-            // Without a node name, the request would return every pod of the cluster.
-            return Ok(());
-        }
-        // `resourceVersion=0` reads from the API server's cache: slightly stale data is fine here,
-        // and costs the server little.
-        let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}&resourceVersion=0");
-        ("apiserver", path)
-    } else {
-        ("kubelet-pods", "/pods".to_owned())
-    };
-    let request = Request { server, what: "the pods of the node", path, wanted: pods::WANTED };
-    let (asked, mut known) = (now(), Vec::new());
-    let enter = |_, object: &[u8]| {
-        known.push(pods::pod(object)?);
-        Ok(())
-    };
-    request.fetch(&pods.server, deadline, polls, enter).await?;
-    store.set_pod_specs(asked, known);
-    Ok(())
 }

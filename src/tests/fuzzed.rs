@@ -16,7 +16,7 @@ use crate::app::peer_answers;
 use crate::exposition::reader::{Line, LineWriter};
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::client::endpoint::Access;
-use crate::node::kubelet::{FetchError, HttpGet, JsonResponse, PollMetrics, PollTiming, poll};
+use crate::node::kubelet::{FetchError, HttpGet, JsonResponse, PollMetrics, Poller};
 use crate::node::{overlay_paths, store};
 use crate::server::pprof::saved::SavedProfile;
 use crate::server::web_config::WebConfig;
@@ -101,9 +101,16 @@ pub fn node(pieces: Vec<Bytes>, torn: bool) -> String {
         Box::pin(std::future::ready(Ok(answer)))
     });
     let second = Duration::from_secs(1);
-    let timing = PollTiming { interval: 3600 * second, deadline: second };
+    let poller = Poller {
+        store: Arc::clone(&store),
+        kubelet,
+        pods: None,
+        interval: 3600 * second,
+        deadline: second,
+        polls: PollMetrics::default(),
+    };
     let (first, _) = tokio::sync::watch::channel(false);
-    let polling = poll(Arc::clone(&store), kubelet, None, timing, PollMetrics::default(), first);
+    let polling = poller.run(first);
     // The poll loop never ends: the first poll takes no time, the next one follows after a pause.
     let once = in_no_time(async { tokio::time::timeout(second / 2, polling).await });
     assert!(once.is_err(), "it ended by itself");

@@ -16,9 +16,7 @@ use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::kube::{Client, ClientOptions, TransportError};
 use crate::node::NodeSource;
 use crate::node::host::{Host, ProcessNames};
-use crate::node::kubelet::{
-    self, FetchError, HttpGet, JsonResponse, Pods, PollMetrics, PollTiming,
-};
+use crate::node::kubelet::{FetchError, HttpGet, JsonResponse, Pods, PollMetrics, Poller};
 use crate::node::status::NodeReporter;
 use crate::node::store::Store;
 use crate::node::walk::{Walk, WalkConfig, WalkMetrics};
@@ -178,10 +176,10 @@ async fn start_polling(
             }
         }
     };
-    let timing = PollTiming { interval: args.interval, deadline: args.timeout };
     let (first, has_summary) = watch::channel(false);
     let mut task = JoinSet::new();
-    task.spawn(kubelet::poll(store, kubelet, pods, timing, polls, first));
+    let (interval, deadline) = (args.interval, args.timeout);
+    task.spawn(Poller { store, kubelet, pods, interval, deadline, polls }.run(first));
     Ok(KubeletPoll { _task: task, has_summary })
 }
 
