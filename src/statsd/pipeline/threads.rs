@@ -12,7 +12,7 @@ use super::config::{PipelineConfig, StartError};
 use crate::statsd::ingest::Shared;
 use crate::statsd::metrics::{Listener, bump};
 use crate::statsd::receive::net;
-use crate::statsd::receive::receiver::{Receiver, ReceiverBuilder};
+use crate::statsd::receive::receiver::{ReceiveLoop, Receiver};
 use crate::statsd::supervise::SupervisedThread;
 use crate::util::descriptors;
 use crate::util::lock::Lock;
@@ -38,8 +38,8 @@ impl Threads {
             move |source| StartError::Listen { listener, address, source }
         };
         let shared = Arc::clone(&self.shared);
-        let builder = || ReceiverBuilder::new(&shared).map_err(StartError::Thread);
-        let mut builders = vec![builder()?];
+        let new = || ReceiveLoop::new(&shared).map_err(StartError::Thread);
+        let mut loops = vec![new()?];
         let (buffer, several) = (config.read_buffer, config.udp_sockets > 1);
         self.udp = config.udp;
         for number in 0..config.udp_sockets.max(1) {
@@ -52,18 +52,18 @@ impl Threads {
             self.udp = Some(address);
             let open = Box::new(move || net::bind_udp(address, buffer, several));
             if number > 0 {
-                builders.push(builder()?);
+                loops.push(new()?);
             }
-            builders[number]
-                .datagrams(Listener::Udp, number, socket, open)
+            loops[number]
+                .add_datagrams(Listener::Udp, number, socket, open)
                 .map_err(StartError::Thread)?;
         }
-        let first = &mut builders[0];
+        let first = &mut loops[0];
         if let Some(address) = config.tcp {
             let mut listen = || {
                 let listener = net::bind_tcp(address)?;
                 let bound = listener.local_addr()?;
-                first.tcp(listener, config.tcp_idle, descriptors::of_process())?;
+                first.add_tcp(listener, config.tcp_idle, descriptors::of_process())?;
                 Ok(bound)
             };
             self.tcp = Some(listen().map_err(failed(Listener::Tcp, &address))?);
@@ -71,8 +71,8 @@ impl Threads {
         if let Some(name) = &config.unixgram {
             self.listen_unix(name, config, first).map_err(failed(Listener::Unixgram, name))?;
         }
-        for (number, builder) in builders.into_iter().enumerate() {
-            self.receivers.push(builder.start(number).map_err(StartError::Thread)?);
+        for (number, each) in loops.into_iter().enumerate() {
+            self.receivers.push(each.start(number).map_err(StartError::Thread)?);
         }
         Ok(())
     }
@@ -81,7 +81,7 @@ impl Threads {
         &mut self,
         name: &str,
         config: &PipelineConfig,
-        builder: &mut ReceiverBuilder,
+        first: &mut ReceiveLoop,
     ) -> io::Result<()> {
         let file = (!name.starts_with('@')).then(|| Arc::new(SocketFile::new(name)));
         // Stored before the file exists, so that it is removed after any failure.
@@ -106,7 +106,7 @@ impl Threads {
             }
             open()
         };
-        builder.datagrams(Listener::Unixgram, 0, socket, Box::new(reopen))
+        first.add_datagrams(Listener::Unixgram, 0, socket, Box::new(reopen))
     }
 
     /// Stops the listeners after they have processed what they had received, then the relay after it has sent

@@ -68,89 +68,6 @@ impl Control {
     }
 }
 
-/// A receiving thread that has not been started.
-pub(crate) struct ReceiverBuilder {
-    receive_loop: ReceiveLoop,
-    sockets: Vec<Arc<SocketState>>,
-}
-
-impl ReceiverBuilder {
-    /// Creates a thread without sockets.
-    ///
-    /// # Errors
-    /// Fails if the epoll instance cannot be created.
-    pub(crate) fn new(shared: &Arc<Shared>) -> io::Result<Self> {
-        let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), WAKER)?;
-        let control = Arc::new(Control { stopping: AtomicBool::new(false), waker });
-        let receive_loop = ReceiveLoop {
-            worker: Worker::new(shared, Listener::Udp),
-            shared: Arc::clone(shared),
-            control,
-            poll,
-            events: Events::with_capacity(EVENTS),
-            ready: VecDeque::new(),
-            datagrams: Vec::new(),
-            tcp: None,
-            last_other: None,
-            #[cfg(test)]
-            before_poll: None,
-        };
-        Ok(Self { receive_loop, sockets: Vec::new() })
-    }
-
-    /// Adds a datagram socket. `number` is its index among the sockets of the listener; `open` opens a
-    /// replacement.
-    ///
-    /// # Errors
-    /// Fails if the socket cannot be registered.
-    pub(crate) fn datagrams(
-        &mut self,
-        listener: Listener,
-        number: usize,
-        socket: Socket,
-        open: OpenSocket,
-    ) -> io::Result<()> {
-        let token = Token(DATAGRAMS + self.receive_loop.datagrams.len());
-        let registry = self.receive_loop.poll.registry();
-        let source = DatagramSource::new(listener, number, socket, open, registry, token)?;
-        self.sockets.push(source.state());
-        self.receive_loop.datagrams.push(source);
-        Ok(())
-    }
-
-    /// Adds the TCP listener. Connections are closed after `idle` without data.
-    ///
-    /// # Errors
-    /// Fails if the listener cannot be registered.
-    pub(crate) fn tcp(
-        &mut self,
-        listener: std::net::TcpListener,
-        idle: Option<Duration>,
-        descriptors: &'static Descriptors,
-    ) -> io::Result<()> {
-        let registry = self.receive_loop.poll.registry();
-        self.receive_loop.tcp = Some(TcpSource::new(listener, idle, descriptors, registry)?);
-        Ok(())
-    }
-
-    /// Starts the thread. `number` becomes part of its name.
-    ///
-    /// # Errors
-    /// Fails if the thread cannot be started.
-    pub(crate) fn start(self, number: usize) -> io::Result<Receiver> {
-        let Self { mut receive_loop, sockets } = self;
-        let (control, shared) =
-            (Arc::clone(&receive_loop.control), Arc::clone(&receive_loop.shared));
-        let thread = SupervisedThread::spawn(
-            &format!("statsd-in-{number}"),
-            move || bump(&shared.metrics.receiver_restarts),
-            move || receive_loop.run(),
-        )?;
-        Ok(Receiver { control, thread, sockets })
-    }
-}
-
 impl Receiver {
     /// Returns the state of its datagram sockets.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = SocketStats> {
@@ -164,8 +81,8 @@ impl Receiver {
     }
 }
 
-/// The state of the receiving thread.
-struct ReceiveLoop {
+/// The state of a receiving thread.
+pub(crate) struct ReceiveLoop {
     shared: Arc<Shared>,
     control: Arc<Control>,
     poll: Poll,
@@ -184,6 +101,75 @@ struct ReceiveLoop {
 }
 
 impl ReceiveLoop {
+    /// Creates a thread without sockets, which has not been started.
+    ///
+    /// # Errors
+    /// Fails if the epoll instance cannot be created.
+    pub(crate) fn new(shared: &Arc<Shared>) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        Ok(Self {
+            worker: Worker::new(shared, Listener::Udp),
+            shared: Arc::clone(shared),
+            control: Arc::new(Control { stopping: AtomicBool::new(false), waker }),
+            poll,
+            events: Events::with_capacity(EVENTS),
+            ready: VecDeque::new(),
+            datagrams: Vec::new(),
+            tcp: None,
+            last_other: None,
+            #[cfg(test)]
+            before_poll: None,
+        })
+    }
+
+    /// Adds a datagram socket. `number` is its index among the sockets of the listener; `open` opens a
+    /// replacement.
+    ///
+    /// # Errors
+    /// Fails if the socket cannot be registered.
+    pub(crate) fn add_datagrams(
+        &mut self,
+        listener: Listener,
+        number: usize,
+        socket: Socket,
+        open: OpenSocket,
+    ) -> io::Result<()> {
+        let (token, registry) = (Token(DATAGRAMS + self.datagrams.len()), self.poll.registry());
+        let source = DatagramSource::new(listener, number, socket, open, registry, token)?;
+        self.datagrams.push(source);
+        Ok(())
+    }
+
+    /// Adds the TCP listener. Connections are closed after `idle` without data.
+    ///
+    /// # Errors
+    /// Fails if the listener cannot be registered.
+    pub(crate) fn add_tcp(
+        &mut self,
+        listener: std::net::TcpListener,
+        idle: Option<Duration>,
+        descriptors: &'static Descriptors,
+    ) -> io::Result<()> {
+        self.tcp = Some(TcpSource::new(listener, idle, descriptors, self.poll.registry())?);
+        Ok(())
+    }
+
+    /// Starts the thread. `number` becomes part of its name.
+    ///
+    /// # Errors
+    /// Fails if the thread cannot be started.
+    pub(crate) fn start(mut self, number: usize) -> io::Result<Receiver> {
+        let (control, shared) = (Arc::clone(&self.control), Arc::clone(&self.shared));
+        let sockets = self.datagrams.iter().map(DatagramSource::state).collect();
+        let thread = SupervisedThread::spawn(
+            &format!("statsd-in-{number}"),
+            move || bump(&shared.metrics.receiver_restarts),
+            move || self.run(),
+        )?;
+        Ok(Receiver { control, thread, sockets })
+    }
+
     fn run(&mut self) {
         // Needed when the thread continues after a panic.
         self.worker.recover();
@@ -388,10 +374,10 @@ mod tests {
     use crate::statsd::receive::net::{bind_tcp, bind_udp, bind_unixgram};
     use crate::util::descriptors;
 
-    impl ReceiverBuilder {
+    impl ReceiveLoop {
         /// Applies what the sockets have received so far, on this thread.
         pub(crate) fn apply_received(&mut self) {
-            self.receive_loop.read_all();
+            self.read_all();
         }
     }
 
@@ -414,8 +400,8 @@ mod tests {
         socket: Socket,
         open: OpenSocket,
     ) -> Receiver {
-        let mut builder = ReceiverBuilder::new(shared).expect("prepared");
-        builder.datagrams(listener, 0, socket, open).expect("watched");
+        let mut builder = ReceiveLoop::new(shared).expect("prepared");
+        builder.add_datagrams(listener, 0, socket, open).expect("watched");
         builder.start(0).expect("started")
     }
 
@@ -434,15 +420,15 @@ mod tests {
         const LINE: &[u8] = b"a:1|c\n";
         let shared = shared();
         let lines = |listener| shared.metrics.lines(Some(listener));
-        let mut builder = ReceiverBuilder::new(&shared).expect("prepared");
+        let mut builder = ReceiveLoop::new(&shared).expect("prepared");
         let local = "127.0.0.1:0".parse().expect("address");
         let socket = bind_udp(local, 0, false).expect("bind");
         let udp = socket.local_addr().ok().and_then(|address| address.as_socket());
         let open = Box::new(move || bind_udp(local, 0, false));
-        builder.datagrams(Listener::Udp, 0, socket, open).expect("watched");
+        builder.add_datagrams(Listener::Udp, 0, socket, open).expect("watched");
         let listener = bind_tcp(local).expect("bind");
         let tcp = listener.local_addr().expect("address");
-        builder.tcp(listener, None, descriptors::of_process()).expect("watched");
+        builder.add_tcp(listener, None, descriptors::of_process()).expect("watched");
         let mut streams =
             Vec::from_iter((0..20).map(|_| TcpStream::connect(tcp).expect("connect")));
         until("the connections are accepted", || {
@@ -454,7 +440,7 @@ mod tests {
             stream.set_nonblocking(true).expect("set");
             sent += stream.write(&LINE.repeat(10_000)).expect("sent") / LINE.len();
         }
-        let receive_loop = &mut builder.receive_loop;
+        let receive_loop = &mut builder;
         until("each connection has data", || {
             receive_loop.poll_events(Some(Duration::ZERO));
             receive_loop.ready.len() == streams.len()
@@ -485,10 +471,10 @@ mod tests {
         const LINE: &[u8] = b"requests:1000000|c|#service:checkout\n";
         let shared = shared();
         let lines = || shared.metrics.lines(Some(Listener::Tcp)) as usize;
-        let mut builder = ReceiverBuilder::new(&shared).expect("prepared");
+        let mut builder = ReceiveLoop::new(&shared).expect("prepared");
         let listener = bind_tcp("127.0.0.1:0".parse().expect("address")).expect("bind");
         let tcp = listener.local_addr().expect("address");
-        builder.tcp(listener, None, descriptors::of_process()).expect("watched");
+        builder.add_tcp(listener, None, descriptors::of_process()).expect("watched");
         let fill = |stream: &mut TcpStream| {
             stream.set_nonblocking(true).expect("set");
             let mut sent = 0;
@@ -508,7 +494,7 @@ mod tests {
         });
         let mut waiting = TcpStream::connect(tcp).expect("connect");
         let sent = fill(&mut known) + fill(&mut waiting);
-        builder.receive_loop.drain();
+        builder.drain();
         let read = lines() * LINE.len();
         assert!(read > 0 && read < sent / 2, "{read} of {sent} bytes");
         assert_eq!(shared.metrics.tcp_open.load(Ordering::Relaxed), 0);
@@ -527,8 +513,8 @@ mod tests {
     /// The poll takes the wake-up, so the thread has to look for the request after it.
     #[test]
     fn a_thread_that_is_about_to_poll_ends_too() {
-        let mut builder = ReceiverBuilder::new(&shared()).expect("prepared");
-        builder.receive_loop.before_poll = Some(Control::stop);
+        let mut builder = ReceiveLoop::new(&shared()).expect("prepared");
+        builder.before_poll = Some(Control::stop);
         let receiver = builder.start(0).expect("started");
         let thread = receiver.thread.0.lock().take().expect("running");
         until("the thread ends", || thread.is_finished());

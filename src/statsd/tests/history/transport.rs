@@ -13,7 +13,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::statsd::Listener;
 use crate::statsd::ingest::{Shared, Worker};
 use crate::statsd::receive::net::{bind_tcp, bind_udp, bind_unixgram};
-use crate::statsd::receive::receiver::ReceiverBuilder;
+use crate::statsd::receive::receiver::ReceiveLoop;
 use crate::util::descriptors;
 
 /// The largest number of lines of a datagram: many of them do not fit into one.
@@ -40,7 +40,7 @@ impl Way {
 pub(super) struct Transport {
     shared: Arc<Shared>,
     workers: [Worker; 2],
-    receiver: ReceiverBuilder,
+    receiver: ReceiveLoop,
     udp: UdpSocket,
     unixgram: Socket,
     tcp: TcpStream,
@@ -49,26 +49,26 @@ pub(super) struct Transport {
 impl Transport {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let mut receiver = ReceiverBuilder::new(shared).expect("a receiver");
+        let mut receiver = ReceiveLoop::new(shared).expect("a receiver");
         let never = || Box::new(|| Err(std::io::Error::other("never closed")));
         let any = "127.0.0.1:0".parse().expect("an address");
         let socket = bind_udp(any, 0, false).expect("a socket");
         let udp = UdpSocket::bind(any).expect("a socket");
         let address = socket.local_addr().ok().and_then(|address| address.as_socket());
         udp.connect(address.expect("an address")).expect("connected");
-        receiver.datagrams(Listener::Udp, 0, socket, never()).expect("watched");
+        receiver.add_datagrams(Listener::Udp, 0, socket, never()).expect("watched");
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("@kstatd-history-{}-{number}", std::process::id());
         let socket = bind_unixgram(&name, 0).expect("a socket");
         let unixgram = Socket::new(Domain::UNIX, Type::DGRAM, None).expect("a socket");
         let address: SockAddr = socket.local_addr().expect("an address");
         unixgram.connect(&address).expect("connected");
-        receiver.datagrams(Listener::Unixgram, 0, socket, never()).expect("watched");
+        receiver.add_datagrams(Listener::Unixgram, 0, socket, never()).expect("watched");
         let listener = bind_tcp(any).expect("a listener");
         let tcp =
             TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
         tcp.set_nodelay(true).expect("an option");
-        receiver.tcp(listener, None, descriptors::of_process()).expect("watched");
+        receiver.add_tcp(listener, None, descriptors::of_process()).expect("watched");
         let workers = [(); 2].map(|()| Worker::new(shared, Listener::Direct));
         Self { shared: Arc::clone(shared), workers, receiver, udp, unixgram, tcp }
     }
