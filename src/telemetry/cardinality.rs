@@ -201,7 +201,6 @@ fn metric((name, _, about): (String, u64, About)) -> Metric {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::LazyLock;
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use super::super::census::MAX_FAMILY_LABELS;
