@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::FutureExt as _;
 use futures_util::future::select_all;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -113,15 +114,6 @@ pub(crate) struct ConfigReloader {
     files: Vec<File>,
     /// The files that sides rejected, as logged.
     rejected: Vec<RejectedFile>,
-}
-
-enum Event {
-    /// A watched file was written; true if its content has changed.
-    Files(bool),
-    StepDone(Result<StepResult, JoinError>),
-    Retry,
-    /// A listener or side has made progress.
-    Progress,
 }
 
 /// Returns the files whose reloads are reported as metrics.
@@ -228,27 +220,26 @@ impl ConfigReloader {
         // A file that returns to its former content while files are being read may have been read before.
         let any = self.has_unapplied_change() || self.is_resolving;
         let side_events = self.sides.iter_mut().map(|running| running.side.next_event());
-        let event = tokio::select! {
-            changed = self.watched.changed(any) => Event::Files(changed),
-            Some(result) = self.step.join_next() => Event::StepDone(result),
-            () = self.listeners.next_event() => Event::Progress,
-            _ = select_all(side_events) => Event::Progress,
-            () = waiting::until(retry) => Event::Retry,
-        };
-        match event {
-            Event::Files(true) => {
-                tracing::info!("Changes detected");
-                (self.failures, self.is_announced) = (0, false);
-                self.reload_files();
+        tokio::select! {
+            has_changed = self.watched.changed(any) => {
+                if has_changed {
+                    tracing::info!("Changes detected");
+                    (self.failures, self.is_announced) = (0, false);
+                }
+                if has_changed || self.step.is_empty() {
+                    self.reload_files();
+                } else {
+                    self.is_unresolved = true;
+                }
             }
-            Event::Files(false) if self.step.is_empty() => self.reload_files(),
-            Event::Files(false) => self.is_unresolved = true,
-            Event::Retry => {
+            Some(result) = self.step.join_next() => self.step_done(result),
+            // A listener or side has made progress.
+            () = self.listeners.next_event() => {}
+            () = select_all(side_events).map(drop) => {}
+            () = waiting::until(retry) => {
                 self.retry = None;
                 self.reload_files();
             }
-            Event::StepDone(result) => self.step_done(result),
-            Event::Progress => {}
         }
         self.report();
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use futures_util::future::OptionFuture;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -40,7 +41,7 @@ use crate::util::recent_result::RecentResult;
 
 use connection::{ApiServerReviews, Connection, log_version};
 pub(crate) use connection::{is_configured, own_identity};
-use custom::{CustomState, definitions_changed};
+use custom::CustomState;
 use report::KubeReporter;
 use series_snapshot::KubeSeries;
 
@@ -137,21 +138,6 @@ struct KubeSide {
 /// Starts a pipeline with a configuration.
 type StartPipeline =
     fn(&Arc<Client>, &PipelineConfig, &Catalog, &KubeMetrics) -> Result<Pipeline, ClientError>;
-
-/// Completes when the shard or its visible part changes; cancel-safe. `change` is the number of the latest pipeline
-/// change.
-async fn shard_changed(
-    sharding: &mut Option<ShardCoordinator>,
-    handle: &PipelineHandle,
-    change: u64,
-    catalog: &Catalog,
-    metrics: &KubeMetrics,
-) {
-    match sharding {
-        Some(sharding) => sharding.next_change(handle, change, catalog, metrics).await,
-        None => std::future::pending().await,
-    }
-}
 
 /// Starts to look up the StatefulSet of a pod.
 fn look_up_shard(
@@ -304,36 +290,27 @@ impl KubeSide {
 
     /// Waits for a change outside the configuration and applies it.
     async fn next_change(&mut self) {
-        enum Event {
-            Progress,
-            ShardFound(ShardCoordinator),
-            ShardChanged,
-            DefinitionsChanged,
-        }
-        let handle = self.pipeline.handle();
+        let (handle, change) = (self.pipeline.handle(), self.change);
         let (catalog, metrics) = (&self.catalog, &self.metrics);
-        let event = tokio::select! {
+        let shard_changes = self.sharding.as_mut();
+        let shard_changes =
+            shard_changes.map(|sharding| sharding.next_change(&handle, change, catalog, metrics));
+        let definition_changes = self.custom.as_mut().map(CustomState::changed);
+        tokio::select! {
             // In a certain order, so that a seed determines a history.
             biased;
-            () = self.progress.changed() => Event::Progress,
-            Some(Ok(sharding)) = self.shard_lookup.join_next() => Event::ShardFound(sharding),
-            () = shard_changed(&mut self.sharding, &handle, self.change, catalog, metrics) => Event::ShardChanged,
-            () = definitions_changed(&mut self.custom) => Event::DefinitionsChanged,
-            () = self.ledger.expire_in_time() => return,
-        };
-        match event {
-            Event::Progress => {
+            () = self.progress.changed() => {
                 if self.pipeline.handle().is_applied(self.change) {
                     self.names.set(KUBERNETES.name, family_names(&self.config));
                 }
             }
-            Event::ShardFound(mut sharding) => {
+            Some(Ok(mut sharding)) = self.shard_lookup.join_next() => {
                 sharding.set_peer_options(self.peers.clone());
                 self.sharding = Some(sharding);
                 self.first_sync.iter().for_each(|first_sync| first_sync.restart());
                 self.apply();
             }
-            Event::ShardChanged => {
+            Some(()) = OptionFuture::from(shard_changes) => {
                 let shard = self.shard();
                 tracing::info!(
                     shard = shard.index,
@@ -343,7 +320,8 @@ impl KubeSide {
                 );
                 self.apply();
             }
-            Event::DefinitionsChanged => self.apply(),
+            Some(()) = OptionFuture::from(definition_changes) => self.apply(),
+            () = self.ledger.expire_in_time() => {}
         }
     }
 }

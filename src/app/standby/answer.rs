@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::OptionFuture;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
@@ -118,18 +119,13 @@ pub(super) async fn answer(standby: Standby, call: Call) -> Response {
     let from = is_known.then_some(poll.next);
     if is_known {
         let mut lines = mirror.map(Mirror::next);
-        let has_lines = async {
-            match &mut lines {
-                Some(lines) => drop(lines.wait_for(|next| *next > poll.next).await),
-                None => std::future::pending().await,
-            }
-        };
+        let has_lines = lines.as_mut().map(|lines| lines.wait_for(|next| *next > poll.next));
         let has_changed = versions.wait_for(|version| *version != poll.version);
         let news = async {
             tokio::select! {
                 biased;
                 _ = has_changed => {}
-                () = has_lines => {}
+                Some(_) = OptionFuture::from(has_lines) => {}
             }
         };
         let _ = timeout(MAX_WAIT, news).await;

@@ -88,12 +88,9 @@ impl CustomState {
         }
         watched
     }
-}
 
-/// Completes when the cluster's definitions have changed and settled; cancel-safe.
-pub(crate) async fn definitions_changed(custom: &mut Option<CustomState>) {
-    match custom {
-        Some(custom) => waiting::changed(&mut custom.settled).await,
-        None => std::future::pending().await,
+    /// Completes when the cluster's definitions have changed and settled; cancel-safe.
+    pub(crate) async fn changed(&mut self) {
+        waiting::changed(&mut self.settled).await;
     }
 }
