@@ -105,7 +105,7 @@ impl Mirror {
     /// Adds a batch and evicts the oldest ones beyond the limit.
     pub(super) fn push(&self, batch: RelayBatch) {
         let mut kept = self.kept.lock();
-        let (lines, cost) = (batch.lines(), batch.cost());
+        let (lines, cost) = (batch.lines, batch.cost());
         let first = *self.next.borrow();
         while kept.bytes + cost > KEPT_BYTES
             && let Some(evicted) = kept.batches.pop_front()
@@ -130,7 +130,7 @@ impl Mirror {
         let kept = self.kept.lock();
         let end = *self.next.borrow();
         let from = from.unwrap_or(u64::MAX);
-        let at = kept.batches.partition_point(|kept| kept.first + kept.batch.lines() <= from);
+        let at = kept.batches.partition_point(|kept| kept.first + kept.batch.lines <= from);
         let first = kept.batches.get(at).map_or(end, |kept| kept.first.max(from));
         let mut lines = MirroredLines { first, next: first, text: Vec::new() };
         for KeptBatch { first, batch, .. } in kept.batches.range(at..) {
@@ -138,8 +138,8 @@ impl Mirror {
                 break;
             }
             // A reader may have got a part of the first batch.
-            let text = after_lines(batch.text(), lines.next - first);
-            lines.next = first + batch.lines();
+            let text = after_lines(&batch.text, lines.next - first);
+            lines.next = first + batch.lines;
             if with_senders || !self.has_senders {
                 lines.text.extend_from_slice(text);
                 continue;

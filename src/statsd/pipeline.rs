@@ -49,7 +49,6 @@ pub struct Pipeline {
     /// The number of successful reloads. Locked during a reload, so that each reads the file after the one before.
     reloads: Lock<u64>,
     self_metrics: SelfMetrics,
-    openmetrics_created: bool,
     additional: Option<Arc<dyn Collect>>,
     /// Applies the lines of other replicas.
     peer_worker: Mutex<Worker>,
@@ -115,7 +114,6 @@ impl Pipeline {
             mapping_file: config.mapping_file.clone(),
             reloads: Lock::default(),
             self_metrics: config.self_metrics,
-            openmetrics_created: config.openmetrics_created,
             additional: config.additional,
         })
     }
@@ -290,7 +288,7 @@ impl Source for Pipeline {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        Box::new(self.scrape(query).text(format, self.openmetrics_created))
+        Box::new(self.scrape(query).text(format, self.shared.registry.exposes_start_times))
     }
 
     fn typed(&self, query: &ScrapeQuery) -> Option<Box<dyn TypedBody>> {

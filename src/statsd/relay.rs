@@ -53,8 +53,9 @@ pub struct RelayConfig {
 /// The lines of one batch, each followed by a line feed.
 #[derive(Debug, Default)]
 pub(crate) struct RelayBatch {
-    text: Vec<u8>,
-    lines: u64,
+    pub(super) text: Vec<u8>,
+    /// The number of lines.
+    pub(super) lines: u64,
 }
 
 impl RelayBatch {
@@ -72,16 +73,6 @@ impl RelayBatch {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.lines == 0
-    }
-
-    /// Returns the lines.
-    pub(super) fn text(&self) -> &[u8] {
-        &self.text
-    }
-
-    /// Returns the number of lines.
-    pub(super) fn lines(&self) -> u64 {
-        self.lines
     }
 
     /// Returns the memory that the batch takes in a queue, in bytes.

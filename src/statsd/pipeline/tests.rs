@@ -15,8 +15,7 @@ impl Pipeline {
         };
         let (relay, sender) = Relay::new(&target).expect("an address");
         let pipeline = Self::start_with(config, Mapper::default(), Some(relay));
-        let take =
-            move || sender.queue.try_iter().flat_map(|batch| batch.text().to_vec()).collect();
+        let take = move || sender.queue.try_iter().flat_map(|batch| batch.text).collect();
         (pipeline.expect("a pipeline without listeners"), Box::new(take))
     }
 

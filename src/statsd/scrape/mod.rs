@@ -211,8 +211,8 @@ impl Scrape {
                     }
                     read
                 };
-                if let Some(ScalarSample { value, created }) = read {
-                    writer.scalar(family, labels, value, created, out);
+                if let Some(read) = read {
+                    writer.scalar(family, labels, read, out);
                 }
             }
         }
@@ -328,9 +328,9 @@ fn read(
                 summary.quantiles(now, &mut distribution.quantiles);
             }
             Reading::Summary {
-                spec: Arc::clone(summary.spec()),
-                count: summary.count(),
-                sum: summary.sum(),
+                spec: Arc::clone(&summary.spec),
+                count: summary.count,
+                sum: summary.sum,
             }
         }
         Observer::Histogram(histogram) => {
@@ -338,9 +338,9 @@ fn read(
                 histogram.cumulative(&mut distribution.counts);
             }
             Reading::Histogram {
-                spec: Arc::clone(histogram.spec()),
-                count: histogram.count(),
-                sum: histogram.sum(),
+                spec: Arc::clone(&histogram.spec),
+                count: histogram.count,
+                sum: histogram.sum,
                 native: histogram.native().filter(|_| needs_distribution),
             }
         }

@@ -1,7 +1,7 @@
 //! Text 0.0.4 and OpenMetrics text.
 
 use super::openmetrics_names;
-use super::writer::{Distribution, Reading, Series, Writer};
+use super::writer::{Distribution, Reading, ScalarSample, Series, Writer};
 use crate::exposition::family::{Family as OwnFamily, sample};
 use crate::exposition::{Format, float, header};
 use crate::statsd::clock::Clock;
@@ -184,14 +184,8 @@ impl Writer for TextWriter {
     }
 
     #[inline]
-    fn scalar(
-        &mut self,
-        family: &Family,
-        labels: &[u8],
-        value: f64,
-        created: u32,
-        out: &mut Vec<u8>,
-    ) {
+    fn scalar(&mut self, family: &Family, labels: &[u8], read: ScalarSample, out: &mut Vec<u8>) {
+        let ScalarSample { value, created } = read;
         if self.is_counter && self.forbids(value) {
             return;
         }

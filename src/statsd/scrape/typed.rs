@@ -1,6 +1,6 @@
 //! Passes families and series to the encoder of a format that is not text.
 
-use super::writer::{Distribution, Reading, Series, Writer};
+use super::writer::{Distribution, Reading, ScalarSample, Series, Writer};
 use crate::exposition::family::Family as OwnFamily;
 use crate::exposition::typed::{
     FamilyEncoder, FamilyHead, Quantile, Sample, SampleValue, TypedBody,
@@ -43,15 +43,8 @@ impl Writer for TypedWriter<'_> {
         self.encoder.begin(&head, pass);
     }
 
-    fn scalar(
-        &mut self,
-        _family: &Family,
-        labels: &[u8],
-        value: f64,
-        created: u32,
-        out: &mut Vec<u8>,
-    ) {
-        self.sample(labels, SampleValue::Number(value), created, out);
+    fn scalar(&mut self, _: &Family, labels: &[u8], read: ScalarSample, out: &mut Vec<u8>) {
+        self.sample(labels, SampleValue::Number(read.value), read.created, out);
     }
 
     fn observer(&mut self, _family: &Family, series: &Series<'_>, out: &mut Vec<u8>) {

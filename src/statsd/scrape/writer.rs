@@ -58,14 +58,7 @@ pub(crate) trait Writer {
         true
     }
     /// Writes a counter or gauge of the family.
-    fn scalar(
-        &mut self,
-        family: &Family,
-        labels: &[u8],
-        value: f64,
-        created: u32,
-        out: &mut Vec<u8>,
-    );
+    fn scalar(&mut self, family: &Family, labels: &[u8], read: ScalarSample, out: &mut Vec<u8>);
     /// Writes any other series of the family.
     fn observer(&mut self, family: &Family, series: &Series<'_>, out: &mut Vec<u8>);
     /// Ends the pass.

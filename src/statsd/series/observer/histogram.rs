@@ -64,9 +64,11 @@ impl HistogramSpec {
 /// The aggregate of one series.
 #[derive(Debug)]
 pub(crate) struct Histogram {
-    spec: Arc<HistogramSpec>,
-    count: u64,
-    sum: f64,
+    /// The shared settings.
+    pub(crate) spec: Arc<HistogramSpec>,
+    /// The number and the sum of all observations since creation.
+    pub(crate) count: u64,
+    pub(crate) sum: f64,
     /// The count per bucket, not cumulative. Values above the last bound are only in `count`.
     counts: Box<[u64]>,
     /// Boxed, because few histograms have them and every summary would be as large.
@@ -81,25 +83,10 @@ impl Histogram {
         Self { spec, count: 0, sum: 0.0, counts, native }
     }
 
-    /// Returns the shared settings.
-    pub(crate) fn spec(&self) -> &Arc<HistogramSpec> {
-        &self.spec
-    }
-
     /// Returns the number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of_val(&*self.counts)
             + self.native.as_ref().map_or(0, |native| size_of::<Native>() + native.heap_bytes())
-    }
-
-    /// Returns the number of observations.
-    pub(crate) fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Returns the sum of all values.
-    pub(crate) fn sum(&self) -> f64 {
-        self.sum
     }
 
     /// Observes `value` `weight` times. NaN only counts in `+Inf`.
@@ -153,8 +140,8 @@ mod tests {
         }
         histogram.observe(f64::NAN, 2);
         assert_eq!(cumulative(&histogram), [3, 5]);
-        assert_eq!(histogram.count(), 9);
-        assert!(histogram.sum().is_nan());
+        assert_eq!(histogram.count, 9);
+        assert!(histogram.sum.is_nan());
         assert!(histogram.native().is_none());
     }
 
@@ -165,8 +152,8 @@ mod tests {
         histogram.observe(2.0, 1_000_000);
         histogram.observe(2.0, 0);
         assert_eq!(cumulative(&histogram), [3]);
-        assert_eq!(histogram.count(), 1_000_003);
-        assert_eq!(histogram.sum(), 0.1 + 0.1 + 0.1 + 2_000_000.0);
+        assert_eq!(histogram.count, 1_000_003);
+        assert_eq!(histogram.sum, 0.1 + 0.1 + 0.1 + 2_000_000.0);
         let native = histogram.native().expect("on");
         assert_eq!(native.positive.iter().map(|bucket| bucket.count).sum::<u64>(), 1_000_003);
     }

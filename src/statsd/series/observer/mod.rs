@@ -43,8 +43,8 @@ impl Observer {
     /// Returns the number of samples of the series.
     pub(crate) fn samples(&self) -> u64 {
         match self {
-            Self::Summary(summary) => summary.spec().samples(),
-            Self::Histogram(histogram) => histogram.spec().samples(),
+            Self::Summary(summary) => summary.spec.samples(),
+            Self::Histogram(histogram) => histogram.spec.samples(),
             Self::Distinct(_) => 1,
         }
     }

@@ -123,9 +123,11 @@ impl SummarySpec {
 /// The aggregate of one series.
 #[derive(Debug)]
 pub(crate) struct Summary {
-    spec: Arc<SummarySpec>,
-    count: u64,
-    sum: f64,
+    /// The shared settings.
+    pub(crate) spec: Arc<SummarySpec>,
+    /// The number and the sum of all observations since creation.
+    pub(crate) count: u64,
+    pub(crate) sum: f64,
     /// The values that some stream needs: fewer than [`EXACT`].
     raw: RawValues,
     /// For each stream, the oldest first: the index of its first raw value that its sketch does not have.
@@ -144,27 +146,12 @@ impl Summary {
         Self { spec, count: 0, sum: 0.0, raw: RawValues::new(), starts, sketches, next_rotation }
     }
 
-    /// Returns the shared settings.
-    pub(crate) fn spec(&self) -> &Arc<SummarySpec> {
-        &self.spec
-    }
-
     /// Returns the number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.raw.heap_bytes()
             + size_of_val(&*self.starts)
             + size_of_val(&*self.sketches)
             + self.sketches.iter().map(Sketch::heap_bytes).sum::<usize>()
-    }
-
-    /// Returns the number of observations since creation.
-    pub(crate) fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Returns the sum of all values since creation.
-    pub(crate) fn sum(&self) -> f64 {
-        self.sum
     }
 
     /// Observes `value` `weight` times.
@@ -301,7 +288,7 @@ mod tests {
             summary.observe(f64::from(value), 1, clock.now());
         }
         assert_eq!(quantiles(&mut summary, &clock), [250.0, 450.0, 495.0]);
-        assert_eq!((summary.count(), summary.sum()), (499, 124_750.0));
+        assert_eq!((summary.count, summary.sum), (499, 124_750.0));
     }
 
     #[test]
@@ -332,7 +319,7 @@ mod tests {
         assert_eq!(quantiles(&mut summary, &clock), [7.0; 3]);
         clock.advance(Duration::from_millis(400));
         assert!(quantiles(&mut summary, &clock).iter().all(|value| value.is_nan()));
-        assert_eq!((summary.count(), summary.sum()), (2, 12.0));
+        assert_eq!((summary.count, summary.sum), (2, 12.0));
     }
 
     #[test]
@@ -382,7 +369,7 @@ mod tests {
         summary.observe(3.0, 1, clock.now());
         summary.observe(9.0, 0, clock.now());
         assert_eq!(quantiles(&mut summary, &clock), [2.0; 3]);
-        assert_eq!((summary.count(), summary.sum()), (1_000_002, 2_000_004.0));
+        assert_eq!((summary.count, summary.sum), (1_000_002, 2_000_004.0));
     }
 
     #[test]

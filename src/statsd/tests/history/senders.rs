@@ -134,8 +134,7 @@ impl Copies {
     /// Compares the relayed lines with those that were sent, the series of the replica with a scrape, and the counts of senders
     /// with the expected ones.
     pub(super) fn check(&mut self, offline: &Offline, scrape: &[u8]) -> Result<(), String> {
-        let relayed: Vec<u8> =
-            self.relay.queue.try_iter().flat_map(|batch| batch.text().to_vec()).collect();
+        let relayed: Vec<u8> = self.relay.queue.try_iter().flat_map(|batch| batch.text).collect();
         let sent = std::mem::take(&mut self.sent);
         if relayed != sent {
             let [relayed, sent] = [&relayed, &sent].map(|text| String::from_utf8_lossy(text));
