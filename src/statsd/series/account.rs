@@ -48,29 +48,6 @@ pub(crate) struct RemovedSeries {
     pub(crate) is_overflow: bool,
 }
 
-impl Account {
-    /// Subtracts the label values of a series from those of its family. `names` is the hash of its label
-    /// names.
-    pub(crate) fn remove(
-        &mut self,
-        family: &Arc<Family>,
-        slot: SlotId,
-        (text, names): (&[u8], u64),
-        fold: &[u8],
-    ) -> RemovedSeries {
-        if let Some(values) = self.values.get_mut(&family.id) {
-            values.remove(text, fold);
-        }
-        RemovedSeries {
-            family: Arc::clone(family),
-            slot,
-            names,
-            label_bytes: text.len(),
-            is_overflow: text == OVERFLOW,
-        }
-    }
-}
-
 /// Returns true if series of this kind can be added up.
 pub(crate) const fn folds(kind: Kind) -> bool {
     matches!(kind, Kind::Counter | Kind::Summary | Kind::Histogram)

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
+use super::placement::ExceededBudget;
 use crate::exposition::budget::{self, Action, Limit};
 use crate::statsd::clock::Moment;
 use crate::util::lock::Lock;
@@ -61,12 +62,11 @@ impl ViolationLog {
     pub(crate) fn record(
         &self,
         metric: &str,
-        label: &str,
-        limit: Limit,
-        action: Action,
+        ExceededBudget { label, limit, action }: &ExceededBudget,
         times: u64,
         now: Moment,
     ) -> bool {
+        let (limit, action) = (*limit, *action);
         let (metric, label) = (truncated(metric), truncated(label));
         let inner = &mut *self.0.lock();
         let full = inner.entries.len() >= MAX_ENTRIES;
@@ -165,11 +165,20 @@ mod tests {
     use super::*;
     use crate::statsd::clock::Clock;
 
+    fn exceeded(label: &str, limit: Limit, action: Action) -> ExceededBudget {
+        ExceededBudget { label: label.to_owned(), limit, action }
+    }
+
     #[test]
     fn violations_are_distinguished_up_to_a_limit() {
         let log = ViolationLog::default();
         let record = |metric: &str| {
-            log.record(metric, "url", Limit::ValuesPerLabel, Action::Folded, 1, Moment::default());
+            log.record(
+                metric,
+                &exceeded("url", Limit::ValuesPerLabel, Action::Folded),
+                1,
+                Moment::default(),
+            );
         };
         for number in 0..MAX_ENTRIES + 5 {
             record(&format!("m{number:05}"));
@@ -195,7 +204,7 @@ mod tests {
     fn a_report_has_what_is_new_since_the_last_one() {
         let (log, clock) = (ViolationLog::default(), Clock::manual());
         let record = |metric: &str, times| {
-            log.record(metric, "", Limit::Series, Action::Refused, times, clock.now());
+            log.record(metric, &exceeded("", Limit::Series, Action::Refused), times, clock.now());
         };
         let news = || {
             let news = log.take_news(clock.now()).into_iter();
@@ -218,7 +227,8 @@ mod tests {
     #[test]
     fn the_first_violation_is_reported_at_once_and_others_once_a_minute() {
         let (log, clock) = (ViolationLog::default(), Clock::manual());
-        let record = || log.record("m", "", Limit::Series, Action::Refused, 1, clock.now());
+        let record =
+            || log.record("m", &exceeded("", Limit::Series, Action::Refused), 1, clock.now());
         assert_eq!((record(), record(), log.due()), (true, false, Some(FIRST_REPORT)));
         log.report_if_due(clock.now());
         assert!(log.due().is_some(), "it is not time yet");

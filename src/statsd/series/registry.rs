@@ -231,9 +231,7 @@ impl Members {
         if slot.is_observer() {
             let sample_counts = &mut self.slots[slot.slab()].sample_counts;
             sample_counts.resize(sample_counts.len().max(slot.index() + 1), 1);
-            if let Some(known) = sample_counts.get_mut(slot.index()) {
-                *known = u32::try_from(samples).unwrap_or(u32::MAX);
-            }
+            sample_counts[slot.index()] = u32::try_from(samples).unwrap_or(u32::MAX);
         }
     }
 
@@ -540,7 +538,7 @@ impl Registry {
         let Members { tree, slots, .. } = members;
         if let Some(position) = absent.position {
             tree.insert(position, &family, series_ref, &series.key, |slot, page| {
-                place(slots, slot, page);
+                slots[slot.slab()].pages[slot.index()] = page;
             });
         }
         members.live += 1;
@@ -661,10 +659,4 @@ struct Absent {
     names: u64,
     /// The maximum number of samples, without the start time.
     room: u64,
-}
-
-fn place(slots: &mut [Slots; 2], slot: SlotId, page: u32) {
-    if let Some(place) = slots[slot.slab()].pages.get_mut(slot.index()) {
-        *place = page;
-    }
 }

@@ -103,8 +103,10 @@ impl Registry {
         }
         if let Some(family) = absent.family.as_deref()
             && let Some(threshold) = self.value_threshold(series, family)
+            && !members.account.values.contains_key(&family.id)
         {
-            self.collect_values(members, family, threshold);
+            let values = self.count_values(members, family, threshold);
+            members.account.values.insert(family.id, values);
         }
         let values =
             absent.family.as_ref().and_then(|family| members.account.values.get(&family.id));
@@ -142,8 +144,8 @@ impl Registry {
     /// Adds `times` violations of these budgets.
     pub(crate) fn record_violations(&self, name: &str, exceeded: &[ExceededBudget], times: u64) {
         let now = self.clock.now();
-        for ExceededBudget { label, limit, action } in exceeded {
-            if self.violations.record(name, label, *limit, *action, times, now) {
+        for exceeded in exceeded {
+            if self.violations.record(name, exceeded, times, now) {
                 (self.on_earlier_deadline)();
             }
         }
@@ -279,14 +281,6 @@ impl Registry {
             }
         }
         over
-    }
-
-    /// Collects the label values of a family if they are not known yet.
-    fn collect_values(&self, members: &mut Members, family: &Family, threshold: u64) {
-        if !members.account.values.contains_key(&family.id) {
-            let values = self.count_values(members, family, threshold);
-            members.account.values.insert(family.id, values);
-        }
     }
 
     /// Collects the label values of a family from all of its series.

@@ -2,15 +2,16 @@
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
 
-use super::{Members, Registry, place};
+use super::{Members, Registry};
 use crate::exposition::labels::ParsedLabels;
 use crate::statsd::clock::{TICK_NANOS, TICKS_PER_SECOND};
-use crate::statsd::series::account::RemovedSeries;
+use crate::statsd::series::account::{OVERFLOW, RemovedSeries};
 use crate::statsd::series::cell::{Handle, Lifetime, ObserverCell, Scalar, SlotId, View};
 use crate::statsd::timer_wheel::{DueBucket, bucket_of};
 
@@ -169,10 +170,18 @@ impl Registry {
             &ids,
             |entry| !ended.contains(&entry.handle.slot),
             |entry, text| {
-                let (slot, names) = (entry.handle.slot, self.names_hash(&ParsedLabels::new(text)));
-                removed.push(account.remove(&entry.family, slot, (text, names), &self.fold));
+                if let Some(values) = account.values.get_mut(&entry.family.id) {
+                    values.remove(text, &self.fold);
+                }
+                removed.push(RemovedSeries {
+                    family: Arc::clone(&entry.family),
+                    slot: entry.handle.slot,
+                    names: self.names_hash(&ParsedLabels::new(text)),
+                    label_bytes: text.len(),
+                    is_overflow: text == OVERFLOW,
+                });
             },
-            |slot, page| place(slots, slot, page),
+            |slot, page| slots[slot.slab()].pages[slot.index()] = page,
         );
         for gone in removed {
             self.remove_from_family(members, &gone);
