@@ -24,15 +24,14 @@ pub(super) fn dot(rules: &[Rule]) -> String {
     let mut queue = VecDeque::from([(0_usize, 0_usize)]);
     let mut count = 0_usize;
     let mut number = 0_usize;
-    let is_leaf = |node: usize| nodes.get(node).is_none_or(BTreeMap::is_empty);
     while let Some((node, depth)) = queue.pop_front() {
-        for (segment, &child) in nodes.get(node).into_iter().flatten() {
+        for (segment, &child) in &nodes[node] {
             count += 1;
             // Writing to a String cannot fail.
             let _ = writeln!(out, "{number} -> {count}  [label = \"{segment}\"];");
             if depth == 0 {
                 let _ = writeln!(out, "{count} [color=\"#D6B656\",fillcolor=\"#FFF2CC\"];");
-            } else if is_leaf(child) {
+            } else if nodes[child].is_empty() {
                 let _ = writeln!(out, "{count} [color=\"#82B366\",fillcolor=\"#D5E8D4\"];");
             }
             queue.push_back((child, depth + 1));
@@ -45,8 +44,7 @@ pub(super) fn dot(rules: &[Rule]) -> String {
 
 fn child<'r>(nodes: &mut Vec<BTreeMap<&'r str, usize>>, parent: usize, segment: &'r str) -> usize {
     let next = nodes.len();
-    let found =
-        nodes.get_mut(parent).map_or(next, |children| *children.entry(segment).or_insert(next));
+    let found = *nodes[parent].entry(segment).or_insert(next);
     if found == next {
         nodes.push(BTreeMap::new());
     }

@@ -141,10 +141,6 @@ impl Globs {
         u32::try_from(self.nodes.len() - 1).unwrap_or(NONE)
     }
 
-    fn node_mut(&mut self, id: u32) -> Option<&mut Node> {
-        self.nodes.get_mut(id as usize)
-    }
-
     /// Adds rule `index`, whose pattern must be valid. Rules must be added in file order.
     pub(super) fn insert(&mut self, index: u32, pattern: &str, kind: Option<MetricType>) {
         if self.nodes.is_empty() {
@@ -155,32 +151,27 @@ impl Globs {
         for segment in pattern.split('.') {
             self.note(current, index, left, kind);
             left -= 1;
-            let child = match self.nodes.get(current as usize) {
-                Some(node) if segment == STAR => Some(node.star).filter(|&star| star != NONE),
+            let child = match segment {
+                STAR => Some(self.nodes[current as usize].star).filter(|&star| star != NONE),
                 _ => self.child(current, segment.as_bytes()),
             };
             current = child.unwrap_or_else(|| self.add_child(current, segment));
         }
         self.note(current, index, 0, kind);
-        if let Some(node) = self.node_mut(current) {
-            lower(&mut node.here, index, kind);
-        }
+        lower(&mut self.nodes[current as usize].here, index, kind);
     }
 
     fn note(&mut self, id: u32, index: u32, left: u32, kind: Option<MetricType>) {
-        if let Some(node) = self.node_mut(id) {
-            node.shortest = node.shortest.min(left);
-            node.longest = node.longest.max(left);
-            lower(&mut node.below, index, kind);
-        }
+        let node = &mut self.nodes[id as usize];
+        node.shortest = node.shortest.min(left);
+        node.longest = node.longest.max(left);
+        lower(&mut node.below, index, kind);
     }
 
     fn add_child(&mut self, parent: u32, segment: &str) -> u32 {
         let child = self.add_node();
         if segment == STAR {
-            if let Some(node) = self.node_mut(parent) {
-                node.star = child;
-            }
+            self.nodes[parent as usize].star = child;
             return child;
         }
         let start = self.text.len() as u32;
@@ -191,9 +182,7 @@ impl Globs {
         let Self { edges, text, hasher, nodes, .. } = self;
         let rehash = |edge: &Edge| Self::hash(hasher, edge.parent, Self::edge_text(text, edge));
         edges.insert_unique(hash, edge, rehash);
-        if let Some(node) = nodes.get_mut(parent as usize) {
-            node.literals += 1;
-        }
+        nodes[parent as usize].literals += 1;
         child
     }
 

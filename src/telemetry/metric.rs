@@ -73,9 +73,7 @@ impl Histogram {
     pub fn observe(&self, value: f64) {
         let mut observed = self.0.lock();
         let bucket = BOUNDS.partition_point(|bound| *bound < value);
-        if let Some(count) = observed.counts.get_mut(bucket) {
-            *count += 1;
-        }
+        observed.counts[bucket] += 1;
         observed.sum += value;
     }
 }

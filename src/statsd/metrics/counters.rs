@@ -339,8 +339,7 @@ impl Metrics {
         Listener::ALL
             .into_iter()
             .filter(|each| listener.is_none_or(|wanted| wanted == *each))
-            .filter_map(|each| self.lines.get(each as usize))
-            .flatten()
+            .flat_map(|each| &self.lines[each as usize])
             .map(|lines| lines.load(Ordering::Relaxed))
             .sum()
     }
@@ -351,7 +350,7 @@ impl Metrics {
             .filter(|outcome| {
                 !matches!(outcome, SampleOutcome::Accepted | SampleOutcome::DroppedByRule)
             })
-            .filter_map(|outcome| Some((outcome.as_str(), self.samples.get(outcome.index())?)));
+            .map(|outcome| (outcome.as_str(), &self.samples[outcome.index()]));
         // The reason for rejecting a whole line is only in `errors`.
         let lines = SampleError::ALL.into_iter().zip(&self.errors);
         let lines = lines.map(|(error, count)| (error.as_str(), count));
@@ -360,9 +359,7 @@ impl Metrics {
             ("dogstatsd_service_check", Count::DogstatsdServiceChecks),
             ("tag_error", Count::TagErrors),
         ];
-        let others = others
-            .into_iter()
-            .filter_map(|(word, count)| Some((word, self.counts.get(count as usize)?)));
+        let others = others.map(|(word, count)| (word, &self.counts[count as usize]));
         outcomes
             .chain(lines)
             .chain(others)

@@ -37,10 +37,8 @@ impl HitTally {
     fn first(&mut self, rule: u32, events: u64) {
         let room = self.counts.len().max(rule as usize + 1);
         self.counts.resize(room, 0);
-        if let Some(count) = self.counts.get_mut(rule as usize) {
-            *count += events;
-            self.touched.push(rule);
-        }
+        self.counts[rule as usize] += events;
+        self.touched.push(rule);
     }
 }
 
@@ -80,8 +78,7 @@ impl RuleHits {
     /// Adds the counts of a thread and resets them.
     pub(crate) fn drain(&self, hits: &mut HitTally) {
         for rule in hits.touched.drain(..) {
-            let Some(count) = hits.counts.get_mut(rule as usize) else { continue };
-            let events = std::mem::take(count);
+            let events = std::mem::take(&mut hits.counts[rule as usize]);
             if let Some((_, sum)) = self.rules.get(rule as usize) {
                 sum.fetch_add(events, Ordering::Relaxed);
             }

@@ -260,9 +260,7 @@ impl ReceiveLoop {
                 (TCP, _) => !self.ready.contains(&token),
                 (Token(number @ CONNECTIONS..), Some(tcp)) => tcp.mark_ready(number - CONNECTIONS),
                 (Token(number), _) => {
-                    if let Some(source) = self.datagrams.get_mut(number - DATAGRAMS) {
-                        source.has_more = true;
-                    }
+                    self.datagrams[number - DATAGRAMS].has_more = true;
                     false
                 }
             };

@@ -181,7 +181,7 @@ impl TcpSource {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if is_transient(&error) => bump(&metrics.accept_errors),
                 Err(error)
-                    if is_out_of_descriptors(&error)
+                    if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
                         && may_displace
                         && self.displace(metrics, worker) =>
                 {
@@ -237,18 +237,16 @@ impl TcpSource {
         self.last_sequence += 1;
         self.by_silence.insert(self.last_sequence, slot);
         let address = stream.peer_addr().ok().map(|peer| peer.ip().to_canonical());
-        if let Some(place) = self.connections.get_mut(slot) {
-            *place = Some(Connection {
-                address,
-                open: Some((stream, permit)),
-                lines: LineBuffer::default(),
-                remaining: None,
-                end: None,
-                is_ready: false,
-                sequence: self.last_sequence,
-                since: Instant::now(),
-            });
-        }
+        self.connections[slot] = Some(Connection {
+            address,
+            open: Some((stream, permit)),
+            lines: LineBuffer::default(),
+            remaining: None,
+            end: None,
+            is_ready: false,
+            sequence: self.last_sequence,
+            since: Instant::now(),
+        });
         true
     }
 
@@ -333,7 +331,9 @@ impl TcpSource {
                 worker.set_listener(Listener::Tcp);
                 worker.set_sender(connection.address);
                 let bytes = buffer.get(..length).unwrap_or_default();
-                match connection.lines.feed(bytes, |line| worker.stream_line(strip_return(line))) {
+                let apply =
+                    |line: &[u8]| worker.stream_line(line.strip_suffix(b"\r").unwrap_or(line));
+                match connection.lines.feed(bytes, apply) {
                     Ok(()) => return Some(length),
                     Err(TooLong) => EndReason::TooLong,
                 }
@@ -431,15 +431,6 @@ fn is_transient(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::Interrupted
     )
-}
-
-/// Returns true if the process or the system has no file descriptor left.
-fn is_out_of_descriptors(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
-}
-
-fn strip_return(line: &[u8]) -> &[u8] {
-    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 #[cfg(test)]

@@ -33,19 +33,14 @@ impl Distinct {
         let turns = self.window.ended(&mut self.next_rotation, now);
         for _ in 0..turns.min(self.parts.len() as u64) {
             self.newest = (self.newest + 1) % self.parts.len();
-            if let Some(part) = self.parts.get_mut(self.newest) {
-                *part = HyperLogLog::default();
-            }
+            self.parts[self.newest] = HyperLogLog::default();
         }
     }
 
     /// Adds a member.
     pub(crate) fn insert(&mut self, member: &[u8], now: Moment) {
         self.rotate(now);
-        let hash = HASHER.hash_one(member);
-        if let Some(part) = self.parts.get_mut(self.newest) {
-            part.insert(hash);
-        }
+        self.parts[self.newest].insert(HASHER.hash_one(member));
     }
 
     /// Returns the number of heap bytes.

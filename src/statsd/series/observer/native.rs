@@ -67,9 +67,7 @@ type Buckets = Vec<NativeBucket>;
 fn add(buckets: &mut Buckets, index: i32, weight: u64) {
     match buckets.binary_search_by_key(&index, |bucket| bucket.index) {
         Ok(at) => {
-            if let Some(bucket) = buckets.get_mut(at) {
-                bucket.count = bucket.count.saturating_add(weight);
-            }
+            buckets[at].count = buckets[at].count.saturating_add(weight);
         }
         Err(at) => buckets.insert(at, NativeBucket { index, count: weight }),
     }
