@@ -21,7 +21,7 @@ use crate::mapper::{
     Action, Buffer, Mapper, MatchType, MetricType, ObserverType, Precedence, Rule, RuleResult,
     Verdict,
 };
-use crate::pods::{PodIndex, PodLabel, SenderLabels};
+use crate::pods::{PodIndex, SenderLabels};
 use crate::status::explanation::{
     self, Beyond, Explanation, Label, LineQuestion, LineSender, Part, Refusal, Sample, State,
 };
@@ -92,16 +92,16 @@ pub(crate) fn explain(
     Explanation { line, accepted, parts, sender, further, alone }
 }
 
+fn label(name: &str, value: &str) -> Label {
+    Label { name: name.to_owned(), value: value.to_owned() }
+}
+
 fn line_sender(sender: &Sender) -> LineSender {
     let labels = sender.labels.iter().flat_map(|labels| &labels.pairs);
-    let label = |(name, value): &(PodLabel, Box<str>)| Label {
-        name: name.as_str().to_owned(),
-        value: value.to_string(),
-    };
     LineSender {
         outcome: sender.outcome.as_str(),
         pod_uid: sender.uid.as_deref().map(str::to_owned),
-        labels: labels.map(label).collect(),
+        labels: labels.map(|(name, value)| label(name.as_str(), value)).collect(),
         contradicted_by: sender.rejected.map(RejectedClaim::as_str),
     }
 }
@@ -204,17 +204,13 @@ impl line::Sink for PartCollector {
             return sample.sample.values.push(value);
         }
         self.samples[kind as usize] = Some(self.parts.len());
-        let tag = |tag: &line::Label<'_>| Label {
-            name: tag.name.to_string(),
-            value: tag.value.to_owned(),
-        };
         self.parts.push(ParsedPart::Sample(ParsedSample {
             kind,
             sample: Sample {
                 kind: kind.as_str(),
                 name: event.name.to_owned(),
                 values: vec![value],
-                tags: event.labels.iter().map(tag).collect(),
+                tags: event.labels.iter().map(|tag| label(&tag.name, tag.value)).collect(),
                 ..Sample::default()
             },
             largest: event.value,
@@ -284,11 +280,7 @@ impl<'m> Explainer<'m> {
         sample.metric = Some(mapping.name.to_string());
         let written = mapped.map(|mapped| mapped.unescaped_name);
         sample.written = written.filter(|plain| **plain != *mapping.name).map(str::to_owned);
-        let label = |(name, value): &(Box<str>, Box<str>)| Label {
-            name: name.to_string(),
-            value: value.to_string(),
-        };
-        sample.labels = mapping.labels.iter().map(label).collect();
+        sample.labels = mapping.labels.iter().map(|(name, value)| label(name, value)).collect();
         let tags: Vec<line::Label<'_>> = sample
             .tags
             .iter()

@@ -18,7 +18,7 @@ use super::line_log;
 use super::metrics::{Count, EventType, LineOutcome, Listener, SampleOutcome};
 use super::mirror;
 use super::series::cell::Handle;
-use super::series::key_cache::{CachedLine, KeyCache, MAX_PLANS};
+use super::series::key_cache::{CachedLine, Fingerprint, KeyCache, MAX_PLANS};
 use crate::go;
 use crate::util::work_counter;
 
@@ -318,7 +318,7 @@ impl Worker {
         &mut self,
         line: &[u8],
         origin: &[u8],
-        simple: Option<(SimpleLine<'_>, super::series::key_cache::Fingerprint)>,
+        simple: Option<(SimpleLine<'_>, Fingerprint)>,
     ) {
         let flags = self.applier.shared.flags;
         self.applier.origin.read_container(origin);
@@ -363,16 +363,15 @@ impl Worker {
         let Ok(tag_errors) = u32::try_from(tag_errors) else {
             return;
         };
-        self.cache_line(&simple, fingerprint, line, tag_errors, tags > 0);
+        let plan = UpdatePlan { tag_errors, has_tags: tags > 0, ..line.plan };
+        self.cache_line(&simple, fingerprint, CacheableLine { plan, ..line });
     }
 
     fn cache_line(
         &mut self,
         simple: &SimpleLine<'_>,
-        fingerprint: super::series::key_cache::Fingerprint,
+        fingerprint: Fingerprint,
         line: CacheableLine,
-        tag_errors: u32,
-        has_tags: bool,
     ) {
         let divisor = match (simple.kind, simple.rate) {
             (SimpleKind::Timer, _) => 1_000.0,
@@ -382,7 +381,7 @@ impl Worker {
             },
             _ => 1.0,
         };
-        let plan = UpdatePlan { divisor: f64::to_bits(divisor), tag_errors, has_tags, ..line.plan };
+        let plan = UpdatePlan { divisor: f64::to_bits(divisor), ..line.plan };
         // The fast path must compute the same value as the parser; otherwise the line is not cached.
         let agrees = go::float::parse(simple.value)
             .is_ok_and(|number| plan.event_value(number).to_bits() == line.value.to_bits());

@@ -17,8 +17,7 @@ use crate::statsd::metrics::{Count, EventType, Listener, SampleOutcome, Tally, r
 use crate::statsd::mirror;
 use crate::statsd::relay::RelayBatch;
 use crate::statsd::series::budget_violations::truncated;
-use crate::statsd::series::cell;
-use crate::statsd::series::cell::{Handle, Lifetime, ObserverCell, Scalar};
+use crate::statsd::series::cell::{self, Handle, Lifetime, ObserverCell, Scalar};
 use crate::statsd::series::key_cache::CachedLine;
 use crate::statsd::series::observer::Observer;
 use crate::statsd::series::placement::{ExceededBudget, RejectedSeries};

@@ -70,10 +70,6 @@ impl SocketState {
         }
     }
 
-    fn update(&self, counter: u32) {
-        self.drops.lock().update(counter);
-    }
-
     fn set(&self, socket: Option<Arc<Socket>>) {
         let mut present = self.socket.lock();
         let mut drops = self.drops.lock();
@@ -183,7 +179,7 @@ impl DatagramSource {
                 // A batch that is not full contained everything.
                 self.has_more = self.batch.is_full() || self.is_broken;
                 if let Some(counter) = self.batch.drops() {
-                    self.state.update(counter);
+                    self.state.drops.lock().update(counter);
                 }
                 let truncated = self.batch.truncated() as u64;
                 metrics.truncated[self.listener() as usize].fetch_add(truncated, Ordering::Relaxed);
