@@ -5,8 +5,7 @@ use std::process::ExitCode;
 use super::output::{print, print_error};
 use super::{personality, run};
 use crate::cli::flag::Flag;
-use crate::cli::kube_flags;
-use crate::cli::kube_flags::KubeArgs;
+use crate::cli::kube_flags::{self, KubeArgs};
 use crate::cli::{completion, config, native, pflag};
 use crate::telemetry::{REVISION, VERSION};
 

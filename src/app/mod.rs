@@ -53,13 +53,9 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     match (named(1), word(1).as_deref(), named(2)) {
         (Some(name), ..) => original(name, &argv, 2),
         // `kstatd help statsd_exporter` prints the help of that program.
-        (None, Some("help"), Some(name)) => original_help(name),
+        (None, Some("help"), Some(name)) => original(name, &["--help".into()], 0),
         _ => kstatd::main(argv, false),
     }
-}
-
-fn original_help(name: Name) -> ExitCode {
-    original(name, &["--help".into()], 0)
 }
 
 fn name_of(word: &str) -> Option<Name> {

@@ -89,19 +89,15 @@ impl Signals {
     ///
     /// Returns an error if the system rejects a handler.
     pub fn new() -> Result<Self, CommandError> {
-        Self::install().map_err(|error| format!("cannot handle signals: {error}").into())
-    }
-
-    fn install() -> io::Result<Self> {
         forced_exit::start();
+        let install =
+            |kind| signal(kind).map_err(|error| format!("cannot handle signals: {error}"));
+        let ignored = IGNORED.iter().map(|number| install(SignalKind::from_raw(*number)));
         Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-            _ignored: IGNORED
-                .iter()
-                .map(|number| signal(SignalKind::from_raw(*number)))
-                .collect::<io::Result<_>>()?,
+            terminate: install(SignalKind::terminate())?,
+            interrupt: install(SignalKind::interrupt())?,
+            hangup: install(SignalKind::hangup())?,
+            _ignored: ignored.collect::<Result<_, String>>()?,
         })
     }
 

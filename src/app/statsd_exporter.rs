@@ -5,10 +5,8 @@ use std::process::ExitCode;
 use super::output::{print, print_error};
 use super::sides::statsd;
 use super::{personality, run};
-use crate::cli::kingpin;
-use crate::cli::kingpin::Request;
-use crate::cli::statsd_flags;
-use crate::cli::statsd_flags::{FLAGS, StatsdArgs};
+use crate::cli::kingpin::{self, Request};
+use crate::cli::statsd_flags::{self, FLAGS, StatsdArgs};
 use crate::cli::{completion, config};
 use crate::telemetry::{REVISION, TOOLCHAIN, VERSION};
 

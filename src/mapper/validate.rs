@@ -194,7 +194,7 @@ impl Builder {
                 let message = "the rule has no name".to_owned();
                 self.error(ProblemClass::MissingName, raw.position, message, hint);
             }
-            Some(Positioned { value, position }) if !is_metric_template(value) => {
+            Some(Positioned { value, position }) if !is_match(&METRIC_TEMPLATE, value) => {
                 let hint = "a name consists of a-z, A-Z, 0-9, _ and references such as ${1} and must not start with a digit";
                 let message = format!("invalid metric name {value:?}");
                 self.error(ProblemClass::InvalidMetricName, *position, message, hint);
@@ -205,7 +205,7 @@ impl Builder {
 
     fn check_glob(&mut self, pattern: Option<&str>, position: Position) {
         let text = pattern.unwrap_or_default();
-        if is_glob(text) {
+        if is_match(&GLOB, text) {
             return;
         }
         let message = match pattern {
@@ -346,12 +346,8 @@ static GLOB: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"^(?:\*|[a-zA-Z_][a-zA-Z0-9_-]*)(?:\.(?:\*|[a-zA-Z0-9_][a-zA-Z0-9_-]*))*$").ok()
 });
 
-fn is_metric_template(name: &str) -> bool {
-    METRIC_TEMPLATE.as_ref().is_some_and(|valid| valid.is_match(name))
-}
-
-fn is_glob(text: &str) -> bool {
-    GLOB.as_ref().is_some_and(|valid| valid.is_match(text))
+fn is_match(regex: &LazyLock<Option<Regex>>, text: &str) -> bool {
+    regex.as_ref().is_some_and(|valid| valid.is_match(text))
 }
 
 /// The hint for a rule shadowed by an earlier one.

@@ -70,8 +70,8 @@ struct WatchedFile {
 }
 
 /// The result of comparing all files.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Comparison {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Comparison {
     /// No file was written, though an event may have come from a neighbouring file.
     Same,
     /// A file was written or replaced with the same content.
@@ -119,7 +119,7 @@ impl FileWatch {
                 self.due = None;
                 let (files, verifies) =
                     (Arc::clone(&self.files), std::mem::take(&mut self.is_unverified));
-                self.comparison = Some((spawn_blocking(move || files.compare_all()), verifies));
+                self.comparison = Some((spawn_blocking(move || files.compare()), verifies));
             }
             let Some((comparison, verifies)) = &mut self.comparison else { continue };
             let result = comparison.await.unwrap_or(Comparison::Changed);
@@ -143,12 +143,8 @@ impl WatchedFiles {
         is_new
     }
 
-    /// Returns true if a file's content differs from the last comparison, or if it answers again.
-    pub fn compare(&self) -> bool {
-        self.compare_all() == Comparison::Changed
-    }
-
-    fn compare_all(&self) -> Comparison {
+    /// Compares the files with the last comparison.
+    pub fn compare(&self) -> Comparison {
         let mut state = self.state.lock();
         let comparison_result = state.compare(&self.events);
         self.needs_polling.store(!state.unwatchable.is_empty(), Ordering::Relaxed);
@@ -346,7 +342,7 @@ mod tests {
         fs::write(&other, "c").expect("write");
         within(watch.changed(false)).await;
         watch.files().follow([other]);
-        assert!(!watch.files().compare());
+        assert_ne!(watch.files().compare(), Comparison::Changed);
     }
 
     #[tokio::test]
@@ -403,7 +399,7 @@ mod tests {
         let mut watch = FileWatch::new();
         watch.files().follow([path.clone()]);
         fs::write(&neighbour, "b").expect("write");
-        assert!(watch.files().compare_all() == Comparison::Same, "nothing happened to the file");
+        assert_eq!(watch.files().compare(), Comparison::Same, "nothing happened to the file");
         let other = dir.path().join("new");
         fs::write(&other, "a").expect("write");
         fs::rename(&other, &path).expect("rename");
@@ -443,7 +439,7 @@ mod tests {
         );
         let watch = FileWatch::new();
         watch.files().follow([path.clone()]);
-        assert!(!watch.files().compare());
+        assert_ne!(watch.files().compare(), Comparison::Changed);
         for content in ["first", "second"] {
             let writer = std::thread::spawn({
                 let path = path.clone();
@@ -455,8 +451,8 @@ mod tests {
             while !reader::has_new(&path) {
                 std::thread::yield_now();
             }
-            assert!(watch.files().compare(), "{content}");
-            assert!(!watch.files().compare(), "{content}");
+            assert_eq!(watch.files().compare(), Comparison::Changed, "{content}");
+            assert_ne!(watch.files().compare(), Comparison::Changed, "{content}");
             assert_eq!(reader::read(&path).expect("kept"), content.as_bytes());
             reader::forget_applied(&path);
         }
@@ -470,8 +466,9 @@ mod tests {
         let watch = FileWatch::new();
         watch.files().follow([path.clone()]);
         fs::write(&path, "a").expect("write");
-        assert!(!watch.files().compare());
+        assert_ne!(watch.files().compare(), Comparison::Changed);
         fs::remove_file(&path).expect("remove");
-        assert!(watch.files().compare() && !watch.files().compare());
+        assert_eq!(watch.files().compare(), Comparison::Changed);
+        assert_ne!(watch.files().compare(), Comparison::Changed);
     }
 }

@@ -50,22 +50,16 @@ fn watch(ready: Sender<()>) -> io::Result<()> {
             tokio::select! {
                 _ = terminate.recv() => "terminated",
                 _ = interrupt.recv() => "interrupt",
-                _ = quit.recv() => dump_threads_and_exit(),
+                // As Go programs do on SIGQUIT.
+                _ = quit.recv() => exit(2, 2 * LOG_TIMEOUT, || {
+                    log::print_last(&crate::telemetry::process::threads());
+                }),
             }
         };
         next().await;
-        exit_now(next().await)
+        let signal = next().await;
+        exit(0, LOG_TIMEOUT, move || tracing::warn!(signal, "Exiting immediately"))
     })
-}
-
-/// Prints the state of all threads and exits, as Go programs do on SIGQUIT.
-fn dump_threads_and_exit() -> ! {
-    let dump = || log::print_last(&crate::telemetry::process::threads());
-    exit(2, 2 * LOG_TIMEOUT, dump)
-}
-
-fn exit_now(signal: &'static str) -> ! {
-    exit(0, LOG_TIMEOUT, move || tracing::warn!(signal, "Exiting immediately"))
 }
 
 /// Exits after writing to the log, or without it if that takes longer than `limit`.

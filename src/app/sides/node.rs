@@ -93,9 +93,7 @@ impl NodeSide {
         let walk = walk.transpose().map_err(|error| format!("cannot walk: {error}"))?;
         Ok(Box::new(Self { store, host, polls, kubelet, walk_metrics, walk: walk.map(Arc::new) }))
     }
-}
 
-impl NodeSide {
     fn health(&self) -> Checks {
         let polls = self.polls.clone();
         let poll =

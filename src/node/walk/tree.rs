@@ -122,14 +122,6 @@ impl DirectoryScan {
     }
 }
 
-/// The state of a directory after a visit.
-enum Visited {
-    /// It exists, or cannot be shown to be gone.
-    Exists,
-    /// It is gone, or no longer a directory of this file system.
-    Gone,
-}
-
 /// A cached directory tree.
 #[derive(Default)]
 pub(super) struct Tree {
@@ -322,18 +314,19 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    /// Visits a directory by its name in its parent.
+    /// Visits a directory by its name in its parent. Returns false if it is gone, or no longer a directory of this file
+    /// system.
     fn visit(
         &mut self,
         directory: &mut Directory,
         parent: &OwnedFd,
         name: &CStr,
         depth: usize,
-    ) -> Result<Visited, Stopped> {
+    ) -> Result<bool, Stopped> {
         if depth > self.max_depth {
             self.limiter.metrics.errors.inc();
             self.totals.is_cut = true;
-            return Ok(Visited::Exists);
+            return Ok(true);
         }
         // A directory that needs neither a read nor a descent is only stat'ed.
         if directory.is_known
@@ -343,14 +336,14 @@ impl Visit<'_> {
         {
             self.limiter.call(Call::Stat)?;
             self.limiter.metrics.entries.inc();
-            let Ok(seen) = sys::stat(parent, name) else { return Ok(Visited::Gone) };
+            let Ok(seen) = sys::stat(parent, name) else { return Ok(false) };
             if !seen.is_directory || seen.device != self.device {
-                return Ok(Visited::Gone);
+                return Ok(false);
             }
             if seen.inode == directory.inode && seen.times == directory.times {
                 directory.passes_left -= 1;
                 self.limiter.metrics.unchanged.inc();
-                return Ok(Visited::Exists);
+                return Ok(true);
             }
         }
         self.limiter.call(Call::Open)?;
@@ -361,27 +354,27 @@ impl Visit<'_> {
         self.limiter.call(Call::Stat)?;
         self.limiter.metrics.entries.inc();
         let seen = sys::stat(&inside, c"");
-        let fate = match seen {
+        let exists = match seen {
             Ok(seen) if seen.device == self.device => {
                 self.visit_open(directory, &inside, seen, depth)?;
-                Visited::Exists
+                true
             }
-            _ => Visited::Gone,
+            _ => false,
         };
         self.limiter.metrics.count(Call::Close);
-        Ok(fate)
+        Ok(exists)
     }
 
-    /// Interprets the error of opening a directory.
-    fn open_failed(&mut self, error: &io::Error) -> Visited {
+    /// Interprets the error of opening a directory. Returns true unless it shows that the directory is gone.
+    fn open_failed(&mut self, error: &io::Error) -> bool {
         match error.raw_os_error() {
-            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => Visited::Gone,
+            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => false,
             code => {
                 // Without free descriptors the directory is treated as too deep: the open ones
                 // belong to its ancestors.
                 self.totals.is_cut |= matches!(code, Some(libc::EMFILE | libc::ENFILE));
                 self.limiter.metrics.errors.inc();
-                Visited::Exists
+                true
             }
         }
     }
@@ -409,13 +402,12 @@ impl Visit<'_> {
         }
         let mut index = 0;
         while let Some((name, child)) = directory.children.get_mut(index) {
-            match self.visit(child, open, name, depth + 1)? {
-                Visited::Exists => index += 1,
-                Visited::Gone => {
-                    let (name, child) = directory.children.swap_remove(index);
-                    self.totals.memory = self.totals.memory.saturating_sub(entry_size(&name));
-                    self.totals.forget(child);
-                }
+            if self.visit(child, open, name, depth + 1)? {
+                index += 1;
+            } else {
+                let (name, child) = directory.children.swap_remove(index);
+                self.totals.memory = self.totals.memory.saturating_sub(entry_size(&name));
+                self.totals.forget(child);
             }
         }
         Ok(())
