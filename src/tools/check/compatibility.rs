@@ -2,7 +2,8 @@
 //!
 //! The document itself is the table: tests/compatibility.rs compares each row with the program.
 
-const DOCUMENT: &str = include_str!("../../../docs/compatibility.md");
+/// The document.
+pub(crate) const DOCUMENT: &str = include_str!("../../../docs/compatibility.md");
 
 /// The heading of a table.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@
 
 mod access;
 mod api;
-mod compatibility;
+pub(crate) mod compatibility;
 mod configuration;
 mod expressions;
 pub(crate) mod health;
