@@ -1,12 +1,13 @@
 //! The result of a comparison, as text and as JSON.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use super::known::{self, DifferenceKind};
 use super::source::Form;
 use super::table::{Found, Table, TableSummary};
+use crate::exposition::labels;
 use crate::status::words::{duration, printable};
 
 /// The maximum number of families listed per reason.
@@ -126,11 +127,12 @@ impl Report {
         seen: TableSummary,
         examples: usize,
     ) -> Self {
-        let mut found: BTreeMap<&str, BTreeMap<DifferenceKind, Difference>> = BTreeMap::new();
-        for Found { family: number, what, series, values, first, last } in table.found() {
-            let name = table.families[number].name.as_str();
-            let entry = found.entry(name).or_default().entry(what);
-            let difference = entry.or_insert_with(|| Difference::new(name, what, first, last));
+        let families = &table.families;
+        let mut found: Vec<BTreeMap<DifferenceKind, Difference>> = Vec::new();
+        found.resize_with(families.len(), BTreeMap::new);
+        for Found { family, what, series, values, first, last } in table.found() {
+            let new = || Difference::new(&families[family].name, what, first, last);
+            let difference = found[family].entry(what).or_insert_with(new);
             difference.first_seen = difference.first_seen.min(first);
             difference.last_seen = difference.last_seen.max(last);
             *difference.series.get_or_insert(0) += 1;
@@ -140,48 +142,40 @@ impl Report {
             }
         }
         // If both sides have series that the other lacks, differing labels are the likely cause.
-        let both = [DifferenceKind::OnlyInA, DifferenceKind::OnlyInB];
-        let is_torn = |number: &usize| {
-            let of_family = found.get(table.families[*number].name.as_str());
-            of_family.is_some_and(|of| both.iter().all(|what| of.contains_key(what)))
-        };
-        let torn: BTreeSet<usize> = (0..table.families.len()).filter(is_torn).collect();
-        let labels = [0, 1].map(|side| label_names(table, side, &torn));
-        for number in torn {
-            let none = BTreeSet::new();
-            let [a, b] = labels.each_ref().map(|labels| labels.get(&number).unwrap_or(&none));
-            if a != b {
-                let alone = |one: &BTreeSet<&str>, other: &BTreeSet<&str>| {
-                    one.difference(other).copied().collect::<Vec<_>>().join(", ")
-                };
-                let name = table.families[number].name.as_str();
-                let entry = found.entry(name).or_default();
-                let times = entry.values().map(|one| (one.first_seen, one.last_seen));
-                let (first, last) =
-                    times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or_default();
-                let labels = Difference::new(name, DifferenceKind::Labels, first, last);
-                add(entry, labels, &alone(a, b), &alone(b, a));
+        let mut names = BTreeMap::<usize, [BTreeSet<&str>; 2]>::new();
+        for side in 0..2 {
+            let both = [DifferenceKind::OnlyInA, DifferenceKind::OnlyInB];
+            let torn = |family: usize| both.iter().all(|what| found[family].contains_key(what));
+            for (family, series) in table.of(side).filter(|(family, _)| torn(*family)) {
+                names.entry(family).or_default()[side].extend(labels(series));
             }
         }
-        for family in &table.families {
-            let name = family.name.as_str();
+        for (family, [a, b]) in names.into_iter().filter(|(_, [a, b])| a != b) {
+            let alone = |one: &BTreeSet<&str>, other: &BTreeSet<&str>| {
+                one.difference(other).copied().collect::<Vec<_>>().join(", ")
+            };
+            let times = found[family].values().map(|one| (one.first_seen, one.last_seen));
+            let (first, last) =
+                times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or_default();
+            let name = &families[family].name;
+            let difference = Difference::new(name, DifferenceKind::Labels, first, last);
+            add(&mut found[family], difference, &alone(&a, &b), &alone(&b, &a));
+        }
+        for (family, found) in families.iter().zip(&mut found) {
             for of in family.found.iter().filter(|of| of.is_confirmed) {
-                let difference = Difference::new(name, of.what, of.first, of.last);
-                add(found.entry(name).or_default(), difference, &of.a, &of.b);
+                let difference = Difference::new(&family.name, of.what, of.first, of.last);
+                add(found, difference, &of.a, &of.b);
             }
         }
-        let sizes = table.families.iter().map(|family| {
-            (family.name.as_str(), family.about[0].series.max(family.about[1].series))
-        });
-        let series: HashMap<&str, u64> = sizes.collect();
-        let families: Vec<Family> = found
-            .into_iter()
-            .map(|(name, differences)| Family {
-                family: name.to_owned(),
-                series: series.get(name).copied().unwrap_or(0),
+        let found = families.iter().zip(found).filter(|(_, found)| !found.is_empty());
+        let mut families: Vec<Family> = found
+            .map(|(family, differences)| Family {
+                family: family.name.clone(),
+                series: family.about[0].series.max(family.about[1].series),
                 differences: differences.into_values().collect(),
             })
             .collect();
+        families.sort_by(|one, other| one.family.cmp(&other.family));
         let unexplained = |family: &&Family| family.differences.iter().any(is_unexplained);
         let differing_families = families.iter().filter(unexplained).count();
         Self {
@@ -316,38 +310,10 @@ fn add(to: &mut BTreeMap<DifferenceKind, Difference>, mut new: Difference, a: &s
     to.entry(new.what).or_insert(new);
 }
 
-/// Returns the label names of the series of some families.
-fn label_names<'t>(
-    table: &'t Table,
-    side: usize,
-    families: &BTreeSet<usize>,
-) -> BTreeMap<usize, BTreeSet<&'t str>> {
-    let mut names = BTreeMap::<usize, BTreeSet<&str>>::new();
-    if families.is_empty() {
-        return names;
-    }
-    for (family, series) in table.of(side) {
-        if families.contains(&family) {
-            names.entry(family).or_default().extend(labels(series));
-        }
-    }
-    names
-}
-
 /// Returns the label names in the text of a series.
 fn labels(series: &str) -> impl Iterator<Item = &str> {
-    let mut rest = series.split_once('{').map_or("", |(_, labels)| labels);
-    std::iter::from_fn(move || {
-        let (name, value) = rest.split_once("=\"")?;
-        let mut escaped = false;
-        let end = value.bytes().position(|byte| {
-            let ends = byte == b'"' && !escaped;
-            escaped = byte == b'\\' && !escaped;
-            ends
-        })?;
-        rest = value[end + 1..].trim_start_matches(',');
-        Some(name)
-    })
+    let labels = series.split_once('{').map_or("", |(_, labels)| labels.trim_end_matches('}'));
+    labels::iter(labels.as_bytes()).filter_map(|(name, _)| std::str::from_utf8(name).ok())
 }
 
 #[cfg(test)]

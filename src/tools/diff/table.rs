@@ -22,7 +22,7 @@ const CHUNK: usize = 4 * 1024 * 1024;
 struct Texts(Vec<String>);
 
 /// The position of a string in the arena.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Text {
     chunk: u32,
     start: u32,
@@ -56,6 +56,7 @@ mod seen {
 }
 
 /// A series of one side or both.
+#[derive(Default)]
 struct Series {
     text: Text,
     family: u32,
@@ -220,6 +221,7 @@ pub(super) struct TableSummary {
 }
 
 /// All series of both sides.
+#[derive(Default)]
 pub(super) struct Table {
     pub families: Vec<Family>,
     names: HashMap<String, u32>,
@@ -237,17 +239,7 @@ pub(super) struct Table {
 impl Table {
     /// Creates an empty table. Families that match one of the patterns are ignored.
     pub(super) fn new(ignore: Vec<Regex>, increases: bool) -> Self {
-        Self {
-            families: Vec::new(),
-            names: HashMap::new(),
-            series: Vec::new(),
-            index: HashTable::new(),
-            hasher: foldhash::fast::RandomState::default(),
-            texts: Texts::default(),
-            ignore,
-            increases,
-            samples: [0; 2],
-        }
+        Self { ignore, increases, ..Self::default() }
     }
 
     /// Starts a sample of a side; current values become previous ones.
@@ -419,21 +411,7 @@ impl Table {
         let is_it = |one: &u32| self.texts.get(self.series[*one as usize].text) == text;
         let number = self.index.find(hash, is_it).copied().unwrap_or_else(|| {
             let text = self.texts.add(text);
-            let new = Series {
-                text,
-                family,
-                part,
-                seen: 0,
-                streak: 0,
-                differs: None,
-                since: 0,
-                found: None,
-                first: 0,
-                last: 0,
-                before: [0.0; 2],
-                now: [0.0; 2],
-                first_values: None,
-            };
+            let new = Series { text, family, part, ..Series::default() };
             self.push(new, hash)
         });
         &mut self.series[number as usize]
