@@ -17,9 +17,6 @@ pub trait FlagSelection: Default + 'static {
     /// The heading of these flags in the help.
     const HEADING: &'static str;
 
-    /// True if booleans also have the form `--no-x`, as in kingpin.
-    const NEGATIONS: bool;
-
     /// Returns the selected flags.
     fn flags() -> Vec<Flag<Self::Args>>;
 
@@ -34,11 +31,7 @@ pub trait FlagSelection: Default + 'static {
 pub struct Table<C: FlagSelection>(pub C::Args);
 
 /// Returns the clap arguments for `flag`.
-pub fn arguments<A: Default + 'static>(
-    flag: &Flag<A>,
-    heading: &'static str,
-    negations: bool,
-) -> Vec<Arg> {
+pub fn arguments<A: Default + 'static>(flag: &Flag<A>, heading: &'static str) -> Vec<Arg> {
     let set = flag.set;
     let check = move |text: &str| -> Result<String, UsageError> {
         set(&mut A::default(), text).map(|()| text.to_owned())
@@ -53,7 +46,7 @@ pub fn arguments<A: Default + 'static>(
     }
     arg = arg.action(ArgAction::Append);
     match flag.value_type {
-        ValueType::Boolean => {
+        ValueType::Boolean | ValueType::Toggle => {
             let boolean = |text: &str| strconv::parse_bool(text).map(|on| on.to_string());
             arg = arg
                 .num_args(0..=1)
@@ -68,7 +61,7 @@ pub fn arguments<A: Default + 'static>(
         }
         ValueType::OneOf(words) => arg = arg.value_parser(words.to_vec()),
     }
-    if !flag.is_switch() || !negations {
+    if flag.value_type != ValueType::Toggle {
         return vec![arg];
     }
     let no = format!("no-{}", flag.name);
@@ -86,7 +79,7 @@ fn value_name(kind: &'static str) -> String {
 impl<C: FlagSelection> clap::Args for Table<C> {
     fn augment_args(command: Command) -> Command {
         C::flags().iter().fold(command, |command, flag| {
-            let args = arguments(flag, C::HEADING, C::NEGATIONS).into_iter();
+            let args = arguments(flag, C::HEADING).into_iter();
             command.args(args.map(|arg| if C::is_hidden(flag.name) { arg.hide(true) } else { arg }))
         })
     }

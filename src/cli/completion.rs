@@ -11,11 +11,9 @@ use crate::telemetry::{REVISION, TOOLCHAIN, VERSION};
 /// Returns the clap command of kstatd with all subcommands, including the personalities' flags.
 pub(crate) fn command() -> Command {
     Cli::command()
-        .mut_subcommand("kube-state-metrics", |command| {
-            with_flags(command, &kube_flags::all(), false)
-        })
+        .mut_subcommand("kube-state-metrics", |command| with_flags(command, &kube_flags::all()))
         .mut_subcommand("statsd_exporter", |command| {
-            with_flags(command, statsd_flags::FLAGS, true).args(kingpin_builtin_flags())
+            with_flags(command, statsd_flags::FLAGS).args(kingpin_builtin_flags())
         })
 }
 
@@ -39,30 +37,21 @@ pub fn kstatd(shell: native::Shell) -> String {
 
 /// Returns the completion script for the name kube-state-metrics.
 pub fn kube_state_metrics(shell: native::Shell) -> String {
-    let command = with_flags(
-        Command::new("kube-state-metrics").disable_help_flag(true),
-        &kube_flags::all(),
-        false,
-    )
-    .subcommand(Command::new("version").about("Print version information."))
-    .subcommand(
-        Command::new("completion")
-            .about("Generate a completion script.")
-            .arg(clap::Arg::new("shell").value_parser(["bash", "zsh", "fish"])),
-    );
+    let command = Command::new("kube-state-metrics").disable_help_flag(true);
+    let command = with_flags(command, &kube_flags::all())
+        .subcommand(Command::new("version").about("Print version information."))
+        .subcommand(
+            Command::new("completion")
+                .about("Generate a completion script.")
+                .arg(clap::Arg::new("shell").value_parser(["bash", "zsh", "fish"])),
+        );
     generate(command, "kube-state-metrics", shell)
 }
 
-fn with_flags<A: Default + 'static>(
-    command: Command,
-    flags: &[Flag<A>],
-    negations: bool,
-) -> Command {
+fn with_flags<A: Default + 'static>(command: Command, flags: &[Flag<A>]) -> Command {
     // The catch-all argument would hide the flags.
     let command = command.mut_args(|arg| if arg.get_id() == "args" { arg.hide(true) } else { arg });
-    flags.iter().fold(command, |command, flag| {
-        command.args(clap_table::arguments(flag, "Flags", negations))
-    })
+    flags.iter().fold(command, |command, flag| command.args(clap_table::arguments(flag, "Flags")))
 }
 
 fn generate(mut command: Command, name: &str, shell: native::Shell) -> String {

@@ -12,6 +12,8 @@ use crate::resources::select::selection::AllowLists;
 pub enum ValueType {
     /// No value: a boolean. pflag also accepts `=true` and `=false`.
     Boolean,
+    /// The same, and `--no-x` clears it as in kingpin.
+    Toggle,
     /// A value; the text is its type in the help (`string`, `int`).
     Text(&'static str),
     /// One of these words.
@@ -208,7 +210,7 @@ impl<A> Flag<A> {
 
     /// Returns whether the flag is a boolean.
     pub fn is_switch(&self) -> bool {
-        self.value_type == ValueType::Boolean
+        matches!(self.value_type, ValueType::Boolean | ValueType::Toggle)
     }
 }
 

@@ -13,7 +13,6 @@ pub struct RunKube;
 impl FlagSelection for RunKube {
     type Args = KubeArgs;
     const HEADING: &'static str = "Kubernetes (as kube-state-metrics)";
-    const NEGATIONS: bool = false;
 
     fn flags() -> Vec<Flag<KubeArgs>> {
         let shared = ["host", "port", "telemetry-host", "telemetry-port", "help"];
@@ -29,7 +28,6 @@ pub struct RbacKube;
 impl FlagSelection for RbacKube {
     type Args = KubeArgs;
     const HEADING: &'static str = RunKube::HEADING;
-    const NEGATIONS: bool = RunKube::NEGATIONS;
 
     fn flags() -> Vec<Flag<KubeArgs>> {
         RunKube::flags()
@@ -48,7 +46,6 @@ pub struct RenderKube;
 impl FlagSelection for RenderKube {
     type Args = KubeArgs;
     const HEADING: &'static str = "Filters (as kube-state-metrics)";
-    const NEGATIONS: bool = false;
 
     fn flags() -> Vec<Flag<KubeArgs>> {
         select(kube_flags::FLAGS, |name| {
@@ -66,7 +63,6 @@ pub struct RunStatsd;
 impl FlagSelection for RunStatsd {
     type Args = StatsdArgs;
     const HEADING: &'static str = "StatsD (as statsd_exporter)";
-    const NEGATIONS: bool = true;
 
     fn flags() -> Vec<Flag<StatsdArgs>> {
         select(statsd_flags::FLAGS, |name| {
@@ -84,7 +80,6 @@ pub struct RenderStatsd;
 impl FlagSelection for RenderStatsd {
     type Args = StatsdArgs;
     const HEADING: &'static str = "Parsing (as statsd_exporter)";
-    const NEGATIONS: bool = true;
 
     fn flags() -> Vec<Flag<StatsdArgs>> {
         select(statsd_flags::FLAGS, |name| {

@@ -235,7 +235,7 @@ pub fn usage<A>(program: &str, flags: &[Flag<A>]) -> String {
 fn synopsis<A>(flag: &Flag<A>) -> String {
     let name = flag.name;
     match flag.value_type {
-        ValueType::Boolean => format!("--[no-]{name}"),
+        _ if flag.is_switch() => format!("--[no-]{name}"),
         _ if flag.default.is_empty() => format!("--{name}={}", name.to_uppercase()),
         _ => format!("--{name}={}", flag.default),
     }

@@ -141,7 +141,7 @@ fn usage<A>(flag: &Flag<A>) -> (String, String) {
         None => format!("      --{}", flag.name),
     };
     let kind = match flag.value_type {
-        ValueType::Boolean => "",
+        ValueType::Boolean | ValueType::Toggle => "",
         ValueType::Text(kind) => kind,
         ValueType::OneOf(_) => "string",
     };

@@ -26,7 +26,7 @@ fn count(text: &str) -> Result<i64, UsageError> {
 
 kinds! {
     /// A boolean.
-    Toggle: bool = false, ValueType::Boolean, |text, into| {
+    Toggle: bool = false, ValueType::Toggle, |text, into| {
         *into = text == "true";
         Ok(())
     };
