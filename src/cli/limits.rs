@@ -17,10 +17,8 @@ kinds! {
 
 /// Parses the action of budgets.
 fn mode(text: &str) -> Result<Option<BudgetMode>, UsageError> {
-    match BudgetMode::ALL.into_iter().find(|mode| mode.as_str() == text) {
-        Some(mode) => Ok(Some(mode)),
-        None => Err(format!("value {text:?} must be off, track or enforce").into()),
-    }
+    let error = || format!("value {text:?} must be off, track or enforce").into();
+    BudgetMode::parse(text).map(Some).ok_or_else(error)
 }
 
 /// Parses the label value that replaces folded values.

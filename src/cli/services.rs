@@ -2,17 +2,9 @@
 
 use std::borrow::Cow;
 
-/// The fallback table without `/etc/services`.
-const WELL_KNOWN: [(&str, &str, u16); 8] = [
-    ("http", "tcp", 80),
-    ("https", "tcp", 443),
-    ("domain", "tcp", 53),
-    ("domain", "udp", 53),
-    ("ssh", "tcp", 22),
-    ("smtp", "tcp", 25),
-    ("telnet", "tcp", 23),
-    ("ftp", "tcp", 21),
-];
+/// The services that are known without `/etc/services`.
+const WELL_KNOWN: &str = "http 80/tcp\nhttps 443/tcp\ndomain 53/tcp\ndomain 53/udp\n\
+                          ssh 22/tcp\nsmtp 25/tcp\ntelnet 23/tcp\nftp 21/tcp\n";
 
 /// Replaces a service name in `host:port` by its port number. Anything else, including an unknown
 /// name, is returned unchanged.
@@ -31,19 +23,13 @@ pub fn numeric<'a>(address: &'a str, protocol: &str) -> Cow<'a, str> {
 /// Looks up a service. `table` has the format of `/etc/services`: `name port/protocol alias… #
 /// comment`.
 fn look_up(table: &str, name: &str, protocol: &str) -> Option<u16> {
-    let listed = table.lines().find_map(|line| {
+    table.lines().chain(WELL_KNOWN.lines()).find_map(|line| {
         let line = line.split('#').next().unwrap_or_default();
         let mut words = line.split_ascii_whitespace();
         let (first, port) = (words.next()?, words.next()?);
         let (number, of) = port.split_once('/')?;
         let is_it = std::iter::once(first).chain(words).any(|word| word.eq_ignore_ascii_case(name));
         (is_it && of == protocol).then(|| number.parse().ok()).flatten()
-    });
-    listed.or_else(|| {
-        WELL_KNOWN
-            .iter()
-            .find(|(known, of, _)| known.eq_ignore_ascii_case(name) && *of == protocol)
-            .map(|(_, _, port)| *port)
     })
 }
 
