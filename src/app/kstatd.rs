@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -21,8 +21,7 @@ use crate::cli::native::{
     ProfileCommand, ProfileDiffArgs, RbacArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs,
 };
 use crate::cli::statsd_flags::StatsdArgs;
-use crate::cli::{completion, config, manual, options_file, removed};
-use crate::config_file;
+use crate::cli::{completion, config, manual, removed};
 use crate::exposition::Format;
 use crate::mapper::{Mapper, ProblemClass, Severity};
 use crate::resources::custom;
@@ -152,7 +151,7 @@ fn render(args: &RenderKubeArgs) -> Result<(), CommandError> {
         print_error("warning: no objects in the input");
     }
     let custom = custom_resources(&kube, &manifests)?;
-    let resources = config::rendering(&kube, config::default_resources)?;
+    let resources = config::rendering(&kube)?;
     let selection = render_kube::Selection {
         resources,
         custom,
@@ -358,13 +357,8 @@ fn check(args: CheckArgs) -> Result<(), CommandError> {
         true => manifests::load(&files)?,
         false => Vec::new(),
     };
-    let report = |(kind, path): &(FileKind, PathBuf)| match kind {
-        FileKind::Mapping => Ok(check_config::mapping(path)),
-        FileKind::Options => Ok(options_report(path)),
-        FileKind::CustomResources => check_config::custom_resources(path, &definitions),
-        FileKind::Web => Ok(check_config::web(path)),
-    };
-    let reports = all.iter().map(report).collect::<Result<Vec<check_config::Report>, _>>()?;
+    let reports = all.iter().map(|(kind, path)| check_config::check(*kind, path, &definitions));
+    let reports = reports.collect::<Result<Vec<check_config::Report>, _>>()?;
     let json = || reports.iter().map(check_config::Report::json).collect::<Vec<_>>();
     let text = || reports.iter().map(check_config::Report::text).collect();
     written(&if output.is_json() { json_line(&json()) } else { text() })?;
@@ -374,28 +368,4 @@ fn check(args: CheckArgs) -> Result<(), CommandError> {
         [] => Ok(()),
         _ => Err(format!("{} cannot be used", broken.join(", ")).into()),
     }
-}
-
-/// Checks an options file as if it were the only configuration of kube-state-metrics.
-fn options_report(path: &Path) -> check_config::Report {
-    let text = match config_file::read(path) {
-        Ok(text) => text,
-        Err(reason) => return check_config::Report::unreadable(path, &reason.to_string()),
-    };
-    let mut merged = options_file::merge(&text, &KubeArgs::default(), config::Load::First);
-    let mut contents = String::new();
-    if merged.error().is_none() {
-        match config::kube_state_metrics(&merged.args, config::Load::First) {
-            Ok(config) => {
-                let resources = config.kube.map_or(0, |kube| kube.pipeline.resources.len());
-                contents = format!("resources: {resources}");
-            }
-            Err(errors) => {
-                let problems = errors.0.iter().map(|error| merged.startup_problem(error));
-                let problems: Vec<_> = problems.collect();
-                merged.problems.extend(problems);
-            }
-        }
-    }
-    check_config::Report::new(path, merged.problems, &contents)
 }

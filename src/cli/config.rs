@@ -20,7 +20,7 @@ use super::node_options;
 use super::read_options::with_options_file;
 pub use super::read_options::{named_files, read_options_file};
 use super::selection;
-pub use super::selection::{default_resources, namespaces, rendering};
+pub use super::selection::{namespaces, rendering};
 use super::services;
 pub use super::shared::Name;
 use super::shared::{LogArgs, LogStyle, Profiles};
@@ -358,13 +358,10 @@ fn same_address(main: &Listener, telemetry: &Listener, flag: &str) -> Option<Con
 fn main_limits(args: &KubeArgs) -> Limits {
     Limits {
         // The head is part of the request, so the shorter of the two timeouts applies.
-        read_header: match (
-            strconv::positive_duration(args.server_read_header_timeout),
-            strconv::positive_duration(args.server_read_timeout),
-        ) {
-            (Some(header), Some(whole)) => Some(header.min(whole)),
-            (header, whole) => header.or(whole),
-        },
+        read_header: [args.server_read_header_timeout, args.server_read_timeout]
+            .into_iter()
+            .filter_map(strconv::positive_duration)
+            .min(),
         write: strconv::positive_duration(args.server_write_timeout),
         // Go's server falls back to the read timeout.
         idle: strconv::positive_duration(match args.server_idle_timeout {

@@ -7,7 +7,7 @@ use super::custom::{self, CustomConfigSource};
 use super::error::{Result, named};
 use super::kube_flags::KubeArgs;
 use super::load::{Load, OptionsFile};
-use super::selection::{default_resources, family_filter, namespaces, rendering};
+use super::selection::{family_filter, namespaces, rendering};
 use super::shared::Name;
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::go::strconv;
@@ -129,7 +129,7 @@ pub fn custom_resources(args: &KubeArgs, load: Load<'_>) -> Result<Option<Custom
 ///
 /// When a resource is unknown or a pattern invalid.
 pub fn watched(args: &KubeArgs, name: Name, senders: bool) -> Result<Vec<&'static dyn Resource>> {
-    let selected = rendering(args, default_resources)?;
+    let selected = rendering(args)?;
     let mut all: Vec<_> = selected.into_iter().map(|(resource, _)| resource).collect();
     let workloads = workloads(args, name, &Budget::default())?;
     for name in workloads.of_senders().filter(|_| senders) {
@@ -194,7 +194,7 @@ pub fn kube(
     custom: Option<CustomResources>,
     telemetry_port: u16,
 ) -> Result<KubeConfig> {
-    let resources = rendering(args, default_resources)?;
+    let resources = rendering(args)?;
     let watched =
         resources.iter().map(|(resource, options)| WatchedResource::built_in(*resource, options));
     Ok(KubeConfig {

@@ -11,7 +11,7 @@ use crate::resources::{self, RenderOptions, Resource};
 /// Returns all errors of resources, families and allow lists.
 pub(super) fn problems(args: &KubeArgs) -> Vec<ConfigError> {
     let mut problems = Vec::new();
-    problems.extend(selected(args, Vec::new).err().into_iter().flat_map(|errors| errors.0));
+    problems.extend(selected(args).err().into_iter().flat_map(|errors| errors.0));
     let lists =
         [(&args.metric_allowlist, 0), (&args.metric_denylist, 1), (&args.metric_opt_in_list, 2)];
     for (patterns, list) in lists {
@@ -58,22 +58,19 @@ pub fn namespaces(args: &KubeArgs) -> Vec<String> {
 }
 
 /// Returns the default resources.
-pub fn default_resources() -> Vec<&'static dyn Resource> {
+fn default_resources() -> Vec<&'static dyn Resource> {
     let all = resources::registry().iter().copied();
     all.filter(|resource| resource.api().default_enabled).collect()
 }
 
-/// Returns the resources selected by `args`, or `default` if they name none. With custom resources only, names are not
+/// Returns the resources selected by `args`, or the default ones if they name none. With custom resources only, names are not
 /// even checked.
-fn selected(
-    args: &KubeArgs,
-    default: impl Fn() -> Vec<&'static dyn Resource>,
-) -> Result<Vec<&'static dyn Resource>> {
+fn selected(args: &KubeArgs) -> Result<Vec<&'static dyn Resource>> {
     if args.custom_resources_only {
         return Ok(Vec::new());
     }
     if args.resources.is_empty() {
-        return Ok(default());
+        return Ok(default_resources());
     }
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for name in &args.resources {
@@ -85,16 +82,13 @@ fn selected(
     if missing.is_empty() { Ok(found) } else { Err(ConfigErrors(missing)) }
 }
 
-/// Returns the resources selected by `args` (or `default`) with their render options.
+/// Returns the resources selected by `args` with their render options.
 ///
 /// # Errors
 ///
 /// When a resource is unknown or a pattern invalid.
-pub fn rendering(
-    args: &KubeArgs,
-    default: impl Fn() -> Vec<&'static dyn Resource>,
-) -> Result<Vec<(&'static dyn Resource, RenderOptions)>> {
-    let selected = selected(args, default)?;
+pub fn rendering(args: &KubeArgs) -> Result<Vec<(&'static dyn Resource, RenderOptions)>> {
+    let selected = selected(args)?;
     let families = Arc::new(family_filter(args)?);
     let resolve = |lists: &AllowLists| {
         let names = selected.iter().map(|resource| resource.name());

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::manifests::Manifest;
 use super::render_kube;
+use crate::cli::config::{self, Load};
+use crate::cli::kube_args::KubeArgs;
 use crate::cli::options_file;
 use crate::config_file;
-use crate::mapper::{Problem, Severity};
+use crate::mapper::{Mapper, Problem, Severity};
 use crate::resources::custom::{self, Config, Definition, Shape};
 use crate::server::web_config::WebConfig;
-use crate::statsd::MappingError;
-use crate::statsd::mapping;
 use crate::tools::{CommandError, Result};
 
 /// The kind of a configuration file.
@@ -89,14 +89,14 @@ pub struct Report {
 
 impl Report {
     /// Returns the report of an unreadable file.
-    pub fn unreadable(path: &Path, reason: &str) -> Self {
+    fn unreadable(path: &Path, reason: &str) -> Self {
         let file = path.display().to_string();
         Self { file, problems: Vec::new(), contents: Err(reason.into()) }
     }
 
     /// Returns the report of a file with these problems. If none is an error, `contents` summarises
     /// the file.
-    pub fn new(path: &Path, mut problems: Vec<Problem>, contents: &str) -> Self {
+    fn new(path: &Path, mut problems: Vec<Problem>, contents: &str) -> Self {
         problems.sort_by_key(|problem| (problem.line, problem.column));
         Self { file: path.display().to_string(), problems, contents: Ok(contents.to_owned()) }
     }
@@ -162,7 +162,7 @@ fn word(severity: Severity) -> &'static str {
 }
 
 /// Checks a web configuration and the files that it refers to.
-pub fn web(path: &Path) -> Report {
+fn web(path: &Path) -> Report {
     let problems = match WebConfig::problems(path) {
         Ok(problems) => problems,
         Err(reason) => return Report::unreadable(path, &reason.to_string()),
@@ -180,30 +180,55 @@ pub fn web(path: &Path) -> Report {
     }
 }
 
-/// Checks a mapping file of the StatsD side.
-pub fn mapping(path: &Path) -> Report {
-    match mapping::load(path) {
-        Ok(mapper) => {
-            let contents = format!("rules: {}", mapper.rules().len());
-            Report::new(path, mapper.warnings().to_vec(), &contents)
-        }
-        Err(MappingError::Read { reason, .. }) => Report::unreadable(path, &reason.to_string()),
-        Err(MappingError::Invalid { problems, .. }) => Report::new(path, problems, ""),
-    }
-}
-
-/// Checks a custom resource configuration against the custom resource definitions in `manifests`.
+/// Checks a file. A custom resource configuration is checked against the definitions in `manifests`.
 ///
 /// # Errors
-///
 /// When a definition is malformed.
-pub fn custom_resources(path: &Path, manifests: &[Manifest]) -> Result<Report> {
+pub fn check(kind: FileKind, path: &Path, manifests: &[Manifest]) -> Result<Report> {
+    if kind == FileKind::Web {
+        return Ok(web(path));
+    }
     let text = match config_file::read(path) {
         Ok(text) => text,
         Err(reason) => return Ok(Report::unreadable(path, &reason.to_string())),
     };
-    let (_, problems, contents) = custom_problems(&text, manifests)?;
+    let (problems, contents) = match kind {
+        FileKind::Mapping => mapping_problems(&text),
+        FileKind::Options => options_problems(&text),
+        FileKind::CustomResources | FileKind::Web => {
+            let (_, problems, contents) = custom_problems(&text, manifests)?;
+            (problems, contents)
+        }
+    };
     Ok(Report::new(path, problems, &contents))
+}
+
+/// Returns the problems of a mapping, and a summary of its content.
+pub(crate) fn mapping_problems(text: &str) -> (Vec<Problem>, String) {
+    match Mapper::from_yaml(text) {
+        Ok(mapper) => (mapper.warnings().to_vec(), format!("rules: {}", mapper.rules().len())),
+        Err(problems) => (problems, String::new()),
+    }
+}
+
+/// Returns the problems of an options file as the only configuration of kube-state-metrics, and a summary of its content.
+fn options_problems(text: &str) -> (Vec<Problem>, String) {
+    let mut merged = options_file::merge(text, &KubeArgs::default(), Load::First);
+    let mut contents = String::new();
+    if merged.error().is_none() {
+        match config::kube_state_metrics(&merged.args, Load::First) {
+            Ok(config) => {
+                let resources = config.kube.map_or(0, |kube| kube.pipeline.resources.len());
+                contents = format!("resources: {resources}");
+            }
+            Err(errors) => {
+                let problems = errors.0.iter().map(|error| merged.startup_problem(error));
+                let problems: Vec<_> = problems.collect();
+                merged.problems.extend(problems);
+            }
+        }
+    }
+    (merged.problems, contents)
 }
 
 /// Returns a custom resource configuration, its problems, and a summary of its content.
@@ -251,7 +276,7 @@ mod tests {
     fn report(text: &str) -> Report {
         let file = tempfile::NamedTempFile::new().expect("file");
         std::fs::write(file.path(), text).expect("write");
-        mapping(file.path())
+        check(FileKind::Mapping, file.path(), &[]).expect("a report")
     }
 
     #[test]
@@ -268,6 +293,7 @@ mod tests {
         let lines: Vec<&str> =
             text.lines().filter_map(|line| line.split_once("line ")?.1.get(..1)).collect();
         assert!(lines.is_sorted() && lines.len() >= 3, "{}", broken.text());
-        assert!(mapping(Path::new("/none")).failed());
+        let missing = check(FileKind::Mapping, Path::new("/none"), &[]);
+        assert!(missing.expect("a report").failed());
     }
 }

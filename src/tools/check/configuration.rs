@@ -14,10 +14,9 @@ use crate::cli::native::{Cli, CliCommand};
 use crate::cli::statsd_flags::{self, StatsdArgs};
 use crate::cli::{kingpin, options_file, pflag};
 use crate::config_file::{Problem, Severity};
-use crate::mapper::Mapper;
 use crate::resources::{self, custom};
+use crate::tools::Result;
 use crate::tools::check_config;
-use crate::tools::{CommandError, Result};
 
 /// The configuration that results from flags and files.
 pub(crate) struct Settings {
@@ -182,26 +181,17 @@ fn judge<A>(
             rest = more;
             continue;
         }
-        let mut parsed = parse(&rest[..1]);
-        let wants_value = |error: &CommandError| {
-            let error = error.to_string();
-            error.contains("needs an argument") || error.starts_with("expected argument")
-        };
-        let mut used = 1;
-        if !more.is_empty() && parsed.as_ref().is_err_and(wants_value) {
-            used = 2;
-            parsed = parse(&rest[..2]);
-        }
-        let (flag, after) = rest.split_at(used);
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        let known = find(flags, name.trim_start_matches('-'));
+        let wants_value = known.is_some_and(|flag| !flag.is_switch()) && !word.contains('=');
+        let (flag, after) = rest.split_at(1 + usize::from(wants_value && !more.is_empty()));
         rest = after;
         let text = flag.join(" ");
-        if let Err(error) = parsed {
+        if let Err(error) = parse(flag) {
             let hint = "kstatd does not start with it; remove or correct it";
             section.add(Outcome::Failed, format!("{text}: rejected: {error}"), hint, &table.page);
             continue;
         }
-        let (name, value) = word.split_once('=').unwrap_or((word, ""));
-        let known = find(flags, name.trim_start_matches('-'));
         let value = flag.get(1).map_or(value, String::as_str);
         let is_default =
             known.is_some_and(|flag| !value.is_empty() && flag.default.trim_matches('"') == value);
@@ -346,12 +336,7 @@ fn mapping(
         return;
     }
     let text = read("--statsd.mapping-config", path, false, workload, inventory, section);
-    match text.as_deref().map(Mapper::from_yaml) {
-        None => {}
-        Some(Ok(mapper)) => {
-            let contents = format!("rules: {}", mapper.rules().len());
-            problems(section, path, mapper.warnings().to_vec(), &contents);
-        }
-        Some(Err(found)) => problems(section, path, found, ""),
+    if let Some((found, contents)) = text.as_deref().map(check_config::mapping_problems) {
+        problems(section, path, found, &contents);
     }
 }
