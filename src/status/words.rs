@@ -20,6 +20,11 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Returns lines with a line feed each, of which every one is printable.
+pub(crate) fn printable_lines(text: &str) -> String {
+    text.lines().map(|line| format!("{}\n", printable(line))).collect()
+}
+
 /// Joins the first `most` names, and counts the others.
 pub(crate) fn some_names<N: AsRef<str>>(names: impl IntoIterator<Item = N>, most: usize) -> String {
     let mut names = names.into_iter();
@@ -28,6 +33,14 @@ pub(crate) fn some_names<N: AsRef<str>>(names: impl IntoIterator<Item = N>, most
     match names.count() {
         0 => text,
         more => format!("{text} and {more} more"),
+    }
+}
+
+/// Truncates a text to this number of characters.
+pub(crate) fn truncated(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
     }
 }
 

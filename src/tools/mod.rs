@@ -24,5 +24,6 @@ pub(crate) mod shadow;
 pub(crate) mod status;
 pub(crate) mod terminal;
 pub(crate) mod top;
+mod yaml_text;
 
 pub use error::{CommandError, Result};

@@ -12,7 +12,7 @@ use super::status::ProcessState;
 use crate::cli::asking::TopSort;
 use crate::exposition::budget;
 use crate::server::cardinality::CARDINALITY_PATH;
-use crate::status::words::{bytes, clock, count, json_line, rate};
+use crate::status::words::{bytes, clock, count, json_line, rate, truncated};
 use crate::status::{Problem, Rule, Unmapped, Writer};
 use crate::telemetry::cardinality::{Label, Metric, Report};
 use crate::tools::Result;
@@ -101,7 +101,7 @@ async fn fetch_screen(process: &ProcessClient, view: &View) -> Result<Screen> {
         query = format!("{query}&metric={}", percent::encode(metric, UNRESERVED));
     }
     let target = format!("{CARDINALITY_PATH}?{query}");
-    let cardinality: Report = process.data_of_any_name(&target, NO_REPORT).await?;
+    let cardinality: Report = process.data(&target, NO_REPORT).await?;
     if let Some(metric) = &view.metric
         && cardinality.metrics.is_empty()
     {
@@ -232,11 +232,7 @@ fn short(minutes: &[u64]) -> u64 {
 
 /// Truncates a name to the width of its column.
 fn short_text(text: &str) -> String {
-    const ROOM: usize = 60;
-    match text.char_indices().nth(ROOM) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
+    truncated(text, 60)
 }
 
 fn values(label: &Label) -> String {

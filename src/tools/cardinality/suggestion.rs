@@ -9,7 +9,7 @@ use super::names::{self, NameRule};
 use super::steps::{self, Choice};
 use super::yaml::{self, Fragment, comment, step};
 use crate::mapper::{Mapper, MetricType};
-use crate::status::words::{printable, some_names};
+use crate::status::words::{printable, some_names, truncated};
 use crate::tools::Result;
 
 /// The sample size of label values, chosen by hash.
@@ -453,9 +453,5 @@ fn label_remark(labelled: &Labelled, middle: &SeriesCounts, after: &SeriesCounts
 
 /// Truncates foreign text and escapes it for one line.
 fn shown(text: &str) -> String {
-    let text = printable(text);
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.into_owned(),
-    }
+    truncated(&printable(text), SHOWN)
 }

@@ -3,6 +3,7 @@
 use crate::config_file::{Resolved, resolve};
 use crate::mapper::{MetricType, Step};
 use crate::status::words::printable;
+use crate::tools::yaml_text;
 
 /// A rule of the mapping file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,19 +82,7 @@ pub(super) fn quoted(text: &str) -> String {
     } else if printable(text) == text {
         format!("'{}'", text.replace('\'', "''"))
     } else {
-        let mut out = "\"".to_owned();
-        for character in text.chars() {
-            match character {
-                '"' | '\\' => out.extend(['\\', character]),
-                ' '..='~' => out.push(character),
-                other if u32::from(other) < 0x100 => {
-                    out.push_str(&format!("\\x{:02x}", u32::from(other)));
-                }
-                other => out.push_str(&format!("\\U{:08x}", u32::from(other))),
-            }
-        }
-        out.push('"');
-        out
+        yaml_text::quoted(text)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::metrics::{EntryDraft, MetricDraft};
 use crate::resources::custom::Definition;
 use crate::resources::custom::config::{Block, LabelPaths};
+use crate::tools::yaml_text::quoted;
 
 /// The maximum length of a comment in characters.
 const MAX_COMMENT: usize = 200;
@@ -132,20 +133,6 @@ fn sentence(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || " _./;,()".contains(c);
     let is_word = text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.contains(' ');
     if is_word && text.chars().all(is_plain) { text.to_owned() } else { quoted(text) }
-}
-
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            '\n' => out.push_str("\\n"),
-            ' '..='~' => out.push(c),
-            _ => out.push_str(&format!("\\U{:08x}", u32::from(c))),
-        }
-    }
-    out.push('"');
-    out
 }
 
 #[cfg(test)]
