@@ -31,11 +31,11 @@ fn known(manifest: &Manifest) -> Known {
     let exact = same_kind.clone().find(|one| api_version(**one) == manifest.api_version);
     match (exact, same_kind.next()) {
         (Some(resource), _) => Known::Resource(*resource),
-        (None, Some(other)) if group(&api_version(*other)) == group(&manifest.api_version) => {
-            Known::OtherVersion(api_version(*other))
-        }
         // `extensions` is the former group of several kinds.
-        (None, Some(other)) if group(&manifest.api_version) == "extensions" => {
+        (None, Some(other))
+            if [group(&api_version(*other)), "extensions"]
+                .contains(&group(&manifest.api_version)) =>
+        {
             Known::OtherVersion(api_version(*other))
         }
         _ => Known::Nothing,

@@ -5,16 +5,13 @@
 //! under trial are matched against its exposed name, where each `_` matches any one character.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::captured::{CapturedSample, Form};
 use crate::mapper::name::escape;
 use crate::mapper::{
     Action, Buffer, Mapper, MatchType, MetricType, Normaliser, ObserverType, Rule,
 };
-
-/// The number of family names whose rules are cached.
-const REMEMBERED: usize = 65_536;
 
 /// A label set of a metric.
 pub(super) struct MappedSample<'a> {
@@ -39,13 +36,14 @@ pub(super) struct Mapping {
     tried: Mapper,
     form: Form,
     buffer: Buffer,
-    families: HashMap<(String, MetricType), Option<FamilyMapping>>,
+    /// The name and type of the last exposed family, with its treatment; `None` if it is dropped.
+    last_family: Option<(String, MetricType, Option<FamilyMapping>)>,
     /// Labels that normalisation emptied, so that a series lost them.
     pub emptied: BTreeSet<String>,
 }
 
 /// The treatment of a family.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct FamilyMapping {
     metric: String,
     /// The index of the rule that produces the family.
@@ -57,8 +55,8 @@ struct FamilyMapping {
 impl Mapping {
     /// `mapper` is the entire mapping, `tried` the part under trial.
     pub(super) fn new(mapper: Mapper, tried: Mapper, form: Form) -> Self {
-        let (buffer, families, emptied) = Default::default();
-        Self { mapper, tried, form, buffer, families, emptied }
+        let (buffer, last_family, emptied) = Default::default();
+        Self { mapper, tried, form, buffer, last_family, emptied }
     }
 
     /// Passes the resulting series to `then`, if there is one.
@@ -121,19 +119,11 @@ impl Mapping {
         if crate::statsd::is_own_name(seen.name) {
             return;
         }
-        let key = (seen.name.to_owned(), seen.kind);
-        let family = match self.families.get(&key) {
-            Some(known) => known.clone(),
-            None => {
-                if self.families.len() >= REMEMBERED {
-                    self.families.clear();
-                }
-                let family = self.family(seen);
-                self.families.insert(key, family.clone());
-                family
-            }
-        };
-        let Some(family) = family else { return };
+        let is_last = |last: &(String, _, _)| (last.0.as_str(), last.1) == (seen.name, seen.kind);
+        if !self.last_family.as_ref().is_some_and(is_last) {
+            self.last_family = Some((seen.name.to_owned(), seen.kind, self.family(seen)));
+        }
+        let Some((_, _, Some(family))) = &self.last_family else { return };
         let written_by = family.written_by.and_then(|index| self.mapper.rules().get(index));
         let tried_by = family.tried_by.as_ref();
         let tried = tried_by.and_then(|(index, _)| self.tried.rules().get(*index));

@@ -262,7 +262,6 @@ impl Drafter<'_> {
             return;
         }
         let whole = field.whole_path();
-        let shown = format!(".{}", whole.join("."));
         let titles = columns.iter().filter(|column| {
             column.segments().is_some_and(|path| {
                 let is_condition = field.value == FieldValue::Conditions
@@ -272,14 +271,10 @@ impl Drafter<'_> {
             })
         });
         let titles: Vec<&str> = titles.map(|column| column.title.as_str()).collect();
-        let origin = |what: &str| match titles.as_slice() {
-            [] => format!("{shown}: {what}"),
-            titles => format!("{shown}: {what}, {}", titles.join(", ")),
-        };
         let of = format!("{} of {}", whole.join("."), self.article);
         let name = joined(&whole);
-        match &field.value {
-            FieldValue::Text { .. } => {}
+        let (kind, name, what, block, help) = match &field.value {
+            FieldValue::Text { .. } => return,
             FieldValue::Conditions => {
                 let block = Block {
                     path: path(&whole),
@@ -289,33 +284,30 @@ impl Drafter<'_> {
                 };
                 let help =
                     format!("Conditions of {}; 1 is True, 0 is False or Unknown.", self.article);
-                self.add(&singular(&name), help, "Gauge", block, origin("conditions"));
+                ("Gauge", singular(&name), "conditions", block, help)
             }
             FieldValue::Enum(states) => {
                 // Members of a map cannot be states.
-                let is_member = field.elements.as_ref().is_some_and(|outer| outer.keys.is_empty());
-                if !is_member {
-                    let block = self.state_set(field, states);
-                    let help = format!("{of}; 1 for the current value.");
-                    self.add(&name, help, "StateSet", block, origin("enumeration"));
+                if field.elements.as_ref().is_some_and(|outer| outer.keys.is_empty()) {
+                    return;
                 }
+                let help = format!("{of}; 1 for the current value.");
+                ("StateSet", name, "enumeration", self.state_set(field, states), help)
             }
-            FieldValue::Number => {
-                let help = format!("{of}.");
-                self.add(&name, help, "Gauge", self.gauge(field), origin("number"));
-            }
+            FieldValue::Number => ("Gauge", name, "number", self.gauge(field), format!("{of}.")),
             FieldValue::Boolean => {
                 let help = format!("{of}; 1 is true, 0 is false.");
-                self.add(&name, help, "Gauge", self.gauge(field), origin("boolean"));
+                ("Gauge", name, "boolean", self.gauge(field), help)
             }
             FieldValue::Time => {
                 let ends = ["_timestamp", "_time", "_at"];
                 let stem = ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
-                let help = format!("{of} as Unix time.");
                 let name = format!("{stem}_timestamp_seconds");
-                self.add(&name, help, "Gauge", self.gauge(field), origin("time"));
+                ("Gauge", name, "time", self.gauge(field), format!("{of} as Unix time."))
             }
-        }
+        };
+        let origin = [&[what][..], titles.as_slice()].concat().join(", ");
+        self.add(&name, help, kind, block, format!(".{}: {origin}", whole.join(".")));
     }
 
     fn state_set(&self, field: &Field<'_>, states: &[&str]) -> Block {
