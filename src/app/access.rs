@@ -10,7 +10,7 @@ use crate::cli::process::{ClusterArgs, DEFAULT_ADDRESS, ProcessArgs};
 use crate::config_file;
 use crate::kube::client::endpoint::Access;
 use crate::kube::{Client, ClientOptions};
-use crate::telemetry::VERSION;
+use crate::telemetry::user_agent;
 use crate::tools::CommandError;
 use crate::tools::bundle::Subject;
 use crate::tools::check::pods;
@@ -18,11 +18,6 @@ use crate::tools::process_client::ProcessClient;
 
 /// The default port of own metrics and profiles.
 const TELEMETRY_PORT: u16 = 8081;
-
-/// Returns the `User-Agent` of commands.
-pub(crate) fn user_agent() -> String {
-    format!("kstatd/{VERSION}")
-}
 
 /// Runs a command on this thread. Its result does not wait for name look-ups that it has given up: they cannot be cancelled.
 ///
@@ -98,7 +93,7 @@ pub(crate) async fn process(args: ProcessArgs) -> Result<ProcessClient, CommandE
     }
     // One client: a credential in a pipe can be read once.
     let addr = args.addr.as_deref().unwrap_or(DEFAULT_ADDRESS);
-    ProcessClient::new(addr, access(args.access)?, &user_agent())
+    ProcessClient::new(addr, access(args.access)?)
 }
 
 /// Returns clients for all listeners of the process that the flags select.
@@ -116,9 +111,9 @@ pub(crate) async fn subject(
     }
     let addr = args.addr.as_deref().unwrap_or(DEFAULT_ADDRESS);
     let telemetry_addr = telemetry_addr.unwrap_or_else(|| with_port(addr, TELEMETRY_PORT));
-    let (access, agent) = (access(args.access)?, user_agent());
-    let main = ProcessClient::new(addr, access.clone(), &agent)?;
-    let telemetry = ProcessClient::new(&telemetry_addr, access, &agent)?;
+    let access = access(args.access)?;
+    let main = ProcessClient::new(addr, access.clone())?;
+    let telemetry = ProcessClient::new(&telemetry_addr, access)?;
     Ok(Subject { main, telemetry, pod: None, container: String::new() })
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::access::{self, run_command};
 use super::output::{Outcome, print};
 use crate::cli::asking::BundleArgs;
-use crate::status::words::printable;
+use crate::status::words::printable_lines;
 use crate::tools::CommandError;
 use crate::tools::bundle::{self, Bundle};
 
@@ -35,7 +35,7 @@ pub(super) fn main(args: BundleArgs) -> Result<Outcome, CommandError> {
         print(&crate::status::words::json_line(&list));
     } else {
         let text = format!("{path} contains\n{}", bundle.text());
-        print(&text.lines().map(|line| format!("{}\n", printable(line))).collect::<String>());
+        print(&printable_lines(&text));
     }
     Ok(if bundle.is_complete { Outcome::Clean } else { Outcome::Findings })
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::access::{access, run_command, user_agent};
+use super::access::{access, run_command};
 use super::output::written;
 use crate::cli::native::SuggestArgs;
 use crate::config_file;
@@ -24,7 +24,7 @@ pub(crate) fn suggest(args: SuggestArgs) -> Result<(), CommandError> {
     let captured = match args.addr {
         Some(address) => {
             let access = access(args.access)?;
-            run_command(Captured::exposition(&address, access, &user_agent()))?
+            run_command(Captured::exposition(&address, access))?
         }
         None => Captured::lines(&args.file, statsd.parser_flags())?,
     };

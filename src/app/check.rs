@@ -1,6 +1,6 @@
 //! `kstatd check`.
 
-use super::access::{access, api_server, run_command, user_agent};
+use super::access::{access, api_server, run_command};
 use super::output::{Outcome, written};
 use crate::cli::check::ClusterCheckArgs;
 use crate::kube::Client;
@@ -27,7 +27,7 @@ pub(super) fn main(args: ClusterCheckArgs) -> Result<Outcome, CommandError> {
 
 async fn run(args: ClusterCheckArgs) -> Result<Report, CommandError> {
     if let Some(addr) = &args.addr {
-        let process = ProcessClient::new(addr, access(args.access)?, &user_agent())?;
+        let process = ProcessClient::new(addr, access(args.access)?)?;
         let mut report = Report::default();
         report.push(health::of_process(&process).await);
         return Ok(report);

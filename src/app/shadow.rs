@@ -1,13 +1,14 @@
 //! The `kstatd shadow` command.
 
-use super::access::{access, run_command, user_agent};
+use super::access::{access, run_command};
 use super::output::{Outcome, print_error, written};
 use crate::cli::shadow::{ShadowArgs, ShadowOutput};
 use crate::kube::ClientOptions;
 use crate::status::words::printable;
+use crate::telemetry::user_agent;
 use crate::tools::CommandError;
 use crate::tools::diff::Rules;
-use crate::tools::shadow::{self, CommandLine, Options, Original, Target};
+use crate::tools::shadow::{self, CommandLine, Original, Target};
 
 /// The maximum number of example series per difference.
 const EXAMPLES: usize = 5;
@@ -28,7 +29,11 @@ pub(crate) fn main(args: ShadowArgs) -> Result<Outcome, CommandError> {
             text.split('\n').for_each(|line| print_error(&printable(line)));
         }
     };
-    let report = run_command(async { shadow::run(options(args)?, say).await })?;
+    let (total, every) = (args.total, args.every);
+    let report = run_command(async {
+        let (line, target, rules) = resolve(args)?;
+        shadow::run(&line, target, rules, total, every, say).await
+    })?;
     let text = match output {
         ShadowOutput::Text => report.text(),
         ShadowOutput::Json => report.json(),
@@ -42,7 +47,8 @@ pub(crate) fn main(args: ShadowArgs) -> Result<Outcome, CommandError> {
     })
 }
 
-fn options(args: ShadowArgs) -> Result<Options, CommandError> {
+/// Returns the command line of the original, its address, and the rules of the comparison.
+fn resolve(args: ShadowArgs) -> Result<(CommandLine, Target, Rules), CommandError> {
     let mut line = CommandLine::parse(&args.command_line)?;
     let mut kubeconfig = args.kubeconfig.clone();
     if kubeconfig.is_none()
@@ -62,9 +68,7 @@ fn options(args: ShadowArgs) -> Result<Options, CommandError> {
     if let Some(path) = &kubeconfig {
         line.set_kubeconfig(path.to_string_lossy().into_owned());
     }
-    let user_agent = user_agent();
-    let mut api_server =
-        ClientOptions { user_agent: user_agent.clone(), ..ClientOptions::default() };
+    let mut api_server = ClientOptions { user_agent: user_agent(), ..ClientOptions::default() };
     if let Original::KubeStateMetrics(flags) = &line.original {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         api_server.kubeconfig = given(&flags.kubeconfig).map(Into::into);
@@ -81,19 +85,13 @@ fn options(args: ShadowArgs) -> Result<Options, CommandError> {
     }
     let telemetry = args.original_telemetry.as_deref();
     let target = Target::new(&args.original, telemetry, &access(args.access)?, &api_server, &line)?;
-    Ok(Options {
-        target,
-        user_agent,
-        total: args.total,
-        every: args.every,
-        rules: Rules {
-            open_metrics: false,
-            timeout: args.timeout,
-            ignore,
-            // The lines before the start of kstatd are unknown to it.
-            increases,
-            examples: EXAMPLES,
-        },
-        line,
-    })
+    let rules = Rules {
+        open_metrics: false,
+        timeout: args.timeout,
+        ignore,
+        // The lines before the start of kstatd are unknown to it.
+        increases,
+        examples: EXAMPLES,
+    };
+    Ok((line, target, rules))
 }

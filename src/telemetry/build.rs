@@ -14,6 +14,11 @@ pub const REVISION: &str = match option_env!("KSTATD_REVISION") {
     None => "unknown",
 };
 
+/// Returns the `User-Agent` of requests other than those of the Kubernetes side.
+pub(crate) fn user_agent() -> String {
+    format!("kstatd/{VERSION}")
+}
+
 /// Returns Go's name of this architecture, as in the originals' label.
 pub fn go_arch() -> &'static str {
     match std::env::consts::ARCH {

@@ -19,6 +19,7 @@ mod registry;
 pub(crate) mod scrapes;
 mod stderr;
 
+pub(crate) use build::user_agent;
 pub use build::{REVISION, TOOLCHAIN, VERSION, go_arch};
 pub use http::HttpMetrics;
 pub use kube::KubeMetrics;

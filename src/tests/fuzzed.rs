@@ -69,21 +69,15 @@ pub fn profile_change(base: &[u8], now: &[u8], normalize: bool) -> Result<(Strin
 /// Returns an error if a file is not an exposition.
 pub fn differ(one: &Path, other: &Path) -> Result<(bool, String), String> {
     let sides = [one, other].map(|path| path.display().to_string());
-    let options = diff::Options {
-        sides,
-        access: Access::default(),
-        user_agent: String::new(),
-        interval: Duration::ZERO,
-        watch: None,
-        rules: diff::Rules {
-            open_metrics: false,
-            timeout: Duration::from_secs(1),
-            ignore: Vec::new(),
-            increases: false,
-            examples: 3,
-        },
+    let rules = diff::Rules {
+        open_metrics: false,
+        timeout: Duration::from_secs(1),
+        ignore: Vec::new(),
+        increases: false,
+        examples: 3,
     };
-    let report = in_no_time(diff::run(options, |_| ())).map_err(|error| error.to_string())?;
+    let compared = diff::run(sides, Access::default(), None, Duration::ZERO, rules, |_| ());
+    let report = in_no_time(compared).map_err(|error| error.to_string())?;
     assert!(!report.json().is_empty());
     Ok((report.is_same(true), report.text(diff::Explained::Strict, false)))
 }

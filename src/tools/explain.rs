@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::process_client::ProcessClient;
 use crate::server::explain::{OBJECT_PATH, PATH};
-use crate::status::words::printable;
+use crate::status::words::printable_lines;
 use crate::tools::Result;
 use crate::util::percent::{self, UNRESERVED};
 
@@ -78,11 +78,7 @@ pub(crate) async fn ask_about_object(
         [resource, namespace, name].map(|text| percent::encode(text, UNRESERVED));
     let query = format!("format=json&resource={resource}&namespace={namespace}&name={name}");
     let target = format!("{OBJECT_PATH}?{query}");
-    let mut explained: Explained = process.data_of_any_name(&target, NO_OBJECTS).await?;
+    let mut explained: Explained = process.data(&target, NO_OBJECTS).await?;
     explained.text = printable_lines(&explained.text);
     Ok(explained)
-}
-
-fn printable_lines(text: &str) -> String {
-    text.lines().map(|line| format!("{}\n", printable(line))).collect()
 }

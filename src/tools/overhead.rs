@@ -5,12 +5,12 @@ mod rank;
 mod reading;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::reading::Subject;
-use self::reading::{Reading, Used};
+use self::reading::{Reading, Used, read};
+use crate::cli::native::OverheadArgs;
 use crate::status::Writer;
 use crate::tools::Result;
 
@@ -65,13 +65,14 @@ impl Samples {
     }
 }
 
-/// Samples for the given duration.
+/// Samples the processes of these flags.
 ///
 /// # Errors
 ///
 /// When no such process, or it ends meanwhile, or the system does not provide the figures.
-pub(crate) fn sample(subject: &Subject, every: Duration, total: Duration) -> Result<Samples> {
-    let mut before = subject.read()?;
+pub(crate) fn sample(args: &OverheadArgs) -> Result<Samples> {
+    let OverheadArgs { every, total, .. } = *args;
+    let mut before = read(args)?;
     if before.processes == 0 {
         return Err("no such process".into());
     }
@@ -80,7 +81,7 @@ pub(crate) fn sample(subject: &Subject, every: Duration, total: Duration) -> Res
     let steps = (total.as_secs_f64() / every.as_secs_f64()).round().max(1.0) as u32;
     for step in 1..=steps {
         std::thread::sleep((begun + every * step).saturating_duration_since(Instant::now()));
-        let (reading, now) = (subject.read()?, Instant::now());
+        let (reading, now) = (read(args)?, Instant::now());
         if reading.processes == 0 {
             let seconds = (every * step).as_secs_f64();
             return Err(format!("the processes have ended within {seconds} s").into());

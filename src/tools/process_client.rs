@@ -39,10 +39,10 @@ struct ApiStatus {
     message: String,
 }
 
-/// A process did not answer within this time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no answer within {} s", .0.as_secs())]
-pub(crate) struct NoAnswer(Duration);
+/// Returns the error of a server that did not answer within this time.
+pub(crate) fn late(limit: Duration) -> CommandError {
+    format!("no answer within {} s", limit.as_secs()).into()
+}
 
 /// A response in the format of Prometheus' API.
 #[derive(Deserialize)]
@@ -56,9 +56,9 @@ impl ProcessClient {
     ///
     /// # Errors
     /// When the address or the access settings are invalid.
-    pub(crate) fn new(address: &str, access: Access, user_agent: &str) -> Result<Self> {
+    pub(crate) fn new(address: &str, access: Access) -> Result<Self> {
         let url = if address.contains("://") { address } else { &format!("http://{address}") };
-        let endpoint = Endpoint::new(url, access, user_agent)?;
+        let endpoint = Endpoint::new(url, access)?;
         Ok(Self { address: address.to_owned(), endpoint, base: String::new() })
     }
 
@@ -100,12 +100,8 @@ impl ProcessClient {
             self.refusal_of_api_server(status, &body)?;
             Ok((status, body.to_vec()))
         };
-        match timeout(limit, asking).await {
-            Ok(answer) => {
-                answer.map_err(|error: CommandError| printable(&error.to_string()).as_ref().into())
-            }
-            Err(_) => Err(NoAnswer(limit).to_string().into()),
-        }
+        let answer = timeout(limit, asking).await.map_err(|_| late(limit)).flatten();
+        answer.map_err(|error: CommandError| printable(&error.to_string()).as_ref().into())
     }
 
     /// Fails if the API server has refused a request instead of forwarding it.
@@ -130,19 +126,29 @@ impl ProcessClient {
     ///
     /// # Errors
     /// When the timeout expires first.
-    pub(crate) async fn with_timeout<F: Future>(&self, asking: F) -> Result<F::Output, NoAnswer> {
-        timeout(REQUEST_TIMEOUT, asking).await.map_err(|_| NoAnswer(REQUEST_TIMEOUT))
+    pub(crate) async fn with_timeout<F: Future>(&self, asking: F) -> Result<F::Output> {
+        timeout(REQUEST_TIMEOUT, asking).await.map_err(|_| late(REQUEST_TIMEOUT))
     }
 
-    /// Requests a path of the API and returns its data. `absent` is what is said of a process without this path.
+    /// Requests a path of the API and returns its data. Under the name kube-state-metrics the path has a prefix. `absent` is
+    /// what is said of a process without this path.
     ///
     /// # Errors
     /// When there is none; the text contains the address.
     pub(crate) async fn data<T: DeserializeOwned>(&self, target: &str, absent: &str) -> Result<T> {
-        self.data_at(target).await?.ok_or_else(|| format!("{} {absent}", self.address).into())
+        let usual = match self.data_at(target).await {
+            Ok(Some(data)) => return Ok(data),
+            other => other.map(|_| ()),
+        };
+        // Another program may have the usual path too.
+        match (usual, self.data_at(&format!("{KSTATD_PREFIX}{target}")).await) {
+            (_, Ok(Some(data))) => Ok(data),
+            (Err(error), _) | (Ok(()), Err(error)) => Err(error),
+            (Ok(()), Ok(None)) => Err(format!("{} {absent}", self.address).into()),
+        }
     }
 
-    /// The same, but returns `None` if the process does not have the path.
+    /// Requests a path of the API and returns its data; `None` if the process does not have the path.
     async fn data_at<T: DeserializeOwned>(&self, target: &str) -> Result<Option<T>> {
         let address = &self.address;
         let (status, body) = self
@@ -161,27 +167,6 @@ impl ProcessClient {
                 let refusal = refusal(status, &String::from_utf8_lossy(&body));
                 Err(format!("no answer from {address}: {refusal}").into())
             }
-        }
-    }
-
-    /// Requests a path of the API like [`ProcessClient::data`]. Under the name kube-state-metrics the path has a prefix.
-    ///
-    /// # Errors
-    /// As [`ProcessClient::data`].
-    pub(crate) async fn data_of_any_name<T: DeserializeOwned>(
-        &self,
-        target: &str,
-        absent: &str,
-    ) -> Result<T> {
-        let usual = match self.data_at(target).await {
-            Ok(Some(data)) => return Ok(data),
-            other => other.map(|_| ()),
-        };
-        // Another program may have the usual path too.
-        let other = self.data(&format!("{KSTATD_PREFIX}{target}"), absent).await;
-        match (usual, other) {
-            (Err(error), Err(_)) => Err(error),
-            (_, other) => other,
         }
     }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::process_client::{ProcessClient, refusal};
 use crate::server::status::{PATH, PREFIXED_PATH};
-use crate::status::words::{json_line, printable};
+use crate::status::words::{json_line, printable_lines};
 use crate::tools::Result;
 
 /// The state of a process.
@@ -36,8 +36,7 @@ impl ProcessState {
 /// Requests the status as text or JSON. The text is safe for a terminal; without a status it contains the reason.
 pub(crate) async fn fetch(process: &ProcessClient, json: bool) -> (ProcessState, String) {
     let address = process.address();
-    let answered = process.with_timeout(fetch_text(process, json)).await;
-    let text = match answered.unwrap_or_else(|error| Err(error.to_string().into())) {
+    let text = match process.with_timeout(fetch_text(process, json)).await.flatten() {
         Ok(text) => text,
         Err(error) => return (ProcessState::Down, format!("no status from {address}: {error}\n")),
     };
@@ -55,11 +54,11 @@ pub(crate) async fn fetch(process: &ProcessClient, json: bool) -> (ProcessState,
     if let Some(facts) = facts {
         return (state, json_line(&facts));
     }
-    (state, text.lines().map(|line| format!("{}\n", printable(line))).collect())
+    (state, printable_lines(&text))
 }
 
 /// Tries both paths; under the name statsd_exporter, the other path may return any page.
-async fn fetch_text(process: &ProcessClient, json: bool) -> Result<String> {
+pub(super) async fn fetch_text(process: &ProcessClient, json: bool) -> Result<String> {
     let (format, accept) = if json { ("json", "application/json") } else { ("text", "text/plain") };
     let mut last = String::new();
     for path in [PREFIXED_PATH, PATH] {

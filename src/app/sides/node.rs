@@ -21,7 +21,7 @@ use crate::node::status::NodeReporter;
 use crate::node::store::Store;
 use crate::node::walk::{Walk, WalkConfig, WalkMetrics};
 use crate::server::health::{Check, Checks, HealthCheck};
-use crate::telemetry::{Recorder, VERSION};
+use crate::telemetry::{Recorder, user_agent};
 use crate::tools::CommandError;
 use crate::util::serial_blocking::SharedRuns;
 
@@ -135,9 +135,8 @@ async fn start_polling(
     store: Arc<Store>,
     polls: PollMetrics,
 ) -> Result<KubeletPoll, CommandError> {
-    let user_agent = format!("kstatd/{VERSION}");
     let access: Access = access(args.access.clone())?.or_service_account();
-    let endpoint = Endpoint::new(url, access, &user_agent);
+    let endpoint = Endpoint::new(url, access);
     let endpoint = endpoint.map_err(|error| format!("--kubelet={url}: {error}"))?;
     let endpoint = Arc::new(endpoint);
     let kubelet: HttpGet = Arc::new(move |path| {
@@ -155,7 +154,7 @@ async fn start_polling(
                 kubeconfig: args.kubeconfig.clone(),
                 apiserver: args.apiserver.clone(),
                 environment: true,
-                user_agent,
+                user_agent: user_agent(),
             };
             if options.is_configured() {
                 let client = Client::new(&options).await?;

@@ -14,6 +14,7 @@ use super::Client;
 use super::config::{ClientOptions, SERVICE_ACCOUNT};
 use super::connection::Body;
 use super::error::{ClientError, TransportError};
+use crate::telemetry::user_agent;
 
 /// The path to request if a URL has none.
 const PATH: &str = "/metrics";
@@ -62,7 +63,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// The URL, a file or a credential cannot be used.
-    pub(crate) fn new(url: &str, access: Access, user_agent: &str) -> Result<Self, TransportError> {
+    pub(crate) fn new(url: &str, access: Access) -> Result<Self, TransportError> {
         let start = url.find("://").map_or(0, |at| at + 3);
         let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
         let target = url[end..].split('#').next().unwrap_or_default();
@@ -73,8 +74,7 @@ impl Endpoint {
         };
         let Access { mut cluster, user } = access;
         cluster.server = Some(url[..end].to_owned());
-        let options =
-            ClientOptions { user_agent: user_agent.to_owned(), ..ClientOptions::default() };
+        let options = ClientOptions { user_agent: user_agent(), ..ClientOptions::default() };
         let client = Client::of(options.with(cluster, user).map_err(in_words)?);
         Ok(Self { client, target })
     }
@@ -158,14 +158,14 @@ mod tests {
             ("http://[::1]:1/x/metrics?a=b#c", "http://[::1]:1/", "/x/metrics?a=b"),
             ("http://a/", "http://a/", "/"),
         ] {
-            let endpoint = Endpoint::new(url, Access::default(), "test/1");
+            let endpoint = Endpoint::new(url, Access::default());
             let endpoint = endpoint.unwrap_or_else(|error| panic!("{url}: {error}"));
             assert_eq!(endpoint.client.url().to_string(), server);
             assert_eq!(endpoint.target, target);
         }
         for (url, part) in [("http://", "URL \"http://\": "), ("ftp://a", "must be http or https")]
         {
-            let error = Endpoint::new(url, Access::default(), "test/1").err().expect("an error");
+            let error = Endpoint::new(url, Access::default()).err().expect("an error");
             assert!(error.to_string().contains(part), "{error}");
         }
     }

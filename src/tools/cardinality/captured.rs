@@ -6,16 +6,14 @@
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::Response;
-use http::header::CONTENT_TYPE;
-use http_body_util::{BodyExt, Limited};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::exposition::labels;
 use crate::exposition::reader::{Line, LineWriter, Sample};
@@ -25,7 +23,8 @@ use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::mapper::MetricType;
 use crate::statsd::line::{self, Event, EventKind, ParserFlags};
 use crate::tools::Result;
-use crate::tools::process_client::MAX_EXPOSITION;
+use crate::tools::diff::{TEXT, receive};
+use crate::tools::process_client::late;
 
 /// The time within which a response must begin.
 const BEGIN: Duration = Duration::from_secs(10);
@@ -33,8 +32,6 @@ const BEGIN: Duration = Duration::from_secs(10);
 /// The path of the StatsD series alone, on processes with both sides.
 const STATSD_ALONE: &str = "/metrics/statsd";
 const METRICS: &str = "/metrics";
-/// The `Accept` header.
-const TEXT: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
 /// Prefixes of an exporter's own metrics, which no mapping affects.
 const OWN: [&str; 6] =
     ["go_", "process_", "promhttp_", "kstatd_", "statsd_exporter_", "statsd_metric_mapper_"];
@@ -105,21 +102,17 @@ impl Captured {
     ///
     /// # Errors
     /// When the response is not an exposition, or cannot be spooled.
-    pub(crate) async fn exposition(
-        address: &str,
-        access: Access,
-        user_agent: &str,
-    ) -> Result<Self> {
-        let series = Self::fetch(address, access, user_agent).await;
+    pub(crate) async fn exposition(address: &str, access: Access) -> Result<Self> {
+        let series = Self::fetch(address, access).await;
         series.map_err(|error| format!("no series from {address}: {error}").into())
     }
 
-    async fn fetch(address: &str, access: Access, agent: &str) -> Result<Self> {
+    async fn fetch(address: &str, access: Access) -> Result<Self> {
         let url =
             if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
         let host = url.find("://").map_or(0, |at| at + 3);
         let path = url.get(host..).and_then(|rest| rest.split_once('/')).map(|(_, path)| path);
-        let server = Endpoint::new(&url, access, agent)?;
+        let server = Endpoint::new(&url, access)?;
         // Both requests share one timeout.
         let end = Instant::now() + BEGIN;
         let file = if path.is_some_and(|path| !path.is_empty()) {
@@ -200,29 +193,10 @@ async fn fetched(
     answer: impl Future<Output = Result<Response<Body>, TransportError>>,
     end: Instant,
 ) -> Result<File> {
-    let late = |patience: Duration| format!("no answer within {} s", patience.as_secs());
     let answer = timeout_at(end, answer).await.map_err(|_| late(BEGIN))??;
-    let status = answer.status();
-    if status != 200 {
-        let reason = status.canonical_reason().unwrap_or_default();
-        return Err(format!("the server returned {} {reason}", status.as_u16()).into());
-    }
-    let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    if !kind.is_some_and(|kind| kind.starts_with("text/plain") && kind.contains("version=")) {
-        let kind = kind.unwrap_or_default();
-        return Err(
-            format!("the response is not an exposition: its Content-Type is {kind:?}").into()
-        );
-    }
     let mut file = without_name()?;
-    let mut body =
-        Limited::new(answer.into_body(), usize::try_from(MAX_EXPOSITION).unwrap_or(usize::MAX));
-    while let Some(frame) = timeout(PATIENCE, body.frame()).await.map_err(|_| late(PATIENCE))? {
-        let frame = frame.map_err(|error| format!("the response is truncated: {error}"))?;
-        if let Ok(data) = frame.into_data() {
-            file.write_all(&data).map_err(|error| format!("cannot save the response: {error}"))?;
-        }
-    }
+    // Another program may have a plain page there.
+    receive(answer, "version=", PATIENCE, &mut file).await?;
     Ok(file)
 }
 

@@ -202,7 +202,7 @@ fn scope(namespace: Option<&str>) -> String {
 ///
 /// # Errors
 /// There is no answer.
-pub(crate) async fn get(client: &Client, path: &str) -> Result<(u16, String)> {
+async fn get(client: &Client, path: &str) -> Result<(u16, String)> {
     let url = client.url();
     let asking = async {
         let answer = client.get(path, "application/json", None).await?;

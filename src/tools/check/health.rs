@@ -2,28 +2,22 @@
 
 use serde_json::Value;
 
-use super::api::get;
 use super::pods::{self, Pod};
 use super::report::{Outcome, Section};
 use super::workload::{Workload, items};
-use crate::cli::config::{Config, Name};
+use crate::cli::config::Config;
 use crate::kube::Client;
-use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::telemetry::VERSION;
 use crate::tools::Result;
 use crate::tools::process_client::ProcessClient;
-use crate::tools::status::{self, ProcessState};
+use crate::tools::status;
 
 const PAGE: &str = "docs/status.md";
 
 /// Reports the health of the process at an address.
 pub(crate) async fn of_process(process: &ProcessClient) -> Section {
     let mut section = Section::new(format!("process at {}", process.address()));
-    let status = match status::fetch(process, true).await {
-        (ProcessState::Down, reason) => Err(reason.trim_end().to_owned()),
-        (_, text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
-    };
-    report(status, &mut section);
+    report(process, &mut section).await;
     section
 }
 
@@ -60,28 +54,24 @@ pub(crate) async fn of_pods(
         section.add(Outcome::Warning, "it listens only inside its pods", hint, PAGE);
         return Ok(());
     }
-    let path = if workload.program == Name::Kstatd { PATH } else { PREFIXED_PATH };
     for pod in &found.objects {
         let pod = Pod::new(pod, workload, config);
-        let target = format!("{}{path}?format=json", pod.proxy_path(pod.port));
+        let process = ProcessClient::of_pod(client, &pod, pod.proxy_path(pod.port));
         let mut of_pod = Section::new("");
-        // The checks of the others go on.
-        let status = match get(client, &target).await {
-            Ok((200, body)) => {
-                serde_json::from_str(&body).map_err(|error| format!("no status of kstatd: {error}"))
-            }
-            Ok((code, reason)) => Err(format!("{code} {reason}")),
-            Err(error) => Err(error.to_string()),
-        };
-        report(status, &mut of_pod);
+        report(&process, &mut of_pod).await;
         section.append(&format!("pod {}: ", pod.name), of_pod);
     }
     Ok(())
 }
 
-/// Reports a status.
-fn report(status: Result<Value, String>, section: &mut Section) {
-    let facts = match status {
+/// Reports the status of a process.
+async fn report(process: &ProcessClient, section: &mut Section) {
+    let text = process.with_timeout(status::fetch_text(process, true)).await.flatten();
+    let facts = text.and_then(|text| {
+        let facts = serde_json::from_str::<Value>(&text).unwrap_or_default();
+        if facts["state"].is_null() { Err("it is not kstatd's".into()) } else { Ok(facts) }
+    });
+    let facts = match facts {
         Ok(facts) => facts,
         Err(error) => {
             let hint = "see whether the process runs and the port is that of its main listener";

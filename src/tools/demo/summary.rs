@@ -120,7 +120,7 @@ mod tests {
 
     #[tokio::test]
     async fn rates_need_two_samples() {
-        let any = Endpoint::new("http://127.0.0.1:1", Access::default(), "test").unwrap();
+        let any = Endpoint::new("http://127.0.0.1:1", Access::default()).unwrap();
         let mut summary = Summary::new(any.clone(), any);
         assert_eq!(summary.line_rate("x 1\n"), None);
         assert_eq!(summary.line_rate("statsd_exporter_lines_total 5\n"), None);

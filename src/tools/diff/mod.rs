@@ -23,27 +23,11 @@ use known::DifferenceKind;
 use report::Compared;
 pub(crate) use report::{Difference, Explained, Family as DifferingFamily, Report};
 use source::Form;
-pub(crate) use source::{Source, TEXT, fetch};
+pub(crate) use source::{Source, TEXT, fetch, receive};
 use table::{About, Family, FamilyDifference, Table, TableSummary};
 
 /// The number of consecutive comparisons in which a difference must occur.
 const STREAK: u8 = 2;
-
-/// The settings of `kstatd diff`.
-pub(crate) struct Options {
-    /// URLs, files, or `-` for standard input.
-    pub sides: [String; 2],
-    /// Access settings for both sides, as far as they are URLs.
-    pub access: Access,
-    /// The user agent.
-    pub user_agent: String,
-    /// The interval between samples.
-    pub interval: Duration,
-    /// The total duration; `None` for as short as possible.
-    pub watch: Option<Duration>,
-    /// The rules of the comparison.
-    pub rules: Rules,
-}
 
 /// The rules of a comparison.
 pub(crate) struct Rules {
@@ -59,18 +43,25 @@ pub(crate) struct Rules {
     pub examples: usize,
 }
 
-/// Runs the comparison. `say` receives progress messages.
+/// Compares two sides, each a URL, a file, or `-` for standard input, in samples with this interval between them, during
+/// `watch` or else as shortly as possible. `access` is for sides that are URLs. `say` receives progress messages.
 ///
 /// # Errors
 /// When a side cannot be read.
-pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<Report> {
-    let Options { sides, access, user_agent, interval, watch, rules } = options;
+pub(crate) async fn run(
+    sides: [String; 2],
+    access: Access,
+    watch: Option<Duration>,
+    interval: Duration,
+    rules: Rules,
+    say: impl Fn(&str),
+) -> Result<Report> {
     let [a, b] = &sides;
     if a == "-" && b == "-" {
         return Err("only one side can be standard input".into());
     }
     let source = |word: &String| {
-        let source = Source::new(word, &access, &user_agent);
+        let source = Source::new(word, &access);
         source.map_err(|error| format!("{}: {error}", shown(word)))
     };
     let sources = [source(a)?, source(b)?];

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use flate2::write::MultiGzDecoder;
+use http::Response;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION};
 use http_body_util::BodyExt;
 use serde::Serialize;
@@ -12,9 +13,10 @@ use tokio::time::timeout;
 
 use super::table::Table;
 use crate::exposition::reader::{Line, LineWriter};
+use crate::kube::client::connection::Body;
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::tools::Result;
-use crate::tools::process_client::MAX_EXPOSITION;
+use crate::tools::process_client::{MAX_EXPOSITION, late};
 use crate::util::words::words;
 
 /// The `Accept` header.
@@ -52,12 +54,12 @@ impl Source {
     ///
     /// # Errors
     /// When the argument or `access` is invalid.
-    pub(super) fn new(word: &str, access: &Access, user_agent: &str) -> Result<Self> {
+    pub(super) fn new(word: &str, access: &Access) -> Result<Self> {
         if word == "-" {
             return Ok(Self::Stdin);
         }
         if word.contains("://") {
-            return Ok(Self::Server(Endpoint::new(word, access.clone(), user_agent)?));
+            return Ok(Self::Server(Endpoint::new(word, access.clone())?));
         }
         let path = PathBuf::from(word);
         if !path.exists() && word.contains(':') {
@@ -140,18 +142,25 @@ pub(crate) async fn fetch(
     limit: Duration,
     sink: &mut impl Write,
 ) -> Result<Fetched> {
-    let answer = receive(server, accept, coding, sink);
+    let asking = async {
+        let answer = server.get(accept, coding).await?;
+        receive(answer, "", Duration::MAX, sink).await
+    };
     let late = |_| format!("no whole answer within {} s", limit.as_secs_f64());
-    timeout(limit, answer).await.map_err(late)?
+    timeout(limit, asking).await.map_err(late)?
 }
 
-async fn receive(
-    server: &Endpoint,
-    accept: &'static str,
-    coding: &'static str,
+/// Writes the exposition in a response decompressed to `sink`. Its content type must contain `wanted`, and no pause
+/// between two pieces may take longer than `patience`.
+///
+/// # Errors
+/// As [`fetch`].
+pub(crate) async fn receive(
+    answer: Response<Body>,
+    wanted: &str,
+    patience: Duration,
     sink: &mut impl Write,
 ) -> Result<Fetched> {
-    let answer = server.get(accept, coding).await?;
     let header = |name| {
         let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
         value.unwrap_or_default().to_owned()
@@ -167,7 +176,7 @@ async fn receive(
     }
     let kind = header(CONTENT_TYPE).to_ascii_lowercase();
     let is_open_metrics = kind.starts_with("application/openmetrics-text");
-    if !is_open_metrics && !kind.starts_with("text/plain") {
+    if !(is_open_metrics || kind.starts_with("text/plain")) || !kind.contains(wanted) {
         return Err(
             format!("the response is not an exposition: its Content-Type is {kind:?}").into()
         );
@@ -177,7 +186,7 @@ async fn receive(
         return Err(format!("the response is encoded as {coding}, which was not requested").into());
     }
     let (mut body, mut size) = (answer.into_body(), 0);
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = timeout(patience, body.frame()).await.map_err(|_| late(patience))? {
         let frame = frame.map_err(|error| format!("the response is truncated: {error}"))?;
         let Ok(data) = frame.into_data() else { continue };
         size += data.len() as u64;

@@ -1,20 +1,10 @@
 //! Reads the kernel's resource counters from procfs and cgroup v2.
 
+use crate::cli::native::OverheadArgs;
 use crate::tools::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// The processes to measure.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Subject {
-    /// Process IDs.
-    pub(crate) pids: Vec<u32>,
-    /// Process names, as in `/proc/PID/comm`.
-    pub(crate) comms: Vec<String>,
-    /// Cgroups, as a path or relative to the cgroup mount.
-    pub(crate) cgroups: Vec<PathBuf>,
-}
 
 /// The cumulative usage of a thread, process or cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,81 +41,79 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// Ticks per second in `/proc` (`USER_HZ`), 100 on every supported architecture.
 const TICKS: f64 = 100.0;
 
-impl Subject {
-    /// Reads all counters.
-    ///
-    /// # Errors
-    ///
-    /// When the counters of the host or of a cgroup cannot be read.
-    pub(super) fn read(&self) -> Result<Reading> {
-        let mut reading = Reading::default();
-        host(&mut reading)?;
-        let mut apart = BTreeSet::new();
-        for cgroup in &self.cgroups {
-            apart.extend(self.cgroup(cgroup, &mut reading)?);
-        }
-        for pid in self.processes() {
-            // Processes of a measured cgroup are counted there.
-            if !apart.contains(&pid) {
-                process(pid, true, &mut reading);
-            }
-        }
-        Ok(reading)
+/// Reads all counters.
+///
+/// # Errors
+///
+/// When the counters of the host or of a cgroup cannot be read.
+pub(super) fn read(args: &OverheadArgs) -> Result<Reading> {
+    let mut reading = Reading::default();
+    host(&mut reading)?;
+    let mut apart = BTreeSet::new();
+    for path in &args.cgroups {
+        apart.extend(cgroup(path, &mut reading)?);
     }
+    for pid in processes(args) {
+        // Processes of a measured cgroup are counted there.
+        if !apart.contains(&pid) {
+            process(pid, true, &mut reading);
+        }
+    }
+    Ok(reading)
+}
 
-    /// Returns the IDs of the processes that currently match.
-    fn processes(&self) -> BTreeSet<u32> {
-        let mut found: BTreeSet<u32> = self.pids.iter().copied().collect();
-        if self.comms.is_empty() {
-            return found;
-        }
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            // This command may have the name of what it measures.
-            if pid == std::process::id() {
-                continue;
-            }
-            let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            if self.comms.iter().any(|wanted| wanted == comm.trim_end()) {
-                found.insert(pid);
-            }
-        }
-        found
+/// Returns the IDs of the processes that currently match.
+fn processes(args: &OverheadArgs) -> BTreeSet<u32> {
+    let mut found: BTreeSet<u32> = args.pids.iter().copied().collect();
+    if args.comms.is_empty() {
+        return found;
     }
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // This command may have the name of what it measures.
+        if pid == std::process::id() {
+            continue;
+        }
+        let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if args.comms.iter().any(|wanted| wanted == comm.trim_end()) {
+            found.insert(pid);
+        }
+    }
+    found
+}
 
-    fn cgroup(&self, named: &Path, reading: &mut Reading) -> Result<Vec<u32>> {
-        let folder = match named.join("cgroup.procs").exists() {
-            true => named.to_owned(),
-            false => Path::new(CGROUPS).join(named.strip_prefix("/").unwrap_or(named)),
+fn cgroup(named: &Path, reading: &mut Reading) -> Result<Vec<u32>> {
+    let folder = match named.join("cgroup.procs").exists() {
+        true => named.to_owned(),
+        false => Path::new(CGROUPS).join(named.strip_prefix("/").unwrap_or(named)),
+    };
+    let read = |file: &str| {
+        let path = folder.join(file);
+        fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let stat = read("cpu.stat")?;
+    let mut used =
+        Used { cpu: field(&stat, "usage_usec ").unwrap_or(0.0) / 1e6, ..Used::default() };
+    // The file exists only if the IO controller is enabled.
+    for device in read("io.stat").unwrap_or_default().lines() {
+        let of = |key: &str| {
+            let value = device.split(' ').find_map(|part| part.strip_prefix(key));
+            value.and_then(|value| value.parse::<f64>().ok()).unwrap_or(0.0)
         };
-        let read = |file: &str| {
-            let path = folder.join(file);
-            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
-        };
-        let stat = read("cpu.stat")?;
-        let mut used =
-            Used { cpu: field(&stat, "usage_usec ").unwrap_or(0.0) / 1e6, ..Used::default() };
-        // The file exists only if the IO controller is enabled.
-        for device in read("io.stat").unwrap_or_default().lines() {
-            let of = |key: &str| {
-                let value = device.split(' ').find_map(|part| part.strip_prefix(key));
-                value.and_then(|value| value.parse::<f64>().ok()).unwrap_or(0.0)
-            };
-            used.read += of("rbytes=");
-            used.written += of("wbytes=");
-        }
-        let memory = read("memory.current").ok().and_then(|text| text.trim().parse::<f64>().ok());
-        reading.memory += memory.unwrap_or(0.0);
-        reading.used.insert(format!("cgroup {}", folder.display()), used);
-        let mut pids = Vec::new();
-        members(&folder, &mut pids);
-        for pid in &pids {
-            process(*pid, false, reading);
-        }
-        Ok(pids)
+        used.read += of("rbytes=");
+        used.written += of("wbytes=");
     }
+    let memory = read("memory.current").ok().and_then(|text| text.trim().parse::<f64>().ok());
+    reading.memory += memory.unwrap_or(0.0);
+    reading.used.insert(format!("cgroup {}", folder.display()), used);
+    let mut pids = Vec::new();
+    members(&folder, &mut pids);
+    for pid in &pids {
+        process(*pid, false, reading);
+    }
+    Ok(pids)
 }
 
 /// Collects the processes of a cgroup and its descendants.

@@ -193,9 +193,6 @@ struct CandidateLog {
 pub(super) struct Candidate {
     child: Child,
     log: watch::Receiver<CandidateLog>,
-    /// True if own metrics have a listener of their own.
-    has_telemetry: bool,
-    path: String,
 }
 
 impl Candidate {
@@ -214,23 +211,22 @@ impl Candidate {
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(follow(stderr, sender));
         }
-        let has_telemetry = matches!(line.original, Original::KubeStateMetrics(_));
-        Ok(Self { child, log, has_telemetry, path: line.path().to_owned() })
+        Ok(Self { child, log })
     }
 
     /// Waits until it listens, and returns the URLs of its metrics and of its own metrics.
     ///
     /// # Errors
     /// It ended.
-    pub(super) async fn urls(&mut self) -> Result<(String, String)> {
-        let has_telemetry = self.has_telemetry;
+    pub(super) async fn urls(&mut self, line: &CommandLine) -> Result<(String, String)> {
+        let has_telemetry = matches!(line.original, Original::KubeStateMetrics(_));
         let is_complete =
             |log: &CandidateLog| log.main.is_some() && (log.telemetry.is_some() || !has_telemetry);
         let found = self.log.wait_for(is_complete).await.map(|log| (log.main, log.telemetry));
         let Ok((Some(main), telemetry)) = found else {
             return Err(self.ended().await.into());
         };
-        let url = format!("http://{main}{}", self.path);
+        let url = format!("http://{main}{}", line.path());
         Ok((url.clone(), telemetry.map_or(url, |at| format!("http://{at}/metrics"))))
     }
 

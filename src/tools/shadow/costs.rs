@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     fn meter(values: &[[Option<f64>; 2]]) -> Meter {
-        let endpoint = || Endpoint::new("http://a", Default::default(), "test/1").expect("URL");
+        let endpoint = || Endpoint::new("http://a", Default::default()).expect("URL");
         let side = |name| Listeners { name, metrics: endpoint(), telemetry: None };
         let mut meter = Meter::new([side("original"), side("kstatd")], Duration::from_secs(1));
         for (at, [cpu, lists]) in values.iter().enumerate() {

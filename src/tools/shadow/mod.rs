@@ -33,27 +33,19 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(300);
 /// The interval of asking whether they are.
 const SYNC_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The settings of a run.
-pub(crate) struct Options {
-    /// The command line of the original.
-    pub line: CommandLine,
-    pub target: Target,
-    /// The user agent.
-    pub user_agent: String,
-    /// The total time of comparing.
-    pub total: Duration,
-    /// The time between two comparisons.
-    pub every: Duration,
-    /// The rules of the comparison.
-    pub rules: Rules,
-}
-
-/// Runs the comparison. `say` receives progress messages.
+/// Compares kstatd with the original that has this command line, for a total time and with one comparison `every` interval.
+/// `say` receives progress messages.
 ///
 /// # Errors
 /// The comparison cannot begin.
-pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<ShadowReport> {
-    let Options { line, target, user_agent, total, every, rules } = options;
+pub(crate) async fn run(
+    line: &CommandLine,
+    target: Target,
+    rules: Rules,
+    total: Duration,
+    every: Duration,
+    say: impl Fn(&str),
+) -> Result<ShadowReport> {
     let handled = |kind| signal(kind).map_err(|error| format!("cannot handle signals: {error}"));
     let mut interrupt = handled(SignalKind::interrupt())?;
     let mut terminate = handled(SignalKind::terminate())?;
@@ -65,12 +57,12 @@ pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<ShadowRe
         }
     });
     let timeout = rules.timeout;
-    let mut candidate = Candidate::start(&line)?;
+    let mut candidate = Candidate::start(line)?;
     let endpoints = tokio::select! {
-        endpoints = prepare(&mut candidate, &line, &user_agent, timeout, &say) => endpoints?,
+        endpoints = prepare(&mut candidate, line, timeout, &say) => endpoints?,
         () = &mut stopped => return Err("stopped before the first comparison".into()),
     };
-    let commands = target.commands(&line).await;
+    let commands = target.commands(line).await;
     let [ours, telemetry] = endpoints;
     let sources = [target.metrics.clone(), ours.clone()].map(Source::Server);
     let names = [target.name.clone(), "kstatd".to_owned()];
@@ -121,12 +113,11 @@ pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<ShadowRe
 async fn prepare(
     candidate: &mut Candidate,
     line: &CommandLine,
-    user_agent: &str,
     timeout: Duration,
     say: &impl Fn(&str),
 ) -> Result<[Endpoint; 2]> {
-    let (metrics, telemetry) = candidate.urls().await?;
-    let endpoint = |url: &str| Endpoint::new(url, Access::default(), user_agent);
+    let (metrics, telemetry) = candidate.urls(line).await?;
+    let endpoint = |url: &str| Endpoint::new(url, Access::default());
     let endpoints = [endpoint(&metrics)?, endpoint(&telemetry)?];
     let is_statsd = matches!(line.original, Original::StatsdExporter(_));
     if is_statsd {

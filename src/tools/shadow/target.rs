@@ -57,9 +57,8 @@ impl Target {
         api_server: &ClientOptions,
         line: &CommandLine,
     ) -> Result<Self> {
-        let agent = &api_server.user_agent;
         let direct = |url: &str| {
-            let endpoint = Endpoint::new(url, access.clone(), agent);
+            let endpoint = Endpoint::new(url, access.clone());
             endpoint.map_err(|error| format!("{}: {error}", shown(url)))
         };
         let given = telemetry.map(direct).transpose()?;
