@@ -138,6 +138,7 @@ impl Router {
     /// Adds the routes of `other`.
     pub fn merge(mut self, other: Router) -> Self {
         self.routes.extend(other.routes);
+        self.restricted = self.restricted.or(other.restricted);
         self
     }
 

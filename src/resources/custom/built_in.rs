@@ -3,6 +3,7 @@
 //! They include those of the [registry], and others that have no families of their own.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use crate::resources::kinds::registry;
 
@@ -41,8 +42,8 @@ const OTHERS: [(&str, &str, &str, &str, bool); 21] = [
     ("storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses", false),
 ];
 
-/// Returns all built-in kinds, in a fixed order.
-pub fn definitions() -> Vec<Definition> {
+/// All built-in kinds, in a fixed order.
+static DEFINITIONS: LazyLock<Vec<Definition>> = LazyLock::new(|| {
     let known = registry().iter().map(|resource| {
         let api = resource.api();
         (api.group, api.version, api.kind, api.name, api.namespaced)
@@ -56,19 +57,24 @@ pub fn definitions() -> Vec<Definition> {
     let mut definitions: Vec<Definition> = known.chain(OTHERS).map(definition).collect();
     definitions.sort_unstable();
     definitions
+});
+
+/// Returns all built-in kinds, in a fixed order.
+pub fn definitions() -> &'static [Definition] {
+    &DEFINITIONS
 }
 
 /// Adds the built-in kinds that are not `defined`. The result is everything that an API server serves.
 pub fn with_built_in(mut defined: Vec<Definition>) -> Vec<Definition> {
-    let mut built_in = definitions();
-    built_in.retain(|one| defined.iter().all(|other| other.resource_name() != one.resource_name()));
+    let is_new = |one: &&Definition| defined.iter().all(|other| !one.is_same_resource(other));
+    let built_in: Vec<Definition> = definitions().iter().filter(is_new).cloned().collect();
     defined.extend(built_in);
     defined
 }
 
 /// True if the kind is built in.
 pub(super) fn is_built_in(definition: &Definition) -> bool {
-    definitions().iter().any(|own| own.resource_name() == definition.resource_name())
+    definitions().iter().any(|own| own.is_same_resource(definition))
 }
 
 /// True if the entry names a built-in kind.
@@ -85,9 +91,9 @@ pub(super) fn families() -> BTreeSet<&'static str> {
 /// Returns the built-in kinds in the group of an entry that names none of them: it probably means one of those.
 pub(super) fn misnamed(entry: &Entry) -> Option<Vec<String>> {
     let kinds: Vec<String> = definitions()
-        .into_iter()
+        .iter()
         .filter(|definition| definition.group == entry.group)
-        .map(|definition| definition.kind)
+        .map(|definition| definition.kind.clone())
         .collect();
     let is_wildcard = matches!(entry.kind.as_str(), "" | "*");
     (!kinds.is_empty() && !is_wildcard && !is_named(entry)).then_some(kinds)
@@ -119,9 +125,9 @@ mod tests {
         ] {
             let entry = entry(gvk);
             let found: Vec<String> = definitions()
-                .into_iter()
+                .iter()
                 .filter(|definition| entry.is_for(definition))
-                .map(|definition| definition.plural)
+                .map(|definition| definition.plural.clone())
                 .collect();
             assert_eq!(found, plurals, "{gvk:?}");
             assert_eq!(is_named(&entry), !plurals.is_empty(), "{gvk:?}");
@@ -134,7 +140,7 @@ mod tests {
         assert!(definitions().iter().all(is_built_in));
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
-        let own = Definition { kind: "Own".into(), ..definitions().swap_remove(0) };
+        let own = Definition { kind: "Own".into(), ..definitions()[0].clone() };
         let served = with_built_in(vec![own.clone()]);
         assert_eq!((served.len(), &served[0]), (definitions().len(), &own));
     }

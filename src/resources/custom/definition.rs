@@ -23,6 +23,11 @@ impl Definition {
         format!("{}/{}, Resource={}", self.group, self.version, self.plural)
     }
 
+    /// Returns whether both have the same group, version and plural, and so the same [name](Self::resource_name).
+    pub fn is_same_resource(&self, other: &Self) -> bool {
+        (&self.group, &self.version, &self.plural) == (&other.group, &other.version, &other.plural)
+    }
+
     /// Returns the resource name in kstatd's own metrics, such as `widgets.v1.example.io`.
     pub fn dotted_name(&self) -> String {
         let Self { group, version, plural, .. } = self;

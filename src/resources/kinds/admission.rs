@@ -33,15 +33,25 @@ object! {
 }
 
 object! {
-    /// The fields of a policy binding that metrics read; only a ValidatingAdmissionPolicyBinding has actions.
-    pub struct PolicyBinding<'a> {
-        spec: BindingSpec<'a> = 2 "spec" struct BindingSpec {
+    /// The fields of a MutatingAdmissionPolicyBinding that metrics read.
+    pub struct MutatingBinding<'a> {
+        spec: MutatingBindingSpec<'a> = 2 "spec" struct MutatingBindingSpec {
             policy_name: Str<'a> = 1 "policyName",
             param_ref: ParamRef<'a> = 2 "paramRef" struct ParamRef {
                 name: Str<'a> = 1 "name",
                 namespace: Str<'a> = 2 "namespace",
                 not_found_action: Str<'a> = 4 "parameterNotFoundAction",
             },
+        },
+    }
+}
+
+object! {
+    /// The fields of a ValidatingAdmissionPolicyBinding that metrics read.
+    pub struct ValidatingBinding<'a> {
+        spec: ValidatingBindingSpec<'a> = 2 "spec" struct ValidatingBindingSpec {
+            policy_name: Str<'a> = 1 "policyName",
+            param_ref: ParamRef<'a> = 2 "paramRef",
             validation_actions: Vec<Str<'a>> = 4 "validationActions",
         },
     }
@@ -80,7 +90,7 @@ kind! {
 
 kind! {
     /// The MutatingAdmissionPolicyBinding kind.
-    MutatingAdmissionPolicyBindings: PolicyBinding, "mutating admission policy binding",
+    MutatingAdmissionPolicyBindings: MutatingBinding, "mutating admission policy binding",
         Api::cluster_wide("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings");
     identity namespace_and::<Self>("mutatingadmissionpolicybinding");
     families binding, s:
@@ -130,7 +140,7 @@ kind! {
 
 kind! {
     /// The ValidatingAdmissionPolicyBinding kind.
-    ValidatingAdmissionPolicyBindings: PolicyBinding, "validating admission policy binding",
+    ValidatingAdmissionPolicyBindings: ValidatingBinding, "validating admission policy binding",
         Api::cluster_wide("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings");
     identity namespace_and::<Self>("validatingadmissionpolicybinding");
     families binding, s:

@@ -20,7 +20,7 @@ use jiff::{Timestamp, ToSpan};
 
 use crate::go::strconv;
 
-/// The length of schedule and zone together.
+/// The maximum length of schedule and zone together.
 const MAX_LEN: usize = 1024;
 
 /// The search limit, in calendar years.

@@ -235,7 +235,7 @@ fn capped(negative: bool) -> Form {
     Form::Long { integer, milli: integer.wrapping_mul(1000), approximate: integer as f64 }
 }
 
-/// `digits * 10^exponent`, an unsigned number, for counts that do not fit 128 bits.
+/// `digits * 10^exponent`, an unsigned number.
 struct Decimal {
     digits: Vec<u8>,
     exponent: i64,
