@@ -14,7 +14,7 @@ pub const REVISION: &str = match option_env!("KSTATD_REVISION") {
     None => "unknown",
 };
 
-/// Returns the `User-Agent` of requests other than those of the Kubernetes side.
+/// Returns the `User-Agent` of requests of commands and of `kstatd node`.
 pub(crate) fn user_agent() -> String {
     format!("kstatd/{VERSION}")
 }

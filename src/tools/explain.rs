@@ -59,7 +59,8 @@ pub(crate) async fn ask(
     if let Some(sender) = sender {
         target.push_str(&format!("&sender={sender}"));
     }
-    let mut explained: Explained = process.data(&target, NO_LINES).await?;
+    let absent = || format!("{} {NO_LINES}", process.address());
+    let mut explained: Explained = process.data_at(&target).await?.ok_or_else(absent)?;
     explained.text = printable_lines(&explained.text);
     Ok(explained)
 }

@@ -130,8 +130,8 @@ impl ProcessClient {
         timeout(REQUEST_TIMEOUT, asking).await.map_err(|_| late(REQUEST_TIMEOUT))
     }
 
-    /// Requests a path of the API and returns its data. Under the name kube-state-metrics the path has a prefix. `absent` is
-    /// what is said of a process without this path.
+    /// Requests a path of the API that has a prefix under the name kube-state-metrics, and returns its data. `absent` is what is
+    /// said of a process without this path.
     ///
     /// # Errors
     /// When there is none; the text contains the address.
@@ -149,7 +149,10 @@ impl ProcessClient {
     }
 
     /// Requests a path of the API and returns its data; `None` if the process does not have the path.
-    async fn data_at<T: DeserializeOwned>(&self, target: &str) -> Result<Option<T>> {
+    ///
+    /// # Errors
+    /// When there is no data; the text contains the address.
+    pub(super) async fn data_at<T: DeserializeOwned>(&self, target: &str) -> Result<Option<T>> {
         let address = &self.address;
         let (status, body) = self
             .get(target, "application/json")

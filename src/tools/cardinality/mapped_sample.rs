@@ -5,13 +5,16 @@
 //! under trial are matched against its exposed name, where each `_` matches any one character.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::captured::{CapturedSample, Form};
 use crate::mapper::name::escape;
 use crate::mapper::{
     Action, Buffer, Mapper, MatchType, MetricType, Normaliser, ObserverType, Rule,
 };
+
+/// The number of family names whose rules are cached.
+const REMEMBERED: usize = 65_536;
 
 /// A label set of a metric.
 pub(super) struct MappedSample<'a> {
@@ -36,14 +39,13 @@ pub(super) struct Mapping {
     tried: Mapper,
     form: Form,
     buffer: Buffer,
-    /// The name and type of the last exposed family, with its treatment; `None` if it is dropped.
-    last_family: Option<(String, MetricType, Option<FamilyMapping>)>,
+    families: HashMap<(String, MetricType), Option<FamilyMapping>>,
     /// Labels that normalisation emptied, so that a series lost them.
     pub emptied: BTreeSet<String>,
 }
 
 /// The treatment of a family.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct FamilyMapping {
     metric: String,
     /// The index of the rule that produces the family.
@@ -55,8 +57,8 @@ struct FamilyMapping {
 impl Mapping {
     /// `mapper` is the entire mapping, `tried` the part under trial.
     pub(super) fn new(mapper: Mapper, tried: Mapper, form: Form) -> Self {
-        let (buffer, last_family, emptied) = Default::default();
-        Self { mapper, tried, form, buffer, last_family, emptied }
+        let (buffer, families, emptied) = Default::default();
+        Self { mapper, tried, form, buffer, families, emptied }
     }
 
     /// Passes the resulting series to `then`, if there is one.
@@ -119,11 +121,19 @@ impl Mapping {
         if crate::statsd::is_own_name(seen.name) {
             return;
         }
-        let is_last = |last: &(String, _, _)| (last.0.as_str(), last.1) == (seen.name, seen.kind);
-        if !self.last_family.as_ref().is_some_and(is_last) {
-            self.last_family = Some((seen.name.to_owned(), seen.kind, self.family(seen)));
-        }
-        let Some((_, _, Some(family))) = &self.last_family else { return };
+        let key = (seen.name.to_owned(), seen.kind);
+        let family = match self.families.get(&key) {
+            Some(known) => known.clone(),
+            None => {
+                if self.families.len() >= REMEMBERED {
+                    self.families.clear();
+                }
+                let family = self.family(seen);
+                self.families.insert(key, family.clone());
+                family
+            }
+        };
+        let Some(family) = family else { return };
         let written_by = family.written_by.and_then(|index| self.mapper.rules().get(index));
         let tried_by = family.tried_by.as_ref();
         let tried = tried_by.and_then(|(index, _)| self.tried.rules().get(*index));

@@ -1,6 +1,6 @@
 //! The verdicts of docs/compatibility.md on the names of the originals.
 //!
-//! The document itself is the table: tests/compatibility.rs compares each row with the program.
+//! The document itself is the table: tests/compatibility.rs compares each row about a name with the program.
 
 /// The document.
 pub(crate) const DOCUMENT: &str = include_str!("../../../docs/compatibility.md");

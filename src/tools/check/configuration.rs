@@ -183,7 +183,9 @@ fn judge<A>(
         }
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let known = find(flags, name.trim_start_matches('-'));
-        let wants_value = known.is_some_and(|flag| !flag.is_switch()) && !word.contains('=');
+        let is_flag = word == "-v" || word.starts_with("--") && !word.starts_with("---");
+        let has_value = known.is_some_and(|flag| !flag.is_switch());
+        let wants_value = is_flag && has_value && !word.contains('=');
         let (flag, after) = rest.split_at(1 + usize::from(wants_value && !more.is_empty()));
         rest = after;
         let text = flag.join(" ");

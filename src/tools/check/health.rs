@@ -69,7 +69,10 @@ async fn report(process: &ProcessClient, section: &mut Section) {
     let text = process.with_timeout(status::fetch_text(process, true)).await.flatten();
     let facts = text.and_then(|text| {
         let facts = serde_json::from_str::<Value>(&text).unwrap_or_default();
-        if facts["state"].is_null() { Err("it is not kstatd's".into()) } else { Ok(facts) }
+        match facts["state"].as_str() {
+            Some("ok" | "warn" | "degraded") => Ok(facts),
+            _ => Err("it is not kstatd's".into()),
+        }
     });
     let facts = match facts {
         Ok(facts) => facts,

@@ -126,7 +126,7 @@ fn of_file(mut file: impl Read, intake: &mut impl Write) -> io::Result<()> {
 
 /// The facts of a response that was read completely.
 pub(crate) struct Fetched {
-    is_open_metrics: bool,
+    pub(in crate::tools) is_open_metrics: bool,
     /// The size of the body in bytes, as transferred.
     pub transferred: u64,
 }
