@@ -91,7 +91,24 @@ impl Series {
         Self { labels: labels::rendered(labels), value: Value::Number(value) }
     }
 
-    fn encode(
+    /// Appends the samples as text. `name` is that of the family.
+    pub(crate) fn text(&self, name: &str, out: &mut Vec<u8>, format: Format) {
+        let labels = &self.labels;
+        match &self.value {
+            Value::Number(value) => sample(out, (name, ""), labels, *value),
+            Value::Histogram(buckets) => {
+                for (bound, count) in buckets.iter() {
+                    let labels = with_bound(labels, format, bound);
+                    sample(out, (name, "_bucket"), &labels, count as f64);
+                }
+                sample(out, (name, "_sum"), labels, buckets.sum);
+                sample(out, (name, "_count"), labels, buckets.count() as f64);
+            }
+        }
+    }
+
+    /// Passes the series to an encoder.
+    pub(crate) fn encode(
         &self,
         created: Option<Duration>,
         encoder: &mut dyn FamilyEncoder,
@@ -148,19 +165,7 @@ impl Family {
     /// Appends the family as text, with another name or type in its header.
     pub fn text_as(&self, out: &mut Vec<u8>, format: Format, name: &str, kind: &str) {
         header::write(out, format, name, kind, self.help);
-        for Series { labels, value } in &self.series {
-            match value {
-                Value::Number(value) => sample(out, (self.name, ""), labels, *value),
-                Value::Histogram(buckets) => {
-                    for (bound, count) in buckets.iter() {
-                        let labels = with_bound(labels, format, bound);
-                        sample(out, (self.name, "_bucket"), &labels, count as f64);
-                    }
-                    sample(out, (self.name, "_sum"), labels, buckets.sum);
-                    sample(out, (self.name, "_count"), labels, buckets.count() as f64);
-                }
-            }
-        }
+        self.series.iter().for_each(|series| series.text(self.name, out, format));
     }
 
     /// Passes the family to an encoder. `created` is the start of all its series that start from zero, if known.
@@ -177,7 +182,8 @@ impl Family {
         }
     }
 
-    fn head(&self) -> FamilyHead<'_> {
+    /// Returns name, help and type.
+    pub(crate) fn head(&self) -> FamilyHead<'_> {
         FamilyHead { name: self.name, help: self.help, kind: self.kind }
     }
 }

@@ -4,6 +4,7 @@
 //! line needs no atomic operation. Every line and every sample is counted with exactly one outcome.
 //! [`Metrics::original`] and [`Metrics::additional`] return the families.
 
+mod conflicts;
 pub(crate) mod counters;
 mod examples;
 mod families;
@@ -11,10 +12,11 @@ mod largest_families;
 mod rule_hits;
 mod sender_outcome;
 
+pub(crate) use conflicts::ConflictSnapshot;
 pub use counters::Listener;
 pub(crate) use counters::{Count, EventType, LineOutcome, Metrics, SampleOutcome, Tally, bump};
 pub(crate) use examples::NameCount;
 pub use families::is_own_name;
-pub(crate) use families::{FamilyInputs, SocketStats};
+pub(crate) use families::{CONFLICTS, FamilyInputs, OwnSelection, SocketStats};
 pub(crate) use rule_hits::{RuleHits, number as rule_number};
 pub(crate) use sender_outcome::{RejectedClaim, SenderOutcome};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::ingest::{Shared, Worker};
-use super::metrics::Listener;
+use super::metrics::{Listener, OwnSelection};
 use super::pipeline::config::PipelineConfig;
 use super::scrape::Scrape;
 use super::series::registry::Reserved;
@@ -112,7 +112,7 @@ impl Offline {
 
     fn scrape(&self, query: &ScrapeQuery) -> Scrape {
         let registry = &self.shared.registry;
-        Scrape::new(registry.view(), Vec::new(), query.names.clone(), registry.clock.clone())
+        Scrape::new(registry.view(), Vec::new(), None, query.names.clone(), registry.clock.clone())
     }
 
     /// Writes the series as text.
@@ -150,9 +150,10 @@ impl Offline {
     pub fn self_metrics(&self) -> impl Iterator<Item = Bytes> + Send + use<> {
         let registry = &self.shared.registry;
         let mut view = registry.view();
-        let own = self.shared.own_families(&view.pages, Vec::new(), None, true);
+        let selection = OwnSelection { all: true, names: None, omits_conflicts: false };
+        let own = self.shared.own_families(&view.pages, Vec::new(), None, selection);
         view.pages = super::series::tree::Snapshot::default();
-        Scrape::new(view, own, None, registry.clock.clone()).text(Format::Text, false)
+        Scrape::new(view, own, None, None, registry.clock.clone()).text(Format::Text, false)
     }
 }
 

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::explain;
 use super::ingest::{LoadedMapping, Shared, Worker};
 use super::mapping;
-use super::metrics::{Listener, bump, is_own_name};
+use super::metrics::{CONFLICTS, Listener, OwnSelection, bump, is_own_name};
 use super::mirror::Mirror;
 use super::receive::receiver::Receiver;
 use super::relay::Relay;
@@ -247,22 +247,29 @@ impl Pipeline {
         explain::explain(&mapping.load_full(), *flags, Some(registry), pods.as_deref(), question)
     }
 
-    fn own_families(&self, which: SelfMetrics) -> Vec<Family> {
-        if which == SelfMetrics::None {
-            return Vec::new();
-        }
+    fn own_families(&self, selection: OwnSelection<'_>) -> Vec<Family> {
         let pages = self.shared.registry.view().pages;
         let file = self.mapping_file.as_deref().map(Path::to_string_lossy);
         let sockets = self.threads.receivers.iter().flat_map(Receiver::sockets).collect();
-        self.shared.own_families(&pages, sockets, file.as_deref(), which == SelfMetrics::All)
+        self.shared.own_families(&pages, sockets, file.as_deref(), selection)
     }
 
     fn scrape(&self, query: &ScrapeQuery) -> Scrape {
         let registry = &self.shared.registry;
         // Own metrics are read first, so they never count more than the series show.
-        let mut own = self.own_families(self.self_metrics);
-        self.additional.iter().for_each(|families| families.collect(&mut own));
-        Scrape::new(registry.view(), own, query.names.clone(), registry.clock.clone())
+        let names = query.names.as_ref();
+        let (mut own, mut conflicts) = (Vec::new(), None);
+        if self.self_metrics != SelfMetrics::None {
+            let all = self.self_metrics == SelfMetrics::All;
+            let selection = OwnSelection { all, names, omits_conflicts: true };
+            own = self.own_families(selection);
+            conflicts = selection.has(CONFLICTS).then(|| self.shared.metrics.conflicts.snapshot());
+        }
+        let additional = self.additional.iter();
+        let additional = additional.filter(|of| names.is_none_or(|names| of.may_have(names)));
+        additional.for_each(|families| families.collect(&mut own));
+        let wanted = query.names.clone();
+        Scrape::new(registry.view(), own, conflicts, wanted, registry.clock.clone())
     }
 
     /// Stops the listeners after they have processed what they had received, then the relay after it has sent
@@ -309,7 +316,11 @@ struct OwnMetrics {
 
 impl Collect for OwnMetrics {
     fn collect(&self, out: &mut Vec<Family>) {
-        out.extend(self.pipeline.own_families(self.which));
+        if self.which != SelfMetrics::None {
+            let all = self.which == SelfMetrics::All;
+            let selection = OwnSelection { all, names: None, omits_conflicts: false };
+            out.extend(self.pipeline.own_families(selection));
+        }
     }
 
     fn may_have(&self, names: &BTreeSet<String>) -> bool {

@@ -11,7 +11,9 @@ use crate::mapper::{Mapped, Mapper, Rule};
 use crate::pods::PodIndex;
 use crate::statsd::datagram_senders::DatagramSenders;
 use crate::statsd::line::ParserFlags;
-use crate::statsd::metrics::{EventType, FamilyInputs, Metrics, RuleHits, SocketStats};
+use crate::statsd::metrics::{
+    EventType, FamilyInputs, Metrics, OwnSelection, RuleHits, SocketStats,
+};
 use crate::statsd::mirror::Mirror;
 use crate::statsd::relay::Relay;
 use crate::statsd::series::registry::Registry;
@@ -91,13 +93,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Returns the pipeline's own families: those of statsd_exporter, and ours too if `all` are wanted.
+    /// Returns the selected own families of the pipeline.
     pub(crate) fn own_families(
         &self,
         families: &Snapshot,
         sockets: Vec<SocketStats>,
         mapping_file: Option<&str>,
-        all: bool,
+        selection: OwnSelection<'_>,
     ) -> Vec<Family> {
         let inputs = FamilyInputs {
             registry: &self.registry.counts,
@@ -108,9 +110,10 @@ impl Shared {
             mapping_file,
             violations: &self.registry.violations,
             enriches: self.pods.is_some(),
+            selection,
         };
         let mut own = self.metrics.original(&inputs);
-        if all {
+        if selection.all {
             own.extend(self.metrics.additional(&inputs));
         }
         own

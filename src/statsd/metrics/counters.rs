@@ -1,9 +1,9 @@
 //! The counters of the StatsD pipeline.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::conflicts::Conflicts;
 use super::examples::{EventSampler, Examples};
 use super::rule_hits::HitTally;
 use super::sender_outcome::{RejectedClaim, SenderOutcome};
@@ -12,16 +12,6 @@ use crate::statsd::line::{EventKind, SampleError};
 use crate::statsd::series::registry::Rejection;
 use crate::util::lock::Lock;
 use crate::util::words::words;
-
-/// The maximum number of (type, name) pairs in `events_conflict_total`. Further names are counted together.
-pub(crate) const MAX_CONFLICT_NAMES: usize = 10_000;
-/// The maximum number of bytes kept of such a name. Longer ones end in [`ELLIPSIS`] and share a count with others
-/// that have the same beginning.
-pub(crate) const MAX_CONFLICT_NAME: usize = 256;
-/// The replacement for the rest of a long name. A valid metric name does not contain it.
-pub(crate) const ELLIPSIS: &str = "...";
-/// The name under which further conflicts are counted.
-pub(crate) const OTHER_NAMES: &str = "_other";
 
 words! {
     /// The source of lines.
@@ -237,7 +227,7 @@ pub(crate) struct Metrics {
     pub(crate) samples: Counters<{ SampleOutcome::COUNT }>,
     pub(crate) senders: Counters<{ SenderOutcome::ALL.len() }>,
     pub(crate) rejected_origins: Counters<{ RejectedClaim::ALL.len() }>,
-    pub(crate) conflicts: Lock<BTreeMap<(EventType, Box<str>), u64>>,
+    pub(crate) conflicts: Conflicts,
     /// Examples for some of the counters.
     pub(crate) examples: Examples,
     pub(crate) tcp_connections: AtomicU64,
@@ -369,18 +359,7 @@ impl Metrics {
 
     /// Counts a conflict between an event of `kind` and the metric `name`.
     pub(crate) fn conflict(&self, kind: EventType, name: &str, by: u64) {
-        let name: Box<str> = if name.len() > MAX_CONFLICT_NAME {
-            let kept = name.floor_char_boundary(MAX_CONFLICT_NAME);
-            format!("{}{ELLIPSIS}", name.get(..kept).unwrap_or_default()).into()
-        } else {
-            name.into()
-        };
-        let mut conflicts = self.conflicts.lock();
-        let mut key = (kind, name);
-        if conflicts.len() >= MAX_CONFLICT_NAMES && !conflicts.contains_key(&key) {
-            key.1 = OTHER_NAMES.into();
-        }
-        *conflicts.entry(key).or_default() += by;
+        self.conflicts.add(kind.as_str(), name, by);
     }
 }
 

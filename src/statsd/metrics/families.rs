@@ -1,7 +1,7 @@
 //! The metric families that the StatsD pipeline exposes about itself: those of statsd_exporter, with its
 //! names and meaning, and our own.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,7 +51,29 @@ pub(crate) struct FamilyInputs<'a> {
     pub(crate) violations: &'a ViolationLog,
     /// True if lines get labels of their sender.
     pub(crate) enriches: bool,
+    pub(crate) selection: OwnSelection<'a>,
 }
+
+/// The own families to collect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnSelection<'a> {
+    /// True for the families that statsd_exporter does not have, too.
+    pub(crate) all: bool,
+    /// The names of the families; `None` for every name.
+    pub(crate) names: Option<&'a BTreeSet<String>>,
+    /// True if [`CONFLICTS`] gets no series, because the caller renders them while it writes.
+    pub(crate) omits_conflicts: bool,
+}
+
+impl OwnSelection<'_> {
+    /// Returns true if families with this name are collected.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.names.is_none_or(|names| names.contains(name))
+    }
+}
+
+/// The family of rejected events, which may have thousands of series.
+pub(crate) const CONFLICTS: &str = "statsd_exporter_events_conflict_total";
 
 /// A family with the function that returns its series.
 type Row = FamilyRow<fn(&Metrics, &FamilyInputs<'_>) -> Vec<Series>>;
@@ -70,7 +92,10 @@ const ORIGINAL: &[Row] = family_rows! {
         |of, _| nonzero(of.by_count("action", &[("map", Count::ActionMap), ("drop", Count::ActionDrop)]));
     Counter "statsd_exporter_events_conflict_total",
         "Events rejected because their metric conflicts with an existing one.":
-        |of, _| conflicts_by_name(of);
+        |of, inputs| {
+            let snapshot = (!inputs.selection.omits_conflicts).then(|| of.conflicts.snapshot());
+            snapshot.map_or_else(Vec::new, |conflicts| conflicts.series())
+        };
     Counter "statsd_exporter_events_error_total", "Events that could not become a sample, by reason.":
         |of, _| nonzero(of.by_count("reason", &EVENT_ERRORS));
     Counter "statsd_exporter_events_total", "Events applied to a metric, by type.":
@@ -249,7 +274,7 @@ impl Metrics {
         let family = |&Row { name, help, kind, value }: &Row| {
             Family { name, help, kind, series: value(self, inputs) }.sorted()
         };
-        rows.iter().map(family).collect()
+        rows.iter().filter(|row| inputs.selection.has(row.name)).map(family).collect()
     }
 
     fn one(&self, count: Count) -> Vec<Series> {
@@ -327,14 +352,6 @@ fn budget_violation(violation: &Violation) -> Series {
     Series::new(&labels, violation.times as f64)
 }
 
-fn conflicts_by_name(metrics: &Metrics) -> Vec<Series> {
-    let conflicts = metrics.conflicts.lock();
-    let series = conflicts.iter().map(|((kind, name), &number)| {
-        Series::new(&[("metric_name", name), ("type", kind.as_str())], number as f64)
-    });
-    series.collect()
-}
-
 fn lines_by_outcome(metrics: &Metrics) -> Vec<Series> {
     let series = Listener::ALL.into_iter().zip(&metrics.lines).flat_map(|(listener, lines)| {
         LineOutcome::ALL.into_iter().zip(lines).map(move |(outcome, number)| {
@@ -349,7 +366,7 @@ fn lines_by_outcome(metrics: &Metrics) -> Vec<Series> {
 mod tests {
     use super::*;
     use crate::exposition::labels;
-    use crate::statsd::metrics::counters::MAX_CONFLICT_NAMES;
+    use crate::statsd::metrics::conflicts::MAX_CONFLICT_NAMES;
     use crate::statsd::relay::RelayConfig;
 
     fn context<'a>(
@@ -368,6 +385,7 @@ mod tests {
             mapping_file: Some("/mapping.yml"),
             violations: Box::leak(Box::default()),
             enriches: true,
+            selection: OwnSelection { all: true, names: None, omits_conflicts: false },
         }
     }
 
@@ -421,7 +439,7 @@ mod tests {
             metrics.conflict(EventType::Gauge, &name, 1);
             metrics.conflict(EventType::Gauge, &format!("{number:04}{name}"), 1);
         }
-        let series = conflicts_by_name(&metrics);
+        let series = metrics.conflicts.snapshot().series();
         assert_eq!(series.len(), 3_001);
         assert!(series.iter().all(|series| series.labels.len() < 300));
         let total: f64 = numbers(&series).sum();
@@ -435,7 +453,7 @@ mod tests {
             metrics.conflict(EventType::Gauge, &format!("m{number:06}"), 1);
         }
         metrics.conflict(EventType::Gauge, "m000000", 1);
-        let series = conflicts_by_name(&metrics);
+        let series = metrics.conflicts.snapshot().series();
         assert_eq!(series.len(), MAX_CONFLICT_NAMES + 1);
         let total: f64 = numbers(&series).sum();
         assert_eq!(total, (MAX_CONFLICT_NAMES + 51) as f64);

@@ -27,3 +27,37 @@ impl Pipeline {
         worker.end();
     }
 }
+
+/// A scrape of a single family neither reads nor renders thousands of others.
+#[test]
+fn families_that_are_not_wanted_are_not_collected() {
+    struct Unwanted;
+    impl Collect for Unwanted {
+        fn collect(&self, _out: &mut Vec<Family>) {
+            panic!("collected");
+        }
+
+        fn may_have(&self, names: &BTreeSet<String>) -> bool {
+            names.contains("unwanted")
+        }
+    }
+    let config = PipelineConfig {
+        clock: crate::statsd::Clock::manual(),
+        self_metrics: SelfMetrics::All,
+        additional: Some(Arc::new(Unwanted)),
+        ..PipelineConfig::default()
+    };
+    let pipeline = Pipeline::start(config).expect("a pipeline without listeners");
+    pipeline.receive(b"a:1|c\na:1|g\nb:1|c\n");
+    for (name, text) in [
+        ("a", "a 1\n"),
+        (CONFLICTS, "statsd_exporter_events_conflict_total{metric_name=\"a\",type=\"gauge\"} 1\n"),
+        ("statsd_exporter_lines_total", "statsd_exporter_lines_total 3\n"),
+    ] {
+        let query = ScrapeQuery { names: Some([name.to_owned()].into()), ..ScrapeQuery::default() };
+        let body: Vec<u8> = pipeline.frames(Format::Text, &query).flatten().collect();
+        let body = String::from_utf8(body).expect("UTF-8");
+        let samples: String = body.split_inclusive('\n').filter(|l| !l.starts_with('#')).collect();
+        assert_eq!(samples, text);
+    }
+}

@@ -12,22 +12,23 @@
 //! [passes](Writer::begin).
 
 mod openmetrics_names;
+mod own;
 mod text;
 mod typed;
 mod value_buffer;
 mod writer;
 
 use std::collections::BTreeSet;
-use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::vec::IntoIter;
 
 use bytes::Bytes;
 
+use self::own::OwnFamilies;
 use self::value_buffer::ValueBuffer;
 use self::writer::{Distribution, ObserverSample, Reading, ScalarSample, Series, Writer};
 use super::clock::{Clock, Moment};
+use super::metrics::ConflictSnapshot;
 use super::series::cell::Handle;
 use super::series::family::{Family, Kind};
 use super::series::observer::Observer;
@@ -45,7 +46,7 @@ const PIECE_TIME: Duration = Duration::from_millis(1);
 /// A response body being written.
 pub(crate) struct Scrape {
     view: View,
-    own: Peekable<IntoIter<OwnFamily>>,
+    own: OwnFamilies,
     /// The families to write; `None` for all.
     wanted: Option<BTreeSet<String>>,
     clock: Clock,
@@ -79,21 +80,18 @@ struct Scratch {
 }
 
 impl Scrape {
-    /// Starts a body. `own` are our own families in any order; empty ones are omitted.
+    /// Starts a body. `own` are our own families in any order; empty ones are omitted. The family of conflicts has the
+    /// series of `conflicts`, if there are any.
     pub(crate) fn new(
         view: View,
-        mut own: Vec<OwnFamily>,
+        own: Vec<OwnFamily>,
+        conflicts: Option<ConflictSnapshot>,
         wanted: Option<BTreeSet<String>>,
         clock: Clock,
     ) -> Self {
-        own.retain(|family| {
-            !family.series.is_empty()
-                && wanted.as_ref().is_none_or(|wanted| wanted.contains(family.name))
-        });
-        own.sort_by_key(|family| family.name);
         Self {
             view,
-            own: own.into_iter().peekable(),
+            own: OwnFamilies::new(own, conflicts, wanted.as_ref()),
             wanted,
             clock,
             at: SeriesPosition::default(),
@@ -129,10 +127,7 @@ impl Scrape {
             match view.pages.page(self.at.page) {
                 Some(page) => self.page(&view, page, writer, out, started),
                 None if self.end_pass(&view, writer, out) => {}
-                None => {
-                    self.write_own_before(None, &view, writer, out);
-                    return false;
-                }
+                None => return !self.write_own_before(None, &view, writer, out, started),
             }
         }
         true
@@ -165,7 +160,9 @@ impl Scrape {
                     }
                     continue;
                 }
-                self.write_own_before(Some(&entry.family.name), view, writer, out);
+                if !self.write_own_before(Some(&entry.family.name), view, writer, out, started) {
+                    break;
+                }
                 self.begin_family(view, &entry.family, writer);
             }
             let index = self.at.entry;
@@ -254,17 +251,17 @@ impl Scrape {
         true
     }
 
-    /// Writes our own families that come before `name`, or all that are left.
+    /// Writes our own families that come before `name`, or all that are left. Returns false at the end of the piece, if
+    /// some are left.
     fn write_own_before(
         &mut self,
         name: Option<&str>,
         view: &View,
         writer: &mut impl Writer,
         out: &mut Vec<u8>,
-    ) {
-        while let Some(family) = self.own.next_if(|own| name.is_none_or(|name| own.name < name)) {
-            writer.own(view, &family, out);
-        }
+        started: Instant,
+    ) -> bool {
+        self.own.write_before(name, view, writer, out, (started, PIECE_TIME))
     }
 }
 

@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::exposition::ScrapeQuery;
+use crate::exposition::message::{self, Delimited, ProtoText};
 use crate::exposition::prototext::Layout;
 use crate::exposition::tests::text_converter::TextConverter;
+use crate::exposition::typed::TypedBody;
 use crate::mapper::Mapper;
 use crate::statsd::line::ParserFlags;
+use crate::statsd::metrics::{EventType, OwnSelection};
 use crate::statsd::{Offline, OfflineConfig};
 
 const SERIES: usize = 12_000;
@@ -149,4 +152,51 @@ fn a_message_matches_its_length_while_series_change() {
         // In the second round the other family has expired before it is measured.
         assert_eq!(families, if gone { 1 } else { 2 });
     }
+}
+
+/// A client that does not read holds a piece, and the names that all scrapes share.
+#[test]
+fn conflicts_are_written_in_pieces() {
+    let offline = offline((0..1_000).map(|id| format!("z{id}:3|c")));
+    let (shared, view) = (offline.shared(), || offline.shared().registry.view());
+    for number in 0..10_000 {
+        let name = format!("{}{number}", "n".repeat(200));
+        shared.metrics.conflict(EventType::Counter, &name, number);
+    }
+    let scrape = |omits_conflicts| {
+        let selection = OwnSelection { all: true, names: None, omits_conflicts };
+        let own = shared.own_families(&view().pages, Vec::new(), None, selection);
+        let conflicts = omits_conflicts.then(|| shared.metrics.conflicts.snapshot());
+        Scrape::new(view(), own, conflicts, None, shared.registry.clock.clone())
+    };
+    for format in [Format::Text, Format::OpenMetrics] {
+        let (mut scrape_in_pieces, mut writer) =
+            (scrape(true), text::TextWriter::new(format, None));
+        let mut body = Vec::new();
+        loop {
+            let mut piece = Vec::new();
+            let has_more = scrape_in_pieces.piece(&mut writer, &mut piece);
+            assert!(piece.len() < 2 * FRAME, "{} bytes", piece.len());
+            body.extend(piece);
+            if !has_more {
+                break;
+            }
+        }
+        assert!(body.len() > 40 * FRAME);
+        assert!(body.ends_with(b"z999 3\n"));
+        let whole: Vec<u8> = scrape(false).text(format, false).flatten().collect();
+        assert_eq!(String::from_utf8(body), String::from_utf8(whole));
+    }
+    for layout in [Layout::Lines, Layout::Compact] {
+        let written = |omits_conflicts| -> Vec<u8> {
+            let body = vec![Box::new(scrape(omits_conflicts)) as Box<dyn TypedBody>];
+            message::frames(body, ProtoText::new(layout)).flatten().collect()
+        };
+        assert_eq!(written(true), written(false));
+    }
+    let binary = |omits_conflicts| -> Vec<u8> {
+        let body = vec![Box::new(scrape(omits_conflicts)) as Box<dyn TypedBody>];
+        message::frames(body, Delimited::default()).flatten().collect()
+    };
+    assert_eq!(binary(true), binary(false));
 }

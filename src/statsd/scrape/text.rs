@@ -2,7 +2,7 @@
 
 use super::openmetrics_names;
 use super::writer::{Distribution, Reading, ScalarSample, Series, Writer};
-use crate::exposition::family::{Family as OwnFamily, sample};
+use crate::exposition::family::{Family as OwnFamily, Series as OwnSeries, sample};
 use crate::exposition::{Format, float, header};
 use crate::statsd::clock::Clock;
 use crate::statsd::series::family::{Family, Kind};
@@ -243,13 +243,22 @@ impl Writer for TextWriter {
         self.head.clear();
     }
 
-    fn own(&mut self, view: &View, family: &OwnFamily, out: &mut Vec<u8>) {
-        match self.format {
-            Format::Text => family.text(out, Format::Text),
+    fn own_passes(&self) -> u8 {
+        1
+    }
+
+    fn begin_own(&mut self, view: &View, family: &OwnFamily, _pass: u8, out: &mut Vec<u8>) {
+        let (name, kind) = match self.format {
+            Format::Text => (family.name, family.kind.as_str()),
             Format::OpenMetrics => {
                 let name = openmetrics_names::of_own(view, family);
-                family.text_as(out, Format::OpenMetrics, name.family, name.kind);
+                (name.family, name.kind)
             }
-        }
+        };
+        header::write(out, self.format, name, kind, family.help);
+    }
+
+    fn own(&mut self, family: &OwnFamily, series: &OwnSeries, out: &mut Vec<u8>) {
+        series.text(family.name, out, self.format);
     }
 }

@@ -1,7 +1,7 @@
 //! Passes families and series to the encoder of a format that is not text.
 
 use super::writer::{Distribution, Reading, ScalarSample, Series, Writer};
-use crate::exposition::family::Family as OwnFamily;
+use crate::exposition::family::{Family as OwnFamily, Series as OwnSeries};
 use crate::exposition::typed::{
     FamilyEncoder, FamilyHead, Quantile, Sample, SampleValue, TypedBody,
 };
@@ -72,7 +72,15 @@ impl Writer for TypedWriter<'_> {
         self.encoder.end(out);
     }
 
-    fn own(&mut self, _view: &View, family: &OwnFamily, out: &mut Vec<u8>) {
-        family.encode(None, self.encoder, out);
+    fn own_passes(&self) -> u8 {
+        self.encoder.passes()
+    }
+
+    fn begin_own(&mut self, _view: &View, family: &OwnFamily, pass: u8, _out: &mut Vec<u8>) {
+        self.encoder.begin(&family.head(), pass);
+    }
+
+    fn own(&mut self, _family: &OwnFamily, series: &OwnSeries, out: &mut Vec<u8>) {
+        series.encode(None, self.encoder, out);
     }
 }

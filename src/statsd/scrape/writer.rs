@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::exposition::family::Family as OwnFamily;
+use crate::exposition::family::{Family as OwnFamily, Series as OwnSeries};
 use crate::exposition::typed::NativeHistogram;
 use crate::statsd::series::family::Family;
 use crate::statsd::series::observer::{HistogramSpec, SummarySpec};
@@ -63,6 +63,10 @@ pub(crate) trait Writer {
     fn observer(&mut self, family: &Family, series: &Series<'_>, out: &mut Vec<u8>);
     /// Ends the pass.
     fn end(&mut self, out: &mut Vec<u8>);
-    /// Writes one of our own families.
-    fn own(&mut self, view: &View, family: &OwnFamily, out: &mut Vec<u8>);
+    /// Returns the number of passes over each of our own families.
+    fn own_passes(&self) -> u8;
+    /// Begins a pass over one of our own families, which has series. It is ended like the other ones.
+    fn begin_own(&mut self, view: &View, family: &OwnFamily, pass: u8, out: &mut Vec<u8>);
+    /// Writes a series of the family.
+    fn own(&mut self, family: &OwnFamily, series: &OwnSeries, out: &mut Vec<u8>);
 }

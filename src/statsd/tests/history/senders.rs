@@ -177,7 +177,7 @@ pub(crate) struct SeriesSource(pub(super) Arc<Shared>);
 impl SeriesSource {
     fn scrape(&self, query: &ScrapeQuery) -> Scrape {
         let registry = &self.0.registry;
-        Scrape::new(registry.view(), Vec::new(), query.names.clone(), registry.clock.clone())
+        Scrape::new(registry.view(), Vec::new(), None, query.names.clone(), registry.clock.clone())
     }
 }
 
