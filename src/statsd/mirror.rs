@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -15,9 +16,6 @@ use crate::util::lock::Lock;
 
 /// The maximum size of the kept lines in bytes.
 const KEPT_BYTES: usize = 8 << 20;
-
-/// The size in bytes from which a reader gets no further batches at once.
-const READ_BYTES: usize = 1 << 20;
 
 /// The shortest time between evicted batches whose numbers are remembered.
 const EVICTED_INTERVAL: Duration = Duration::from_millis(100);
@@ -81,7 +79,10 @@ struct KeptBatch {
     /// The number of its first line.
     first: u64,
     received: Instant,
-    batch: RelayBatch,
+    lines: u64,
+    /// The memory that it takes.
+    cost: usize,
+    text: Bytes,
 }
 
 /// A range of consecutive lines.
@@ -110,13 +111,14 @@ impl Mirror {
         while kept.bytes + cost > KEPT_BYTES
             && let Some(evicted) = kept.batches.pop_front()
         {
-            kept.bytes -= evicted.batch.cost();
+            kept.bytes -= evicted.cost;
             kept.note_evicted(evicted.received, evicted.first);
         }
         let received = Instant::now();
         if cost <= KEPT_BYTES {
             kept.bytes += cost;
-            kept.batches.push_back(KeptBatch { first, received, batch });
+            let text = Bytes::from(batch.into_text());
+            kept.batches.push_back(KeptBatch { first, received, lines, cost, text });
         } else {
             kept.note_evicted(received, first);
         }
@@ -125,30 +127,49 @@ impl Mirror {
     }
 
     /// Returns lines from number `from` on, or from the first kept one after it. Without `from`, returns no lines and the
-    /// current number. A reader that resolves no senders gets the lines without them.
-    pub(crate) fn read(&self, from: Option<u64>, with_senders: bool) -> MirroredLines {
+    /// current number. From `limit` bytes on, it gets no further batches. A reader that resolves no senders gets the lines
+    /// without them.
+    pub(crate) fn read(
+        &self,
+        from: Option<u64>,
+        with_senders: bool,
+        limit: usize,
+    ) -> MirroredLines {
+        let (first, next, parts) = self.parts(from, limit);
+        let keeps_senders = with_senders || !self.has_senders;
+        let mut text = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
+        for part in parts {
+            if keeps_senders {
+                text.extend_from_slice(&part);
+                continue;
+            }
+            for line in part.split_inclusive(|byte| *byte == b'\n') {
+                text.extend_from_slice(split_sender(line).1);
+            }
+        }
+        MirroredLines { first, next, text }
+    }
+
+    /// Returns the number of the first of these lines, that after the last one, and the batches. They are copied without
+    /// the lock, which the receivers of lines need.
+    fn parts(&self, from: Option<u64>, limit: usize) -> (u64, u64, Vec<Bytes>) {
         let kept = self.kept.lock();
         let end = *self.next.borrow();
         let from = from.unwrap_or(u64::MAX);
-        let at = kept.batches.partition_point(|kept| kept.first + kept.batch.lines <= from);
+        let at = kept.batches.partition_point(|kept| kept.first + kept.lines <= from);
         let first = kept.batches.get(at).map_or(end, |kept| kept.first.max(from));
-        let mut lines = MirroredLines { first, next: first, text: Vec::new() };
-        for KeptBatch { first, batch, .. } in kept.batches.range(at..) {
-            if lines.text.len() >= READ_BYTES || *first > lines.next {
+        let (mut next, mut bytes, mut parts) = (first, 0, Vec::new());
+        for KeptBatch { first, lines, text, .. } in kept.batches.range(at..) {
+            if bytes >= limit || *first > next {
                 break;
             }
             // A reader may have got a part of the first batch.
-            let text = after_lines(&batch.text, lines.next - first);
-            lines.next = first + batch.lines;
-            if with_senders || !self.has_senders {
-                lines.text.extend_from_slice(text);
-                continue;
-            }
-            for line in text.split_inclusive(|byte| *byte == b'\n') {
-                lines.text.extend_from_slice(split_sender(line).1);
-            }
+            let text = text.slice_ref(after_lines(text, next - first));
+            next = first + lines;
+            bytes += text.len();
+            parts.push(text);
         }
-        lines
+        (first, next, parts)
     }
 
     /// Returns the number of the first line that was received within the last `time`. Of evicted lines, up to 100 ms may be
@@ -184,6 +205,8 @@ pub(crate) fn after_lines(text: &[u8], count: u64) -> &[u8] {
 mod tests {
     use super::*;
 
+    const LIMIT: usize = 1 << 20;
+
     fn batch(lines: &[&str]) -> RelayBatch {
         let mut batch = RelayBatch::default();
         lines.iter().for_each(|line| batch.push(line.as_bytes()));
@@ -191,7 +214,7 @@ mod tests {
     }
 
     fn read(mirror: &Mirror, from: Option<u64>) -> (u64, u64, String) {
-        let MirroredLines { first, next, text } = mirror.read(from, false);
+        let MirroredLines { first, next, text } = mirror.read(from, false, LIMIT);
         (first, next, String::from_utf8(text).expect("UTF-8"))
     }
 
@@ -238,7 +261,7 @@ mod tests {
         mirror.push(batch(&["a:1|c"]));
         let found = [0, 1, 10, 25, 45, 59, 60].map(|age| mirror.first_within(age * second));
         assert_eq!(found, [5, 5, 4, 3, 1, 0, 0]);
-        assert_eq!(mirror.read(Some(4), false).first, 7, "the reader sees the gap");
+        assert_eq!(mirror.read(Some(4), false, LIMIT).first, 7, "the reader sees the gap");
     }
 
     #[test]
@@ -250,7 +273,7 @@ mod tests {
         mirror.push(lines);
         assert_eq!(read(&mirror, Some(0)).2, "a:1|c\n\x01b\x01:1|c\n");
         assert_eq!(read(&mirror, Some(1)).2, "\x01b\x01:1|c\n");
-        let text = mirror.read(Some(0), true).text;
+        let text = mirror.read(Some(0), true, LIMIT).text;
         let lines: Vec<_> = text.split(|byte| *byte == b'\n').map(split_sender).collect();
         let none: &[u8] = b"";
         assert_eq!(
@@ -264,7 +287,7 @@ mod tests {
         let mirror = Mirror::new(false);
         let long = "x".repeat(KEPT_BYTES / 4);
         (0..5).for_each(|_| mirror.push(batch(&[&long, "a:1|c"])));
-        let lines = mirror.read(Some(0), true);
+        let lines = mirror.read(Some(0), true, LIMIT);
         assert_eq!((lines.first, lines.next), (4, 6), "the first two batches were evicted");
         assert!(mirror.kept.lock().bytes <= KEPT_BYTES);
         mirror.push(batch(&[&"y".repeat(KEPT_BYTES)]));

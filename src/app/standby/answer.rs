@@ -1,8 +1,8 @@
 //! The answer to a poll of another replica.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::OptionFuture;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
@@ -28,6 +28,15 @@ const MAX_WAIT: Duration = Duration::from_millis(500);
 /// The maximum number of processes whose positions are remembered, against strangers and against replicas that are
 /// started very often.
 pub(super) const MAX_REPLICAS: usize = 256;
+
+/// The size in bytes from which an answer gets no further batches of lines.
+const MAX_LINES: usize = 1 << 20;
+
+/// The same for a client that is not at the address of a replica, while [`LARGE_ANSWERS`] others have not been read.
+const FEW_LINES: usize = 64 << 10;
+
+/// The maximum number of answers with many lines for such clients: each is held until its client has read it.
+pub(super) const LARGE_ANSWERS: usize = 8;
 
 /// The first line of an answer, as JSON. StatsD lines follow.
 #[derive(Debug, Serialize, Deserialize)]
@@ -96,12 +105,13 @@ pub(super) async fn answer(standby: Standby, call: Call) -> Response {
     let poll = PollQuery::parse(call.query());
     let shared = &standby.0;
     let mut versions = shared.version.subscribe();
-    let is_verified =
-        call.head.extensions.get::<Connection>().is_some_and(|connection| connection.is_verified);
+    let connection = call.head.extensions.get::<Connection>();
+    let is_verified = connection.is_some_and(|connection| connection.is_verified);
+    let client = connection.and_then(Connection::address);
     let is_admitted = is_verified || call.head.extensions.get::<Unprotected>().is_some();
     let mirror = shared.lines.as_ref().and_then(|lines| lines.mirror());
     let mirror = mirror.filter(|_| is_admitted);
-    let is_known = {
+    let (is_known, is_replica) = {
         let mut state = standby.lock();
         let is_about_this = poll.to == state.election.own.id;
         if is_about_this && poll.from != 0 {
@@ -114,7 +124,7 @@ pub(super) async fn answer(standby: Standby, call: Call) -> Response {
         if !state.peers.values().any(|peer| peer.replica.as_ref().is_some_and(is_from)) {
             shared.has_stranger.notify_one();
         }
-        is_about_this
+        (is_about_this, state.peers.keys().any(|peer| client == Some(peer.ip().to_canonical())))
     };
     let from = is_known.then_some(poll.next);
     if is_known {
@@ -135,7 +145,10 @@ pub(super) async fn answer(standby: Standby, call: Call) -> Response {
         (state.reported(), *shared.version.borrow())
     };
     let has_senders = mirror.is_some_and(|mirror| mirror.has_senders && poll.senders);
-    let lines = mirror.map(|mirror| mirror.read(from, poll.senders));
+    // A replica never waits for others, whatever they read.
+    let permit = Arc::clone(&shared.large_answers).try_acquire_owned().ok().filter(|_| !is_replica);
+    let limit = if is_replica || permit.is_some() { MAX_LINES } else { FEW_LINES };
+    let lines = mirror.map(|mirror| mirror.read(from, poll.senders, limit));
     let (first, next, text) =
         lines.map_or((0, 0, Vec::new()), |lines| (lines.first, lines.next, lines.text));
     let age = Duration::from_millis(poll.age);
@@ -144,7 +157,8 @@ pub(super) async fn answer(standby: Standby, call: Call) -> Response {
     let mut body = serde_json::to_vec(&head).unwrap_or_default();
     body.push(b'\n');
     body.extend_from_slice(&text);
-    response::with_type(200, "application/octet-stream", Body::whole(Bytes::from(body)))
+    let permit = permit.filter(|_| body.len() > FEW_LINES);
+    response::with_type(200, "application/octet-stream", Body::whole(body).hold(permit))
 }
 
 /// Splits an answer into its head and the lines that follow.
@@ -180,7 +194,12 @@ struct Protocol {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
+    use crate::app::standby::state::{Peer, Shared};
+    use crate::statsd::{Clock, Pipeline, PipelineConfig};
 
     #[test]
     fn answers() {
@@ -206,6 +225,60 @@ mod tests {
             let error = parse(text.as_bytes()).expect_err(&text).to_string();
             assert!(error.contains(complaint), "{text}: {error}");
         }
+    }
+
+    /// Clients that do not read hold little memory together, and replicas get their lines all the same.
+    #[tokio::test]
+    async fn few_strangers_hold_many_lines() {
+        let config =
+            PipelineConfig { clock: Clock::manual(), mirrored: true, ..PipelineConfig::default() };
+        let pipeline = Arc::new(Pipeline::start(config).expect("a pipeline without listeners"));
+        for _ in 0..30 {
+            pipeline.receive(&b"requests:1|c|#service:checkout\n".repeat(2_000));
+        }
+        let day = Duration::from_secs(86_400);
+        let standby = Standby(Arc::new(Shared::new(
+            "0/1".to_owned(),
+            day,
+            None,
+            Some(Arc::clone(&pipeline)),
+        )));
+        let to = standby.lock().election.own.id;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let _client = TcpStream::connect(listener.local_addr().expect("an address")).await;
+        let stream = Arc::new(listener.accept().await.expect("a connection").0);
+        let ask = async |next| {
+            let poll = PollQuery { to, next, ..PollQuery::default() };
+            let mut request = hyper::Request::new(());
+            *request.uri_mut() = poll.target().parse().expect("a URI");
+            let (mut head, ()) = request.into_parts();
+            head.extensions.insert(Unprotected);
+            head.extensions.insert(Connection::of(&stream, false));
+            answer(standby.clone(), Call { head, path: PATH.to_owned() }).await
+        };
+        let read = async |answer: Response| {
+            let body = answer.into_body().collect().await.expect("never fails").to_bytes();
+            let (head, text) = parse(&body).expect("an answer");
+            (head.next, text.len())
+        };
+        let mut unread = Vec::new();
+        for _ in 0..LARGE_ANSWERS {
+            unread.push(ask(0).await);
+        }
+        // Others get all lines, in more answers.
+        let (mut next, mut answers) = (0, 0);
+        while next < 60_000 {
+            let (after, bytes) = read(ask(next).await).await;
+            assert!(after > next && bytes < 3 * FEW_LINES, "{bytes} bytes");
+            (next, answers) = (after, answers + 1);
+        }
+        assert!(answers > 10, "{answers}");
+        let replica = ([127, 0, 0, 1], 80).into();
+        standby.lock().peers.insert(replica, Peer::unasked());
+        assert!(read(ask(0).await).await.1 >= MAX_LINES);
+        standby.lock().peers.clear();
+        assert!(read(unread.swap_remove(0)).await.1 >= MAX_LINES);
+        assert!(read(ask(0).await).await.1 >= MAX_LINES);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::cli::config::Config;
@@ -33,6 +33,7 @@ use crate::status::{Facts, Reporter, StandbyPeer, StandbyStatus};
 use crate::telemetry::metric::{Counter, Read, Row};
 use crate::util::lock::Lock;
 
+use answer::LARGE_ANSWERS;
 use election::{Election, Replica};
 pub(crate) use source::gated;
 pub(crate) use state::Standby;
@@ -119,6 +120,7 @@ impl Shared {
             has_stranger: Notify::new(),
             lines,
             identity: ArcSwapOption::new(identity.map(Arc::new)),
+            large_answers: Arc::new(Semaphore::new(LARGE_ANSWERS)),
             received: Counter::default(),
             lost: Counter::default(),
             takeovers: Counter::default(),

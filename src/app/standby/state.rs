@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::election::{Election, Replica};
@@ -42,6 +42,8 @@ pub(super) struct Shared {
     pub(super) lines: Option<Arc<Pipeline>>,
     /// The TLS identity of the own listeners, which all replicas share.
     pub(super) identity: ArcSwapOption<ListenerIdentity>,
+    /// The permits of large answers to clients that are not at the address of a replica.
+    pub(super) large_answers: Arc<Semaphore>,
     pub(super) received: Counter,
     pub(super) lost: Counter,
     pub(super) takeovers: Counter,

@@ -36,7 +36,7 @@ impl Peer {
     }
 
     /// Returns the peer of `stream`, which may have a verified certificate.
-    pub(in crate::server) fn of(stream: &Arc<TcpStream>, is_verified: bool) -> Self {
+    pub(crate) fn of(stream: &Arc<TcpStream>, is_verified: bool) -> Self {
         Self { stream: Arc::downgrade(stream), is_verified }
     }
 }

@@ -124,7 +124,7 @@ impl Copies {
         let bytes = bytes_of(&text);
         offline.datagrams([(origin.address, &bytes[..])]);
         let mirror = offline.shared().mirror.as_ref().expect("a mirror");
-        let copy = mirror.read(Some(self.next), true);
+        let copy = mirror.read(Some(self.next), true, usize::MAX);
         self.next = copy.next;
         self.replica.lines_with_senders(copy.text.trim_ascii_end());
         self.sent.extend(bytes);
