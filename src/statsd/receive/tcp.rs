@@ -29,6 +29,8 @@ use lines::{LineBuffer, MAX_LINE, TooLong};
 const BUFFER: usize = 64 << 10;
 /// The maximum number of connections accepted in a row. The backlog holds no more.
 const ACCEPTED_AT_ONCE: usize = 1_024;
+/// The maximum number of connections that are examined in a row before one is closed.
+const EXAMINED_AT_ONCE: usize = 1_024;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// The minimum silence before a connection is closed in favour of another. Its next line would be lost,
@@ -58,7 +60,7 @@ struct Connection {
     is_ready: bool,
     /// Its key in `by_silence`.
     sequence: u64,
-    /// The time of the last data.
+    /// The time of the last data: when it was read, or found unread.
     since: Instant,
 }
 
@@ -69,6 +71,12 @@ impl Connection {
         // After a panic the first number remains valid.
         self.remaining.get_or_insert_with(|| unread(stream).unwrap_or_default());
         Some(())
+    }
+
+    /// Returns true if the connection is to be read, or has received data that no event has reported yet.
+    fn has_data(&self) -> bool {
+        let is_unread = |(stream, _): &(TcpStream, _)| unread(stream).is_ok_and(|bytes| bytes > 0);
+        self.is_ready || self.open.as_ref().is_some_and(is_unread)
     }
 }
 
@@ -145,10 +153,8 @@ impl TcpSource {
     pub(crate) fn run_due(&mut self, metrics: &Metrics, registry: &Registry, worker: &mut Worker) {
         let now = Instant::now();
         while let Some(idle) = self.idle
-            && let Some((&sequence, &slot)) = self.by_silence.first_key_value()
-            && self.connection(slot).is_none_or(|connection| connection.since + idle <= now)
+            && let Some(slot) = self.take_silent(idle)
         {
-            self.by_silence.remove(&sequence);
             bump(&metrics.tcp_idle);
             self.close(slot, worker);
         }
@@ -252,15 +258,33 @@ impl TcpSource {
 
     /// Closes the longest silent connection. Returns false if none has been silent for long enough.
     fn displace(&mut self, metrics: &Metrics, worker: &mut Worker) -> bool {
-        let Some((&sequence, &slot)) = self.by_silence.first_key_value() else { return false };
-        if self.connection(slot).is_some_and(|longest| longest.since.elapsed() < MIN_SILENCE) {
-            return false;
-        }
-        self.by_silence.remove(&sequence);
+        let Some(slot) = self.take_silent(MIN_SILENCE) else { return false };
         bump(&metrics.tcp_displaced);
         self.close(slot, worker);
         self.log_limit(1);
         true
+    }
+
+    /// Takes the longest silent connection out of the order by silence, if it has been silent for this time. One with
+    /// unread data goes to the end of the order instead: its sender was not silent, this process did not read, for
+    /// instance because it was stopped. Returns `None` after [`EXAMINED_AT_ONCE`] such connections.
+    fn take_silent(&mut self, time: Duration) -> Option<usize> {
+        let now = Instant::now();
+        for _ in 0..EXAMINED_AT_ONCE {
+            let (&sequence, &slot) = self.by_silence.first_key_value()?;
+            if self.connection(slot).is_some_and(|longest| longest.since + time > now) {
+                return None;
+            }
+            self.by_silence.remove(&sequence);
+            let next = self.last_sequence + 1;
+            let Some(connection) = self.connection_mut(slot).filter(|of| of.has_data()) else {
+                return Some(slot);
+            };
+            (connection.sequence, connection.since) = (next, now);
+            self.by_silence.insert(next, slot);
+            self.last_sequence = next;
+        }
+        None
     }
 
     /// Logs, at most once a minute, that the limit closes connections or makes one wait.
@@ -445,7 +469,64 @@ mod tests {
     use crate::statsd::{Offline, OfflineConfig};
     use crate::util::descriptors;
 
-    /// A connection that has not been read for a while may contain more than one read returns.
+    /// After a pause of this process, every connection was read long ago.
+    #[test]
+    fn connections_with_unread_data_are_not_silent() {
+        let offline = Offline::new(Mapper::default(), OfflineConfig::default());
+        let shared = Arc::clone(offline.shared());
+        let (metrics, mut worker) = (&shared.metrics, Worker::new(&shared, Listener::Tcp));
+        let poll = mio::Poll::new().expect("a poll");
+        let listener = bind_tcp("127.0.0.1:0".parse().expect("address")).expect("bind");
+        let address = listener.local_addr().expect("address");
+        let idle = Duration::from_secs(60);
+        let (descriptors, registry) = (descriptors::of_process(), poll.registry());
+        let mut source = TcpSource::new(listener, Some(idle), descriptors, registry).expect("made");
+        let connect = |source: &mut TcpSource, worker: &mut Worker, open| {
+            let stream = std::net::TcpStream::connect(address).expect("connect");
+            while metrics.tcp_open.load(Ordering::Relaxed) < open {
+                source.accept(metrics, poll.registry(), worker);
+            }
+            stream
+        };
+        let mut sender = connect(&mut source, &mut worker, 1);
+        let _ready = connect(&mut source, &mut worker, 2);
+        let _silent = connect(&mut source, &mut worker, 3);
+        sender.write_all(b"a:1|c\n").expect("sent");
+        let has_data = |source: &TcpSource| source.connection(0).expect("open").has_data();
+        let end = Instant::now() + Duration::from_secs(60);
+        while !has_data(&source) {
+            assert!(Instant::now() < end, "nothing received");
+        }
+        assert!(source.mark_ready(1));
+        let pause = |source: &mut TcpSource| {
+            for connection in source.connections.iter_mut().flatten() {
+                connection.since = Instant::now().checked_sub(idle).expect("a time");
+            }
+        };
+        let closed = |metrics: &Metrics| {
+            [&metrics.tcp_displaced, &metrics.tcp_idle].map(|count| count.load(Ordering::Relaxed))
+        };
+        pause(&mut source);
+        assert!(source.displace(metrics, &mut worker));
+        assert!(!source.displace(metrics, &mut worker), "the others are not silent");
+        let is_open = |source: &TcpSource, slot| {
+            source.connection(slot).is_some_and(|connection| connection.end.is_none())
+        };
+        assert_eq!([0, 1, 2].map(|slot| is_open(&source, slot)), [true, true, false]);
+        pause(&mut source);
+        source.run_due(metrics, poll.registry(), &mut worker);
+        assert_eq!(closed(metrics), [1, 0]);
+        // Once they are read, the order and the time start from there.
+        assert!(source.read(0, &mut worker).is_some());
+        assert!(source.read(0, &mut worker).is_none() && source.read(1, &mut worker).is_none());
+        pause(&mut source);
+        source.run_due(metrics, poll.registry(), &mut worker);
+        assert_eq!(closed(metrics), [1, 2]);
+        worker.end();
+    }
+
+    /// A connection that has not been read for a while may contain more than one read returns, and some of it may come
+    /// after the decision to close it.
     #[test]
     fn a_displaced_connection_is_read_up_to_what_it_had_received() {
         const LINE: &[u8] = b"requests:10|c|#service:checkout\n";
@@ -477,9 +558,7 @@ mod tests {
             }
             before = received(&source);
         }
-        let connection = source.connection_mut(0).expect("a connection");
-        connection.since = Instant::now().checked_sub(MIN_SILENCE).expect("a time");
-        assert!(source.displace(metrics, &mut worker));
+        source.close(0, &mut worker);
         worker.end();
         source.close_ended(metrics);
         let lines = metrics.lines(Some(Listener::Tcp)) as usize;
