@@ -1,6 +1,7 @@
 //! Pipelines for the tests of others.
 
 use super::*;
+use crate::exposition::budget::{Budget, BudgetMode};
 
 impl Pipeline {
     /// Starts a pipeline without listeners and rules, whose relay has no thread. Returns it with what takes the lines that the relay
@@ -59,5 +60,40 @@ fn families_that_are_not_wanted_are_not_collected() {
         let body = String::from_utf8(body).expect("UTF-8");
         let samples: String = body.split_inclusive('\n').filter(|l| !l.starts_with('#')).collect();
         assert_eq!(samples, text);
+    }
+}
+
+/// The place of an overflow series that nobody needs any more is free for others.
+#[test]
+fn the_place_of_an_overflow_series_shrinks_with_its_metric() {
+    let mapping = tempfile::NamedTempFile::new().expect("a file");
+    let map = |defaults: &str| {
+        let text = format!("defaults: {{observer_type: histogram, {defaults}}}\n");
+        std::fs::write(mapping.path(), text).expect("written");
+    };
+    let bounds: Vec<String> = (1..=20).map(|bound| bound.to_string()).collect();
+    map(&format!("ttl: 10s, histogram_options: {{buckets: [{}]}}", bounds.join(", ")));
+    let config = PipelineConfig {
+        clock: crate::statsd::Clock::manual(),
+        mapping_file: Some(mapping.path().to_owned()),
+        budget: Budget { mode: BudgetMode::Enforce, series: 50, ..Budget::default() },
+        ..PipelineConfig::default()
+    };
+    let pipeline = Pipeline::start(config).expect("a pipeline without listeners");
+    // 23 samples, and as many for the overflow series.
+    pipeline.receive(b"times:1|ms|#id:wide\n");
+    map("histogram_options: {buckets: [1]}");
+    pipeline.reload().expect("reloaded");
+    pipeline.receive(b"times:1|ms|#id:0\n");
+    assert_eq!(pipeline.series(), 2);
+    pipeline.advance(Duration::from_secs(60));
+    assert_eq!(pipeline.series(), 1);
+    // Twelve series of four samples fit, one of them the overflow series.
+    for (ids, series, has_overflow) in [(1..11, 11, false), (11..30, 12, true)] {
+        ids.for_each(|id| pipeline.receive(format!("times:1|ms|#id:{id}\n").as_bytes()));
+        let body = pipeline.frames(Format::Text, &ScrapeQuery::default()).flatten().collect();
+        let body = String::from_utf8(body).expect("UTF-8");
+        let overflow = body.contains("times_count{otel_metric_overflow=\"true\"}");
+        assert_eq!((pipeline.series(), overflow), (series, has_overflow), "{body}");
     }
 }

@@ -10,6 +10,7 @@ use super::family::{Family, Kind};
 use super::observer::Observer;
 use super::tree::Entry;
 use super::values::LabelValues;
+use super::widths::Widths;
 
 /// The labels of the series that receives all label sets over the budget of its metric, as in the
 /// OpenTelemetry SDKs.
@@ -29,6 +30,8 @@ pub(crate) struct Account {
     /// Label values by family ID; only for families with at least as many label sets as a label may have
     /// values.
     pub(crate) values: HashMap<u32, LabelValues>,
+    /// The families whose series differ in their number of samples.
+    pub(crate) widths: Widths,
     /// The series into which each label set was folded, with its time to live in ticks.
     pub(crate) folded: HashMap<u64, (Handle, u32), foldhash::fast::FixedState>,
     /// True if a series has been removed since `folded` was last purged.

@@ -49,7 +49,7 @@ pub(crate) struct Family {
     /// The index of its help text in the registry.
     pub(crate) help: u32,
     live: AtomicU32,
-    /// The number of samples of all series, and of the widest series so far.
+    /// The number of samples of all series, and of the widest live series.
     samples: AtomicU64,
     max_samples: AtomicU32,
     /// The number of samples reserved for the overflow series.
@@ -101,15 +101,19 @@ impl Family {
         self.samples.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of samples of the widest series so far.
+    /// Returns the number of samples of the widest live series.
     pub(crate) fn max_samples(&self) -> u64 {
         u64::from(self.max_samples.load(Ordering::Relaxed))
+    }
+
+    /// Sets the number of samples of the widest live series.
+    pub(crate) fn set_max_samples(&self, samples: u64) {
+        self.max_samples.store(u32::try_from(samples).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     /// Adds the samples of a new series.
     pub(crate) fn add_samples(&self, samples: u64, is_overflow: bool) {
         self.samples.fetch_add(samples, Ordering::Relaxed);
-        self.max_samples.fetch_max(u32::try_from(samples).unwrap_or(u32::MAX), Ordering::Relaxed);
         if is_overflow {
             self.has_overflow.store(true, Ordering::Relaxed);
         }

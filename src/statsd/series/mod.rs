@@ -18,3 +18,4 @@ mod scalar;
 pub(crate) mod senders;
 pub(crate) mod tree;
 pub(crate) mod values;
+mod widths;

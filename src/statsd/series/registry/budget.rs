@@ -422,6 +422,7 @@ impl Registry {
             account.bytes += family_cost(&family.name);
         }
         family.add_samples(samples, labels == OVERFLOW);
+        account.widths.add(family, samples);
         account.samples += samples;
         account.bytes += cost(labels.len(), family.kind, samples);
         if let Some(values) = account.values.get_mut(&family.id) {
@@ -444,6 +445,7 @@ impl Registry {
         account.samples -= samples;
         account.bytes -= cost(gone.label_bytes, family.kind, samples);
         family.remove_samples(samples, gone.is_overflow);
+        account.widths.remove(family, samples);
         if family.live() == 0 {
             account.bytes -= family_cost(&family.name);
         }
@@ -454,9 +456,8 @@ impl Registry {
         self.reserve_overflow(account, family);
     }
 
-    /// Reserves samples for the overflow series of a family if it may need one: as many as the widest series
-    /// of the family has had, as far as there is room. This is never less than before, or than a just removed
-    /// overflow series had.
+    /// Reserves samples for the overflow series of a family if it may need one: as many as its widest live series
+    /// has, as far as there is room. There is always room for what was reserved before.
     fn reserve_overflow(&self, account: &mut Account, family: &Family) {
         let keeps =
             self.enforces() && folds(family.kind) && !family.has_overflow() && family.live() > 0;
