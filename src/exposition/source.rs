@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -83,9 +84,10 @@ pub type Preparation<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 /// holds no lock. Computing the next piece is a bounded amount of work, about a millisecond, independent of the amount
 /// of data. An empty piece means that no bytes are ready yet and that other work may run before the next call.
 pub trait Source: Send + Sync {
-    /// Runs before a scrape, which may be one of kstatd's commands. A source that may be empty makes sure of it here.
-    fn prepare(&self, by_a_command: bool) -> Option<Preparation<'_>> {
-        let _ = by_a_command;
+    /// Runs before a scrape that came at `since` and may be one of kstatd's commands. A source that may be empty makes
+    /// sure of it here.
+    fn prepare(&self, since: Instant, by_a_command: bool) -> Option<Preparation<'_>> {
+        let _ = (since, by_a_command);
         None
     }
 

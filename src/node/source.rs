@@ -1,6 +1,7 @@
 //! Everything that `kstatd node` exports, as one source.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -26,7 +27,7 @@ impl NodeSource {
 }
 
 impl Source for NodeSource {
-    fn prepare(&self, _by_a_command: bool) -> Option<Preparation<'_>> {
+    fn prepare(&self, _since: Instant, _by_a_command: bool) -> Option<Preparation<'_>> {
         let host = Arc::clone(&self.host);
         Some(Box::pin(async move {
             // If it panics, the last figures are shown.

@@ -52,10 +52,14 @@ type Frames = Box<dyn Iterator<Item = Bytes> + Send>;
 type Pieces = Box<dyn Iterator<Item = Piece> + Send>;
 
 impl Scrape {
-    /// Lets the sources prepare a scrape.
-    pub async fn prepare(&self, by_a_command: bool) {
-        for source in &self.sources {
-            if let Some(preparation) = source.prepare(by_a_command) {
+    /// Lets the sources that a request asks for prepare the scrape.
+    pub async fn prepare(&self, call: &Call) {
+        // Taken once, so that the sources share what one of them finds out.
+        let since = tokio::time::Instant::now().into_std();
+        // An invalid query is answered without the sources.
+        let Ok(query) = query::scrape_query(call.query(), self.filters) else { return };
+        for source in self.asked(&query) {
+            if let Some(preparation) = source.prepare(since, call.is_from_command()) {
                 preparation.await;
             }
         }
@@ -157,10 +161,64 @@ impl Scrape {
 mod tests {
     use std::collections::BTreeSet;
     use std::sync::Mutex;
+    use std::time::Instant;
 
     use hyper::Request;
 
     use super::*;
+    use crate::exposition::Preparation;
+
+    /// Remembers the scrapes that it was prepared for.
+    #[derive(Default)]
+    struct Prepared {
+        has_shards: bool,
+        scrapes: Mutex<Vec<(Instant, bool)>>,
+    }
+
+    impl Source for Prepared {
+        fn prepare(&self, since: Instant, by_a_command: bool) -> Option<Preparation<'_>> {
+            Some(Box::pin(async move {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                self.scrapes.lock().expect("no panic").push((since, by_a_command));
+            }))
+        }
+
+        fn has_shards(&self) -> bool {
+            self.has_shards
+        }
+
+        fn frames(&self, _: Format, _: &ScrapeQuery) -> Box<dyn Iterator<Item = Bytes> + Send> {
+            Box::new(std::iter::empty())
+        }
+    }
+
+    /// A standby asks the active replica once for all its sources, and not for sources that are not exposed.
+    #[tokio::test]
+    async fn sources_of_one_scrape_are_prepared_for_one_time() {
+        let sources = [true, true, false]
+            .map(|has_shards| Arc::new(Prepared { has_shards, ..Prepared::default() }));
+        let scrape = Scrape {
+            sources: sources.iter().map(|source| Arc::clone(source) as Arc<dyn Source>).collect(),
+            dialect: Dialect::KubeStateMetrics,
+            filters: Filters::Resources,
+            gzip: Gzip::Off,
+        };
+        for (query, prepared) in [
+            ("", [1, 1, 1]),
+            ("?shard=1&total_shards=2", [1, 1, 0]),
+            ("?shard=2&total_shards=2", [0, 0, 0]),
+        ] {
+            let request = Request::get(format!("/metrics{query}")).body(()).expect("a request");
+            let (head, ()) = request.into_parts();
+            scrape.prepare(&Call { head, path: "/metrics".to_owned() }).await;
+            let scrapes = sources
+                .each_ref()
+                .map(|source| std::mem::take(&mut *source.scrapes.lock().expect("no panic")));
+            assert_eq!(scrapes.each_ref().map(Vec::len), prepared, "{query}");
+            let times: BTreeSet<_> = scrapes.iter().flatten().map(|(since, _)| since).collect();
+            assert!(times.len() <= 1, "{query}: {times:?}");
+        }
+    }
 
     /// Remembers who asked.
     #[derive(Default)]

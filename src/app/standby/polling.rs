@@ -164,9 +164,9 @@ async fn poll(standby: &Standby, address: SocketAddr) -> Infallible {
 impl Standby {
     /// Asks the replicas that expose whether they still run, before this one answers a scrape with nothing; if none
     /// exposes, all others. One that does not answer in time counts as gone: a duplicate is better than a gap.
-    pub(super) async fn confirm(&self) {
-        let since = Instant::now();
-        // Concurrent scrapes share a question that was sent after they came.
+    ///
+    /// The scrape came at `since`. Concurrent scrapes, and the sources of one, share a question that was sent after they came.
+    pub(super) async fn confirm(&self, since: Instant) {
         let mut asked = self.0.confirmed.lock().await;
         if self.is_active() || asked.is_some_and(|asked| asked >= since) {
             return;

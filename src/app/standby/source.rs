@@ -1,6 +1,7 @@
 //! A source that is empty while this replica is a standby, and unavailable before the first lists.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -41,9 +42,9 @@ impl GatedSource {
 type Frames = Box<dyn Iterator<Item = Bytes> + Send>;
 
 impl Source for GatedSource {
-    fn prepare(&self, by_a_command: bool) -> Option<Preparation<'_>> {
+    fn prepare(&self, since: Instant, by_a_command: bool) -> Option<Preparation<'_>> {
         let standby = self.standby.as_ref().filter(|_| !by_a_command)?;
-        Some(Box::pin(standby.confirm()))
+        Some(Box::pin(standby.confirm(since.into())))
     }
 
     fn frames(&self, format: Format, query: &ScrapeQuery) -> Frames {

@@ -61,12 +61,12 @@ fn own_metrics(router: Router, path: &str, scrape: Scrape) -> Router {
 
 async fn timed(scrape: Arc<Scrape>, http: HttpMetrics, call: Call) -> Response {
     if call.is_from_command() {
-        scrape.prepare(true).await;
+        scrape.prepare(&call).await;
         return scrape.respond(&call).map(|body| body.hold(PurgeGuard::new()));
     }
     let timer = http.start("metrics", call.head.method.as_str());
     let logged_scrape = LoggedScrape::new(&call, &http.log);
-    scrape.prepare(false).await;
+    scrape.prepare(&call).await;
     let answer = scrape.respond(&call);
     let timer = timer.answered(answer.status().as_u16());
     logged_scrape.follow(answer).map(|body| body.hold((timer, PurgeGuard::new())))

@@ -267,7 +267,7 @@ impl History {
             let scrape = self.group.with(at, |process| {
                 let (standby, number) = (process.standby.clone(), process.number);
                 process.gated(async move {
-                    standby.confirm().await;
+                    standby.confirm(Instant::now()).await;
                     (number, standby.is_active())
                 })
             });
