@@ -35,6 +35,9 @@ const MAX_PARTS: usize = 50;
 /// The maximum number of bytes shown of a segment of a name.
 const MAX_SEGMENT: usize = 100;
 
+/// The note about a metric that no exposition has.
+const HIDDEN: &str = "the metric is hidden: its name is used by another metric since a reload";
+
 /// Explains one line, without its line feed, for the series of `registry`, or for no series as at startup.
 /// With `all`, every rule of the file is listed.
 pub(crate) fn explain(
@@ -297,7 +300,9 @@ impl<'m> Explainer<'m> {
             sample.landing = Some(if only_falls {
                 self.rejected_landing("illegal_negative_counter")
             } else {
-                self.landing(registry, &tags, &mapping, kind)
+                let (landing, is_hidden) = self.landing(registry, &tags, &mapping, kind);
+                sample.notes.extend(is_hidden.then(|| HIDDEN.to_owned()));
+                landing
             });
         }
         sample
@@ -350,20 +355,21 @@ impl<'m> Explainer<'m> {
         }
     }
 
-    /// Returns the predicted result for the series of the sample. `tags` include the labels of the sender.
+    /// Returns the predicted result for the series of the sample, and whether its metric is hidden. `tags` include the
+    /// labels of the sender.
     fn landing(
         &mut self,
         registry: &Registry,
         tags: &[line::Label<'_>],
         mapping: &Mapping,
         kind: EventType,
-    ) -> explanation::Landing {
+    ) -> (explanation::Landing, bool) {
         let mut labels = Vec::new();
         let (mapper, keep_empty) = (self.mapper(), registry.keeps_empty_labels);
         let label_count = render_labels(&mut labels, tags, mapping, mapper, keep_empty);
         let rule = mapping.rule.and_then(|index| self.mapper().rules().get(index));
         let key = Key { name: &mapping.name, labels: &labels, label_count };
-        let Preview { placement, exceeded, usage } =
+        let Preview { placement, exceeded, usage, is_hidden } =
             registry.preview(&new_series(self.loaded, rule, kind, key, &Origin::default()));
         let series = |labels: &[u8]| match labels {
             b"" => mapping.name.to_string(),
@@ -387,7 +393,7 @@ impl<'m> Explainer<'m> {
             action: action.as_str(),
         });
         let beyond = beyond.collect();
-        explanation::Landing { series, state, beyond, budgets: usage, refused }
+        (explanation::Landing { series, state, beyond, budgets: usage, refused }, is_hidden)
     }
 }
 

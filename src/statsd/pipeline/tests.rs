@@ -63,6 +63,33 @@ fn families_that_are_not_wanted_are_not_collected() {
     }
 }
 
+/// A metric whose name a reload gave to another one keeps its series, which nobody sees.
+#[test]
+fn hidden_metrics_are_explained() {
+    let config =
+        PipelineConfig { clock: crate::statsd::Clock::manual(), ..PipelineConfig::default() };
+    let pipeline = Pipeline::start(config).expect("a pipeline without listeners");
+    pipeline.receive(b"a:1|c\nb:1|c\n");
+    let explain = |line: &[u8]| {
+        let question = LineQuestion { line: line.to_vec(), ..LineQuestion::default() };
+        let explanation = pipeline.explain(&question);
+        let json = serde_json::to_string(&explanation).expect("JSON");
+        (explanation.text(), json)
+    };
+    let note = "the metric is hidden: its name is used by another metric since a reload";
+    for is_hidden in [false, true, false] {
+        pipeline.reserve(Arc::new(move |name| is_hidden && name == "a"));
+        for (line, effect) in [(&b"a:1|c"[..], "updates a"), (b"a:1|c|#x:y", "creates a{x=\"y\"}")]
+        {
+            let (text, json) = explain(line);
+            assert!(text.contains(effect), "{text}");
+            assert_eq!(text.contains(note), is_hidden, "{text}");
+            assert_eq!(json.contains(note), is_hidden, "{json}");
+        }
+        assert!(!explain(b"b:1|c").0.contains(note));
+    }
+}
+
 /// The place of an overflow series that nobody needs any more is free for others.
 #[test]
 fn the_place_of_an_overflow_series_shrinks_with_its_metric() {

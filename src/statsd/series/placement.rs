@@ -13,6 +13,8 @@ pub(crate) struct Preview {
     pub(crate) exceeded: Vec<ExceededBudget>,
     /// The usage of the budgets that apply.
     pub(crate) usage: Vec<Used>,
+    /// True if no exposition has the metric, because its name is used by another one.
+    pub(crate) is_hidden: bool,
 }
 
 /// The reason why a label set gets no series.

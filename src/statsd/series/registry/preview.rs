@@ -14,9 +14,11 @@ impl Registry {
     pub(crate) fn preview(&self, series: &NewSeries<'_>) -> Preview {
         let members = self.read();
         let usage = self.usage(&members, series);
+        let family = self.family(&members, series.key.name);
+        let is_hidden = family.is_some_and(|family| members.hidden.contains(&family.id));
         let mut exceeded = Vec::new();
         let placement = self.placement(members, series, &mut exceeded);
-        Preview { placement, exceeded, usage }
+        Preview { placement, exceeded, usage, is_hidden }
     }
 
     fn placement(
