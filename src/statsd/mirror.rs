@@ -105,8 +105,9 @@ impl Mirror {
 
     /// Adds a batch and evicts the oldest ones beyond the limit.
     pub(super) fn push(&self, batch: RelayBatch) {
-        let mut kept = self.kept.lock();
         let (lines, cost) = (batch.lines, batch.cost());
+        let text = Bytes::from(batch.text);
+        let mut kept = self.kept.lock();
         let first = *self.next.borrow();
         while kept.bytes + cost > KEPT_BYTES
             && let Some(evicted) = kept.batches.pop_front()
@@ -117,7 +118,6 @@ impl Mirror {
         let received = Instant::now();
         if cost <= KEPT_BYTES {
             kept.bytes += cost;
-            let text = Bytes::from(batch.into_text());
             kept.batches.push_back(KeptBatch { first, received, lines, cost, text });
         } else {
             kept.note_evicted(received, first);
@@ -127,8 +127,8 @@ impl Mirror {
     }
 
     /// Returns lines from number `from` on, or from the first kept one after it. Without `from`, returns no lines and the
-    /// current number. From `limit` bytes on, it gets no further batches. A reader that resolves no senders gets the lines
-    /// without them.
+    /// current number. There are up to `limit` bytes, or a single longer line. A reader that resolves no senders gets the
+    /// lines without them.
     pub(crate) fn read(
         &self,
         from: Option<u64>,
@@ -165,6 +165,16 @@ impl Mirror {
             }
             // A reader may have got a part of the first batch.
             let text = text.slice_ref(after_lines(text, next - first));
+            let room = text.get(..limit - bytes).filter(|_| text.len() > limit - bytes);
+            if let Some(room) = room {
+                let is_first = parts.is_empty();
+                let end = memchr::memrchr(b'\n', room);
+                let end = end.or_else(|| memchr::memchr(b'\n', &text).filter(|_| is_first));
+                let part = text.slice(..end.map_or(0, |end| end + 1));
+                next += memchr::memchr_iter(b'\n', &part).count() as u64;
+                parts.push(part);
+                break;
+            }
             next = first + lines;
             bytes += text.len();
             parts.push(text);

@@ -107,7 +107,7 @@ pub(super) async fn answer(standby: Standby, call: Call) -> Response {
     let mut versions = shared.version.subscribe();
     let connection = call.head.extensions.get::<Connection>();
     let is_verified = connection.is_some_and(|connection| connection.is_verified);
-    let client = connection.and_then(Connection::address);
+    let client = connection.and_then(Connection::address).map(|client| client.to_canonical());
     let is_admitted = is_verified || call.head.extensions.get::<Unprotected>().is_some();
     let mirror = shared.lines.as_ref().and_then(|lines| lines.mirror());
     let mirror = mirror.filter(|_| is_admitted);
@@ -124,7 +124,8 @@ pub(super) async fn answer(standby: Standby, call: Call) -> Response {
         if !state.peers.values().any(|peer| peer.replica.as_ref().is_some_and(is_from)) {
             shared.has_stranger.notify_one();
         }
-        (is_about_this, state.peers.keys().any(|peer| client == Some(peer.ip().to_canonical())))
+        let is_peer = state.others().any(|(peer, _)| client == Some(peer.ip().to_canonical()));
+        (is_about_this, is_verified || is_peer)
     };
     let from = is_known.then_some(poll.next);
     if is_known {

@@ -1,6 +1,7 @@
 //! The events rejected because their metric conflicts with an existing one, by metric and type.
 //!
-//! There may be thousands of series with long names. Scrapes share the names and have only numbers of their own.
+//! There may be thousands of series with long names. Scrapes share the names, and their order
+//! until there is a new one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

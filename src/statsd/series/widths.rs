@@ -1,7 +1,7 @@
 //! The number of live series of a family by their number of samples.
 //!
-//! Nearly all families have series of one width; the others had a reload that changed their buckets or quantiles. Only
-//! those have an entry here.
+//! Nearly all families have series of one width. Others have rules or reloads with other buckets or quantiles, or an overflow
+//! series with fewer of them. Only those have an entry here.
 
 use std::collections::{BTreeMap, HashMap};
 
