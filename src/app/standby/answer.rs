@@ -195,6 +195,8 @@ struct Protocol {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use http_body_util::BodyExt as _;
     use tokio::net::{TcpListener, TcpStream};
 
@@ -245,8 +247,12 @@ mod tests {
             Some(Arc::clone(&pipeline)),
         )));
         let to = standby.lock().election.own.id;
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-        let _client = TcpStream::connect(listener.local_addr().expect("an address")).await;
+        // Like the usual listener, of both address families.
+        let any =
+            ["[::]:0", "127.0.0.1:0"].map(|any| any.parse::<SocketAddr>().expect("an address"));
+        let listener = TcpListener::bind(&any[..]).await.expect("bound");
+        let port = listener.local_addr().expect("an address").port();
+        let _client = TcpStream::connect(("127.0.0.1", port)).await.expect("connected");
         let stream = Arc::new(listener.accept().await.expect("a connection").0);
         let ask = async |next| {
             let poll = PollQuery { to, next, ..PollQuery::default() };
@@ -270,16 +276,16 @@ mod tests {
         let (mut next, mut answers) = (0, 0);
         while next < 60_000 {
             let (after, bytes) = read(ask(next).await).await;
-            assert!(after > next && bytes < 3 * FEW_LINES, "{bytes} bytes");
+            assert!(after > next && bytes <= FEW_LINES, "{bytes} bytes");
             (next, answers) = (after, answers + 1);
         }
         assert!(answers > 10, "{answers}");
         let replica = ([127, 0, 0, 1], 80).into();
         standby.lock().peers.insert(replica, Peer::unasked());
-        assert!(read(ask(0).await).await.1 >= MAX_LINES);
+        assert!(read(ask(0).await).await.1 > MAX_LINES - 100);
         standby.lock().peers.clear();
-        assert!(read(unread.swap_remove(0)).await.1 >= MAX_LINES);
-        assert!(read(ask(0).await).await.1 >= MAX_LINES);
+        assert!(read(unread.swap_remove(0)).await.1 > MAX_LINES - 100);
+        assert!(read(ask(0).await).await.1 > MAX_LINES - 100);
     }
 
     #[test]
