@@ -39,7 +39,7 @@ pub(super) trait Past: Default {
 struct Record<T> {
     /// The served list/watch that has the object, and the number of its list at that time.
     scope: Option<(ScopeId, u32)>,
-    /// The same of one that is not served yet.
+    /// The same of the latest one that is not served yet.
     next_scope: Option<(ScopeId, u32)>,
     /// The hash of name, namespace and creation time.
     identity: u64,
@@ -57,7 +57,7 @@ impl<T> Record<T> {
             if is_served {
                 record.scope = record.scope.max(Some(place));
             } else {
-                record.next_scope = Some(place);
+                record.next_scope = record.next_scope.max(Some(place));
             }
         });
     }
@@ -185,12 +185,24 @@ impl<T: Past> Objects<T> {
         self.scopes.entry(id).or_default().keys = keys;
     }
 
-    /// Forgets the objects of a list/watch: they may still exist, but are no longer watched.
+    /// Forgets the objects of a list/watch: they may still exist, but are no longer watched. Those that one has that is not
+    /// served yet belong to that one.
     pub(super) fn forget(&mut self, id: ScopeId, totals: &mut T::Totals, now: Instant) {
         if let Some(scope) = self.scopes.get_mut(&id) {
             scope.forgotten = Some(scope.newest);
         }
-        self.leave(id, |record| record.is_owned_by(id), now, |past| past.leave(totals, now));
+        let is_unwatched = |record: &Record<T>| {
+            record.is_owned_by(id) && record.next_scope.is_none_or(|next| next.0 == id)
+        };
+        self.leave(id, is_unwatched, now, |past| past.leave(totals, now));
+        let keys = self.scopes.get(&id).map(|scope| scope.keys.iter().copied().collect::<Vec<_>>());
+        for key in keys.into_iter().flatten() {
+            if let Some(record) = self.records.get_mut(&key) {
+                record.relate(key, &mut self.scopes, |record| {
+                    record.scope.take_if(|scope| scope.0 == id);
+                });
+            }
+        }
     }
 
     /// Drops a list/watch that has ended. Forgets the objects that only it had, if it was never served: otherwise they were

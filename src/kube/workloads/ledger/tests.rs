@@ -310,6 +310,25 @@ fn overlapping_list_watches_count_once() {
     assert_eq!(world.ends(), counted(&[("unknown", 1.0)]));
 }
 
+/// A second new configuration is listed while the first one waits to be served.
+#[test]
+fn list_watches_may_be_served_in_any_order() {
+    for [first, last] in [[2, 3], [3, 3]] {
+        let mut world = World::new();
+        let state = pod("p", 0, &running(1, "Error"));
+        world.see("p", &pod("p", 0, &running(0, "Error")));
+        world.list(2, &[&state]);
+        world.list(3, &[&state]);
+        world.put(2, &state);
+        world.ledger.show(LedgerKind::Pod, first);
+        world.ledger.forget(LedgerKind::Pod, 1, world.now);
+        world.ledger.show(LedgerKind::Pod, last);
+        assert!(world.series().keys().any(|name| name.starts_with("kstatd_pod_")), "{first}");
+        world.list(last, &[]);
+        assert_eq!(world.ends(), counted(&[("unknown", 1.0)]), "{first}");
+    }
+}
+
 /// A list/watch that has ended says nothing about its pods.
 #[test]
 fn closed_list_watches_end_no_pods() {
