@@ -60,6 +60,13 @@ async fn look_up_all(
     loop {
         let mut unresolved = BTreeMap::new();
         for (name, lookup) in &lookups {
+            #[cfg(test)]
+            if let Some(network) = &standby.0.network
+                && let Some(addresses) = network.addresses(name)
+            {
+                found.insert(*name, addresses);
+                continue;
+            }
             // A name that cannot be resolved for a while keeps its addresses.
             match replicas(lookup).await {
                 Ok(addresses) => drop(found.insert(*name, addresses)),

@@ -8,6 +8,7 @@
 //!   killed within 100 ms, or while something was wrong.
 //! - In some histories the replicas have a relay: it gets each line once, from the replica that received it.
 //! - Two idle replicas poll each other twice a second.
+//! - In some histories they find each other by a name, and then know the replicas that it has.
 //!
 //! `KSTATD_HISTORIES=100 cargo test --lib standby` runs 100 histories of two minutes, `KSTATD_SEED=n` sets the first seed,
 //! and `KSTATD_FIRST=1` ends them at the first violation.
@@ -96,7 +97,8 @@ impl History {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let relays = Rng::with_seed(seed ^ 0x4ed8_aa4a_e341_8acb).bool();
-        let group = Group::new(rng.usize(2..4), &mut rng, relays);
+        let is_named = Rng::with_seed(seed ^ 0x1f83_d9ab_fb41_bd6b).bool();
+        let group = Group::new(rng.usize(2..4), &mut rng, relays, is_named);
         let record = Record {
             checker: Checker::new(),
             begin: Instant::now(),
@@ -333,6 +335,8 @@ impl History {
         let idle = Duration::from_secs(10);
         sleep(idle).await;
         let result = Checker::check_requests(&self.group.take_requests(), idle);
+        lock(&self.record).check(result);
+        let result = self.group.check_addresses();
         lock(&self.record).check(result);
     }
 

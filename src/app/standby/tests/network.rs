@@ -31,6 +31,9 @@ const LATENCY: u64 = 3_000;
 /// The time by which clocks of hosts differ at most, in seconds.
 const SKEW: u64 = 3_600;
 
+/// The name of the replicas.
+const NAME: &str = "replicas.test:8081";
+
 /// A process at an address.
 pub(super) struct Process {
     /// A number that no other process of the history has.
@@ -75,6 +78,11 @@ impl Process {
         let state = self.standby.lock();
         let (own, peers) = (&state.election.own, peers_for_log(&state));
         format!("process {}: {own:?}, {peers:?}", self.number)
+    }
+
+    /// Returns the addresses at which it knows a process, itself included.
+    fn known(&self) -> BTreeSet<SocketAddr> {
+        self.standby.lock().peers.keys().copied().collect()
     }
 
     /// Returns the value of each counter of lines, by the number of the process that received them.
@@ -136,6 +144,8 @@ struct State {
     started: usize,
     /// The number of shards in the configuration that each process is to have.
     shards: i64,
+    /// The processes are configured with a name, which has the addresses of those that run.
+    is_named: bool,
     /// Take the lines that each process so far has relayed, if they relay.
     relayed: Option<Vec<TakeRelayed>>,
 }
@@ -156,16 +166,27 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Returns a group without processes, which relay their lines if it `relays`.
-    pub(super) fn new(size: usize, rng: &mut Rng, relays: bool) -> Self {
+    /// Returns a group without processes, which relay their lines if it `relays`. They find each other by addresses or, if it
+    /// `is_named`, by a name.
+    pub(super) fn new(size: usize, rng: &mut Rng, relays: bool, is_named: bool) -> Self {
         let processes = (0..size).map(|_| None).collect();
         let (cut, requests, begin) = (BTreeSet::new(), Requests::new(), Instant::now());
         let pairs = (0..size).flat_map(|from| (0..size).map(move |to| (from, to)));
         let latencies = pairs.map(|pair| (pair, rng.fork())).collect();
         let rng = rng.fork();
         let (started, shards, relayed) = (0, 1, relays.then(Vec::new));
-        let state =
-            State { rng, latencies, begin, processes, cut, requests, started, shards, relayed };
+        let state = State {
+            rng,
+            latencies,
+            begin,
+            processes,
+            cut,
+            requests,
+            started,
+            shards,
+            is_named,
+            relayed,
+        };
         Self { state: Arc::new(Mutex::new(state)), healed: Signal::default() }
     }
 
@@ -188,6 +209,30 @@ impl Group {
         (0..state.processes.len()).filter(|at| state.processes[*at].is_some()).collect()
     }
 
+    /// Compares the addresses that each process knows with those of the name, if they have one.
+    ///
+    /// # Errors
+    /// Names a process that knows others.
+    pub(super) fn check_addresses(&self) -> Result<(), String> {
+        let Some(named) = self.named() else { return Ok(()) };
+        let mut processes = Vec::new();
+        for at in self.running() {
+            processes.extend(self.with(at, |process| (process.number, process.known())));
+        }
+        match processes.iter().find(|(_, known)| *known != named) {
+            Some((number, known)) => {
+                Err(format!("process {number} knows {known:?}, the name has {named:?}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the addresses of the processes that run, if they have a name.
+    fn named(&self) -> Option<BTreeSet<SocketAddr>> {
+        let running = self.running().into_iter().map(socket_address);
+        self.state().is_named.then(|| running.collect())
+    }
+
     pub(super) fn take_requests(&self) -> Requests {
         std::mem::take(&mut self.state().requests)
     }
@@ -200,7 +245,7 @@ impl Group {
     /// Starts a process at a free address, which is synced after some time. Returns its number.
     pub(super) fn start(&self, address: usize, sync: Duration) -> usize {
         let mut state = self.state();
-        let State { rng, processes, started, begin, shards, relayed, .. } = &mut *state;
+        let State { rng, processes, started, begin, shards, is_named, relayed, .. } = &mut *state;
         *started += 1;
         let number = *started;
         let config =
@@ -223,8 +268,11 @@ impl Group {
         let gate = Gate::default();
         let started = Instant::now();
         let is_synced = move || started.elapsed() >= sync;
-        let addresses = (0..processes.len()).map(|at| socket_address(at).to_string()).collect();
-        let run = standby.clone().run(is_synced, addresses);
+        let names = match is_named {
+            true => vec![NAME.to_owned()],
+            false => (0..processes.len()).map(|at| socket_address(at).to_string()).collect(),
+        };
+        let run = standby.clone().run(is_synced, names);
         let tasks = vec![tokio::spawn(gate.clone().pass(run)).abort_handle()];
         let shards = AtomicI64::new(*shards);
         processes[address] = Some(Process { number, standby, lines, started, shards, gate, tasks });
@@ -332,6 +380,10 @@ struct Link {
 }
 
 impl Network for Link {
+    fn addresses(&self, _name: &str) -> Option<BTreeSet<SocketAddr>> {
+        self.group.named()
+    }
+
     fn connect<'a>(&'a self, _host: &'a str, port: u16) -> Connecting<'a> {
         Box::pin(async move {
             let to = usize::from(port) - 1;

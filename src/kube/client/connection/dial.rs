@@ -50,6 +50,11 @@ pub(crate) struct Dialer {
 pub(crate) trait Network: Send + Sync {
     /// Opens a stream to this server.
     fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a>;
+
+    /// Returns the addresses that a name has now; `None` if it is to be looked up outside the simulation.
+    fn addresses(&self, _name: &str) -> Option<std::collections::BTreeSet<std::net::SocketAddr>> {
+        None
+    }
 }
 
 /// The future of a simulated connection.

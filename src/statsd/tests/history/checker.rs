@@ -8,7 +8,7 @@ use super::features::Feature;
 use super::model::{Key, Kind, Known, Labels};
 use super::senders::SeriesEnd;
 use super::{
-    CHANGING, FOLDED, History, OVERFLOW, many_series, many_values, options, sets, taken_name,
+    CHANGING, FOLDED, History, OVERFLOW, fits, many_series, many_values, options, sets, taken_name,
 };
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::prototext::Layout;
@@ -251,6 +251,17 @@ impl History {
             let all: Vec<&Labels> = all().map(|(_, labels)| labels).collect();
             if let Some(why) = self.exceeded_limit(target, &certain, &all) {
                 return Err(format!("{target:?} exceeds a budget: {why}"));
+            }
+            if target.0 == Kind::Observer {
+                // Each has a sum and a count, too.
+                let others = 2 + usize::from(self.start_times.are_counted);
+                let of_series =
+                    |labels: &Labels| distributions.get(labels).map_or(0, BTreeMap::len) + others;
+                let samples = certain.iter().copied().chain([&target.1]).map(of_series).sum();
+                let limit = self.mapping.series.unwrap_or(self.budget.series_per_metric);
+                if !fits(samples, limit) {
+                    return Err(format!("{target:?} is one of {samples} samples, not {limit}"));
+                }
             }
         }
         let mut next = BTreeMap::new();

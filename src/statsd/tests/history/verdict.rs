@@ -33,6 +33,11 @@ impl History {
         if is_rejected && exists && !self.ttl && !self.model.has_ended {
             return Err(format!("rejected for {reasons:?}, although its metric exists"));
         }
+        let mut of_kind = self.model.shown.iter().filter(|((of, _), _)| *of == kind);
+        let has_series = of_kind.any(|(key, known)| !self.may_end(key, known));
+        if is_rejected && kind != Kind::Gauge && self.scrapes_each && has_series {
+            return Err(format!("rejected for {reasons:?}, although its metric has series"));
+        }
         if is_rejected && self.model.shown.contains_key(&key) {
             return Err(format!("rejected for {reasons:?}, although its series exists"));
         }
