@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::accounts::{Account, Accounts};
 use super::cluster::Kind;
 use super::counters::EventKey;
@@ -16,6 +18,9 @@ use crate::kube::shard::{Ownership, Shard};
 
 /// The longest time for which an occurrence waits for the workload of its object.
 const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// The time for which a deleted object is certainly remembered.
+const REMEMBERED: Duration = Duration::from_secs(30);
 
 /// What is known about an Event.
 #[derive(Debug)]
@@ -155,7 +160,7 @@ impl EventChecker {
             let has_workload = of_subject.is_some_and(|subject| subject.workload.is_some());
             let is_placed = has_workload
                 && was_quiet
-                && of_subject.is_some_and(|subject| subject.is_present && !subject.is_restored);
+                && of_subject.is_some_and(|subject| is_known(subject, *quiet_since, *now));
             let may_wait = !is_placed && subject.kind != "Node";
             let delay = if may_wait { ARRIVAL + MAX_WAIT } else { ARRIVAL };
             let has_waited = !may_wait || quiet_since.is_some_and(|since| since + delay <= *now);
@@ -212,6 +217,15 @@ impl EventChecker {
         let counts = counters.events.iter().filter(|(key, _)| is_of_workload(key));
         compare(&counts.map(|(key, count)| (key.clone(), *count)).collect(), &of_workloads)
     }
+}
+
+/// Returns whether the workload of an object is certainly known: it is there, or was there for a while without faults and is
+/// remembered.
+fn is_known(subject: &Account, quiet_since: Option<Instant>, now: Instant) -> bool {
+    let was_seen = subject.removed_at.zip(quiet_since).is_some_and(|(at, since)| {
+        subject.created_at.max(since) + ARRIVAL <= at && now < at + REMEMBERED
+    });
+    !subject.is_restored && (subject.is_present || was_seen)
 }
 
 /// Returns whether a shard counts the occurrences of Events about an object without a workload.
