@@ -219,13 +219,14 @@ impl EventChecker {
     }
 }
 
-/// Returns whether the workload of an object is certainly known: it is there, or was there for a while without faults and is
-/// remembered.
+/// Returns whether the workload of an object is certainly known: it is there, or it is a pod that was there for a while without
+/// faults and is remembered.
 fn is_known(subject: &Account, quiet_since: Option<Instant>, now: Instant) -> bool {
     let was_seen = subject.removed_at.zip(quiet_since).is_some_and(|(at, since)| {
         subject.created_at.max(since) + ARRIVAL <= at && now < at + REMEMBERED
     });
-    !subject.is_restored && (subject.is_present || was_seen)
+    let is_pod = subject.object.scope.kind == Kind::Pod;
+    !subject.is_restored && (subject.is_present || is_pod && was_seen)
 }
 
 /// Returns whether a shard counts the occurrences of Events about an object without a workload.
