@@ -455,6 +455,10 @@ impl Following {
 
     /// Returns whether an older list/watch is shown only until one that has listed is as new as it.
     pub(crate) fn is_behind(&self) -> bool {
+        // This is asked with each change of a list/watch, and there are seldom older ones.
+        if self.older.is_empty() {
+            return false;
+        }
         let tasks = ByNamespace::new(self.tasks.iter());
         let mut older = self.older.iter().flat_map(|older| &older.tasks);
         older.any(|old| tasks.any_overlapping(old, |new| new.progress.is_listed()))

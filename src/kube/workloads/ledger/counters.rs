@@ -192,7 +192,7 @@ impl Counters {
     pub(super) fn publish_with(&mut self, owner: &Owner, labels: &[u8]) {
         let Some(counts) = self.owners.get(owner) else { return };
         let is_refused =
-            self.is_full() && self.budget.mode == BudgetMode::Enforce && !self.shows(owner);
+            self.budget.mode == BudgetMode::Enforce && self.is_full() && !self.shows(owner);
         if is_refused {
             for (family, _) in counts.keys() {
                 self.count_beyond(Action::Refused, self.resource.families[*family].name);
