@@ -164,20 +164,16 @@ impl Mirror {
                 break;
             }
             // A reader may have got a part of the first batch.
-            let text = text.slice_ref(after_lines(text, next - first));
-            let room = text.get(..limit - bytes).filter(|_| text.len() > limit - bytes);
-            if let Some(room) = room {
-                let is_first = parts.is_empty();
-                let end = memchr::memrchr(b'\n', room);
-                let end = end.or_else(|| memchr::memchr(b'\n', &text).filter(|_| is_first));
-                let part = text.slice(..end.map_or(0, |end| end + 1));
-                next += memchr::memchr_iter(b'\n', &part).count() as u64;
-                parts.push(part);
+            let (part, rest) = split_lines(after_lines(text, next - first), limit - bytes);
+            if part.len() > limit - bytes && !parts.is_empty() {
                 break;
             }
-            next = first + lines;
-            bytes += text.len();
-            parts.push(text);
+            next = if rest.is_empty() { first + lines } else { next + count_lines(part) };
+            bytes += part.len();
+            parts.push(text.slice_ref(part));
+            if !rest.is_empty() {
+                break;
+            }
         }
         (first, next, parts)
     }
@@ -202,6 +198,20 @@ impl Mirror {
     pub(crate) fn next(&self) -> watch::Receiver<u64> {
         self.next.subscribe()
     }
+}
+
+/// Splits a text after the lines in its first `limit` bytes, but after one line at least if there is one.
+pub(crate) fn split_lines(text: &[u8], limit: usize) -> (&[u8], &[u8]) {
+    let end = match text.get(..limit) {
+        None => None,
+        Some(start) => memchr::memrchr(b'\n', start).or_else(|| memchr::memchr(b'\n', text)),
+    };
+    text.split_at(end.map_or(text.len(), |end| end + 1))
+}
+
+/// Returns the number of lines of a text.
+pub(crate) fn count_lines(text: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', text).count() as u64
 }
 
 /// Returns the text after this many lines.

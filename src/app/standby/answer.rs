@@ -14,7 +14,7 @@ use crate::server::connection::Peer as Connection;
 use crate::server::query;
 use crate::server::response::{self, Response};
 use crate::server::router::{Call, Methods, Router, Unprotected};
-use crate::statsd::mirror::Mirror;
+use crate::statsd::mirror::{Mirror, count_lines};
 
 /// The path of polls on the telemetry listener, which does not depend on the name of the program.
 pub(crate) const PATH: &str = "/kstatd/standby";
@@ -29,7 +29,7 @@ const MAX_WAIT: Duration = Duration::from_millis(500);
 /// started very often.
 pub(super) const MAX_REPLICAS: usize = 256;
 
-/// The size in bytes from which an answer gets no further batches of lines.
+/// The maximum size in bytes of the lines of an answer, unless a single line is longer.
 const MAX_LINES: usize = 1 << 20;
 
 /// The same for a client that is not at the address of a replica, while [`LARGE_ANSWERS`] others have not been read.
@@ -146,8 +146,9 @@ pub(super) async fn answer(standby: Standby, call: Call) -> Response {
         (state.reported(), *shared.version.borrow())
     };
     let has_senders = mirror.is_some_and(|mirror| mirror.has_senders && poll.senders);
-    // A replica never waits for others, whatever they read.
-    let permit = Arc::clone(&shared.large_answers).try_acquire_owned().ok().filter(|_| !is_replica);
+    // A replica needs no permit, whatever others read.
+    let permits = Arc::clone(&shared.large_answers);
+    let permit = if is_replica { None } else { permits.try_acquire_owned().ok() };
     let limit = if is_replica || permit.is_some() { MAX_LINES } else { FEW_LINES };
     let lines = mirror.map(|mirror| mirror.read(from, poll.senders, limit));
     let (first, next, text) =
@@ -178,7 +179,7 @@ pub(super) fn parse(body: &[u8]) -> Result<(Answer, &[u8]), String> {
     }
     let answer: Answer = serde_json::from_slice(head)
         .map_err(|error| format!("the answer cannot be read: {error}"))?;
-    let count = memchr::memchr_iter(b'\n', text).count() as u64;
+    let count = count_lines(text);
     if !text.is_empty() && !text.ends_with(b"\n")
         || answer.next.checked_sub(answer.first) != Some(count)
     {

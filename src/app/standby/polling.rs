@@ -15,7 +15,7 @@ use super::answer::{self, Answer, PollQuery};
 use super::election::BOUND;
 use super::state::{PAUSE, Peer, Standby};
 use crate::kube::Client;
-use crate::statsd::mirror::after_lines;
+use crate::statsd::mirror::{after_lines, count_lines, split_lines};
 use crate::util::name_lookup::NameLookup;
 
 /// The time that is added to the age of this process in a first poll.
@@ -356,15 +356,11 @@ impl Standby {
         let mut state = self.lock();
         let position = state.positions.get_mut(&id)?;
         let rest = after_lines(lines.text, position.saturating_sub(lines.first));
-        let end = match rest.get(..APPLIED_AT_ONCE) {
-            None => None,
-            Some(start) => memchr::memrchr(b'\n', start).or_else(|| memchr::memchr(b'\n', rest)),
-        };
-        let (part, rest) = rest.split_at(end.map_or(rest.len(), |end| end + 1));
+        let (part, rest) = split_lines(rest, APPLIED_AT_ONCE);
         if part.is_empty() {
             return None;
         }
-        let count = memchr::memchr_iter(b'\n', part).count() as u64;
+        let count = count_lines(part);
         *position = lines.first.max(*position) + count;
         *lines = Lines { first: *position, text: rest };
         Some((part, count))
