@@ -529,7 +529,7 @@ mod tests {
         assert_eq!(transition.next_wakeup(&asked, step), Some(step + SECOND / 10));
     }
 
-    /// A reload during a change of the shard lists anew. This pod takes as long as it does, and others may take longer.
+    /// A reload during a change of the shard lists everything again. This pod takes as long as it does, and others may take longer.
     #[test]
     fn a_reload_begins_the_wait_for_slower_pods_again() {
         let start = Instant::now();

@@ -64,7 +64,7 @@ struct Member {
     rejected: RejectedSeries,
     /// The number of series of the smallest rejected object.
     smallest_rejected: Option<u64>,
-    /// The number of series for which it lists anew because there is room, which the others leave to it.
+    /// The number of series for which it lists again because there is room, which the others leave to it.
     claimed: u64,
 }
 
@@ -216,8 +216,7 @@ impl Allowance {
     /// Ends a list, before the collected objects become the served state (`commits`) or are dropped.
     pub(crate) fn end_list(&self, current: &mut CurrentObjects, commits: bool) {
         self.rejected.settle(commits);
-        let mut state = self.kind.state.lock();
-        let state = &mut *state;
+        let state = &mut *self.kind.state.lock();
         let Some(member) = state.members.get_mut(self.number) else { return };
         state.claimed -= std::mem::take(&mut member.claimed);
         let Some(collecting) = member.collecting.take() else { return };
@@ -243,7 +242,7 @@ impl Allowance {
         self.kind.drop_counts();
     }
 
-    /// Returns whether there is room for a rejected object. The list/watch is then to list anew, and the others leave the room
+    /// Returns whether there is room for a rejected object. The list/watch is then to list again, and the others leave the room
     /// to it until its list ends.
     pub(crate) fn claim_room(&self) -> bool {
         let state = &mut *self.kind.state.lock();

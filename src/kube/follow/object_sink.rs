@@ -147,8 +147,8 @@ impl ObjectSink {
         !self.observers.all.is_empty()
     }
 
-    /// Returns whether there is room now for objects that were rejected, which the list/watch is then to list. While objects are hidden for a shard change, their room
-    /// is not free, and that of lost ones is not free yet.
+    /// Returns whether there is room now for objects that were rejected, which the list/watch is then to list again. While objects
+    /// are hidden for a shard change, their room is not free, and that of lost ones is not free yet.
     pub(crate) fn claim_room(&self) -> bool {
         if self.objects.served.hidden() > 0 {
             return false;

@@ -23,7 +23,7 @@ struct State {
     members: Vec<Member>,
     /// The number of objects of all list/watches of the kind.
     total: usize,
-    /// The number of list/watches that list anew because there is room for an object.
+    /// The number of list/watches that list again because there is room for an object.
     claims: usize,
     /// Limits log lines about rejected objects.
     log_limit: LogLimit,
@@ -35,7 +35,7 @@ struct Member {
     kept: usize,
     /// Objects of its last list, or of an event since, were rejected.
     has_rejected: bool,
-    /// It lists anew because there is room, which the others leave to it.
+    /// It lists again because there is room, which the others leave to it.
     has_claim: bool,
 }
 
@@ -108,8 +108,8 @@ impl Share {
         state.log_limit.add(objects, Instant::now()).is_some()
     }
 
-    /// Returns whether there is room for a rejected object. The list/watch is then to list anew, and the others find no room
-    /// until [`Share::end_list`]: if one object goes, not all namespaces of the kind list anew.
+    /// Returns whether there is room for a rejected object. The list/watch is then to list again, and the others find no room
+    /// until [`Share::end_list`]: if one object goes, not all namespaces of the kind list again.
     pub(crate) fn claim_room(&self) -> bool {
         let state = &mut *self.quota.state.lock();
         let member = &mut state.members[self.number];
@@ -121,7 +121,7 @@ impl Share {
         member.has_claim
     }
 
-    /// Ends a list.
+    /// Ends a list, and leaves the room that it claimed to the others.
     pub(crate) fn end_list(&self) {
         let state = &mut *self.quota.state.lock();
         state.claims -= usize::from(std::mem::take(&mut state.members[self.number].has_claim));

@@ -16,6 +16,7 @@ pub(crate) const MAX_CONFLICT_NAMES: usize = 10_000;
 /// begin alike.
 pub(crate) const MAX_CONFLICT_NAME: usize = 256;
 
+/// The replacement for the rest of a long name. A valid metric name does not contain it.
 pub(crate) const ELLIPSIS: &str = "...";
 
 /// The name under which further conflicts are counted.

@@ -41,7 +41,7 @@ use many_series::ManySeries;
 use many_values::ManyValues;
 pub(crate) use model::Labels;
 use model::{Burst, Key, Kind, Mapping, Model, Observed, Shape, Value};
-use options::Options;
+use options::{Options, TagStyle};
 use relay_target::RelayTarget;
 use senders::{Copies, SeriesSource};
 pub(crate) use senders::{Origin, Senders, SeriesEnd};
@@ -98,31 +98,6 @@ pub(crate) const FAMILIES: [&str; 7] = [
 ];
 /// The label of overflow series.
 const OVERFLOW: &str = "otel_metric_overflow";
-
-/// A way to write the tag of a line.
-#[derive(Clone, Copy)]
-enum TagStyle {
-    DogStatsd,
-    Influx,
-    Librato,
-    SignalFx,
-}
-
-impl TagStyle {
-    /// DogStatsD is the most common one.
-    const ALL: [Self; 5] =
-        [Self::DogStatsd, Self::DogStatsd, Self::Influx, Self::Librato, Self::SignalFx];
-
-    /// Returns what follows the name of the metric, and the end of the line.
-    fn texts(self, sender: &str) -> (String, String) {
-        match self {
-            Self::DogStatsd => (String::new(), format!("|#sender:{sender}")),
-            Self::Influx => (format!(",sender={sender}"), String::new()),
-            Self::Librato => (format!("#sender={sender}"), String::new()),
-            Self::SignalFx => (format!("[sender={sender}]"), String::new()),
-        }
-    }
-}
 
 /// The outcome of a history.
 pub(crate) struct Outcome {
@@ -491,11 +466,7 @@ impl History {
     fn line(&mut self) -> Result<(), String> {
         let rng = &mut self.rng;
         if rng.u32(0..15) == 0 {
-            let garbage = ["a", "a:b|c", ":1|c", "a:1|", "a:1|zz", "a:|g"];
-            let line = garbage[rng.usize(0..garbage.len())];
-            self.used(Feature::Garbage);
-            let (reasons, _) = self.send(None, &[line.to_owned()])?;
-            return if reasons.is_empty() { Err(format!("{line} has no cause")) } else { Ok(()) };
+            return self.line_of_garbage();
         }
         if rng.u32(0..20) == 0 {
             self.used(Feature::DroppedByRule);

@@ -80,7 +80,7 @@ impl Process {
         format!("process {}: {own:?}, {peers:?}", self.number)
     }
 
-    /// Returns the addresses at which it knows a process, itself included.
+    /// Returns the addresses of the processes that it knows, itself included.
     fn known(&self) -> BTreeSet<SocketAddr> {
         self.standby.lock().peers.keys().copied().collect()
     }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use super::History;
 use super::features::Feature;
 use super::model::{Labels, Mapping, Observed};
-use super::{History, TagStyle};
+use super::options::TagStyle;
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::tests::samples::Samples;
 

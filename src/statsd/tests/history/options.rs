@@ -7,15 +7,40 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use super::History;
 use super::features::Feature;
 use super::model::{Labels, Mapping};
-use super::{History, TagStyle};
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::tests::samples::Samples;
 use crate::statsd::line::ParserFlags;
 
 /// The beginnings of the names: with a rule, and without one.
 pub(super) const PREFIXES: [&str; 2] = ["opt_", "free_"];
+
+/// A way to write the tag of a line.
+#[derive(Clone, Copy)]
+pub(super) enum TagStyle {
+    DogStatsd,
+    Influx,
+    Librato,
+    SignalFx,
+}
+
+impl TagStyle {
+    /// DogStatsD is the most common one.
+    pub(super) const ALL: [Self; 5] =
+        [Self::DogStatsd, Self::DogStatsd, Self::Influx, Self::Librato, Self::SignalFx];
+
+    /// Returns what follows the name of the metric, and the end of the line.
+    pub(super) fn texts(self, sender: &str) -> (String, String) {
+        match self {
+            Self::DogStatsd => (String::new(), format!("|#sender:{sender}")),
+            Self::Influx => (format!(",sender={sender}"), String::new()),
+            Self::Librato => (format!("#sender={sender}"), String::new()),
+            Self::SignalFx => (format!("[sender={sender}]"), String::new()),
+        }
+    }
+}
 
 /// The options that reloads change.
 struct Reloaded {

@@ -9,7 +9,8 @@ use fastrand::Rng;
 
 use super::features::Feature;
 use super::model::{Labels, Mapping};
-use super::{History, TagStyle, fits};
+use super::options::TagStyle;
+use super::{History, fits};
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::tests::samples::Samples;
 

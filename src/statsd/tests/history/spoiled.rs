@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 
+use super::History;
+use super::features::Feature;
+
 /// Malformed lines and their causes. Events and service checks are also counted as the original counts them.
 const LINES: [(&str, &[&str]); 13] = [
     ("bad", &["malformed_line"]),
@@ -20,6 +23,17 @@ const LINES: [(&str, &[&str]); 13] = [
     ("_e{1,1}:a|b|#sender:s1", &["dogstatsd_event", "malformed_value"]),
     ("_sc|c.v0.u1|0", &["dogstatsd_service_check", "malformed_line"]),
 ];
+
+impl History {
+    /// Sends a line that is no metric, alone.
+    pub(super) fn line_of_garbage(&mut self) -> Result<(), String> {
+        let garbage = ["a", "a:b|c", ":1|c", "a:1|", "a:1|zz", "a:|g"];
+        let line = garbage[self.rng.usize(0..garbage.len())];
+        self.used(Feature::Garbage);
+        let (reasons, _) = self.send(None, &[line.to_owned()])?;
+        if reasons.is_empty() { Err(format!("{line} has no cause")) } else { Ok(()) }
+    }
+}
 
 /// The malformed lines of a history.
 pub(super) struct Spoiled {
