@@ -85,7 +85,9 @@ pub(super) struct KubeEvents {
     pub(super) records: Objects<EventRecord>,
     /// The occurrences that wait, by the UID of the object that they are about, earliest first.
     waiting: HashMap<Box<[u8]>, VecDeque<Occurrences>>,
-    /// The UIDs with the time at which their occurrences stop waiting, earliest first.
+    /// The number of these events.
+    count: usize,
+    /// The UIDs with the time at which their occurrences stop waiting, earliest first, also of those that do not wait any more.
     queue: VecDeque<(Instant, Box<[u8]>)>,
 }
 
@@ -124,7 +126,11 @@ impl KubeEvents {
             occurrences.count(Some(workload), totals, now);
         } else if let Some(owner) = former {
             occurrences.add(owner, totals, now);
-        } else if is_resolved(&involved.kind) && self.queue.len() < MAX_WAITING {
+        } else if is_resolved(&involved.kind) && self.count < MAX_WAITING {
+            if self.queue.len() > 2 * MAX_WAITING {
+                self.queue.retain(|(_, uid)| self.waiting.contains_key(uid));
+            }
+            self.count += 1;
             self.queue.push_back((occurrences.until, occurrences.uid.clone()));
             self.waiting.entry(occurrences.uid.clone()).or_default().push_back(occurrences);
         } else {
@@ -141,6 +147,7 @@ impl KubeEvents {
         now: Instant,
     ) {
         if let Some(waiting) = self.waiting.remove(uid) {
+            self.count -= waiting.len();
             waiting.iter().for_each(|event| event.count(Some(workload), totals, now));
         }
     }
@@ -155,6 +162,7 @@ impl KubeEvents {
         while let Some((_, uid)) = self.queue.pop_front_if(|(until, _)| *until <= now) {
             let Some(waiting) = self.waiting.get_mut(&uid) else { continue };
             while let Some(event) = waiting.pop_front_if(|event| event.until <= now) {
+                self.count -= 1;
                 event.count(None, totals, now);
             }
             if waiting.is_empty() {

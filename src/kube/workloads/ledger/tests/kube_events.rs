@@ -192,6 +192,18 @@ fn events_wait_for_a_while() {
     assert_eq!(world.kube_events(), counts(&[(" Pod Failed", 7.0), ("web Pod Failed", 20.0)]));
 }
 
+/// Events of a rollout find the workloads of their objects soon, and leave room for those that follow.
+#[test]
+fn events_that_have_waited_leave_room_for_others() {
+    let mut world = World::with_events();
+    for number in 0..100 {
+        let pod = format!("p{number}");
+        world.put_event(EVENTS, &event(&format!("e{number}"), ("Pod", &pod), "Pulled", ""), None);
+        world.ledger.resolve_events(pod.as_bytes(), &workload("web"), world.now);
+    }
+    assert_eq!(world.kube_events(), counts(&[("web Pod Pulled", 100.0)]));
+}
+
 /// Each occurrence waits for its own time, also if an earlier one of the same object has waited for too long.
 #[test]
 fn each_event_of_an_object_waits_for_a_while() {
