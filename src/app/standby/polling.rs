@@ -60,15 +60,8 @@ async fn look_up_all(
     loop {
         let mut unresolved = BTreeMap::new();
         for (name, lookup) in &lookups {
-            #[cfg(test)]
-            if let Some(network) = &standby.0.network
-                && let Some(addresses) = network.addresses(name)
-            {
-                found.insert(*name, addresses);
-                continue;
-            }
             // A name that cannot be resolved for a while keeps its addresses.
-            match replicas(lookup).await {
+            match look_up(standby, name, lookup).await {
                 Ok(addresses) => drop(found.insert(*name, addresses)),
                 Err(error) => drop(unresolved.insert((*name).clone(), error)),
             }
@@ -123,7 +116,18 @@ async fn poll_each(standby: &Standby, mut addresses: watch::Receiver<BTreeSet<So
 }
 
 /// Returns the addresses of a name. IPv4 is preferred, as in Go's resolver: a replica has one address of a family.
-async fn replicas(lookup: &NameLookup<String>) -> Result<BTreeSet<SocketAddr>, String> {
+#[cfg_attr(not(test), expect(unused_variables))]
+async fn look_up(
+    standby: &Standby,
+    name: &str,
+    lookup: &NameLookup<String>,
+) -> Result<BTreeSet<SocketAddr>, String> {
+    #[cfg(test)]
+    if let Some(network) = &standby.0.network
+        && let Some(found) = network.addresses(name)
+    {
+        return found;
+    }
     let found = timeout(BOUND, lookup.addresses()).await;
     let found = found.map_err(|_| "the name server does not answer".to_owned())?;
     let found = found.map_err(|error| error.to_string())?;

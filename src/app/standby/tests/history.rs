@@ -8,7 +8,8 @@
 //!   killed within 100 ms, or while something was wrong.
 //! - In some histories the replicas have a relay: it gets each line once, from the replica that received it.
 //! - Two idle replicas poll each other twice a second.
-//! - In some histories they find each other by a name, and then know the replicas that it has.
+//! - In some histories they find each other by a name, and then know the replicas that it has. While it cannot be resolved,
+//!   they keep those that they know.
 //!
 //! `KSTATD_HISTORIES=100 cargo test --lib standby` runs 100 histories of two minutes, `KSTATD_SEED=n` sets the first seed,
 //! and `KSTATD_FIRST=1` ends them at the first violation.
@@ -75,6 +76,8 @@ struct History {
     group: Group,
     /// Determines the reloads, if there are any.
     reloads: Option<Rng>,
+    /// Determines when the name of the replicas cannot be resolved, if they have one.
+    names: Option<Rng>,
     /// The number of processes so far.
     started: usize,
     record: Arc<Mutex<Record>>,
@@ -97,8 +100,9 @@ impl History {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let relays = Rng::with_seed(seed ^ 0x4ed8_aa4a_e341_8acb).bool();
-        let is_named = Rng::with_seed(seed ^ 0x1f83_d9ab_fb41_bd6b).bool();
-        let group = Group::new(rng.usize(2..4), &mut rng, relays, is_named);
+        let mut names = Rng::with_seed(seed ^ 0x1f83_d9ab_fb41_bd6b);
+        let names = names.bool().then_some(names);
+        let group = Group::new(rng.usize(2..4), &mut rng, relays, names.is_some());
         let record = Record {
             checker: Checker::new(),
             begin: Instant::now(),
@@ -109,7 +113,7 @@ impl History {
         let (record, tasks) = (Arc::new(Mutex::new(record)), JoinSet::new());
         let mut reloads = Rng::with_seed(seed ^ 0x67ca_6d62_2a19_7c5e);
         let reloads = reloads.bool().then_some(reloads);
-        Self { rng, group, reloads, started: 0, record, tasks }
+        Self { rng, group, reloads, names, started: 0, record, tasks }
     }
 
     fn note(&self, text: String) {
@@ -316,10 +320,16 @@ impl History {
             sleep(Duration::from_millis(self.rng.u64(10..300))).await;
             if self.rng.bool() { self.send() } else { self.scrape() }
         }
-        for _ in 0..20 {
+        let can_fail = self.names.as_mut().is_some_and(Rng::bool);
+        if can_fail {
+            self.note("the name cannot be resolved".to_owned());
+            self.group.set_resolvable(false);
+        }
+        for _ in 0..if can_fail { 80 } else { 20 } {
             sleep(Duration::from_millis(self.rng.u64(10..300))).await;
             if self.rng.bool() { self.send() } else { self.scrape() }
         }
+        self.group.set_resolvable(true);
         // No line and no scrape is on its way.
         sleep(Duration::from_secs(1)).await;
         let result = lock(&self.record).checker.check_lines(&self.group);

@@ -146,6 +146,8 @@ struct State {
     shards: i64,
     /// The processes are configured with a name, which has the addresses of those that run.
     is_named: bool,
+    /// The name can be resolved.
+    is_resolvable: bool,
     /// Take the lines that each process so far has relayed, if they relay.
     relayed: Option<Vec<TakeRelayed>>,
 }
@@ -185,6 +187,7 @@ impl Group {
             started,
             shards,
             is_named,
+            is_resolvable: true,
             relayed,
         };
         Self { state: Arc::new(Mutex::new(state)), healed: Signal::default() }
@@ -225,6 +228,11 @@ impl Group {
             }
             None => Ok(()),
         }
+    }
+
+    /// Lets the look-ups of the name fail, or succeed again.
+    pub(super) fn set_resolvable(&self, is_resolvable: bool) {
+        self.state().is_resolvable = is_resolvable;
     }
 
     /// Returns the addresses of the processes that run, if they have a name.
@@ -380,8 +388,9 @@ struct Link {
 }
 
 impl Network for Link {
-    fn addresses(&self, _name: &str) -> Option<BTreeSet<SocketAddr>> {
-        self.group.named()
+    fn addresses(&self, _name: &str) -> Option<Result<BTreeSet<SocketAddr>, String>> {
+        let named = self.group.named()?;
+        Some(if self.group.state().is_resolvable { Ok(named) } else { Err("no answer".to_owned()) })
     }
 
     fn connect<'a>(&'a self, _host: &'a str, port: u16) -> Connecting<'a> {

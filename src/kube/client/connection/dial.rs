@@ -52,7 +52,10 @@ pub(crate) trait Network: Send + Sync {
     fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a>;
 
     /// Returns the addresses that a name has now; `None` if it is to be looked up outside the simulation.
-    fn addresses(&self, _name: &str) -> Option<std::collections::BTreeSet<std::net::SocketAddr>> {
+    fn addresses(
+        &self,
+        _name: &str,
+    ) -> Option<Result<std::collections::BTreeSet<std::net::SocketAddr>, String>> {
         None
     }
 }
