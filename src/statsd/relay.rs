@@ -28,9 +28,9 @@ pub(super) mod lookup;
 use lookup::TargetLookup;
 
 /// The maximum size of the queue in bytes.
-const QUEUE_BYTES: usize = 8 << 20;
+pub(super) const QUEUE_BYTES: usize = 8 << 20;
 /// The overhead of a batch in bytes.
-const BATCH_BYTES: usize = 64;
+pub(super) const BATCH_BYTES: usize = 64;
 /// The maximum time that a datagram waits for more lines.
 pub(super) const FLUSH_AFTER: Duration = Duration::from_secs(1);
 /// The time after which a datagram that was not refused counts as relayed.

@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use derived_names::DerivedNames;
 use expiry_timer::{ExpiryTimer, Wakeups};
 use features::{Feature, are_exclusive, is_of_lines};
 use many_series::ManySeries;
@@ -43,7 +44,7 @@ pub(crate) use model::Labels;
 use model::{Burst, Key, Kind, Mapping, Model, Observed, Shape, Value};
 use options::{Options, TagStyle};
 use relay_target::RelayTarget;
-use senders::{Copies, SeriesSource};
+use senders::{Copies, DROPPED, SeriesSource};
 pub(crate) use senders::{Origin, Senders, SeriesEnd};
 use sets::Sets;
 use spoiled::Spoiled;
@@ -61,6 +62,7 @@ use crate::tests::{env_number, hash};
 
 mod changing_type;
 mod checker;
+mod derived_names;
 mod expiry_timer;
 mod features;
 mod many_series;
@@ -146,6 +148,7 @@ pub(crate) struct History {
     sets: Sets,
     start_times: StartTimes,
     taken_names: TakenNames,
+    derived_names: DerivedNames,
     /// The target of the relay, if there is one and lines come from no pods.
     relay: Option<RelayTarget>,
     options: Options,
@@ -185,6 +188,7 @@ impl History {
         }
         let (sets, start_times) = (Sets::new(seed, &mapping), StartTimes::new(seed));
         let taken_names = TakenNames::new(seed, &mapping);
+        let derived_names = DerivedNames::new(seed, &mapping);
         let options = Options::new(seed, &mapping, pods.is_some());
         let many_values = ManyValues::new(seed, &mapping);
         let many_series =
@@ -199,7 +203,8 @@ impl History {
             keep_empty_labels: options.keep_empty_labels,
             ..OfflineConfig::default()
         };
-        let yaml = yaml(&mapping, &sets, &taken_names, &options, (&many_values, &many_series));
+        let names = (&taken_names, &derived_names);
+        let yaml = yaml(&mapping, &sets, names, &options, (&many_values, &many_series));
         let mapper = Mapper::from_yaml(&yaml).expect("a mapping");
         let exposes_start_times = start_times.are_counted;
         let wakeups = Wakeups::default();
@@ -274,6 +279,7 @@ impl History {
             sets,
             start_times,
             taken_names,
+            derived_names,
             relay,
             options,
             many_values,
@@ -287,7 +293,8 @@ impl History {
     /// Returns the file with the rules of all lines.
     fn yaml(&self) -> String {
         let many = (&self.many_values, &self.many_series);
-        yaml(&self.mapping, &self.sets, &self.taken_names, &self.options, many)
+        let names = (&self.taken_names, &self.derived_names);
+        yaml(&self.mapping, &self.sets, names, &self.options, many)
     }
 
     /// Returns the source of its series.
@@ -410,6 +417,7 @@ impl History {
         self.mapping = next;
         self.sets.reload(&self.mapping);
         self.taken_names.reload(&self.mapping);
+        self.derived_names.reload(&self.mapping);
         self.options.reload(&self.mapping);
         self.many_values.reload(&self.mapping);
         self.many_series.reload(&self.mapping);
@@ -470,7 +478,7 @@ impl History {
         }
         if rng.u32(0..20) == 0 {
             self.used(Feature::DroppedByRule);
-            let (reasons, _) = self.send(None, &["drop.x:1|c".to_owned()])?;
+            let (reasons, _) = self.send(None, &[DROPPED.to_owned()])?;
             return match &reasons[..] {
                 [] | ["dropped_by_rule" | "dropped"] => Ok(()),
                 other => Err(format!("a line that a rule drops has the causes {other:?}")),
@@ -482,6 +490,12 @@ impl History {
         }
         if self.pods.is_none() && self.many_values.is_next() {
             return self.lines_of_many_values();
+        }
+        if self.relay.as_mut().is_some_and(RelayTarget::overflows) {
+            return self.lines_beyond_queue();
+        }
+        if self.pods.is_none() && self.derived_names.is_next() {
+            return self.line_with_derived_name();
         }
         if self.many_series.are_next() {
             return self.lines_of_many_series();
@@ -588,7 +602,7 @@ impl History {
         let mut labels = self.mapping.labels(kind, service, user);
         labels.extend(tag.map(|tag| ("sender".to_owned(), tag)));
         let (reasons, own) = self.send(Some(way), &lines)?;
-        labels.extend(self.mapping.labels_of_sender(own));
+        self.mapping.add_labels_of_sender(&mut labels, own);
         let ttl = Duration::from_secs(self.mapping.ttl);
         let shape = if kind == Kind::Observer { self.mapping.shape() } else { Shape::default() };
         let burst = Burst { kind, labels, values, at: self.now, ttl, shape, observed };
@@ -613,12 +627,19 @@ impl History {
 fn yaml(
     mapping: &Mapping,
     sets: &Sets,
-    names: &TakenNames,
+    (names, derived): (&TakenNames, &DerivedNames),
     options: &Options,
     (values, series): (&ManyValues, &ManySeries),
 ) -> String {
-    let rules =
-        [mapping.yaml(), sets.yaml(), names.yaml(), options.yaml(), values.yaml(), series.yaml()];
+    let rules = [
+        mapping.yaml(),
+        sets.yaml(),
+        names.yaml(),
+        derived.yaml(),
+        options.yaml(),
+        values.yaml(),
+        series.yaml(),
+    ];
     options.defaults() + mapping.defaults() + &rules.concat()
 }
 

@@ -120,6 +120,8 @@ pub(super) struct Pods {
     /// The same for two origins that the lines of one peer state in turn, while others come in between.
     stated: RefCell<(Rng, [Option<Origin>; 2])>,
     succession: RefCell<Succession>,
+    /// Decides which lines precede others in their datagram.
+    before: RefCell<Rng>,
 }
 
 /// The outcomes that are right for a line.
@@ -140,7 +142,15 @@ impl Pods {
         let last = RefCell::new((Rng::with_seed(1), Origin::default()));
         let stated = RefCell::new((Rng::with_seed(2), [None, None]));
         let succession = RefCell::new(Succession::new(seed));
-        Self { index: Arc::clone(index), model: RefCell::new(model), last, stated, succession }
+        let before = RefCell::new(Rng::with_seed(seed ^ 0x3c6e_f372_fe94_f82b));
+        Self {
+            index: Arc::clone(index),
+            model: RefCell::new(model),
+            last,
+            stated,
+            succession,
+            before,
+        }
     }
 
     /// Begins lines in quick succession, or not. Returns the number of the senders' steps that follow at once.
@@ -454,6 +464,12 @@ impl Senders for Pods {
             _ => {}
         }
         stated.as_ref().unwrap_or(last).clone()
+    }
+
+    fn before(&self) -> Option<String> {
+        let rng = &mut *self.before.borrow_mut();
+        let live = &self.model.borrow().live;
+        (rng.u32(0..6) == 0).then(|| rng.choice(live).map(claim_of))?
     }
 
     fn check(&self, origin: &Origin, labels: &Labels, outcome: &'static str) -> Result<(), String> {

@@ -8,7 +8,8 @@ use super::features::Feature;
 use super::model::{Key, Kind, Known, Labels};
 use super::senders::SeriesEnd;
 use super::{
-    CHANGING, FOLDED, History, OVERFLOW, fits, many_series, many_values, options, sets, taken_name,
+    CHANGING, FOLDED, History, OVERFLOW, derived_names, fits, many_series, many_values, options,
+    sets, taken_name,
 };
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::prototext::Layout;
@@ -52,6 +53,7 @@ impl History {
         self.check_many_values(&samples)?;
         self.check_many_series(&samples)?;
         self.check_taken_names(&samples)?;
+        self.check_derived_names(&samples)?;
         self.check_options(&samples)?;
         self.model.samples = self.check_start_times(&samples)?;
         if self.scrapes_each {
@@ -368,6 +370,7 @@ fn series(samples: &Samples) -> Result<BTreeMap<Key, f64>, String> {
             _ if name.starts_with("latency") || name.starts_with(CHANGING) => continue,
             _ if options::PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => continue,
             _ if name.starts_with(many_values::METRIC) || name == many_series::METRIC => continue,
+            _ if name.starts_with(derived_names::METRIC) => continue,
             _ if name == sets::METRIC || name.starts_with(taken_name::PREFIX) => continue,
             _ => return Err(format!("unknown series: {name}")),
         };

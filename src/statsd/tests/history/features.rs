@@ -33,6 +33,7 @@ words! {
         StartTimes = "start times",
         TakenName = "taken name",
         NameReturned = "name given back",
+        DerivedName = "name of a derived sample",
         Tags = "tags",
         DroppedByRule = "dropped by rule",
         Garbage = "garbage",
@@ -91,8 +92,8 @@ pub(super) fn are_exclusive(one: Feature, other: Feature) -> bool {
 /// Returns the names of the features of histories with a cluster, whose lines come over UDP to one worker.
 pub(super) fn names_with_cluster() -> impl Iterator<Item = &'static str> {
     use Feature::{
-        ClockJump, ManySeries, ManyValues, Relay, RelayMoved, RelayRefused, Tcp, TypeConflict, Udp,
-        Unixgram, UnreadTags, Workers,
+        ClockJump, DerivedName, ManySeries, ManyValues, Relay, RelayMoved, RelayRefused, Tcp,
+        TypeConflict, Udp, Unixgram, UnreadTags, Workers,
     };
     let others = [
         Udp,
@@ -101,6 +102,7 @@ pub(super) fn names_with_cluster() -> impl Iterator<Item = &'static str> {
         Workers,
         ClockJump,
         TypeConflict,
+        DerivedName,
         Relay,
         RelayRefused,
         RelayMoved,

@@ -23,6 +23,8 @@ const TYPED: usize = 7;
 const NARROW: usize = 13;
 /// Its user.
 const NARROW_USER: u32 = 1;
+/// A label of senders.
+const WORKLOAD: &str = "workload";
 
 /// One version of the mapping.
 #[derive(Clone, Debug)]
@@ -59,6 +61,8 @@ pub(super) struct Mapping {
     native: NativeOptions,
     /// The rules of the kinds keep the first letter of a sender's workload only, so that several pods share series.
     cuts_workloads: bool,
+    /// The label of users, which may have the name of a label of senders.
+    user_label: &'static str,
 }
 
 impl Mapping {
@@ -84,6 +88,7 @@ impl Mapping {
             narrow: None,
             native: NativeOptions::default(),
             cuts_workloads: false,
+            user_label: "user",
         }
     }
 
@@ -96,6 +101,9 @@ impl Mapping {
         }
         self.native = NativeOptions::random(rng);
         self.cuts_workloads = rng.u32(0..3) == 0;
+        if !self.cuts_workloads && rng.u32(0..3) == 0 {
+            self.user_label = WORKLOAD;
+        }
     }
 
     /// Returns the labels of a line. The first glob that matches it wins, or the most specific one, and before any regular expression.
@@ -120,17 +128,22 @@ impl Mapping {
         }
         let mut labels = Labels::from([("service".to_owned(), format!("v{service}"))]);
         if self.by_user {
-            labels.insert("user".to_owned(), format!("u{user}"));
+            labels.insert(self.user_label.to_owned(), format!("u{user}"));
         }
         labels
     }
 
-    /// Returns the labels that series get of a sender with these.
-    pub(super) fn labels_of_sender(&self, mut own: Labels) -> Labels {
-        if let Some(workload) = own.get_mut("workload").filter(|_| self.cuts_workloads) {
+    /// Adds the labels of a sender to those of a line. One of the line with the same name gets another name.
+    pub(super) fn add_labels_of_sender(&self, labels: &mut Labels, mut own: Labels) {
+        if let Some(workload) = own.get_mut(WORKLOAD).filter(|_| self.cuts_workloads) {
             workload.truncate(1);
         }
-        own
+        if own.contains_key(WORKLOAD)
+            && let Some(of_line) = labels.remove(WORKLOAD)
+        {
+            labels.insert(format!("exported_{WORKLOAD}"), of_line);
+        }
+        labels.extend(own);
     }
 
     pub(super) fn scale(&self, kind: Kind) -> f64 {
@@ -154,7 +167,10 @@ impl Mapping {
     }
 
     pub(super) fn yaml(&self) -> String {
-        let user = if self.by_user { ", user: $2" } else { "" };
+        let user = match self.by_user {
+            true => format!(", {}: $2", self.user_label),
+            false => String::new(),
+        };
         let mut limits = String::new();
         if let Some(series) = self.series {
             let _ = write!(limits, " series: {series},");

@@ -4,6 +4,8 @@
 //! In some histories the target has a name and moves: its former address refuses datagrams, and the name server, which takes its time,
 //! returns another one. While datagrams are refused, the relay looks the name up again and again, with pauses that double until it has
 //! recovered.
+//!
+//! In some histories its thread does not run for a while, in which more lines come than its queue has room for.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +21,8 @@ use super::History;
 use super::features::Feature;
 use crate::statsd::relay::lookup::{Found, MAX_PAUSE, MIN_PAUSE};
 use crate::statsd::relay::{
-    CONFIRM_AFTER, FLUSH_AFTER, RECOVERED_AFTER, Relay, RelayConfig, RelayCounts, RelaySender,
+    BATCH_BYTES, CONFIRM_AFTER, FLUSH_AFTER, QUEUE_BYTES, RECOVERED_AFTER, Relay, RelayConfig,
+    RelayCounts, RelaySender,
 };
 
 /// The target of the relay of a history.
@@ -45,6 +48,8 @@ pub(super) struct RelayTarget {
     counts: [usize; 3],
     packets: u64,
     moves: Option<Moves>,
+    /// Determines when the queue overflows, if it does.
+    overflows: Option<Rng>,
 }
 
 /// The addresses of a target with a name.
@@ -91,6 +96,9 @@ impl RelayTarget {
         let is_there = rng.bool();
         let (relay, mut sender) = Relay::new(&config).expect("an address");
         let moves = Moves::start(seed, &mut sender);
+        // Of others, the long lines do not fit into a datagram.
+        let has_room = matches!(packet_length, 0 | 1_400);
+        let mut overflows = Rng::with_seed(seed ^ 0x3c6e_f372_fe94_f82b);
         let target = Self {
             rng,
             sender,
@@ -107,8 +115,22 @@ impl RelayTarget {
             counts: [0; 3],
             packets: 0,
             moves,
+            overflows: (has_room && overflows.bool()).then_some(overflows),
         };
         is_there.then_some((target, relay))
+    }
+
+    /// Returns true if the queue overflows next.
+    pub(super) fn overflows(&mut self) -> bool {
+        self.overflows.as_mut().is_some_and(|rng| rng.u32(0..100) == 0)
+    }
+
+    /// Notes lines that the pipeline has got while the relay took none from its empty queue: those that have no room are dropped.
+    fn note_overflow(&mut self, line: &str, count: usize) {
+        let room = QUEUE_BYTES / (line.len() + 1 + BATCH_BYTES);
+        let queued = (0..count.min(room)).map(|_| (self.now, format!("{line}\n")));
+        self.waiting.extend(queued);
+        self.counts[1] += count.saturating_sub(room);
     }
 
     /// Notes lines that the pipeline has got, and lets the relay take them from its queue.
@@ -371,6 +393,18 @@ impl Moves {
 }
 
 impl History {
+    /// Sends lines that a rule drops, while the thread of the relay does not run: more than its queue holds, twice.
+    pub(super) fn lines_beyond_queue(&mut self) -> Result<(), String> {
+        let line = format!("drop.{}:1|c", "x".repeat(1_300));
+        let count = 2 * QUEUE_BYTES / line.len();
+        (0..count).for_each(|_| drop(self.offline.line(line.as_bytes())));
+        self.outcome.lines += count;
+        self.trace("lines", line.as_bytes());
+        let Some(relay) = &mut self.relay else { return Ok(()) };
+        relay.note_overflow(&line, count);
+        relay.sent(&[])
+    }
+
     /// Compares the counters of the relay with the lines that have arrived.
     pub(super) fn check_relay(&mut self) -> Result<(), String> {
         let Some(target) = &mut self.relay else { return Ok(()) };

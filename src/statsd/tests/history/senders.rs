@@ -20,6 +20,9 @@ use crate::statsd::relay::{Relay, RelayConfig, RelaySender};
 use crate::statsd::scrape::Scrape;
 use crate::statsd::{Offline, OfflineConfig};
 
+/// A line that a rule drops.
+pub(super) const DROPPED: &str = "drop.x:1|c";
+
 /// The origin of lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origin {
@@ -35,6 +38,9 @@ pub(crate) trait Senders {
 
     /// Returns the origin of the next lines.
     fn next(&self, rng: &mut Rng) -> Origin;
+
+    /// Returns what another line of the same peer states, if one precedes the next lines in their datagram.
+    fn before(&self) -> Option<String>;
 
     /// Checks the labels that a line from there gets at this moment, and the outcome that is counted.
     fn check(&self, origin: &Origin, labels: &Labels, outcome: &'static str) -> Result<(), String>;
@@ -111,16 +117,20 @@ impl Copies {
         lines: &[String],
     ) -> Result<(Labels, String), String> {
         let peer = origin.address.map_or(Peer::Unknown, Peer::Address);
+        let mut text = String::new();
+        if let Some(claim) = pods.before() {
+            let sender = Sender::resolve(pods.index(), peer, claim.as_bytes());
+            self.count(&sender, 1);
+            text = format!("{DROPPED}{claim}\n");
+        }
         let sender = Sender::resolve(pods.index(), peer, &bytes_of(&origin.claim));
         let pairs = sender.labels.iter().flat_map(|labels| &labels.pairs);
         let labels: Labels =
             pairs.map(|(name, value)| (name.as_str().to_owned(), value.to_string())).collect();
         let outcome = sender.outcome.as_str();
         pods.check(origin, &labels, outcome).map_err(|why| format!("{lines:?}: {why}"))?;
-        let count = lines.len() as u64;
-        *self.outcomes.entry(outcome.to_owned()).or_default() += count;
-        self.rejected_claims += count * u64::from(sender.rejected.is_some());
-        let text: String = lines.iter().map(|line| format!("{line}{}\n", origin.claim)).collect();
+        self.count(&sender, lines.len() as u64);
+        text.extend(lines.iter().map(|line| format!("{line}{}\n", origin.claim)));
         let bytes = bytes_of(&text);
         offline.datagrams([(origin.address, &bytes[..])]);
         let mirror = offline.shared().mirror.as_ref().expect("a mirror");
@@ -129,6 +139,12 @@ impl Copies {
         self.replica.lines_with_senders(copy.text.trim_ascii_end());
         self.sent.extend(bytes);
         Ok((labels, format!("{text}from {:?}: {outcome}", origin.address)))
+    }
+
+    /// Counts lines from a sender.
+    fn count(&mut self, sender: &Sender, lines: u64) {
+        *self.outcomes.entry(sender.outcome.as_str().to_owned()).or_default() += lines;
+        self.rejected_claims += lines * u64::from(sender.rejected.is_some());
     }
 
     /// Compares the relayed lines with those that were sent, the series of the replica with a scrape, and the counts of senders
@@ -209,6 +225,9 @@ impl History {
         let (labels, about) = copies.send(&mut self.offline, &**pods, &origin, lines)?;
         self.used(if labels.is_empty() { Feature::UnknownSender } else { Feature::Enriched });
         self.trace("lines", about.as_bytes());
-        Ok((self.offline.reasons_since(&before), labels))
+        let mut reasons = self.offline.reasons_since(&before);
+        // Those of a line before them, or of their own.
+        reasons.retain(|reason| !matches!(*reason, "dropped_by_rule" | "dropped"));
+        Ok((reasons, labels))
     }
 }

@@ -136,6 +136,7 @@ impl History {
         let unseen = RESERVED
             + self.start_times.reserved()
             + self.many_values.reserved()
+            + self.derived_names.reserved()
             + self.taken_names.unseen_samples();
         fits(self.model.samples + unseen, self.budget.series)
     }
