@@ -223,6 +223,8 @@ pub struct Cluster {
     changes: Signal,
     /// Determines the [bursts](Self::burst), which one of eight histories has: they take several times as long.
     bursts: Option<Rng>,
+    /// Determines the new pods with Events about them, which one of two histories has.
+    newcomers: Option<Rng>,
     /// Determines the [upgrades](Self::upgrade_definition).
     upgrades: Rng,
     /// The time of the last restore from a backup.
@@ -264,6 +266,7 @@ impl Cluster {
             last_state,
             changes: Signal::default(),
             bursts: None,
+            newcomers: None,
             upgrades: Rng::with_seed(rng.get_seed() ^ 0x7137_4491_23ef_65cd),
             restored: None,
             jobs: Jobs::default(),
@@ -276,6 +279,8 @@ impl Cluster {
         }
         let mut bursts = Rng::with_seed(rng.get_seed() ^ 0x510e_527f_ade6_82d1);
         cluster.bursts = (bursts.u32(0..8) == 0).then_some(bursts);
+        let mut newcomers = Rng::with_seed(rng.get_seed() ^ 0x3956_c25b_f348_b538);
+        cluster.newcomers = newcomers.bool().then_some(newcomers);
         (0..60).for_each(|_| cluster.report(rng));
         cluster.accounts.begin();
         cluster
@@ -566,6 +571,29 @@ impl Cluster {
             _ => self.job_of(scope, &name, rng),
         };
         self.add_of(scope, name, subject);
+        if scope.kind == Kind::Pod {
+            self.add_events_of_newcomer(scope);
+        }
+    }
+
+    /// Adds Events about a pod that has just begun to exist, in some histories. A watcher of both kinds may see these first.
+    fn add_events_of_newcomer(&mut self, scope: Scope) {
+        let events = Scope { kind: Kind::Event, ..scope };
+        let newest = format!("uid-{}", self.last_state);
+        let Some(pod) = self.accounts.get(&newest).map(|account| &account.object) else { return };
+        let (kind, name, uid) = (pod.scope.kind.name(), pod.name.clone(), pod.uid.clone());
+        let subject = Arc::new(Subject { kind, name, uid });
+        // A server that makes as many changes as it has lost before it is asked again cannot be recognised.
+        let is_unnoticed = self.restored.is_some_and(|at| at.elapsed() < RESTORE_NOTICED);
+        let Some(rng) = &mut self.newcomers else { return };
+        if rng.bool() || is_unnoticed || !self.scopes.contains(&events) {
+            return;
+        }
+        for name in [rng.u32(0..40), rng.u32(0..40)].map(|number| format!("o{number}")) {
+            if !self.objects.contains_key(&key(events, &name)) {
+                self.add_of(events, name, Some(Arc::clone(&subject)));
+            }
+        }
     }
 
     /// Adds an object that is about another one, or belongs to it.

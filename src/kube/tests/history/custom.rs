@@ -95,6 +95,8 @@ pub struct CustomResources {
     only_counts: Rng,
     /// Determines those whose objects are not listed in the order of their labels.
     orders: Rng,
+    /// Determines those that have other families than the entry before.
+    changes: Rng,
     last_number: u64,
     /// All entries so far, by number.
     entries: BTreeMap<u64, Entry>,
@@ -184,6 +186,7 @@ impl CustomResources {
             counts: (!server.cluster().has_bursts()).then_some(counts),
             only_counts: Rng::with_seed(seed ^ 0x766a_0abb_3c77_b2a8),
             orders: Rng::with_seed(seed ^ 0x81c2_c92e_47ed_aee6),
+            changes: Rng::with_seed(seed ^ 0x9b05_688c_2b3e_6c1f),
             last_number: 0,
             entries: BTreeMap::new(),
             tracks: VERSIONS.into_iter().map(|kind| (kind, track())).collect(),
@@ -209,10 +212,11 @@ impl CustomResources {
         self.add(kind, Entry { number, prefix, has_state, has_info, has_count, is_unsorted });
     }
 
-    /// Replaces the entry of a kind by one with another label and the same families.
+    /// Replaces the entry of a kind by one with another label and the same families, or all but the second one.
     fn relabel(&mut self, kind: Kind) {
         if let Some(entry) = self.tracks[&kind].entry {
-            self.add(kind, entry);
+            let has_info = entry.has_info != (entry.has_state && self.changes.bool());
+            self.add(kind, Entry { has_info, ..entry });
         }
     }
 
@@ -356,13 +360,19 @@ impl CustomResources {
         let (mut states, mut numbers) = (Vec::new(), BTreeMap::new());
         for (scope, mut families) in families {
             families.values_mut().for_each(|lines| lines.sort_unstable());
+            // The number of the entry, and true for the family that is never missing.
             let of = |(number, is_info): &(u64, bool)| (*number, !is_info);
             let shown: Vec<(u64, bool)> = families.keys().map(of).collect();
             let number = shown[0].0;
-            let wanted = if self.entries[&number].has_info { 2 } else { 1 };
+            let entry = &self.entries[&number];
+            // A later entry with the same names may have no second family.
+            let may_lack = |other: &Entry| other.prefix == entry.prefix && !other.has_info;
+            let least = if self.entries.values().any(may_lack) { 1 } else { 2 };
+            let wanted = if entry.has_info { least..=2 } else { 1..=1 };
             let mut different = families.into_values();
             let first = different.next().unwrap_or_default();
-            if shown.len() != wanted
+            if !wanted.contains(&shown.len())
+                || !shown[0].1
                 || shown.iter().any(|(other, _)| *other != number)
                 || different.any(|other| other != first)
             {

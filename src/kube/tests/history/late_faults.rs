@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::faults::Fault;
 use super::responses::PAGE;
-use super::scenario::{MIN_TAIL, Pace, Scenario, ScheduledFault};
+use super::scenario::{MIN_TAIL, Pace, SILENCE_INTERVAL, Scenario, ScheduledFault};
 
 impl Scenario {
     /// Lets rejected tokens of some histories be rejected for longer than objects may be stale. Most of these rejections begin with the
@@ -38,6 +38,33 @@ impl Scenario {
                 self.events.push(ScheduledFault { fault, begin, duration, is_secondary: true });
             }
         }
+        self
+    }
+
+    /// Lets the watches of some histories fall silent several times, long after each other, and nothing else happen.
+    #[cfg(test)]
+    pub(super) fn with_repeated_silences(mut self, seed: u64) -> Self {
+        /// More than are tolerated without bookmarks in between.
+        const SILENCES: u32 = 5;
+        let mut rng = Rng::with_seed(seed ^ 0x5be0_cd19_137e_2179);
+        let is_plain = !self.has_checked_features() && self.object_limit.is_none();
+        if rng.u32(0..6) > 0
+            || !is_plain
+            || !self.http2
+            || self.ends_calmly
+            || self.has_uncached_events
+        {
+            return self;
+        }
+        self.events.clear();
+        self.server_changes.clear();
+        let mut begin = Duration::from_millis(rng.u64(20_000..90_000));
+        for _ in 0..SILENCES {
+            let (fault, duration) = (Fault::WatchesSilent, Duration::ZERO);
+            self.events.push(ScheduledFault { fault, begin, duration, is_secondary: false });
+            begin += SILENCE_INTERVAL + Duration::from_millis(rng.u64(10_000..60_000));
+        }
+        self.length = begin;
         self
     }
 

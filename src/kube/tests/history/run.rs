@@ -27,7 +27,7 @@ use super::journal::{Entry, Topic};
 use super::kind_reloads::KindReloads;
 use super::ledger::{Conditions, LedgerChecker};
 use super::limits::{self, Limits};
-use super::object_limit::ObjectLimit;
+use super::object_limit::{IN_FLIGHT, ObjectLimit};
 use super::object_shards::ObjectShards;
 use super::pod_labels;
 use super::queue::{Action, Queue};
@@ -585,12 +585,23 @@ impl World {
             }
             if let Some(limit) = &mut self.object_limit {
                 // A reload lists all objects.
-                let about = (&**server, now < *may_be_stale_until || !is_applied);
+                let has_reloaded = !is_applied || self.disturbed >= last_check;
+                let about = (&**server, now < *may_be_stale_until || has_reloaded);
                 let checked = limit.check(&cluster.snapshots, &lines.states, &checker.fits, about);
                 checked.map_err(Violation)?;
             }
+            if self.object_shards.is_some() {
+                return Ok(old);
+            }
             // Totals and counters are of objects that are not shown, too.
-            if are_pods_left_out || self.object_shards.is_some() {
+            if are_pods_left_out {
+                let is_quiet = now >= *may_be_stale_until && is_applied;
+                let dropped = refusals.dropped(now).any(|scope| scope.kind == Kind::Pod);
+                if is_quiet && !dropped && self.completed.is_none() {
+                    let rows = (*shard, self.max_rows);
+                    totals::check_rows(&lines, &cluster.accounts, rows, now - IN_FLIGHT)
+                        .map_err(Violation)?;
+                }
                 return Ok(old);
             }
             let differences = Differences {

@@ -17,7 +17,7 @@ use crate::kube::shard::{Shard, Stage};
 pub(super) const MIN_TAIL: Duration = Duration::from_secs(75);
 
 /// The shortest time between two silences of all watches: the longest silence that is awaited, and the interval of bookmarks.
-const SILENCE_INTERVAL: Duration = Duration::from_secs(220);
+pub(super) const SILENCE_INTERVAL: Duration = Duration::from_secs(220);
 
 /// The time that a history from bytes continues after its last event, so that the first lists and the last changes are
 /// certainly exposed.
@@ -191,6 +191,7 @@ impl Scenario {
             .with_rotated_tokens(seed)
             .with_plugin(seed)
             .with_long_rejections(seed)
+            .with_repeated_silences(seed)
             .with_overloads(seed)
             .with_slow_lists(seed)
             .with_lists_after_streams(seed)
@@ -471,7 +472,7 @@ impl Scenario {
     }
 
     /// Returns true if there is a feature with a checker of its own.
-    fn has_checked_features(&self) -> bool {
+    pub(super) fn has_checked_features(&self) -> bool {
         self.limits.is_some()
             || self.custom.is_some()
             || self.object_shards.is_some()

@@ -172,6 +172,10 @@ impl Status {
             return;
         }
         let is_disrupted = self.is_disrupted();
+        if self.disruption.is_some() && !self.is_being_deleted && rng.u32(0..3) == 0 {
+            self.is_being_deleted = true;
+            return;
+        }
         match rng.u32(0..40) {
             0 => self.finish("Succeeded", "", at),
             1 => self.finish("Failed", "", at),

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::accounts::Accounts;
+use tokio::time::Instant;
+
+use super::accounts::{Account, Accounts};
 use super::cluster::Kind;
 use super::ledger::shows_uid;
 use crate::cache::Catalog;
@@ -27,7 +29,9 @@ pub fn namespace_totals(
     max_series: u64,
 ) -> (Workloads, Arc<SharedLedger>) {
     let subjects = [Subject::Namespace, Subject::Pod];
-    let families = FAMILIES.iter().filter(|family| subjects.contains(&family.subject));
+    let families = FAMILIES
+        .iter()
+        .filter(|family| subjects.contains(&family.subject) || family.name == WORKLOADS);
     let counted = RESOURCES.iter().flat_map(|resource| resource.families).map(|family| family.name);
     let ledger =
         LedgerOptions { families: counted.collect(), retention, ..LedgerOptions::default() };
@@ -45,6 +49,9 @@ pub fn attach(workloads: &Workloads, resources: &mut Vec<WatchedResource>, kinds
     resources.retain(|resource| kinds.iter().any(|kind| kind.plural() == resource.api.plural));
 }
 
+/// The family with a series for each workload.
+const WORKLOADS: &str = "kstatd_workload_info";
+
 /// The largest number of series of a namespace.
 const MAX_NAMESPACE_SERIES: u64 = 20;
 
@@ -57,6 +64,8 @@ pub struct Lines<'b> {
     pub totals: Vec<&'b str>,
     /// The workloads of pods.
     pub rows: Vec<&'b str>,
+    /// The workloads.
+    pub workloads: Vec<&'b str>,
     /// The counters of events.
     pub counters: Vec<&'b str>,
 }
@@ -68,11 +77,17 @@ impl<'b> Lines<'b> {
             match line {
                 _ if line.starts_with("kstatd_namespace_") => lines.totals.push(line),
                 _ if line.starts_with("kstatd_pod_workload_info{") => lines.rows.push(line),
+                _ if line.starts_with(WORKLOADS) => lines.workloads.push(line),
                 _ if line.starts_with("kstatd_") => lines.counters.push(line),
                 _ => lines.states.push(line),
             }
         }
         lines
+    }
+
+    /// Returns the number of series that have a budget of their own.
+    fn budgeted(&self) -> u64 {
+        (self.totals.len() + self.rows.len() + self.workloads.len()) as u64
     }
 }
 
@@ -100,6 +115,69 @@ pub struct Differences {
     pub max_series: u64,
 }
 
+/// Checks that each pod of a shard that has existed since `since` has a workload. There are at most `max_series` of rows, if it is not 0.
+///
+/// # Errors
+/// Names a pod without one.
+pub fn check_rows(
+    lines: &Lines<'_>,
+    accounts: &Accounts,
+    (shard, max_series): (Shard, u64),
+    since: Instant,
+) -> Result<(), String> {
+    let series = lines.budgeted();
+    if max_series > 0 && series >= max_series {
+        return Ok(());
+    }
+    let rows = uids(&lines.rows, "kstatd_pod_workload_info{");
+    let has_row = |uid: &String, account: &Account| {
+        let is_there = account.is_present && account.removals == 0 && account.created_at < since;
+        !is_there || account.workload.is_none() || !shows_uid(shard, uid) || rows.contains(uid)
+    };
+    match accounts.of_kind(Kind::Pod).find(|(uid, account)| !has_row(uid, account)) {
+        Some((uid, _)) => Err(format!("{uid} has no workload beside pods that are left out")),
+        None => Ok(()),
+    }
+}
+
+/// Checks that each job that belongs to nothing is a workload, and that each workload of this type is such a job or has pods.
+///
+/// # Errors
+/// Names a job or workload.
+fn compare_jobs(lines: &Lines<'_>, may_miss: bool) -> Result<(), String> {
+    let of_lines = |lines: &[&'_ str], name: &str, job: &str| -> BTreeSet<(String, String)> {
+        let lines = lines.iter().filter(|line| line.starts_with(name));
+        let names = lines.filter_map(|line| Some((label(line, "namespace")?, label(line, job)?)));
+        names.map(|(namespace, job)| (namespace.to_owned(), job.to_owned())).collect()
+    };
+    let is_of_job = |line: &&&str| line.contains("workload_type=\"job\"");
+    let of_jobs = |lines: &[&'_ str]| {
+        let lines: Vec<&str> = lines.iter().filter(is_of_job).copied().collect();
+        of_lines(&lines, "", "workload")
+    };
+    let (workloads, with_pods) = (of_jobs(&lines.workloads), of_jobs(&lines.rows));
+    let jobs = of_lines(&lines.states, "kube_job_info{", "job_name");
+    let belongs_to_nothing = |(_, name): &&(String, String)| {
+        name.trim_start_matches('o').parse().is_ok_and(|number: u32| number.is_multiple_of(4))
+    };
+    let mut missing = jobs.difference(&workloads).filter(belongs_to_nothing);
+    if let Some(job) = missing.next().filter(|_| !may_miss) {
+        return Err(format!("the job {job:?} is no workload"));
+    }
+    match workloads.difference(&jobs).find(|workload| !with_pods.contains(*workload)) {
+        Some(workload) => {
+            Err(format!("{workload:?} is a workload, but neither a job nor one of a pod"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Returns the UIDs of the lines with this beginning.
+fn uids(lines: &[&str], name: &str) -> BTreeSet<String> {
+    let of_pods = lines.iter().filter(|line| line.starts_with(name));
+    of_pods.filter_map(|line| label(line, "uid")).map(str::to_owned).collect()
+}
+
 /// Compares totals and workloads with the pods of the same scrape.
 ///
 /// # Errors
@@ -109,7 +187,7 @@ pub fn compare(
     accounts: &Accounts,
     Differences { shard, are_dropped, max_series }: Differences,
 ) -> Result<(), String> {
-    let series = (lines.totals.len() + lines.rows.len()) as u64;
+    let series = lines.budgeted();
     // A row that fits into the room that is left has been taken.
     let may_miss = |row: u64| max_series > 0 && series + row > max_series;
     let count = |lines: &[&str], name: &str| {
@@ -147,10 +225,9 @@ pub fn compare(
     if !are_equal {
         return Err(format!("totals {have:?}, pods {want:?}"));
     }
-    let uids = |lines: &[&'_ str], name: &str| -> BTreeSet<String> {
-        let of_pods = lines.iter().filter(|line| line.starts_with(name));
-        of_pods.filter_map(|line| label(line, "uid")).map(str::to_owned).collect()
-    };
+    if shard == Shard::ALL {
+        compare_jobs(lines, may_miss(1))?;
+    }
     let rows = uids(&lines.rows, "kstatd_pod_workload_info{");
     let mut pods = uids(&lines.states, "kube_pod_labels{");
     pods.retain(|uid| shows_uid(shard, uid));
