@@ -1,5 +1,7 @@
 //! `pods` (v1 Pod).
 
+use std::collections::HashMap;
+
 use crate::resources::metadata::OwnerReference;
 use crate::resources::prelude::*;
 use crate::resources::values::ip;
@@ -293,6 +295,9 @@ kind! {
 
 type Statuses<'v, 'a> = &'v [ContainerStatus<'a>];
 
+/// The number of statuses up to which that of a container is looked for in all.
+const FEW: usize = 16;
+
 fn completion_time(pod: &Pod<'_>, s: &mut Series<'_>) {
     let finished = pod.status.container_statuses.iter().filter_map(|c| c.state.terminated.as_ref());
     if let Some(last) = finished.map(|t| t.finished_at).max()
@@ -308,8 +313,13 @@ fn container_info(
     init: bool,
     s: &mut Series<'_>,
 ) {
+    // Thousands of containers take linear work, too.
+    let mut by_name: HashMap<&str, Vec<&ContainerStatus<'_>>> = HashMap::new();
+    if statuses.len() > FEW {
+        statuses.iter().for_each(|status| by_name.entry(&status.name).or_default().push(status));
+    }
     for spec in specs {
-        for status in statuses.iter().filter(|status| status.name == spec.name) {
+        let mut write = |status: &ContainerStatus<'_>| {
             let labels = [
                 ("container", &*spec.name),
                 ("image_spec", &*spec.image),
@@ -319,6 +329,11 @@ fn container_info(
                 ("restart_policy", or_empty(&spec.restart_policy)),
             ];
             s.with(if init { &labels } else { &labels[..5] }, 1.0);
+        };
+        if statuses.len() > FEW {
+            by_name.get(&*spec.name).into_iter().flatten().for_each(|status| write(status));
+        } else {
+            statuses.iter().filter(|status| status.name == spec.name).for_each(write);
         }
     }
 }
@@ -385,15 +400,16 @@ fn overhead(pod: &Pod<'_>, name: &str, read: fn(&Quantity) -> f64, s: &mut Serie
 }
 
 fn resource_claims(pod: &Pod<'_>, s: &mut Series<'_>) {
+    let statuses = pod.status.resource_claim_statuses.iter();
+    let allocated =
+        statuses.filter_map(|status| Some((&*status.name, status.resource_claim_name.as_deref()?)));
+    // The last status of a name that has a claim counts.
+    let allocated: HashMap<&str, &str> = allocated.collect();
     for claim in &pod.spec.resource_claims {
         if claim.resource_claim_name.is_none() && claim.resource_claim_template_name.is_none() {
             continue;
         }
-        let statuses = pod.status.resource_claim_statuses.iter().rev();
-        let allocated = || {
-            let mut own = statuses.filter(|status| status.name == claim.name);
-            own.find_map(|status| status.resource_claim_name.as_deref())
-        };
+        let allocated = || allocated.get(&*claim.name).copied();
         let labels = [
             ("claim_name", &*claim.name),
             (
@@ -502,5 +518,43 @@ fn tolerations(pod: &Pod<'_>, s: &mut Series<'_>) {
             ("toleration_seconds", number_text(toleration.toleration_seconds, &mut digits)),
         ];
         s.with(&labels, 1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use crate::cache::Rendered;
+    use crate::resources::{ObjectBytes, RenderOptions, find};
+
+    /// Each of many containers has the labels of its own status, in the order of the containers.
+    #[test]
+    fn each_of_many_containers_has_its_status() {
+        const COUNT: usize = 3_000;
+        let list = |numbers: &mut dyn Iterator<Item = usize>, field: &str| {
+            let mut all = String::new();
+            for number in numbers {
+                let comma = if all.is_empty() { "" } else { "," };
+                let _ = write!(all, r#"{comma}{{"name":"c{number}","{field}":"i{number}"}}"#);
+            }
+            all
+        };
+        let specs = list(&mut (0..COUNT), "image");
+        let statuses = list(&mut (0..COUNT).rev(), "containerID");
+        let text = format!(
+            r#"{{"metadata":{{"name":"p","namespace":"n","uid":"u"}},"spec":{{"containers":[{specs}]}},"status":{{"containerStatuses":[{statuses}]}}}}"#
+        );
+        let renderer = find("pods").expect("pods").renderer(&RenderOptions::default());
+        let mut rendered = Rendered::default();
+        renderer.render(ObjectBytes::Json(text.as_bytes()), &mut rendered).expect("a pod");
+        let lines = String::from_utf8(rendered.lines).expect("text");
+        let infos = lines.lines().filter(|line| line.contains("image_spec="));
+        let want = (0..COUNT).map(|number| {
+            format!(
+                r#",container="c{number}",image_spec="i{number}",image="",image_id="",container_id="i{number}"}} 1"#
+            )
+        });
+        assert!(infos.eq(want.collect::<Vec<_>>()));
     }
 }
