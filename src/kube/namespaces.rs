@@ -29,8 +29,11 @@ pub async fn warn_about_missing_namespaces(
     handle.ready().await;
     let mut missing = Vec::new();
     for namespace in namespaces {
-        if exists(&client, &namespace).await == Some(false) {
-            missing.push(namespace);
+        match exists(&client, &namespace).await {
+            Some(true) => {}
+            Some(false) => missing.push(namespace),
+            // The others would be denied, too.
+            None => break,
         }
     }
     if !missing.is_empty() {

@@ -188,7 +188,7 @@ impl Reflector {
                 now,
                 failure,
                 self.shared.origin.elapsed(),
-                self.shared.journal.refused(),
+                || self.shared.journal.refused(),
             );
             // The pause is one between two lists.
             wait = wait.saturating_sub(since_list.unwrap_or_default());

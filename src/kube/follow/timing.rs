@@ -101,22 +101,22 @@ pub(super) fn longest_silence(
 
 /// Returns the retry delay after a failure. Long-lasting refusals are retried together, at common times after the origin.
 /// The delay of a denied list/watch grows with the number of `refused` ones, so that many of them do not cause many
-/// requests.
+/// requests. It is only counted for these: in an outage, all of many list/watches fail.
 pub(super) fn pause(
     backoff: &mut Backoff,
     config: &BackoffConfig,
     now: Instant,
     failure: Failure,
     since: Duration,
-    refused: usize,
+    refused: impl FnOnce() -> usize,
 ) -> Duration {
     let own = backoff.failed(now, failure, fastrand::f64());
-    let factor = (refused as f64 / FEW_REFUSED as f64).clamp(1.0, MANY_REFUSED);
+    let factor = || (refused() as f64 / FEW_REFUSED as f64).clamp(1.0, MANY_REFUSED);
     match failure {
         Failure::Denied if backoff.is_lasting(now) => {
-            span(since, config.lasting_cycle.mul_f64(factor))
+            span(since, config.lasting_cycle.mul_f64(factor()))
         }
-        Failure::Denied => own.mul_f64(factor),
+        Failure::Denied => own.mul_f64(factor()),
         Failure::Absent if backoff.is_lasting(now) => span(since, config.absent_cycle),
         _ => own,
     }
@@ -159,7 +159,7 @@ mod tests {
         let delay = |failure, refused| {
             fastrand::seed(7);
             let mut backoff = Backoff::new(config);
-            pause(&mut backoff, &config, now, failure, Duration::ZERO, refused)
+            pause(&mut backoff, &config, now, failure, Duration::ZERO, || refused)
         };
         let own = delay(Failure::Transient, 3000);
         for (refused, factor) in [(0, 1.0), (8, 1.0), (12, 1.5), (60, 7.5), (3000, 7.5)] {
@@ -177,21 +177,21 @@ mod tests {
         let mut one = Backoff::new(config);
         let mut other = Backoff::new(config);
         let denied = Failure::Denied;
-        pause(&mut other, &config, now, denied, begun, 8);
+        pause(&mut other, &config, now, denied, begun, || 8);
         for hour in 0..1_000 {
             let later = Duration::from_millis(3_600_100 * hour);
             let (now, since) = (now + later, begun + later);
-            let wait = pause(&mut one, &config, now, denied, since, 8);
+            let wait = pause(&mut one, &config, now, denied, since, || 8);
             assert!(wait <= Duration::from_secs(8), "{wait:?}");
             if hour > 0 {
                 // The other one fails 3 ms after the first.
                 let late = Duration::from_millis(3);
-                let second = pause(&mut other, &config, now + late, denied, since + late, 8);
+                let second = pause(&mut other, &config, now + late, denied, since + late, || 8);
                 assert_eq!(since + wait, since + late + second);
             }
         }
         // A server that is unavailable for long is retried with the ordinary backoff.
-        let away = pause(&mut one, &config, now + config.lasting, Failure::Transient, begun, 0);
+        let away = pause(&mut one, &config, now + config.lasting, Failure::Transient, begun, || 0);
         assert!(away <= 2 * config.cap);
     }
 
@@ -205,7 +205,8 @@ mod tests {
             let mut one = Backoff::new(config);
             let (mut since, mut asked) = (Duration::ZERO, 0);
             while since < Duration::from_secs(3600) {
-                let wait = pause(&mut one, &config, start + since, Failure::Denied, since, refused);
+                let wait =
+                    pause(&mut one, &config, start + since, Failure::Denied, since, || refused);
                 assert!(wait <= Duration::from_secs(61), "{wait:?}");
                 (since, asked) = (since + wait, asked + 1);
             }
@@ -222,13 +223,13 @@ mod tests {
         let (start, mut backoff) = (Instant::now(), Backoff::new(config));
         let (mut since, mut asked) = (Duration::ZERO, 0);
         while since < Duration::from_secs(24 * 3600) {
-            let wait = pause(&mut backoff, &config, start + since, Failure::Absent, since, 32);
+            let wait = pause(&mut backoff, &config, start + since, Failure::Absent, since, || 32);
             assert!(wait <= Duration::from_secs(135), "{wait:?}");
             (since, asked) = (since + wait, asked + 1);
         }
         assert!(asked < 24 * 3600 / 60, "{asked} times a day");
         // A transient failure of a missing kind has the ordinary backoff.
-        let away = pause(&mut backoff, &config, start + since, Failure::Transient, since, 32);
+        let away = pause(&mut backoff, &config, start + since, Failure::Transient, since, || 32);
         assert!(away <= 2 * config.cap);
     }
 
