@@ -380,7 +380,7 @@ impl RelaySender {
                 && self.now - *self.unrefused_since.get_or_insert(self.now) >= RECOVERED_AFTER
             {
                 self.is_failing = false;
-                self.lookup.reset_pause();
+                self.lookup.reset_pause(self.now);
                 tracing::info!(target_address = %self.target, "The relay has recovered");
             }
         }

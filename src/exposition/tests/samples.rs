@@ -29,8 +29,12 @@ impl PartialEq for Value {
 pub struct NativeBuckets {
     /// The resolution: the larger, the narrower the buckets.
     pub schema: i32,
-    /// The number of values of each bucket that has any.
-    pub counts: BTreeMap<i32, i64>,
+    /// The number of positive values of each bucket that has any.
+    pub positive: BTreeMap<i32, i64>,
+    /// The same for negative values.
+    pub negative: BTreeMap<i32, i64>,
+    /// The number of zeros.
+    pub zeros: i64,
 }
 
 /// Adds a sample.
@@ -197,7 +201,7 @@ pub fn start_times_of_messages(body: &[u8]) -> Result<Samples, String> {
 /// Reads the native buckets of length-delimited messages, under the names of their families.
 ///
 /// # Errors
-/// Fails for malformed messages, and for values that are not positive.
+/// Fails for malformed messages.
 pub fn native_buckets_of_messages(body: &[u8]) -> Result<BTreeMap<Key, NativeBuckets>, String> {
     let mut all = BTreeMap::new();
     each_metric(body, |name, metric| {
@@ -205,10 +209,13 @@ pub fn native_buckets_of_messages(body: &[u8]) -> Result<BTreeMap<Key, NativeBuc
             if histogram.fields(5).next().is_none() {
                 continue;
             }
-            if histogram.number(7) != 0.0 || histogram.fields(9).next().is_some() {
-                return Err(format!("{name} has values that are not positive"));
-            }
-            let buckets = native_buckets(&histogram).ok_or("malformed native buckets")?;
+            let malformed = "malformed native buckets";
+            let buckets = NativeBuckets {
+                schema: signed(&histogram, 5).ok_or(malformed)?,
+                positive: native_buckets(&histogram, [12, 13]).ok_or(malformed)?,
+                negative: native_buckets(&histogram, [9, 10]).ok_or(malformed)?,
+                zeros: histogram.number(7) as i64,
+            };
             all.insert((name.to_owned(), labels_of(name, metric)?), buckets);
         }
         Ok(())
@@ -216,10 +223,19 @@ pub fn native_buckets_of_messages(body: &[u8]) -> Result<BTreeMap<Key, NativeBuc
     Ok(all)
 }
 
-/// Reads the native buckets of a histogram with positive values: spans of adjacent ones, and the differences of their counts.
-fn native_buckets(histogram: &Message<'_>) -> Option<NativeBuckets> {
-    let mut deltas = Vec::new();
-    for field in histogram.fields(13) {
+/// Reads a signed number; 0 if it is not there.
+fn signed(message: &Message<'_>, number: u64) -> Option<i32> {
+    match message.fields(number).last() {
+        Some(Field::Varint(number)) => i32::try_from(unzigzag(number)).ok(),
+        None => Some(0),
+        Some(_) => None,
+    }
+}
+
+/// Reads the native buckets of a sign: in one field spans of adjacent ones, in the other one the differences of their counts.
+fn native_buckets(histogram: &Message<'_>, fields: [u64; 2]) -> Option<BTreeMap<i32, i64>> {
+    let (mut deltas, [spans, differences]) = (Vec::new(), fields);
+    for field in histogram.fields(differences) {
         match field {
             Field::Varint(delta) => deltas.push(unzigzag(delta)),
             Field::Bytes(mut packed) => {
@@ -232,14 +248,9 @@ fn native_buckets(histogram: &Message<'_>) -> Option<NativeBuckets> {
             Field::Double(_) => return None,
         }
     }
-    let signed = |message: &Message<'_>, number| match message.fields(number).last() {
-        Some(Field::Varint(number)) => i32::try_from(unzigzag(number)).ok(),
-        None => Some(0),
-        Some(_) => None,
-    };
     let (mut next, mut count, mut deltas) = (0, 0, deltas.into_iter());
     let mut counts = BTreeMap::new();
-    for span in histogram.messages(12)? {
+    for span in histogram.messages(spans)? {
         next += signed(&span, 1)?;
         for _ in 0..span.number(2) as u32 {
             count += deltas.next()?;
@@ -249,8 +260,7 @@ fn native_buckets(histogram: &Message<'_>) -> Option<NativeBuckets> {
             next += 1;
         }
     }
-    let schema = signed(histogram, 5)?;
-    deltas.next().is_none().then_some(NativeBuckets { schema, counts })
+    deltas.next().is_none().then_some(counts)
 }
 
 fn labels_of(name: &str, metric: &Message<'_>) -> Result<BTreeMap<String, String>, String> {

@@ -103,8 +103,9 @@ impl TargetLookup {
     }
 
     /// Lets the next look-up start soon, because the target has recovered.
-    pub(super) fn reset_pause(&mut self) {
+    pub(super) fn reset_pause(&mut self, now: Instant) {
         self.pause = MIN_PAUSE;
+        self.not_before = self.not_before.min(now + MIN_PAUSE);
     }
 }
 

@@ -145,6 +145,8 @@ pub(crate) struct History {
     changing: Option<(&'static str, Duration, [Duration; 2])>,
     /// Determines its lines.
     changes: Rng,
+    /// Determines which values of observers are zero or negative, if any are.
+    signs: Option<Rng>,
     sets: Sets,
     start_times: StartTimes,
     taken_names: TakenNames,
@@ -253,6 +255,7 @@ impl History {
         let (generation, transport) = (0, Transport::new(offline.shared()));
         let unreadable = Rng::with_seed(seed ^ 0x682e_6ff3_d6b2_b8a3);
         let unreadable = pods.is_some().then_some(unreadable);
+        let mut signs = Rng::with_seed(seed ^ 0xab1c_5ed5_da6d_8118);
         Self {
             rng,
             clock,
@@ -276,6 +279,7 @@ impl History {
             budget,
             changing: None,
             changes: Rng::with_seed(seed ^ 0x5be0_cd19_137e_2179),
+            signs: signs.bool().then_some(signs),
             sets,
             start_times,
             taken_names,
@@ -302,10 +306,6 @@ impl History {
         SeriesSource(Arc::clone(self.offline.shared()))
     }
 
-    fn used(&mut self, feature: Feature) {
-        self.active.insert(feature, self.now);
-    }
-
     /// Adds a line or a scrape to the journal.
     fn trace(&mut self, what: &'static str, bytes: &[u8]) {
         self.outcome.journal.push((what, hash(bytes)));
@@ -323,6 +323,11 @@ impl History {
                 self.outcome.violation = Some(format!("after {at:.1} s {why}\n{}", self.yaml()));
                 break;
             }
+        }
+        if let (Some(target), Some(relay)) = (&mut self.relay, &self.offline.shared().relay)
+            && self.outcome.violation.is_none()
+        {
+            self.outcome.violation = target.end(relay).err();
         }
         self.outcome.seconds = self.now.as_secs();
         self.outcome
@@ -351,17 +356,6 @@ impl History {
         self.compare()?;
         let choice = self.rng.u32(0..100);
         self.act(choice)
-    }
-
-    /// Returns the features that have been in use lately.
-    pub(crate) fn recent_features(&self) -> impl Iterator<Item = &'static str> {
-        let recent = self.active.iter().filter(|(_, at)| self.now - **at <= TOGETHER);
-        recent.map(|(feature, _)| feature).chain(&self.always).map(|feature| feature.as_str())
-    }
-
-    /// Returns the names of the features that histories with senders may use.
-    pub(crate) fn feature_names() -> impl Iterator<Item = &'static str> {
-        features::names_with_cluster()
     }
 
     fn advance(&mut self) -> Result<(), String> {
@@ -557,7 +551,10 @@ impl History {
         let (mut observed, mut sum) = (Vec::new(), 0.0);
         let mut has_delta = false;
         for _ in 0..count {
-            let number = f64::from(rng.u32(1..50));
+            let mut number = f64::from(rng.u32(1..50));
+            if let Some(signs) = self.signs.as_mut().filter(|_| kind == Kind::Observer) {
+                number *= [1.0, 1.0, 1.0, -1.0, -1.0, 0.0][signs.usize(0..6)];
+            }
             let sign = match kind {
                 Kind::Gauge => ["", "", "", "+", "-"][rng.usize(0..5)],
                 _ => "",
@@ -607,19 +604,6 @@ impl History {
         let shape = if kind == Kind::Observer { self.mapping.shape() } else { Shape::default() };
         let burst = Burst { kind, labels, values, at: self.now, ttl, shape, observed };
         self.verdict(burst, sum, &reasons).map_err(|why| format!("{lines:?} over {way:?}: {why}"))
-    }
-
-    fn count_pairs(&mut self) {
-        if self.mapping.values.is_some() || self.mapping.series.is_some() {
-            self.used(Feature::RuleLimits);
-        }
-        let recent = self.active.iter().filter(|(_, at)| self.now - **at <= TOGETHER);
-        let mut together: Vec<Feature> = recent.map(|(feature, _)| *feature).collect();
-        together.extend(&self.always);
-        together.sort_unstable();
-        for (at, one) in together.iter().enumerate() {
-            self.outcome.pairs.extend(together[at + 1..].iter().map(|other| (*one, *other)));
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The features whose pairs the histories have to cover.
 
+use super::{History, TOGETHER};
 use crate::util::words::words;
 
 words! {
@@ -90,7 +91,7 @@ pub(super) fn are_exclusive(one: Feature, other: Feature) -> bool {
 }
 
 /// Returns the names of the features of histories with a cluster, whose lines come over UDP to one worker.
-pub(super) fn names_with_cluster() -> impl Iterator<Item = &'static str> {
+fn names_with_cluster() -> impl Iterator<Item = &'static str> {
     use Feature::{
         ClockJump, DerivedName, ManySeries, ManyValues, Relay, RelayMoved, RelayRefused, Tcp,
         TypeConflict, Udp, Unixgram, UnreadTags, Workers,
@@ -111,4 +112,34 @@ pub(super) fn names_with_cluster() -> impl Iterator<Item = &'static str> {
         ManyValues,
     ];
     Feature::ALL.into_iter().filter(move |one| !others.contains(one)).map(Feature::as_str)
+}
+
+impl History {
+    pub(super) fn used(&mut self, feature: Feature) {
+        self.active.insert(feature, self.now);
+    }
+
+    /// Returns the features that have been in use lately.
+    pub(crate) fn recent_features(&self) -> impl Iterator<Item = &'static str> {
+        let recent = self.active.iter().filter(|(_, at)| self.now - **at <= TOGETHER);
+        recent.map(|(feature, _)| feature).chain(&self.always).map(|feature| feature.as_str())
+    }
+
+    /// Returns the names of the features that histories with senders may use.
+    pub(crate) fn feature_names() -> impl Iterator<Item = &'static str> {
+        names_with_cluster()
+    }
+
+    pub(super) fn count_pairs(&mut self) {
+        if self.mapping.values.is_some() || self.mapping.series.is_some() {
+            self.used(Feature::RuleLimits);
+        }
+        let recent = self.active.iter().filter(|(_, at)| self.now - **at <= TOGETHER);
+        let mut together: Vec<Feature> = recent.map(|(feature, _)| *feature).collect();
+        together.extend(&self.always);
+        together.sort_unstable();
+        for (at, one) in together.iter().enumerate() {
+            self.outcome.pairs.extend(together[at + 1..].iter().map(|other| (*one, *other)));
+        }
+    }
 }

@@ -52,11 +52,14 @@ impl NativeOptions {
     fn buckets_of(&self, observed: &[Observed]) -> Option<NativeBuckets> {
         let mut schema = self.schema?;
         let mut values = BTreeSet::new();
-        for one in observed {
+        let (zeros, others): (Vec<&Observed>, Vec<&Observed>) =
+            observed.iter().partition(|one| one.value == 0.0);
+        for one in &others {
             values.insert(one.value.to_bits());
             let number = |schema| {
-                let numbers = values.iter().map(|bits| number_of(f64::from_bits(*bits), schema));
-                numbers.collect::<BTreeSet<i32>>().len()
+                let values = values.iter().map(|bits| f64::from_bits(*bits));
+                let numbers = values.map(|value| (value > 0.0, number_of(value.abs(), schema)));
+                numbers.collect::<BTreeSet<(bool, i32)>>().len()
             };
             // Each value lowers it by one step at most.
             for _ in 0..one.weight as u64 {
@@ -66,11 +69,13 @@ impl NativeOptions {
                 schema -= 1;
             }
         }
-        let mut counts = BTreeMap::new();
-        for one in observed {
-            *counts.entry(number_of(one.value, schema)).or_default() += one.weight as i64;
+        let [mut positive, mut negative] = [BTreeMap::new(), BTreeMap::new()];
+        for one in others {
+            let side = if one.value > 0.0 { &mut positive } else { &mut negative };
+            *side.entry(number_of(one.value.abs(), schema)).or_default() += one.weight as i64;
         }
-        Some(NativeBuckets { schema, counts })
+        let zeros = zeros.iter().map(|one| one.weight as i64).sum();
+        Some(NativeBuckets { schema, positive, negative, zeros })
     }
 }
 

@@ -47,6 +47,8 @@ pub(super) struct RelayTarget {
     /// The lines that have been relayed, dropped, or too long so far, and the datagrams.
     counts: [usize; 3],
     packets: u64,
+    /// The lines so far that are not too long.
+    lines: u64,
     moves: Option<Moves>,
     /// Determines when the queue overflows, if it does.
     overflows: Option<Rng>,
@@ -114,6 +116,7 @@ impl RelayTarget {
             arrived: VecDeque::new(),
             counts: [0; 3],
             packets: 0,
+            lines: 0,
             moves,
             overflows: (has_room && overflows.bool()).then_some(overflows),
         };
@@ -131,6 +134,7 @@ impl RelayTarget {
         let queued = (0..count.min(room)).map(|_| (self.now, format!("{line}\n")));
         self.waiting.extend(queued);
         self.counts[1] += count.saturating_sub(room);
+        self.lines += count as u64;
     }
 
     /// Notes lines that the pipeline has got, and lets the relay take them from its queue.
@@ -140,6 +144,7 @@ impl RelayTarget {
             if is_long(line) {
                 self.counts[2] += 1;
             } else {
+                self.lines += 1;
                 self.waiting.push_back((self.now, format!("{line}\n")));
             }
         }
@@ -147,6 +152,20 @@ impl RelayTarget {
             self.step()?;
         }
         self.check_waiting()
+    }
+
+    /// Ends the relay, which sends what it still has, so that each line counts as relayed or dropped.
+    pub(super) fn end(&mut self, relay: &Relay) -> Result<(), String> {
+        relay.shutdown();
+        self.sender.run();
+        let counts = [&relay.counts.relayed_lines, &relay.counts.dropped_lines];
+        let counts = counts.map(|count| count.load(Ordering::Relaxed));
+        match counts.iter().sum::<u64>() == self.lines {
+            true => Ok(()),
+            false => {
+                Err(format!("lines relayed, dropped: {counts:?} of {} at the end", self.lines))
+            }
+        }
     }
 
     /// Lets time pass, in which the relay goes on whenever it wants to.
@@ -369,7 +388,7 @@ impl Moves {
     /// Notes that the relay has recovered by now, if it has: the pauses are short again.
     fn note_recovery(&mut self, now: Duration) {
         if self.recovered.take_if(|at| *at < now).is_some() {
-            self.pauses[1] = MIN_PAUSE;
+            self.pauses = [MIN_PAUSE; 2];
         }
     }
 
