@@ -178,11 +178,11 @@ impl Standby {
     ///
     /// The scrape came at `since`. Concurrent scrapes, and the sources of one, share a question that was sent after they came.
     pub(super) async fn confirm(&self, since: Instant) {
-        let mut asked = self.0.confirmed.lock().await;
-        if self.is_active() || asked.is_some_and(|asked| asked >= since) {
+        let mut confirmed = self.0.confirmed.lock().await;
+        if self.is_active() || confirmed.is_some_and(|confirmed| confirmed >= since) {
             return;
         }
-        *asked = Some(Instant::now());
+        let began = Instant::now();
         let (own, asked) = {
             let state = self.lock();
             let is_any_active = state.others().any(|(_, peer)| peer.is_active());
@@ -209,6 +209,8 @@ impl Standby {
             }
         };
         join_all(asked.into_iter().map(ask_one)).await;
+        // Not before: a client may go away meanwhile, and its scrape with it.
+        *confirmed = Some(began);
         // A poll may have failed a moment ago, too.
         self.change(|_| ());
     }

@@ -78,6 +78,8 @@ struct History {
     reloads: Option<Rng>,
     /// Determines when the name of the replicas cannot be resolved, if they have one.
     names: Option<Rng>,
+    /// Determines the scrapes that are given up.
+    given_up: Rng,
     /// The number of processes so far.
     started: usize,
     record: Arc<Mutex<Record>>,
@@ -113,7 +115,8 @@ impl History {
         let (record, tasks) = (Arc::new(Mutex::new(record)), JoinSet::new());
         let mut reloads = Rng::with_seed(seed ^ 0x67ca_6d62_2a19_7c5e);
         let reloads = reloads.bool().then_some(reloads);
-        Self { rng, group, reloads, names, started: 0, record, tasks }
+        let given_up = Rng::with_seed(seed ^ 0x5be0_cd19_137e_2179);
+        Self { rng, group, reloads, names, given_up, started: 0, record, tasks }
     }
 
     fn note(&self, text: String) {
@@ -264,10 +267,26 @@ impl History {
         record.check(result);
     }
 
+    /// Begins scrapes of all replicas that are given up soon, in some cases.
+    fn give_up_scrapes(&mut self, began: Instant) {
+        if self.given_up.u32(0..4) > 0 {
+            return;
+        }
+        let after = Duration::from_millis(self.given_up.u64(0..20));
+        for at in self.group.running() {
+            let scrape = self.group.with(at, |process| {
+                let standby = process.standby.clone();
+                process.gated(async move { standby.confirm(began).await })
+            });
+            self.tasks.spawn(async move { drop(timeout(after, scrape.expect("it runs")).await) });
+        }
+    }
+
     /// Scrapes all replicas at once.
     fn scrape(&mut self) {
         self.check_relayed();
         let began = Instant::now();
+        self.give_up_scrapes(began);
         let mut answers = JoinSet::new();
         for at in self.group.running() {
             let scrape = self.group.with(at, |process| {
