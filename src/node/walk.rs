@@ -152,10 +152,12 @@ impl Walker {
     }
 
     /// Returns the memory budget of one of `count` trees, in bytes. One half of the total is split
-    /// evenly. Of the other half, a tree may use what the others leave, but at most half of it, so
+    /// evenly among the next power of two. Of the other half, a tree may use what the others leave, but at most half of it, so
     /// that one exploding tree does not starve the next.
     fn memory_of(&self, place: &MeasuredObject, count: usize) -> usize {
-        let (pool, own) = (self.config.memory / 2, self.config.memory / 2 / count.max(1));
+        // A tree whose limit becomes smaller may have to begin again, which each new pod would cause otherwise.
+        let parts = count.max(1).next_power_of_two();
+        let (pool, own) = (self.config.memory / 2, self.config.memory / 2 / parts);
         let others = self.trees.iter().filter(|(other, _)| *other != place);
         let taken: usize = others.map(|(_, (_, tree))| tree.memory().saturating_sub(own)).sum();
         own + pool.saturating_sub(taken).min(pool / 2)
