@@ -87,7 +87,7 @@ impl Server {
             return complete_response(404, "text/plain", b"?".to_vec());
         };
         if let Some(list_watch) = req.list_watch() {
-            self.state().retry_after.arrived(&list_watch);
+            self.state().retry_after.arrived(&list_watch, req.get("continue"));
         }
         if req.starts_list() {
             *self.state().lists.entry(req.kind).or_default() += 1;
@@ -112,6 +112,13 @@ impl Server {
         }
         if let Some(response) = &refusal {
             self.note_retry_after(&req, response.headers());
+        }
+        if let Some(token) = req.get("continue")
+            && code.is_some_and(|code| code == 429 || code >= 500)
+            && let Some(list_watch) = req.list_watch()
+            && self.delivers_refusals()
+        {
+            self.state().retry_after.refused_page(list_watch, token);
         }
         self.note(Topic::Request, format!("{} {code:?}", request.uri()));
         if refusal.is_none() && req.starts_list() {

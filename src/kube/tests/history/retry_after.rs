@@ -1,4 +1,5 @@
-//! Requests that come again before the time for which the server has asked them to wait.
+//! Requests that come again before the time for which the server has asked them to wait, and lists that begin again instead of
+//! asking for a page again that was refused for a moment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +11,17 @@ use super::cluster::Kind;
 /// A kind, and the namespace of its list/watch, if it has one.
 type ListWatch = (Kind, Option<String>);
 
-/// The times in the last `Retry-After` of each list/watch.
+/// What the server has told each list/watch last.
 #[derive(Default)]
 pub(super) struct RetryAfter {
+    /// The times in `Retry-After`.
     waits: BTreeMap<ListWatch, Instant>,
+    /// The tokens of the pages that it has refused for a moment.
+    pages: BTreeMap<ListWatch, String>,
     /// A new configuration is not applied yet, so two list/watches may request the same.
     is_replacing: bool,
-    /// Describes a request that has come too early.
-    early: Option<String>,
+    /// Describes a request that has come too early, or begins a list again.
+    wrong: Option<String>,
 }
 
 impl RetryAfter {
@@ -28,14 +32,29 @@ impl RetryAfter {
         }
     }
 
-    /// Notes that a request has arrived.
-    pub(super) fn arrived(&mut self, list_watch: &ListWatch) {
+    /// Notes that a page of a list has been refused for a moment.
+    pub(super) fn refused_page(&mut self, list_watch: ListWatch, token: &str) {
+        if !self.is_replacing {
+            self.pages.insert(list_watch, token.to_owned());
+        }
+    }
+
+    /// Notes that a request has arrived, for the page with this token if it has one.
+    pub(super) fn arrived(&mut self, list_watch: &ListWatch, token: Option<&str>) {
+        if let Some(refused) = self.pages.remove(list_watch)
+            && token != Some(&refused)
+        {
+            let kind = list_watch.0;
+            self.wrong.get_or_insert(format!(
+                "{kind:?}: the request after the refusal of page {refused} is for {token:?}"
+            ));
+        }
         let Some(until) = self.waits.remove(list_watch) else { return };
         let early = until.saturating_duration_since(Instant::now());
         if !early.is_zero() {
             let (kind, namespace) = list_watch;
             let namespace = namespace.as_deref().unwrap_or("all namespaces");
-            self.early.get_or_insert(format!(
+            self.wrong.get_or_insert(format!(
                 "{kind:?} of {namespace} are requested {} ms before the time in Retry-After",
                 early.as_millis()
             ));
@@ -45,18 +64,19 @@ impl RetryAfter {
     /// Notes that responses may get lost.
     pub(super) fn excuse(&mut self) {
         self.waits.clear();
+        self.pages.clear();
     }
 
     /// Notes that list/watches are replaced, or have been.
     pub(super) fn replacing(&mut self, is_replacing: bool) {
         self.is_replacing = is_replacing;
         if is_replacing {
-            self.waits.clear();
+            self.excuse();
         }
     }
 
-    /// Describes a request that has come too early.
+    /// Describes a request that has come too early, or begins a list again.
     pub(super) fn violation(&self) -> Option<String> {
-        self.early.clone()
+        self.wrong.clone()
     }
 }

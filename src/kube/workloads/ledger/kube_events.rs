@@ -21,7 +21,7 @@ use crate::wire::view::{Str, view};
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// The largest number of events that wait.
-const MAX_WAITING: usize = if cfg!(test) { 20 } else { 10_000 };
+const MAX_WAITING: usize = if cfg!(test) { 200 } else { 10_000 };
 
 /// The time for which the counts of deleted events are kept. Their number is large, and they are deleted an hour after
 /// their last occurrence.

@@ -184,24 +184,24 @@ fn events_wait_for_a_while() {
     world.now += MAX_WAIT / 2;
     world.ledger.expire(world.now);
     assert_eq!(world.kube_events(), counts(&[(" Pod Failed", 2.0)]));
-    for number in 0..25 {
+    for number in 0..205 {
         world.put_event(EVENTS, &event(&format!("x{number}"), POD, "Failed", ""), None);
     }
     assert_eq!(world.kube_events(), counts(&[(" Pod Failed", 7.0)]));
     world.ledger.resolve_events(b"p", &workload("web"), world.now);
-    assert_eq!(world.kube_events(), counts(&[(" Pod Failed", 7.0), ("web Pod Failed", 20.0)]));
+    assert_eq!(world.kube_events(), counts(&[(" Pod Failed", 7.0), ("web Pod Failed", 200.0)]));
 }
 
 /// Events of a rollout find the workloads of their objects soon, and leave room for those that follow.
 #[test]
 fn events_that_have_waited_leave_room_for_others() {
     let mut world = World::with_events();
-    for number in 0..100 {
+    for number in 0..1_000 {
         let pod = format!("p{number}");
         world.put_event(EVENTS, &event(&format!("e{number}"), ("Pod", &pod), "Pulled", ""), None);
         world.ledger.resolve_events(pod.as_bytes(), &workload("web"), world.now);
     }
-    assert_eq!(world.kube_events(), counts(&[("web Pod Pulled", 100.0)]));
+    assert_eq!(world.kube_events(), counts(&[("web Pod Pulled", 1_000.0)]));
 }
 
 /// Each occurrence waits for its own time, also if an earlier one of the same object has waited for too long.
