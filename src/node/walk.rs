@@ -54,8 +54,14 @@ impl Walk {
             thread::Builder::new().name("walk".to_owned()).stack_size(STACK).spawn(move || {
                 sys::lower_priority();
                 let limiter = RateLimiter::new(&config, metrics, stop);
-                let mut walker =
-                    Walker { config, store, limiter, trees: BTreeMap::new(), logged_error: None };
+                let mut walker = Walker {
+                    config,
+                    store,
+                    limiter,
+                    trees: BTreeMap::new(),
+                    parts: 1,
+                    logged_error: None,
+                };
                 while walker.pass().is_ok() {}
             })?;
         Ok(Self { ended, thread })
@@ -80,6 +86,8 @@ struct Walker {
     store: Arc<Store>,
     limiter: RateLimiter,
     trees: BTreeMap<MeasuredObject, (PathBuf, Tree)>,
+    /// The number of [parts] of the memory.
+    parts: usize,
     /// The last logged error of the mount table.
     logged_error: Option<String>,
 }
@@ -105,8 +113,9 @@ impl Walker {
             targets.iter().any(|target| target.place == *place && target.path == *path)
         });
         self.store.retain_objects(Origin::Walk, &places);
+        self.parts = parts(self.parts, places.len());
         for target in targets {
-            let memory = self.memory_of(&target.place, places.len());
+            let memory = self.memory_of(&target.place);
             self.walk_tree(target, memory)?;
         }
         let trees = || self.trees.values().map(|(_, tree)| tree);
@@ -151,13 +160,11 @@ impl Walker {
         places
     }
 
-    /// Returns the memory budget of one of `count` trees, in bytes. One half of the total is split
-    /// evenly among the next power of two. Of the other half, a tree may use what the others leave, but at most half of it, so
-    /// that one exploding tree does not starve the next.
-    fn memory_of(&self, place: &MeasuredObject, count: usize) -> usize {
-        // A tree whose limit becomes smaller may have to begin again, which each new pod would cause otherwise.
-        let parts = count.max(1).next_power_of_two();
-        let (pool, own) = (self.config.memory / 2, self.config.memory / 2 / parts);
+    /// Returns the memory budget of a tree, in bytes. One half of the total is split into [parts], of which each tree has one.
+    /// Of the other half, a tree may use what the others leave, but at most half of it, so that one exploding tree does not
+    /// starve the next.
+    fn memory_of(&self, place: &MeasuredObject) -> usize {
+        let (pool, own) = (self.config.memory / 2, self.config.memory / 2 / self.parts);
         let others = self.trees.iter().filter(|(other, _)| *other != place);
         let taken: usize = others.map(|(_, (_, tree))| tree.memory().saturating_sub(own)).sum();
         own + pool.saturating_sub(taken).min(pool / 2)
@@ -181,10 +188,31 @@ impl Walker {
     }
 }
 
+/// Returns the number of parts into which the memory of `count` trees is split: a power of two, at least `count`. It becomes smaller
+/// only if at most a quarter of the parts is used: a tree at its limit starts over when its part becomes smaller, and pods come
+/// and go all the time.
+fn parts(before: usize, count: usize) -> usize {
+    let wanted = count.max(1).next_power_of_two();
+    if wanted > before || wanted <= before / 4 { wanted } else { before }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::mpsc;
+
+    #[test]
+    fn parts_seldom_become_smaller() {
+        let (mut all, mut changes) = (1, 0);
+        let comings_and_goings = [32, 33].into_iter().cycle().take(100);
+        for count in (0..=1_000).chain(comings_and_goings) {
+            let next = parts(all, count);
+            assert!(next >= count);
+            (changes, all) = (changes + usize::from(next != all), next);
+        }
+        // Ten while the number grows, from 1,024 to 32 parts, and to 64.
+        assert_eq!((changes, all), (12, 64));
+    }
 
     /// As in a system call about a file of a server that is gone.
     #[test]
