@@ -16,9 +16,11 @@ use super::pipeline::PipelineHandle;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause between two requests.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The number of denied requests after which the other namespaces are not looked up: usually all of them would be denied.
+const MAX_DENIED: usize = 10;
 
-/// Looks up each namespace once after the first sync and logs the missing ones. Does nothing if namespaces cannot be
-/// listed: with permissions per namespace, a missing namespace is indistinguishable from a forbidden one.
+/// Looks up each namespace once after the first sync and logs the missing ones. Gives up after [`MAX_DENIED`] denials: with
+/// permissions per namespace, a missing namespace is indistinguishable from a forbidden one.
 pub async fn warn_about_missing_namespaces(
     client: Arc<Client>,
     handle: PipelineHandle,
@@ -27,13 +29,17 @@ pub async fn warn_about_missing_namespaces(
     namespaces.sort_unstable();
     namespaces.dedup();
     handle.ready().await;
-    let mut missing = Vec::new();
+    let (mut missing, mut denied) = (Vec::new(), 0);
     for namespace in namespaces {
         match exists(&client, &namespace).await {
             Some(true) => {}
             Some(false) => missing.push(namespace),
-            // The others would be denied, too.
-            None => break,
+            None => {
+                denied += 1;
+                if denied == MAX_DENIED {
+                    break;
+                }
+            }
         }
     }
     if !missing.is_empty() {
