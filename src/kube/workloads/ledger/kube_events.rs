@@ -85,9 +85,9 @@ pub(super) struct KubeEvents {
     pub(super) records: Objects<EventRecord>,
     /// The occurrences that wait, by the UID of the object that they are about, earliest first.
     waiting: HashMap<Box<[u8]>, VecDeque<Occurrences>>,
-    /// The number of these events.
-    count: usize,
-    /// The UIDs with the time at which their occurrences stop waiting, earliest first, also of those that do not wait any more.
+    /// The number of occurrences in `waiting`.
+    waiting_count: usize,
+    /// The deadline and the UID of each of them, earliest first. Entries stay when their occurrences are resolved.
     queue: VecDeque<(Instant, Box<[u8]>)>,
 }
 
@@ -126,11 +126,13 @@ impl KubeEvents {
             occurrences.count(Some(workload), totals, now);
         } else if let Some(owner) = former {
             occurrences.add(owner, totals, now);
-        } else if is_resolved(&involved.kind) && self.count < MAX_WAITING {
+        } else if is_resolved(&involved.kind) && self.waiting_count < MAX_WAITING {
             if self.queue.len() > 2 * MAX_WAITING {
-                self.queue.retain(|(_, uid)| self.waiting.contains_key(uid));
+                // Those of resolved occurrences are left.
+                let first = |uid: &[u8]| self.waiting.get(uid).and_then(VecDeque::front);
+                self.queue.retain(|(until, uid)| first(uid).is_some_and(|one| one.until <= *until));
             }
-            self.count += 1;
+            self.waiting_count += 1;
             self.queue.push_back((occurrences.until, occurrences.uid.clone()));
             self.waiting.entry(occurrences.uid.clone()).or_default().push_back(occurrences);
         } else {
@@ -147,7 +149,7 @@ impl KubeEvents {
         now: Instant,
     ) {
         if let Some(waiting) = self.waiting.remove(uid) {
-            self.count -= waiting.len();
+            self.waiting_count -= waiting.len();
             waiting.iter().for_each(|event| event.count(Some(workload), totals, now));
         }
     }
@@ -162,7 +164,7 @@ impl KubeEvents {
         while let Some((_, uid)) = self.queue.pop_front_if(|(until, _)| *until <= now) {
             let Some(waiting) = self.waiting.get_mut(&uid) else { continue };
             while let Some(event) = waiting.pop_front_if(|event| event.until <= now) {
-                self.count -= 1;
+                self.waiting_count -= 1;
                 event.count(None, totals, now);
             }
             if waiting.is_empty() {
