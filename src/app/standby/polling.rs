@@ -209,7 +209,7 @@ impl Standby {
             }
         };
         join_all(asked.into_iter().map(ask_one)).await;
-        // Not before: a client may go away meanwhile, and its scrape with it.
+        // Set only now: if the client disconnects while the others are asked, this future is dropped, and nothing is confirmed.
         *confirmed = Some(began);
         // A poll may have failed a moment ago, too.
         self.change(|_| ());

@@ -101,7 +101,8 @@ pub(super) fn longest_silence(
 
 /// Returns the retry delay after a failure. Long-lasting refusals are retried together, at common times after the origin.
 /// The delay of a denied list/watch grows with the number of `refused` ones, so that many of them do not cause many
-/// requests. It is only counted for these: in an outage, all of many list/watches fail.
+/// requests. `refused` is only called for these: it takes linear work,
+/// and in an outage all list/watches fail.
 pub(super) fn pause(
     backoff: &mut Backoff,
     config: &BackoffConfig,

@@ -295,8 +295,8 @@ kind! {
 
 type Statuses<'v, 'a> = &'v [ContainerStatus<'a>];
 
-/// The number of statuses up to which that of a container is looked for in all.
-const FEW: usize = 16;
+/// The number of statuses up to which a linear search finds that of a container.
+const MAX_LINEAR: usize = 16;
 
 fn completion_time(pod: &Pod<'_>, s: &mut Series<'_>) {
     let finished = pod.status.container_statuses.iter().filter_map(|c| c.state.terminated.as_ref());
@@ -313,9 +313,9 @@ fn container_info(
     init: bool,
     s: &mut Series<'_>,
 ) {
-    // Thousands of containers take linear work, too.
+    // A map, so that thousands of containers take linear work.
     let mut by_name: HashMap<&str, Vec<&ContainerStatus<'_>>> = HashMap::new();
-    if statuses.len() > FEW {
+    if statuses.len() > MAX_LINEAR {
         statuses.iter().for_each(|status| by_name.entry(&status.name).or_default().push(status));
     }
     for spec in specs {
@@ -330,7 +330,7 @@ fn container_info(
             ];
             s.with(if init { &labels } else { &labels[..5] }, 1.0);
         };
-        if statuses.len() > FEW {
+        if statuses.len() > MAX_LINEAR {
             by_name.get(&*spec.name).into_iter().flatten().for_each(|status| write(status));
         } else {
             statuses.iter().filter(|status| status.name == spec.name).for_each(write);
@@ -403,7 +403,7 @@ fn resource_claims(pod: &Pod<'_>, s: &mut Series<'_>) {
     let statuses = pod.status.resource_claim_statuses.iter();
     let allocated =
         statuses.filter_map(|status| Some((&*status.name, status.resource_claim_name.as_deref()?)));
-    // The last status of a name that has a claim counts.
+    // Of several statuses of a name, the last one with a claim counts.
     let allocated: HashMap<&str, &str> = allocated.collect();
     for claim in &pod.spec.resource_claims {
         if claim.resource_claim_name.is_none() && claim.resource_claim_template_name.is_none() {

@@ -78,8 +78,8 @@ struct History {
     reloads: Option<Rng>,
     /// Determines when the name of the replicas cannot be resolved, if they have one.
     names: Option<Rng>,
-    /// Determines the scrapes that are given up.
-    given_up: Rng,
+    /// Determines the scrapes whose clients disconnect.
+    disconnects: Rng,
     /// The number of processes so far.
     started: usize,
     record: Arc<Mutex<Record>>,
@@ -115,8 +115,8 @@ impl History {
         let (record, tasks) = (Arc::new(Mutex::new(record)), JoinSet::new());
         let mut reloads = Rng::with_seed(seed ^ 0x67ca_6d62_2a19_7c5e);
         let reloads = reloads.bool().then_some(reloads);
-        let given_up = Rng::with_seed(seed ^ 0x5be0_cd19_137e_2179);
-        Self { rng, group, reloads, names, given_up, started: 0, record, tasks }
+        let disconnects = Rng::with_seed(seed ^ 0x5be0_cd19_137e_2179);
+        Self { rng, group, reloads, names, disconnects, started: 0, record, tasks }
     }
 
     fn note(&self, text: String) {
@@ -267,12 +267,12 @@ impl History {
         record.check(result);
     }
 
-    /// Begins scrapes of all replicas that are given up soon, in some cases.
-    fn give_up_scrapes(&mut self, began: Instant) {
-        if self.given_up.u32(0..4) > 0 {
+    /// Sometimes begins scrapes of all replicas whose clients disconnect within 20 ms.
+    fn disconnect_scrapes(&mut self, began: Instant) {
+        if self.disconnects.u32(0..4) > 0 {
             return;
         }
-        let after = Duration::from_millis(self.given_up.u64(0..20));
+        let after = Duration::from_millis(self.disconnects.u64(0..20));
         for at in self.group.running() {
             let scrape = self.group.with(at, |process| {
                 let standby = process.standby.clone();
@@ -286,7 +286,7 @@ impl History {
     fn scrape(&mut self) {
         self.check_relayed();
         let began = Instant::now();
-        self.give_up_scrapes(began);
+        self.disconnect_scrapes(began);
         let mut answers = JoinSet::new();
         for at in self.group.running() {
             let scrape = self.group.with(at, |process| {
@@ -344,6 +344,7 @@ impl History {
             self.note("the name cannot be resolved".to_owned());
             self.group.set_resolvable(false);
         }
+        // Long enough for several look-ups.
         for _ in 0..if can_fail { 80 } else { 20 } {
             sleep(Duration::from_millis(self.rng.u64(10..300))).await;
             if self.rng.bool() { self.send() } else { self.scrape() }

@@ -212,7 +212,7 @@ impl CustomResources {
         self.add(kind, Entry { number, prefix, has_state, has_info, has_count, is_unsorted });
     }
 
-    /// Replaces the entry of a kind by one with another label and the same families, or all but the second one.
+    /// Replaces the entry of a kind by one with another label. Sometimes it adds or removes the second family.
     fn relabel(&mut self, kind: Kind) {
         if let Some(entry) = self.tracks[&kind].entry {
             let has_info = entry.has_info != (entry.has_state && self.changes.bool());
@@ -365,7 +365,7 @@ impl CustomResources {
             let shown: Vec<(u64, bool)> = families.keys().map(of).collect();
             let number = shown[0].0;
             let entry = &self.entries[&number];
-            // A later entry with the same names may have no second family.
+            // Another entry with the same names may have no second family.
             let may_lack = |other: &Entry| other.prefix == entry.prefix && !other.has_info;
             let least = if self.entries.values().any(may_lack) { 1 } else { 2 };
             let wanted = if entry.has_info { least..=2 } else { 1..=1 };

@@ -41,7 +41,7 @@ impl Scenario {
         self
     }
 
-    /// Lets the watches of some histories fall silent several times, long after each other, and nothing else happen.
+    /// Lets the watches of some histories fall silent several times, far apart, without any other fault.
     #[cfg(test)]
     pub(super) fn with_repeated_silences(mut self, seed: u64) -> Self {
         /// More than are tolerated without bookmarks in between.

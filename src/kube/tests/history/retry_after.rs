@@ -1,5 +1,4 @@
-//! Requests that come again before the time for which the server has asked them to wait, and lists that begin again instead of
-//! asking for a page again that was refused for a moment.
+//! Requests that come before the time in `Retry-After`, and lists that start over after a temporary refusal of a page.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Metrics whose samples would have the same names: a summary `x` has `x_sum`, so it and a gauge `x_sum` exclude each other while
+//! Metrics whose samples would share a name: a summary `x` has `x_sum`, so it and a gauge `x_sum` exclude each other while
 //! one of them exists.
 
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(super) struct DerivedNames {
 
 impl DerivedNames {
     pub(super) fn new(seed: u64, mapping: &Mapping) -> Self {
-        let rng = Rng::with_seed(seed ^ 0x510e_527f_ade6_82d1);
+        let rng = Rng::with_seed(seed ^ 0x2748_774c_df8e_eb99);
         Self { rng, ttl: Duration::from_secs(mapping.ttl), known: [None; METRICS.len()] }
     }
 
@@ -50,7 +50,7 @@ impl DerivedNames {
         self.ttl = Duration::from_secs(mapping.ttl);
     }
 
-    /// Returns true if the next line is one of these metrics.
+    /// Returns true if the next line is of one of these metrics.
     pub(super) fn is_next(&mut self) -> bool {
         self.rng.u32(0..12) == 0
     }

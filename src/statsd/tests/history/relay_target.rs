@@ -5,7 +5,7 @@
 //! returns another one. While datagrams are refused, the relay looks the name up again and again, with pauses that double until it has
 //! recovered.
 //!
-//! In some histories its thread does not run for a while, in which more lines come than its queue has room for.
+//! In some histories its thread is stopped for a while, and more lines arrive than fit into its queue.
 
 use std::collections::VecDeque;
 use std::io;
@@ -68,6 +68,8 @@ struct Moves {
     arrives_since: Option<Duration>,
     /// The time by which the relay has recovered, if no datagram is refused before.
     recovered: Option<Duration>,
+    /// The time at which its last recovery was noted.
+    recovered_at: Option<Duration>,
     /// The former sockets, which refuse datagrams.
     former: Vec<UdpSocket>,
     /// The time of the last move, until the relay must know of it.
@@ -98,7 +100,7 @@ impl RelayTarget {
         let is_there = rng.bool();
         let (relay, mut sender) = Relay::new(&config).expect("an address");
         let moves = Moves::start(seed, &mut sender);
-        // Of others, the long lines do not fit into a datagram.
+        // With shorter datagrams, the long lines of an overflow would not be relayed.
         let has_room = matches!(packet_length, 0 | 1_400);
         let mut overflows = Rng::with_seed(seed ^ 0x3c6e_f372_fe94_f82b);
         let target = Self {
@@ -341,6 +343,7 @@ impl Moves {
             pauses: [MIN_PAUSE; 2],
             arrives_since: None,
             recovered: None,
+            recovered_at: None,
             former: Vec::new(),
             moved: None,
             known_at: None,
@@ -389,6 +392,7 @@ impl Moves {
     fn note_recovery(&mut self, now: Duration) {
         if self.recovered.take_if(|at| *at < now).is_some() {
             self.pauses = [MIN_PAUSE; 2];
+            self.recovered_at = Some(now);
         }
     }
 
@@ -400,6 +404,7 @@ impl Moves {
         if let Some((before, was_running)) = self.refused
             && !was_running
             && self.asked_at.is_none_or(|at| at + pause <= now)
+            && self.recovered_at.is_none_or(|at| at + MIN_PAUSE <= now)
         {
             return Err(format!(
                 "datagrams are refused since {before:?}, but the last look-up was at {:?}, which is followed by a pause of {pause:?}",

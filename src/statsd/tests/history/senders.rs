@@ -108,14 +108,15 @@ impl Copies {
         replica.end_senders(&ended);
     }
 
-    /// Sends lines from one of the pods. Returns the labels that they get, and a description.
+    /// Sends lines from one of the pods. Returns the labels that they get, a description, and whether another line came before
+    /// them.
     pub(super) fn send(
         &mut self,
         offline: &mut Offline,
         pods: &dyn Senders,
         origin: &Origin,
         lines: &[String],
-    ) -> Result<(Labels, String), String> {
+    ) -> Result<(Labels, String, bool), String> {
         let peer = origin.address.map_or(Peer::Unknown, Peer::Address);
         let mut text = String::new();
         if let Some(claim) = pods.before() {
@@ -130,6 +131,7 @@ impl Copies {
         let outcome = sender.outcome.as_str();
         pods.check(origin, &labels, outcome).map_err(|why| format!("{lines:?}: {why}"))?;
         self.count(&sender, lines.len() as u64);
+        let is_preceded = !text.is_empty();
         text.extend(lines.iter().map(|line| format!("{line}{}\n", origin.claim)));
         let bytes = bytes_of(&text);
         offline.datagrams([(origin.address, &bytes[..])]);
@@ -138,7 +140,7 @@ impl Copies {
         self.next = copy.next;
         self.replica.lines_with_senders(copy.text.trim_ascii_end());
         self.sent.extend(bytes);
-        Ok((labels, format!("{text}from {:?}: {outcome}", origin.address)))
+        Ok((labels, format!("{text}from {:?}: {outcome}", origin.address), is_preceded))
     }
 
     /// Counts lines from a sender.
@@ -222,12 +224,15 @@ impl History {
         let (pods, copies) = self.pods.as_mut().expect("pods");
         let mut origin = pods.next(&mut self.rng);
         origin.claim = claim.unwrap_or(origin.claim);
-        let (labels, about) = copies.send(&mut self.offline, &**pods, &origin, lines)?;
+        let (labels, about, is_preceded) =
+            copies.send(&mut self.offline, &**pods, &origin, lines)?;
         self.used(if labels.is_empty() { Feature::UnknownSender } else { Feature::Enriched });
         self.trace("lines", about.as_bytes());
         let mut reasons = self.offline.reasons_since(&before);
-        // Those of a line before them, or of their own.
-        reasons.retain(|reason| !matches!(*reason, "dropped_by_rule" | "dropped"));
+        if is_preceded {
+            // The line before them is dropped by its rule.
+            reasons.retain(|reason| !matches!(*reason, "dropped_by_rule" | "dropped"));
+        }
         Ok((reasons, labels))
     }
 }
