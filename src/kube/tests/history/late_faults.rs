@@ -62,7 +62,8 @@ impl Scenario {
         for _ in 0..SILENCES {
             let (fault, duration) = (Fault::WatchesSilent, Duration::ZERO);
             self.events.push(ScheduledFault { fault, begin, duration, is_secondary: false });
-            begin += SILENCE_INTERVAL + Duration::from_millis(rng.u64(10_000..60_000));
+            // The first watch after a silence is short, and ends before a bookmark.
+            begin += SILENCE_INTERVAL + Duration::from_millis(rng.u64(60_000..110_000));
         }
         self.length = begin;
         self
