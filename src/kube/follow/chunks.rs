@@ -98,7 +98,7 @@ impl Chunks {
         chunks
     }
 
-    /// Turns a streaming list that is complete into a watch.
+    /// Turns a streaming list that is complete into a watch, or sets other bounds of a watch.
     pub(crate) fn become_watch(&mut self, bounds: Bounds) {
         (self.idle, self.bounds) = (None, bounds);
         let next = self.next_deadline(Instant::now());

@@ -238,7 +238,12 @@ impl Reflector {
                 self.event(machine, event)?;
             }
             if self.health.bookmarked && no_batching.is_none() && !request.ends_soon() {
+                let is_known = self.health.has_heartbeat && self.health.cuts == 0;
                 (self.health.has_heartbeat, self.health.cuts) = (true, 0);
+                if !is_known && !request.ends_by_client(&self.timing) {
+                    // A longer silence was tolerated before.
+                    chunks.become_watch(self.bounds(request));
+                }
             }
             machine.saw(self.sink.version());
             self.saw(self.sink.version());
