@@ -38,6 +38,7 @@ use fastrand::Rng;
 use derived_names::DerivedNames;
 use expiry_timer::{ExpiryTimer, Wakeups};
 use features::{Feature, are_exclusive, is_of_lines};
+use lifetime::Lifetime;
 use many_series::ManySeries;
 use many_values::ManyValues;
 pub(crate) use model::Labels;
@@ -65,6 +66,7 @@ mod checker;
 mod derived_names;
 mod expiry_timer;
 mod features;
+mod lifetime;
 mod many_series;
 mod many_values;
 mod model;
@@ -140,9 +142,8 @@ pub(crate) struct History {
     pub(crate) outcome: Outcome,
     /// The budgets of all metrics.
     budget: Budget,
-    /// The type of the metric whose lines change their type, the time of its last line, and its possible times to live: it
-    /// keeps that of its first line.
-    changing: Option<(&'static str, Duration, [Duration; 2])>,
+    /// The type of the metric whose lines change their type, and its life.
+    changing: Option<(&'static str, Lifetime)>,
     /// Determines its lines.
     changes: Rng,
     /// Determines which values of observers are zero or negative, if any are.

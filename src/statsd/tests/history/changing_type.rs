@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::checker::{EARLY, LATE};
 use super::features::Feature;
 use super::{CHANGING, History};
 use crate::exposition::budget::BudgetMode;
@@ -12,26 +11,18 @@ impl History {
     pub(super) fn line_of_changing_type(&mut self) -> Result<(), String> {
         let suffix = ["g", "h"][self.changes.usize(0..2)];
         let (reasons, _) = self.send(None, &[format!("{CHANGING}.x:1|{suffix}")])?;
-        let known = self.changing.filter(|(_, touched, [_, longest])| {
-            !self.ttl || self.now <= *touched + *longest + *LATE
-        });
-        let may_be_new = known.is_none_or(|(_, touched, [shortest, _])| {
-            self.ttl && self.now + *EARLY >= touched + shortest
-        });
-        let fits = known.is_none_or(|(known, ..)| known == suffix);
+        let known = self.changing.filter(|(_, life)| self.may_exist(Some(*life)));
+        let life = known.map(|(_, life)| life);
+        let may_be_new = !self.exists(life);
+        let fits = known.is_none_or(|(known, _)| known == suffix);
         let is_budget = |reason: &&str| matches!(*reason, "series_limit" | "label_limit");
         let about = || format!("{suffix} after {known:?}: {reasons:?}");
         if reasons.is_empty() {
             if !fits && !may_be_new {
                 return Err(format!("the type of a metric has changed: {}", about()));
             }
-            let new = Duration::from_secs(self.mapping.ttl);
-            let ttls = match known {
-                Some((.., ttls)) if !may_be_new => ttls,
-                Some((.., [shortest, longest])) => [shortest.min(new), longest.max(new)],
-                None => [new; 2],
-            };
-            self.changing = Some((suffix, self.now, ttls));
+            let ttl = Duration::from_secs(self.mapping.ttl);
+            self.changing = Some((suffix, self.prolonged(life, ttl)));
         } else if reasons.iter().all(is_budget) && self.mode == BudgetMode::Enforce {
             if fits && !may_be_new {
                 return Err(format!("a series that exists has no room: {}", about()));

@@ -6,8 +6,8 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::History;
-use super::checker::{EARLY, LATE};
 use super::features::Feature;
+use super::lifetime::Lifetime;
 use super::model::Mapping;
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::tests::samples::Samples;
@@ -25,19 +25,11 @@ fn excludes(existing: usize, new: usize) -> bool {
     (existing == SUMMARY) != (new == SUMMARY) && (existing, new) != (BUCKET, SUMMARY)
 }
 
-/// A metric that may exist.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    touched: Duration,
-    /// The shortest and the longest possible time to live.
-    ttls: [Duration; 2],
-}
-
 /// The metrics of a history.
 pub(super) struct DerivedNames {
     rng: Rng,
     ttl: Duration,
-    known: [Option<Known>; METRICS.len()],
+    known: [Option<Lifetime>; METRICS.len()],
 }
 
 impl DerivedNames {
@@ -66,18 +58,6 @@ impl DerivedNames {
 }
 
 impl History {
-    /// Returns true if a metric certainly exists.
-    fn has_derived_name(&self, metric: usize) -> bool {
-        self.derived_names.known[metric]
-            .is_some_and(|one| !self.ttl || self.now + *EARLY < one.touched + one.ttls[0])
-    }
-
-    /// Returns true if a metric may exist.
-    fn may_have_derived_name(&self, metric: usize) -> bool {
-        self.derived_names.known[metric]
-            .is_some_and(|one| !self.ttl || self.now <= one.touched + one.ttls[1] + *LATE)
-    }
-
     /// Sends a line of one of the metrics.
     pub(super) fn line_with_derived_name(&mut self) -> Result<(), String> {
         let metric = self.derived_names.rng.usize(0..METRICS.len());
@@ -86,23 +66,17 @@ impl History {
         let line = format!("derived.x{end}:1|{suffix}");
         let (reasons, _) = self.send(Some(self.senders[sender]), std::slice::from_ref(&line))?;
         self.outcome.lines += 1;
+        let known = self.derived_names.known;
         let mut others = (0..METRICS.len()).filter(|other| excludes(*other, metric));
-        let certain = others.clone().find(|other| self.has_derived_name(*other));
-        let may_be_excluded = others.any(|other| self.may_have_derived_name(other));
-        let (is_there, may_be_there) =
-            (self.has_derived_name(metric), self.may_have_derived_name(metric));
+        let certain = others.clone().find(|other| self.exists(known[*other]));
+        let may_be_excluded = others.any(|other| self.may_exist(known[other]));
+        let (is_there, may_be_there) = (self.exists(known[metric]), self.may_exist(known[metric]));
         let is_budget = |reason: &&str| matches!(*reason, "series_limit" | "label_limit");
         let wrong = match &reasons[..] {
             [] if certain.is_some() && !may_be_there => "accepted",
             [] => {
-                let new = self.derived_names.ttl;
-                let before = self.derived_names.known[metric].filter(|_| may_be_there);
-                let ttls = match before.map(|one| one.ttls) {
-                    Some(ttls) if is_there => ttls,
-                    Some([shortest, longest]) => [shortest.min(new), longest.max(new)],
-                    None => [new; 2],
-                };
-                self.derived_names.known[metric] = Some(Known { touched: self.now, ttls });
+                let life = self.prolonged(known[metric], self.derived_names.ttl);
+                self.derived_names.known[metric] = Some(life);
                 return Ok(());
             }
             ["derived_name"] if may_be_excluded && !is_there => {
@@ -114,10 +88,7 @@ impl History {
             }
             _ => "rejected",
         };
-        Err(format!(
-            "{line} is {wrong}, {reasons:?}, known: {:?}, now {:?}",
-            self.derived_names.known, self.now
-        ))
+        Err(format!("{line} is {wrong}, {reasons:?}, known: {known:?}, now {:?}", self.now))
     }
 
     /// Compares the metrics of a scrape with the model.
@@ -127,14 +98,15 @@ impl History {
             samples.keys().any(|(each, _)| *each == name)
         };
         let has_summary = has("_count");
+        let known = self.derived_names.known;
         let shown = [has_summary, !has_summary && has("_sum"), has("_bucket")];
         for (metric, is_shown) in shown.into_iter().enumerate() {
             let wrong = match is_shown {
-                true if !self.may_have_derived_name(metric) => "there",
-                false if self.has_derived_name(metric) => "missing",
+                true if !self.may_exist(known[metric]) => "there",
+                false if self.exists(known[metric]) => "missing",
                 _ => continue,
             };
-            let (end, known) = (METRICS[metric].0, self.derived_names.known);
+            let (end, _) = METRICS[metric];
             return Err(format!("{METRIC}{end} is {wrong}: {known:?}, now {:?}", self.now));
         }
         Ok(())

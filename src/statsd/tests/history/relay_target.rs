@@ -68,7 +68,7 @@ struct Moves {
     arrives_since: Option<Duration>,
     /// The time by which the relay has recovered, if no datagram is refused before.
     recovered: Option<Duration>,
-    /// The time at which its last recovery was noted.
+    /// The time of its last recovery.
     recovered_at: Option<Duration>,
     /// The former sockets, which refuse datagrams.
     former: Vec<UdpSocket>,
