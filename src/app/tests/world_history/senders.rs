@@ -469,7 +469,10 @@ impl Senders for Pods {
     fn before(&self) -> Option<String> {
         let rng = &mut *self.before.borrow_mut();
         let live = &self.model.borrow().live;
-        (rng.u32(0..6) == 0).then(|| rng.choice(live).map(claim_of))?
+        if rng.u32(0..6) > 0 {
+            return None;
+        }
+        rng.choice(live).map(claim_of)
     }
 
     fn check(&self, origin: &Origin, labels: &Labels, outcome: &'static str) -> Result<(), String> {

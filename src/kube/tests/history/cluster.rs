@@ -224,7 +224,7 @@ pub struct Cluster {
     /// Determines the [bursts](Self::burst), which one of eight histories has: they take several times as long.
     bursts: Option<Rng>,
     /// Determines the new pods with Events about them, which one of two histories has.
-    newcomers: Option<Rng>,
+    new_pods: Option<Rng>,
     /// Determines the [upgrades](Self::upgrade_definition).
     upgrades: Rng,
     /// The time of the last restore from a backup.
@@ -266,7 +266,7 @@ impl Cluster {
             last_state,
             changes: Signal::default(),
             bursts: None,
-            newcomers: None,
+            new_pods: None,
             upgrades: Rng::with_seed(rng.get_seed() ^ 0x7137_4491_23ef_65cd),
             restored: None,
             jobs: Jobs::default(),
@@ -279,8 +279,8 @@ impl Cluster {
         }
         let mut bursts = Rng::with_seed(rng.get_seed() ^ 0x510e_527f_ade6_82d1);
         cluster.bursts = (bursts.u32(0..8) == 0).then_some(bursts);
-        let mut newcomers = Rng::with_seed(rng.get_seed() ^ 0x3956_c25b_f348_b538);
-        cluster.newcomers = newcomers.bool().then_some(newcomers);
+        let mut new_pods = Rng::with_seed(rng.get_seed() ^ 0x3956_c25b_f348_b538);
+        cluster.new_pods = new_pods.bool().then_some(new_pods);
         (0..60).for_each(|_| cluster.report(rng));
         cluster.accounts.begin();
         cluster
@@ -542,16 +542,13 @@ impl Cluster {
         let all = self.accounts.of_kind(kind).map(|(_, account)| account);
         let known: Vec<&Account> = all.filter(|account| of_namespace(account)).collect();
         let chosen = (!known.is_empty() && rng.u32(0..6) > 0).then(|| rng.usize(..known.len()));
-        let subject = match chosen.map(|at| &known[at].object) {
-            Some(Object { name, uid, scope, .. }) => {
-                Subject { kind: scope.kind.name(), name: name.clone(), uid: uid.clone() }
-            }
+        match chosen.map(|at| &known[at].object) {
+            Some(object) => object.as_subject(),
             None => {
                 let name = format!("web{}", rng.u32(0..3));
-                Subject { kind: "Rollout", uid: format!("owner-{name}"), name }
+                Arc::new(Subject { kind: "Rollout", uid: format!("owner-{name}"), name })
             }
-        };
-        Arc::new(subject)
+        }
     }
 
     /// Changes an object. A kubelet or controller reports what it knows, whatever the server has forgotten.
@@ -570,22 +567,19 @@ impl Cluster {
             Kind::Event => Some(self.subject(scope.namespace, rng)),
             _ => self.job_of(scope, &name, rng),
         };
-        self.add_of(scope, name, subject);
+        self.add_of(scope, name.clone(), subject);
         if scope.kind == Kind::Pod {
-            self.add_events_of_newcomer(scope);
+            self.add_events_of_new_pod(&key(scope, &name));
         }
     }
 
-    /// Adds Events about a pod that has just begun to exist, in some histories. A watcher of both kinds may see these first.
-    fn add_events_of_newcomer(&mut self, scope: Scope) {
-        let events = Scope { kind: Kind::Event, ..scope };
-        let newest = format!("uid-{}", self.last_state);
-        let Some(pod) = self.accounts.get(&newest).map(|account| &account.object) else { return };
-        let (kind, name, uid) = (pod.scope.kind.name(), pod.name.clone(), pod.uid.clone());
-        let subject = Arc::new(Subject { kind, name, uid });
+    /// Adds Events about a pod that was just created, in some histories. A watcher of both kinds may see these first.
+    fn add_events_of_new_pod(&mut self, pod: &ObjectKey) {
+        let Some(pod) = self.objects.get(pod) else { return };
+        let (events, subject) = (Scope { kind: Kind::Event, ..pod.scope }, pod.as_subject());
         // A server that makes as many changes as it has lost before it is asked again cannot be recognised.
         let is_unnoticed = self.restored.is_some_and(|at| at.elapsed() < RESTORE_NOTICED);
-        let Some(rng) = &mut self.newcomers else { return };
+        let Some(rng) = &mut self.new_pods else { return };
         if rng.bool() || is_unnoticed || !self.scopes.contains(&events) {
             return;
         }

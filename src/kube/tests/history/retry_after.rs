@@ -10,7 +10,7 @@ use super::cluster::Kind;
 /// A kind, and the namespace of its list/watch, if it has one.
 type ListWatch = (Kind, Option<String>);
 
-/// What the server has told each list/watch last.
+/// The last refusals of each list/watch.
 #[derive(Default)]
 pub(super) struct RetryAfter {
     /// The times in `Retry-After`.
@@ -20,7 +20,7 @@ pub(super) struct RetryAfter {
     /// A new configuration is not applied yet, so two list/watches may request the same.
     is_replacing: bool,
     /// Describes a request that has come too early, or begins a list again.
-    wrong: Option<String>,
+    first_violation: Option<String>,
 }
 
 impl RetryAfter {
@@ -44,7 +44,7 @@ impl RetryAfter {
             && token != Some(&refused)
         {
             let kind = list_watch.0;
-            self.wrong.get_or_insert(format!(
+            self.first_violation.get_or_insert(format!(
                 "{kind:?}: the request after the refusal of page {refused} is for {token:?}"
             ));
         }
@@ -53,7 +53,7 @@ impl RetryAfter {
         if !early.is_zero() {
             let (kind, namespace) = list_watch;
             let namespace = namespace.as_deref().unwrap_or("all namespaces");
-            self.wrong.get_or_insert(format!(
+            self.first_violation.get_or_insert(format!(
                 "{kind:?} of {namespace} are requested {} ms before the time in Retry-After",
                 early.as_millis()
             ));
@@ -76,6 +76,6 @@ impl RetryAfter {
 
     /// Describes a request that has come too early, or begins a list again.
     pub(super) fn violation(&self) -> Option<String> {
-        self.wrong.clone()
+        self.first_violation.clone()
     }
 }

@@ -7,6 +7,7 @@
 mod both_sides;
 mod disturbances;
 mod reload_checks;
+mod requests;
 mod server_change;
 
 use std::collections::BTreeMap;
@@ -649,20 +650,6 @@ impl World {
             }
             Err(Violation(why)) => self.violate(&why, body),
         }
-    }
-
-    /// Returns the number of lists of kinds whose watches have bookmarks. The versions of others may be older than a compaction.
-    fn lists(&self) -> u64 {
-        let has_all = !self.scenario.has_uncached_events;
-        self.server.lists() - if has_all { 0 } else { self.server.lists_of(Kind::Event) }
-    }
-
-    /// Describes a request that should not have been sent.
-    fn needless_request(&self) -> Option<String> {
-        self.server.note_applied(self.pipeline.handle().is_applied(self.applied));
-        let repeated = self.server.repeated_events();
-        let repeated = repeated.filter(|(at, _)| *at > self.disturbed + *RECOVERY);
-        self.server.wrong_retry().or(repeated.map(|(_, why)| why))
     }
 
     /// Returns the number of objects that budgets have left out.

@@ -64,7 +64,7 @@ pub struct Lines<'b> {
     pub totals: Vec<&'b str>,
     /// The workloads of pods.
     pub rows: Vec<&'b str>,
-    /// The workloads.
+    /// The series of workloads.
     pub workloads: Vec<&'b str>,
     /// The counters of events.
     pub counters: Vec<&'b str>,
@@ -144,7 +144,7 @@ pub fn check_rows(
 ///
 /// # Errors
 /// Names a job or workload.
-fn compare_jobs(lines: &Lines<'_>, may_miss: bool) -> Result<(), String> {
+fn compare_jobs(lines: &Lines<'_>, accounts: &Accounts, may_miss: bool) -> Result<(), String> {
     let of_lines = |lines: &[&'_ str], name: &str, job: &str| -> BTreeSet<(String, String)> {
         let lines = lines.iter().filter(|line| line.starts_with(name));
         let names = lines.filter_map(|line| Some((label(line, "namespace")?, label(line, job)?)));
@@ -157,11 +157,13 @@ fn compare_jobs(lines: &Lines<'_>, may_miss: bool) -> Result<(), String> {
     };
     let (workloads, with_pods) = (of_jobs(&lines.workloads), of_jobs(&lines.rows));
     let jobs = of_lines(&lines.states, "kube_job_info{", "job_name");
-    let belongs_to_nothing = |(_, name): &&(String, String)| {
-        name.trim_start_matches('o').parse().is_ok_and(|number: u32| number.is_multiple_of(4))
-    };
-    let mut missing = jobs.difference(&workloads).filter(belongs_to_nothing);
-    if let Some(job) = missing.next().filter(|_| !may_miss) {
+    let of_accounts = accounts.of_kind(Kind::Job).map(|(_, account)| &account.object);
+    let alone = of_accounts.filter(|job| job.owner().is_none());
+    let alone: BTreeSet<(&str, &str)> =
+        alone.map(|job| (job.scope.namespace, &*job.name)).collect();
+    let mut missing = jobs.difference(&workloads);
+    let missing = missing.find(|(namespace, name)| alone.contains(&(namespace, name)));
+    if let Some(job) = missing.filter(|_| !may_miss) {
         return Err(format!("the job {job:?} is no workload"));
     }
     match workloads.difference(&jobs).find(|workload| !with_pods.contains(*workload)) {
@@ -226,7 +228,7 @@ pub fn compare(
         return Err(format!("totals {have:?}, pods {want:?}"));
     }
     if shard == Shard::ALL {
-        compare_jobs(lines, may_miss(1))?;
+        compare_jobs(lines, accounts, may_miss(1))?;
     }
     let rows = uids(&lines.rows, "kstatd_pod_workload_info{");
     let mut pods = uids(&lines.states, "kube_pod_labels{");

@@ -45,7 +45,7 @@ impl Cluster {
                 && !(is_workload && job.owner().is_some())
         };
         let jobs: Vec<&Object> = self.objects.values().filter(is_job).collect();
-        Some(subject(rng.choice(&jobs)?))
+        Some(rng.choice(&jobs)?.as_subject())
     }
 
     /// Creates pods of a job that has just begun to exist.
@@ -63,10 +63,6 @@ impl Cluster {
         let mut names: Vec<String> = names.filter(is_free).collect();
         rng.shuffle(&mut names);
         names.truncate(count);
-        names.into_iter().for_each(|name| self.add_of(scope, name, Some(subject(job))));
+        names.into_iter().for_each(|name| self.add_of(scope, name, Some(job.as_subject())));
     }
-}
-
-fn subject(job: &Object) -> Arc<Subject> {
-    Arc::new(Subject { kind: "Job", name: job.name.clone(), uid: job.uid.clone() })
 }

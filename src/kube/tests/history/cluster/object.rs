@@ -32,6 +32,12 @@ pub struct Object {
 const PHASES: [&str; 5] = ["Pending", "Succeeded", "Failed", "Running", "Unknown"];
 
 impl Object {
+    /// Returns it as the object that another one is about, or belongs to.
+    pub fn as_subject(&self) -> Arc<Subject> {
+        let (name, uid) = (self.name.clone(), self.uid.clone());
+        Arc::new(Subject { kind: self.scope.kind.name(), name, uid })
+    }
+
     pub fn phase(&self) -> &'static str {
         let phases = ["Pending", "Running", "Unknown"];
         self.status.end.map_or(phases[self.state as usize % phases.len()], |end| end.phase)
