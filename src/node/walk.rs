@@ -160,7 +160,7 @@ impl Walker {
         places
     }
 
-    /// Returns the memory budget of a tree, in bytes. One half of the total is split into [parts], of which each tree has one.
+    /// Returns the memory budget of a tree, in bytes. Each tree has one of the [parts] of one half of the total.
     /// Of the other half, a tree may use what the others leave, but at most half of it, so that one exploding tree does not
     /// starve the next.
     fn memory_of(&self, place: &MeasuredObject) -> usize {

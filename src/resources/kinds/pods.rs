@@ -528,7 +528,7 @@ mod tests {
     use crate::cache::Rendered;
     use crate::resources::{ObjectBytes, RenderOptions, find};
 
-    /// Each of many containers has the labels of its own status, in the order of the containers.
+    /// Each of many containers gets the labels of its status, in the order of the containers.
     #[test]
     fn each_of_many_containers_has_its_status() {
         const COUNT: usize = 3_000;

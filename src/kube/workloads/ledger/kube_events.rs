@@ -128,7 +128,7 @@ impl KubeEvents {
             occurrences.add(owner, totals, now);
         } else if is_resolved(&involved.kind) && self.waiting_count < MAX_WAITING {
             if self.queue.len() > 2 * MAX_WAITING {
-                // Those of resolved occurrences are left.
+                // Removes the entries of occurrences that have been resolved.
                 let first = |uid: &[u8]| self.waiting.get(uid).and_then(VecDeque::front);
                 self.queue.retain(|(until, uid)| first(uid).is_some_and(|one| one.until <= *until));
             }
