@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::handover::{CollectedObjects, CurrentObjects, ServedObjects};
-use super::labels::{Exceeded, RejectedSeries, Rules, Table};
+use super::labels::{Exceeded, RejectedSeries, Room, Rules, Table};
 use super::rejected_set::RejectedSet;
 use crate::cache::{ObjectView, Rendered};
 use crate::exposition::budget::{self, Action, Budget, BudgetMode, Limit};
@@ -41,8 +41,8 @@ struct State {
     /// The total of `objects` of all members.
     objects: u64,
     series: u64,
-    /// The total of `claimed` of all members.
-    claimed: u64,
+    /// The total of what all members claim.
+    claims: BTreeMap<Room, u64>,
     /// The label value counts; `None` while the kind is small enough to be within all budgets.
     table: Option<Table>,
     /// The table counts objects that are gone. It is dropped when no list is in progress.
@@ -64,8 +64,8 @@ struct Member {
     rejected: RejectedSeries,
     /// The number of series of the smallest rejected object.
     smallest_rejected: Option<u64>,
-    /// The number of series for which it lists again because there is room, which the others leave to it.
-    claimed: u64,
+    /// The room for which it lists again, and which the others leave to it.
+    claim: Option<(Room, u64)>,
 }
 
 impl Member {
@@ -116,8 +116,8 @@ impl KindBudget {
         }
         let rules = Rules::new(budget, &renderer.schema(), renderer.user_labels());
         let members = std::iter::repeat_with(Member::default).take(members).collect();
-        let (objects, series, claimed, table, stale, log_limit) = Default::default();
-        let state = Lock::new(State { members, objects, series, claimed, table, stale, log_limit });
+        let (objects, series, claims, table, stale, log_limit) = Default::default();
+        let state = Lock::new(State { members, objects, series, claims, table, stale, log_limit });
         let (mode, max_series, metrics) = (budget.mode, budget.series_per_kind, metrics.clone());
         Some(Arc::new(Self { mode, max_series, rules, resource, metrics, state }))
     }
@@ -218,7 +218,11 @@ impl Allowance {
         self.rejected.settle(commits);
         let state = &mut *self.kind.state.lock();
         let Some(member) = state.members.get_mut(self.number) else { return };
-        state.claimed -= std::mem::take(&mut member.claimed);
+        if let Some((room, claimed)) = member.claim.take()
+            && let Some(total) = state.claims.get_mut(&room)
+        {
+            *total -= claimed;
+        }
         let Some(collecting) = member.collecting.take() else { return };
         if let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) {
             rules.end_overlap(&collecting.overlap, table);
@@ -247,16 +251,23 @@ impl Allowance {
     pub(crate) fn claim_room(&self) -> bool {
         let state = &mut *self.kind.state.lock();
         let Some(member) = state.members.get_mut(self.number) else { return false };
-        let room = self.kind.max_series.saturating_sub(state.series + state.claimed);
-        if let Some(series) = member.smallest_rejected.filter(|series| *series <= room)
-            && member.claimed == 0
-        {
-            member.claimed = series;
-            state.claimed += series;
+        if member.claim.is_none() {
+            let series = member.smallest_rejected;
+            let of_kind =
+                series.map(|least| (Room::Kind, least, state.series, self.kind.max_series));
+            let rules = self.kind.rules.iter();
+            let of_labels =
+                rules.flat_map(|rules| rules.wanted(&member.rejected, state.table.as_ref()));
+            let mut wanted = of_kind.into_iter().chain(of_labels);
+            let is_free = |(room, least, used, most): &(Room, u64, u64, u64)| {
+                used + state.claims.get(room).copied().unwrap_or_default() + least <= *most
+            };
+            if let Some((room, least, ..)) = wanted.find(is_free) {
+                member.claim = Some((room, least));
+                *state.claims.entry(room).or_default() += least;
+            }
         }
-        let rules = self.kind.rules.as_ref();
-        member.claimed > 0
-            || rules.is_some_and(|rules| rules.has_room(&member.rejected, state.table.as_ref()))
+        member.claim.is_some()
     }
 
     /// Removes an object from the counts.
@@ -376,9 +387,10 @@ impl Allowance {
             counts = rules.counts(ObjectView::from(&*object));
             member.update_overlap((&before, &counts), true, rules, table);
         }
+        let mut rejected = RejectedSeries::default();
         if let Some(rules) = rules {
             let table = labels.as_mut().map(|(_, table)| &mut **table);
-            rules.apply_budgets(object, table, &mut member.rejected, exceeded);
+            rules.apply_budgets(object, table, &mut rejected, exceeded);
         }
         if let Some((rules, table)) = &mut labels {
             member.update_overlap((&before, &counts), false, rules, table);
@@ -397,6 +409,7 @@ impl Allowance {
             exceeded.push(Exceeded { family: None, label: String::new(), limit, action });
         }
         if fits || !self.kind.enforces() {
+            member.rejected.merge(rejected);
             if let Some(collecting) = &mut member.collecting {
                 collecting.note(&uid, current);
             }

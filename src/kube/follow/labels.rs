@@ -43,7 +43,29 @@ pub(super) struct RejectedSeries {
     /// The families with rejected series, and the smallest number of them of one object.
     families: BTreeMap<usize, u64>,
     /// The hashes of labels with too many values, for which series were rejected.
-    labels: BTreeSet<u64>,
+    pub(super) labels: BTreeSet<u64>,
+}
+
+impl RejectedSeries {
+    /// Adds the rejected series of an object.
+    pub(super) fn merge(&mut self, object: Self) {
+        for (family, series) in object.families {
+            let least = self.families.entry(family).or_insert(series);
+            *least = series.min(*least);
+        }
+        self.labels.extend(object.labels);
+    }
+}
+
+/// A budget whose room rejected series wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Room {
+    /// The series of the kind.
+    Kind,
+    /// The series of a family.
+    Family(usize),
+    /// The values of the label with this hash.
+    Label(u64),
 }
 
 /// The open families of a kind, and their budgets.
@@ -71,7 +93,7 @@ struct Family {
 #[derive(Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Table {
-    values: ValueCounts,
+    pub(super) values: ValueCounts,
     /// The number of series of each family, old and new state together during a relist.
     series: Vec<u64>,
     /// The number of series in both the old and the new state, which are counted twice in `series`.
@@ -276,7 +298,7 @@ impl Rules {
     ) -> Vec<LineDecision> {
         let number = family.open.family;
         let lines = || LineParts::each(&object.identity, object.family(number));
-        let mut decisions = Vec::new();
+        let (mut decisions, mut full_labels) = (Vec::new(), Vec::new());
         for parts in lines() {
             let over_limit = self.over_limit(family, parts, table.as_deref());
             let folds =
@@ -285,7 +307,7 @@ impl Rules {
             exceeded.extend(over_limit.iter().map(|over| Exceeded::label(number, over, action)));
             if !folds && self.enforces() {
                 let many = over_limit.iter().filter(|(_, limit)| *limit == Limit::ValuesPerLabel);
-                rejected.labels.extend(many.map(|(label, _)| self.label_hash(family, label)));
+                full_labels.extend(many.map(|(label, _)| self.label_hash(family, label)));
                 decisions.push(None);
                 continue;
             }
@@ -294,12 +316,15 @@ impl Rules {
             }
             decisions.push(Some(over_limit));
         }
-        let Some(table) = table.filter(|_| self.all) else { return decisions };
         let most = self.budget.series_per_metric;
         let kept = decisions.iter().flatten().count() as u64;
-        if most == 0 || kept == 0 || table.series_of(family.first) <= most {
+        let table = table.filter(|table| {
+            self.all && most > 0 && kept > 0 && table.series_of(family.first) > most
+        });
+        let Some(table) = table else {
+            rejected.labels.extend(full_labels);
             return decisions;
-        }
+        };
         let (limit, action) = (Limit::SeriesPerMetric, Action::Refused);
         exceeded.push(Exceeded { family: Some(number), label: String::new(), limit, action });
         if self.enforces() {
@@ -480,19 +505,23 @@ impl Rules {
         }
     }
 
-    /// Returns whether there is room for a rejected series or label value.
-    pub(super) fn has_room(&self, rejected: &RejectedSeries, table: Option<&Table>) -> bool {
-        let RejectedSeries { families, labels } = rejected;
+    /// Returns the room that would suffice for some of the rejected series: the budget, the least that is needed of it, how much
+    /// is used, and the limit. Without a table the kind is small, but one object alone may be too large.
+    pub(super) fn wanted(
+        &self,
+        rejected: &RejectedSeries,
+        table: Option<&Table>,
+    ) -> impl Iterator<Item = (Room, u64, u64, u64)> {
         let most = &self.budget;
-        let Some(table) = table else {
-            // The kind is small, but one object alone may be too large.
-            return families.values().any(|least| *least <= most.series_per_metric)
-                || !labels.is_empty();
-        };
-        families
-            .iter()
-            .any(|(family, least)| table.series_of(*family) + least <= most.series_per_metric)
-            || labels.iter().any(|label| table.values.values_of(*label) < most.values_per_label)
+        let families = rejected.families.iter().map(move |(family, least)| {
+            let used = table.map_or(0, |table| table.series_of(*family));
+            (Room::Family(*family), *least, used, most.series_per_metric)
+        });
+        let labels = rejected.labels.iter().map(move |label| {
+            let used = table.map_or(0, |table| table.values.values_of(*label));
+            (Room::Label(*label), 1, used, most.values_per_label)
+        });
+        families.chain(labels)
     }
 
     /// Returns the name of a family.

@@ -389,13 +389,15 @@ async fn series_per_metric_is_enforced() {
 /// An object that can never fit is no reason for another list.
 #[tokio::test]
 async fn an_object_larger_than_the_limit_causes_no_lists() {
-    let budget = enforced(Budget { series_per_metric: 3, ..Budget::default() });
-    let resources = vec![gadgets()];
+    let budget = Budget { series_per_metric: 3, values_per_label: 5, ..Budget::default() };
+    let (budget, resources) = (enforced(budget), vec![gadgets()]);
     // With an object limit there are no streaming lists.
     let config = PipelineConfig { resources, budget, object_limit: 9, ..config() };
     let mut fixture = Fixture::new(&config).await;
     let sizes: Vec<_> = (0..9).map(|part| format!(r#"{{"part":"p{part}","value":1}}"#)).collect();
-    let large = object("a", 1, &format!(r#","sizes":[{}]"#, sizes.join(",")));
+    let loads: Vec<_> = (0..9).map(|url| format!(r#"{{"url":"/{url}"}}"#)).collect();
+    let all = format!(r#","sizes":[{}],"load":[{}]"#, sizes.join(","), loads.join(","));
+    let large = object("a", 1, &all);
     let meta = r#""kind":"GadgetList","metadata":{"resourceVersion":"5"}"#;
     let request = fixture.stub.next_request().await;
     request.respond(200, JSON, format!(r#"{{{meta},"items":[{large}]}}"#));

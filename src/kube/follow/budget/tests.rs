@@ -24,14 +24,14 @@ impl KindBudget {
     }
 }
 
-/// Returns the budget of pods with one list/watch, and its objects.
+/// Returns the budget of pods with two list/watches, and the objects of one.
 fn pods(values_per_label: u64) -> (Arc<KindBudget>, Arc<ServedObjects>) {
     let labels = Selection::new(&["app".to_owned()]);
     let options = RenderOptions { labels, ..RenderOptions::default() };
     let watched = WatchedResource::built_in(find("pods").expect("a kind"), &options);
     let budget = Budget { mode: BudgetMode::Enforce, values_per_label, ..Budget::default() };
     let about = (String::new(), &KubeMetrics::default());
-    let kind = KindBudget::new(&budget, &*watched.renderer, about, 1).expect("a budget");
+    let kind = KindBudget::new(&budget, &*watched.renderer, about, 2).expect("a budget");
     let store = Arc::new(Store::new(watched.renderer.schema()));
     (kind, Arc::new(ServedObjects::new(None, store, Shard::ALL)))
 }
@@ -61,4 +61,21 @@ fn a_list_that_is_not_continued_is_counted_no_more() {
     assert!(kind.state.lock().table.is_some());
     kind.allowance(0, &served, &Arc::default());
     assert!(kind.state.lock().table.is_none());
+}
+
+/// Several list/watches that wait for room do not all list again for one free place.
+#[test]
+fn room_is_claimed_once() {
+    let (kind, served) = pods(2);
+    let [one, two] = [0, 1].map(|number| kind.allowance(number, &served, &Arc::default()));
+    let mut table = kind.rules.as_ref().expect("rules").table();
+    table.values.add(7, 1);
+    {
+        let mut state = kind.state.lock();
+        state.table = Some(table);
+        state.members.iter_mut().for_each(|member| member.rejected.labels = [7].into());
+    }
+    assert!(one.claim_room() && one.claim_room() && !two.claim_room());
+    one.end_list(&mut CurrentObjects::new(Arc::clone(&served)), false);
+    assert!(two.claim_room() && !one.claim_room());
 }
