@@ -196,7 +196,7 @@ impl PodRecord {
         }
     }
 
-    /// Shows or hides the pod's own counters after a change of the shard.
+    /// Shows or hides the pod's own counters after a change of the shard or of the budget.
     pub(super) fn reshard(&self, totals: &mut Totals) {
         let (Some(workload), Some(owner)) = (&self.workload, &self.owner) else { return };
         match totals.serves(workload) {

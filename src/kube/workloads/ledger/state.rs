@@ -91,6 +91,9 @@ impl Ledger {
         self.totals.resets += 1;
         self.declare();
         self.nodes.each(|node| node.declare(&mut self.totals));
+        // There may be room for counters that were hidden.
+        self.totals.show_all();
+        self.pods.each(|pod| pod.reshard(&mut self.totals));
         true
     }
 

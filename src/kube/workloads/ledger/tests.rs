@@ -515,6 +515,28 @@ fn families_can_change() {
     }
 }
 
+/// A reload with a smaller budget hides counters, and one with a larger budget shows all of them again.
+#[test]
+fn counters_return_with_a_larger_budget() {
+    let mut world = World::new();
+    for number in 0..8 {
+        let uid = format!("p{number}");
+        world.put(1, &pod(&uid, 0, &status(0, RUNNING, "")));
+        world.ledger.assign_pod(uid.as_bytes(), &workload(&uid), world.now);
+        world.put(1, &pod(&uid, 0, &status(1, RUNNING, &ended(0, "Error"))));
+        world.ledger.delete(LedgerKind::Pod, uid.as_bytes(), world.now);
+    }
+    let all = world.series();
+    let mode = BudgetMode::Enforce;
+    for (limit, is_less) in [(4, true), (0, false), (5, true), (1_000, false)] {
+        let budget = Budget { mode, series_per_kind: limit, ..Budget::default() };
+        world.ledger.configure(&options(|_| true, &Arc::new(budget)), &KubeMetrics::default());
+        world.register();
+        assert_eq!(world.series().len() < all.len(), is_less, "{limit}");
+    }
+    assert_eq!(world.series(), all);
+}
+
 /// Counters of a family that a reload adds exist at 0, for what is known already.
 #[test]
 fn counters_of_new_families_begin_at_zero() {

@@ -242,9 +242,14 @@ impl Totals {
         }
         self.shard = shard;
         self.resets += 1;
+        self.show_all();
+        true
+    }
+
+    /// Shows, hides or drops the counters of all workloads.
+    pub(super) fn show_all(&mut self) {
         let owners: Vec<Owner> = self.lives.keys().cloned().collect();
         owners.iter().for_each(|owner| self.show(owner));
-        true
     }
 
     /// Removes the counters of workloads that have been gone for this time.
