@@ -9,6 +9,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Nanoseconds per [`Moment::tick`].
 pub(crate) const TICK_NANOS: u64 = 100_000_000;
+/// The difference from the wall clock that is ignored: start times of series may change only if they would be far off.
+const MAX_DEVIATION: Duration = Duration::from_secs(10);
 /// Ticks per second.
 pub(crate) const TICKS_PER_SECOND: u32 = (1_000_000_000 / TICK_NANOS) as u32;
 
@@ -18,8 +20,8 @@ pub struct Clock(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Wall clock at the start.
-    epoch: Duration,
+    /// The wall-clock time of the start, in nanoseconds since the Unix epoch.
+    epoch: AtomicU64,
     source: Source,
 }
 
@@ -63,15 +65,17 @@ pub(crate) fn ticks(life: Duration) -> u32 {
 impl Clock {
     /// Returns a clock that runs with the system's monotonic time.
     pub fn system() -> Self {
-        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self(Arc::new(Inner { epoch, source: Source::Running(Instant::now()) }))
+        Self::since(wall_clock(), Source::Running(Instant::now()))
     }
 
     /// Returns a clock that begins with the year 2026 and that only [`Clock::advance`] moves. A pipeline with such a
     /// clock does not expire series on its own.
     pub fn manual() -> Self {
-        let epoch = Duration::from_secs(1_767_225_600);
-        Self(Arc::new(Inner { epoch, source: Source::Manual(AtomicU64::new(0)) }))
+        Self::since(Duration::from_secs(1_767_225_600), Source::Manual(AtomicU64::new(0)))
+    }
+
+    fn since(epoch: Duration, source: Source) -> Self {
+        Self(Arc::new(Inner { epoch: AtomicU64::new(nanos(epoch)), source }))
     }
 
     /// Returns true if only [`Clock::advance`] moves this clock.
@@ -82,22 +86,46 @@ impl Clock {
     /// Advances a manual clock. Has no effect on a running one.
     pub fn advance(&self, by: Duration) {
         if let Source::Manual(now) = &self.0.source {
-            let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
-            now.fetch_add(by, Ordering::Relaxed);
+            now.fetch_add(nanos(by), Ordering::Relaxed);
         }
     }
 
     pub(crate) fn now(&self) -> Moment {
         Moment(match &self.0.source {
-            Source::Running(start) => u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            Source::Running(start) => nanos(start.elapsed()),
             Source::Manual(now) => now.load(Ordering::Relaxed),
         })
     }
 
     /// Returns the wall-clock time of a tick, since the Unix epoch.
     pub(crate) fn wall(&self, tick: u32) -> Duration {
-        self.0.epoch + Duration::from_nanos(u64::from(tick.saturating_sub(1)) * TICK_NANOS)
+        let epoch = Duration::from_nanos(self.0.epoch.load(Ordering::Relaxed));
+        epoch + Duration::from_nanos(u64::from(tick.saturating_sub(1)) * TICK_NANOS)
     }
+
+    /// Follows a change of the system's wall clock, which may have been wrong at the start, and continues while the monotonic clock
+    /// stands still in a suspended machine.
+    pub(crate) fn follow_wall_clock(&self) {
+        if !self.is_manual() {
+            self.follow(wall_clock());
+        }
+    }
+
+    fn follow(&self, wall: Duration) {
+        let epoch = nanos(wall).saturating_sub(self.now().nanos());
+        let known = self.0.epoch.load(Ordering::Relaxed);
+        if epoch.abs_diff(known) > nanos(MAX_DEVIATION) {
+            self.0.epoch.store(epoch, Ordering::Relaxed);
+        }
+    }
+}
+
+fn wall_clock() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -112,6 +140,21 @@ mod tests {
         assert_eq!(ticks(Duration::from_millis(101)), 2);
         assert_eq!(ticks(Duration::from_secs(1)), TICKS_PER_SECOND);
         assert_eq!(ticks(Duration::MAX), 0, "beyond the range is for ever");
+    }
+
+    /// Small differences would change the start times of series, which are to be constant.
+    #[test]
+    fn large_changes_of_the_wall_clock_are_followed() {
+        let clock = Clock::manual();
+        clock.advance(Duration::from_secs(100));
+        let start = clock.wall(1);
+        let after = |seconds| start + Duration::from_secs(seconds);
+        for (wall, expected) in [(100, 0), (109, 0), (91, 0), (3_700, 3_600), (3_695, 3_600)] {
+            clock.follow(after(wall));
+            assert_eq!(clock.wall(1), after(expected), "{wall}");
+        }
+        clock.follow(after(100));
+        assert_eq!(clock.wall(1001) - start, Duration::from_secs(100));
     }
 
     #[test]

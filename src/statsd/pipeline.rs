@@ -256,6 +256,7 @@ impl Pipeline {
 
     fn scrape(&self, query: &ScrapeQuery) -> Scrape {
         let registry = &self.shared.registry;
+        registry.clock.follow_wall_clock();
         // Own metrics are read first, so they never count more than the series show.
         let names = query.names.as_ref();
         let (mut own, mut conflicts) = (Vec::new(), None);
@@ -285,6 +286,7 @@ impl Pipeline {
 
 impl Countable for Pipeline {
     fn snapshot(&self) -> Snapshot {
+        self.shared.registry.clock.follow_wall_clock();
         series_snapshot::snapshot(&self.shared.registry)
     }
 }

@@ -64,6 +64,7 @@ impl Pipeline {
 
     fn over_budget(&self) -> Vec<OverBudget> {
         let clock = &self.shared.registry.clock;
+        clock.follow_wall_clock();
         let wall = |tick| clock.wall(tick).as_secs_f64();
         let now = wall(clock.now().tick());
         let mut all = self.shared.registry.violations.all();
