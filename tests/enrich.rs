@@ -257,6 +257,49 @@ fn lines_are_kept_while_pods_cannot_be_listed() {
     assert_eq!(before, after);
 }
 
+/// A replica that starts takes over lines once it knows the pods that sent them.
+#[test]
+fn a_new_replica_waits_for_the_pods_of_the_lines_it_takes_over() {
+    let cluster = cluster();
+    let standby = |peer: SocketAddr| {
+        let peers = format!("--standby-peers={peer}");
+        Running::unready(&cluster, &["--statsd.enrich=workload", "--standby", &peers])
+    };
+    let first = standby(([127, 0, 0, 1], 1).into());
+    first.wait_until_ready();
+    let pods = until("the active replica", || {
+        let pods = first.pods();
+        (!pods.is_empty()).then_some(pods)
+    });
+    cluster.double.refuse("pods", Some(503));
+    let second = standby(first.telemetry);
+    let up = |value| move |(_, up): &(Labels, f64)| *up == value;
+    until("the other replica", || {
+        let peers = get(second.telemetry, "/metrics").text();
+        series(&peers, "kstatd_standby_peer_up").iter().any(up(1.0)).then_some(())
+    });
+    for pod in &pods {
+        first.udp(pod.address, "a:1|c");
+    }
+    until("the lines", || {
+        let sum: f64 = first.series("/metrics/statsd", "a").iter().map(|(_, value)| value).sum();
+        (sum == pods.len() as f64).then_some(())
+    });
+    cluster.double.refuse("pods", None);
+    second.wait_until_ready();
+    let lines = "kstatd_standby_lines_total";
+    until("lines of the other replica", || {
+        let all = series(&get(second.telemetry, "/metrics").text(), lines);
+        (all.first()?.1 == pods.len() as f64).then_some(())
+    });
+    drop(first);
+    let taken_over = until("the takeover", || {
+        let series = second.series("/metrics/statsd", "a");
+        (!series.is_empty()).then_some(series)
+    });
+    assert_eq!(values(taken_over, &WORKLOAD), count(&pods, &WORKLOAD));
+}
+
 /// A change of the configuration that lists pods anew forgets no sender and ends no series, also where the server refuses
 /// the new lists.
 #[test]

@@ -36,6 +36,13 @@ const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
 /// The shortest interval between two look-ups of names, after a failure or a poll of an unknown replica.
 const MIN_LOOKUP_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The longest time after the start for which lines of other replicas wait for the first lists, so that their senders are known. The
+/// other replica keeps them meanwhile, as far as they fit into its memory.
+const POD_WAIT: Duration = Duration::from_secs(10);
+
+/// The pause between two polls meanwhile.
+const POD_PAUSE: Duration = Duration::from_millis(100);
+
 /// The size in bytes of the lines that are applied at once, which takes about a millisecond.
 const APPLIED_AT_ONCE: usize = 64 << 10;
 
@@ -289,7 +296,7 @@ pub(super) async fn receive(
     let (Answer { replica, version, first, next, start, has_senders, .. }, text) =
         answer::parse(body)?;
     let is_own = replica.id == poll.from;
-    let id = replica.id;
+    let (id, is_leaving) = (replica.id, replica.leaving);
     // A first poll is answered without lines. Those since the start of this process are asked for next: until then nobody
     // else has applied what the other one received.
     let is_first = id != poll.to && next == first;
@@ -334,6 +341,10 @@ pub(super) async fn receive(
         (poll.to, poll.version, poll.next) = (id, version, next);
         return Ok(OWN_PAUSE);
     }
+    if standby.awaits_pods() && !is_leaving {
+        // Like a first poll, the next one is answered without lines.
+        return Ok(POD_PAUSE);
+    }
     let mut lines = Lines { first, text };
     while let Some((part, count)) = standby.claim(id, &mut lines) {
         if let Some(pipeline) = &standby.0.lines {
@@ -356,6 +367,16 @@ struct Lines<'a> {
 }
 
 impl Standby {
+    /// Returns true if lines would get no labels of their senders, and this replica does not expose.
+    fn awaits_pods(&self) -> bool {
+        let has_labels = self.0.lines.as_ref().is_some_and(|pipeline| pipeline.resolves_senders());
+        let is_new = has_labels && self.0.started.elapsed() < POD_WAIT;
+        is_new && {
+            let own = &self.lock().election.own;
+            !own.synced && own.active_since.is_none()
+        }
+    }
+
     /// Takes the next lines of a replica that have not been applied, in [`APPLIED_AT_ONCE`] bytes or one line, and notes that
     /// they are: the lines of a replica that is reached at two addresses are applied once. Returns them and their number.
     fn claim<'a>(&self, id: u64, lines: &mut Lines<'a>) -> Option<(&'a [u8], u64)> {
