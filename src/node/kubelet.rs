@@ -276,7 +276,7 @@ impl Poller {
             ("kubelet-pods", "/pods".to_owned())
         };
         let request = Request { server, what: "the pods of the node", path, wanted: pods::WANTED };
-        let (asked, mut known) = (now(), Vec::new());
+        let (asked, mut known) = (Instant::now(), Vec::new());
         let enter = |_, object: &[u8]| {
             known.push(pods::pod(object)?);
             Ok(())

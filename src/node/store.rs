@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 
@@ -20,11 +20,11 @@ use super::summary::{self, FileSystem};
 use crate::exposition::labels;
 use crate::util::lock::Lock;
 
-/// The time in seconds after which the API certainly knows a container.
-const SETTLING: f64 = 30.0;
+/// The time after which the API certainly knows a container.
+const SETTLING: Duration = Duration::from_secs(30);
 
-/// The longest time in seconds for which a layer waits for the API to say whose it is.
-const MAX_WAIT: f64 = 120.0;
+/// The longest time for which a layer waits for the API to say whose it is.
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// Returns the current time in Unix seconds.
 pub(crate) fn now() -> f64 {
@@ -62,15 +62,15 @@ struct State {
     /// The pods already looked up in the API.
     looked_up: BTreeSet<String>,
     /// The IDs of containers that no pod of the API's last answer has, with the time at which each was found.
-    unknown: BTreeMap<Box<str>, f64>,
+    unknown: BTreeMap<Box<str>, Instant>,
     /// The time at which the API was last asked.
-    asked: f64,
+    asked: Option<Instant>,
 }
 
 impl State {
     /// Returns whether the API has not been asked since a container was found, or so soon that it may not have known it.
-    fn is_new(&self, found: f64) -> bool {
-        found + SETTLING >= self.asked
+    fn is_new(&self, found: Instant) -> bool {
+        self.asked.is_none_or(|asked| found + SETTLING >= asked)
     }
 }
 
@@ -142,10 +142,10 @@ impl Store {
     }
 
     /// Enters the API's answer for all pods that were looked up, at this time or later.
-    pub(super) fn set_pod_specs(&self, asked: f64, known: Vec<(String, PodSpec)>) {
+    pub(super) fn set_pod_specs(&self, asked: Instant, known: Vec<(String, PodSpec)>) {
         let mut state = self.state.lock();
         state.looked_up = state.pods.keys().cloned().collect();
-        state.asked = asked;
+        state.asked = Some(asked);
         for (uid, known) in known {
             let pod = state.pods.get_mut(&uid);
             if let Some(pod) = pod.filter(|pod| known.fits(&pod.namespace, &pod.name)) {
@@ -232,10 +232,11 @@ impl Store {
                     part: (PartKind::Layer, Box::from(name.as_str())),
                 },
                 Some((id, None)) => {
-                    let found = state.unknown.get(id).copied().unwrap_or(now);
+                    let found = state.unknown.get(id).copied().unwrap_or_else(Instant::now);
                     unknown.insert(Box::from(id), found);
                     // A container that was restarted has a new ID.
-                    if state.asked > 0.0 && state.is_new(found) && now - found < MAX_WAIT {
+                    let may_wait = state.asked.is_some() && found.elapsed() < MAX_WAIT;
+                    if may_wait && state.is_new(found) {
                         continue;
                     }
                     MeasuredObject::unassigned(PartKind::Layer, id)
@@ -327,18 +328,19 @@ mod tests {
             let layers = targets.into_iter().filter(|one| one.path.starts_with("/layers"));
             layers.map(|one| one.place).collect::<Vec<_>>()
         };
-        let later = || now() + 2.0 * SETTLING;
+        let later = || Instant::now() + 2 * SETTLING;
         let part = (PartKind::Layer, Box::from("c"));
         let own = || vec![MeasuredObject { pod: Some("u".into()), part: part.clone() }];
         store.set_pod(pod());
         assert!(store.has_unknown_pods());
+        let earlier = Instant::now().checked_sub(2 * SETTLING).expect("a time");
         // It was asked before the new container began.
-        store.set_pod_specs(now() - 2.0 * SETTLING, spec(&old));
+        store.set_pod_specs(earlier, spec(&old));
         assert_eq!(layers(&[&old]), own());
         assert!(!store.has_unknown_pods());
         assert_eq!(layers(&[&new]), []);
         assert!(store.has_unknown_pods());
-        store.set_pod_specs(now(), spec(&new));
+        store.set_pod_specs(Instant::now(), spec(&new));
         assert_eq!(layers(&[&new]), own());
         // What no pod has is measured on its own, and the pods are not read again for it.
         assert_eq!(layers(&[&new, &foreign]), own());
