@@ -38,6 +38,8 @@ const STREAM_BYTES: usize = 64 << 10;
 const READ_COST: usize = 256;
 /// The maximum number of rounds at shutdown; far more than the datagrams received by then can need.
 const MAX_SHUTDOWN_ROUNDS: usize = 1_000;
+/// The maximum number of times that connections are accepted at shutdown: each ends all those that have been accepted.
+const MAX_ACCEPT_ROUNDS: usize = 100;
 /// The time without pausing after data from TCP or a Unix socket, because senders to a Unix socket block
 /// while its short queue is full.
 const NO_PAUSE_AFTER: Duration = Duration::from_millis(20);
@@ -211,16 +213,20 @@ impl ReceiveLoop {
 
     /// Processes everything received so far.
     fn drain(&mut self) {
-        if let Some(tcp) = &mut self.tcp {
-            // Connections that wait to be accepted may have sent lines, too.
-            tcp.accept(&self.shared.metrics, self.poll.registry(), &mut self.worker);
-            self.ready = tcp.begin_shutdown().map(|slot| Token(CONNECTIONS + slot)).collect();
-        }
-        self.read_all();
-        if let Some(tcp) = &mut self.tcp {
+        // Connections that wait to be accepted, and for descriptors, may have sent lines, too.
+        for _ in 0..MAX_ACCEPT_ROUNDS {
+            if let Some(tcp) = &mut self.tcp {
+                tcp.accept_last(&self.shared.metrics, self.poll.registry(), &mut self.worker);
+                self.ready = tcp.begin_shutdown().map(|slot| Token(CONNECTIONS + slot)).collect();
+            }
+            self.read_all();
+            let Some(tcp) = &mut self.tcp else { return };
             tcp.end_all(&mut self.worker);
             self.worker.end();
             tcp.close_ended(&self.shared.metrics);
+            if !tcp.has_waiting() {
+                return;
+            }
         }
     }
 
@@ -506,6 +512,30 @@ mod tests {
             .get(entry.handle.slot)
             .and_then(|cell| cell.read(entry.handle.generation));
         assert_eq!(value, Some(1_000_000.0 * lines() as f64));
+    }
+
+    /// There are more senders than descriptors.
+    #[test]
+    fn connections_that_wait_for_descriptors_lose_nothing_at_the_end() {
+        let shared = shared();
+        let mut builder = ReceiveLoop::new(&shared).expect("prepared");
+        let listener = bind_tcp("127.0.0.1:0".parse().expect("address")).expect("bind");
+        let tcp = listener.local_addr().expect("address");
+        let few: &'static Descriptors = Box::leak(Box::new(Descriptors::new(16)));
+        builder.add_tcp(listener, None, few).expect("watched");
+        let senders: Vec<TcpStream> = (0..40)
+            .map(|_| {
+                let mut sender = TcpStream::connect(tcp).expect("connect");
+                sender.write_all(b"a:1|c\n").expect("sent");
+                sender
+            })
+            .collect();
+        builder.apply_received();
+        let lines = || shared.metrics.lines(Some(Listener::Tcp));
+        assert!(lines() < 40, "all have descriptors");
+        builder.drain();
+        assert_eq!(lines(), 40);
+        drop(senders);
     }
 
     /// The poll takes the wake-up, so the thread has to look for the request after it.

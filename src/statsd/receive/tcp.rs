@@ -104,6 +104,8 @@ pub(crate) struct TcpSource {
     pause: Duration,
     /// True if no further connections are accepted.
     is_shutting_down: bool,
+    /// There were more connections than could be accepted at shutdown.
+    has_waiting: bool,
     /// Limits log lines about displaced connections.
     displaced: LogLimit,
 }
@@ -135,6 +137,7 @@ impl TcpSource {
             waiting: None,
             pause: FIRST_PAUSE,
             is_shutting_down: false,
+            has_waiting: false,
             displaced: LogLimit::default(),
         })
     }
@@ -424,6 +427,23 @@ impl TcpSource {
                 }
             }
         }
+    }
+
+    /// Accepts the waiting connections at shutdown.
+    pub(crate) fn accept_last(
+        &mut self,
+        metrics: &Metrics,
+        registry: &Registry,
+        worker: &mut Worker,
+    ) {
+        self.is_shutting_down = false;
+        self.accept(metrics, registry, worker);
+        self.has_waiting = self.accept_at.is_some();
+    }
+
+    /// Returns whether there may be connections that [`TcpSource::accept_last`] has not accepted.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.has_waiting
     }
 
     /// Accepts no further connections, and reads from each one only what it has received by now: a sender that never
