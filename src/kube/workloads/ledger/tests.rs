@@ -24,6 +24,7 @@ use crate::kube::shard::Shard;
 use crate::kube::workloads::objects::{Workload, WorkloadId};
 use crate::resources::ObjectBytes;
 use crate::telemetry::KubeMetrics;
+use crate::util::work_counter;
 use crate::wire::view::{Field, decode};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -602,6 +603,23 @@ fn series_are_bounded() {
     world.ledger.set_shard(Shard::ALL);
     let series = world.series().len();
     assert!((30..40).contains(&series), "{series}");
+}
+
+/// Pods whose owner references state any number of workloads of one name take linear work, and all count.
+#[test]
+fn workloads_of_one_name_are_bounded() {
+    let mut world = World::new();
+    work_counter::take();
+    for number in 0..500 {
+        let (uid, now) = (format!("p{number}"), world.now);
+        world.put(1, &pod(&uid, 0, &status(0, RUNNING, "")));
+        let any = Workload { uid: uid.as_bytes().into(), ..workload("web") };
+        world.ledger.assign_pod(uid.as_bytes(), &any, now);
+        world.put(1, &pod(&uid, 0, &status(1, RUNNING, &ended(0, "Error"))));
+    }
+    let work = work_counter::take();
+    assert!(work < 500 * 100, "{work} steps");
+    assert_eq!(world.terminations(), counted(&[("Error", 500.0)]));
 }
 
 /// A state of a container, of which a list/watch may show a part.

@@ -12,6 +12,11 @@ use crate::kube::shard::{Ownership, Shard};
 use crate::kube::workloads::objects::{Uid, Workload, WorkloadId};
 use crate::telemetry::KubeMetrics;
 use crate::util::shrink::Shrink as _;
+use crate::util::work_counter;
+
+/// The largest number of earlier workloads of a name that are remembered. Owner references can state any UIDs; of real workloads there
+/// are one or two.
+const MAX_EARLIER: usize = 16;
 
 /// The counters of a workload, and the UID of one that has had them. Its events count on the shard that serves this UID.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -277,8 +282,12 @@ impl Life {
 
     /// Returns the workload with this UID.
     fn incarnation(&mut self, uid: &Option<Uid>) -> &mut Incarnation {
+        work_counter::add(self.earlier.len());
         if self.all().all(|one| one.uid != *uid) {
             let latest = Incarnation { uid: uid.clone(), ..Incarnation::default() };
+            if self.earlier.len() >= MAX_EARLIER {
+                self.earlier.remove(0);
+            }
             self.earlier.push(std::mem::replace(&mut self.latest, latest));
         }
         let earlier = self.earlier.iter_mut().find(|one| one.uid == *uid);
