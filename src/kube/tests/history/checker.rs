@@ -186,8 +186,15 @@ impl Checker {
         };
         let latest = snapshots.iter().rposition(matches).unwrap_or(earliest);
         self.shown.insert(scope, earliest);
-        self.fits.extend(fit(&snapshots[latest]).map(|fit| (scope, fit)));
-        let old = snapshots.get(latest + 1).map_or(Duration::ZERO, |next| now - next.since);
+        let age = |at: usize| snapshots.get(at + 1).map_or(Duration::ZERO, |next| now - next.since);
+        // What has not arrived yet is not left out.
+        let is_late = (earliest..=latest)
+            .rev()
+            .take_while(|at| age(*at) <= *MAX_DELAY)
+            .any(|at| shown.is_all_of(&snapshots[at], selected));
+        let fit = if is_late { Some(Fit::default()) } else { fit(&snapshots[latest]) };
+        self.fits.extend(fit.map(|fit| (scope, fit)));
+        let old = age(latest);
         match expectation {
             Expectation::Empty => Err(format!(
                 "{} lines, although the server has denied the scope for long",

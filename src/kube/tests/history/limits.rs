@@ -297,7 +297,8 @@ impl Limits {
                     fit.missing
                 ));
             }
-            self.has_cause("refused", "series-per-kind", kind)?;
+            self.has_cause("refused", "series-per-kind", kind)
+                .map_err(|why| format!("{:?} is missing, but {why}", fit.missing))?;
         }
         for line in &fit.folded {
             let since = self.first_seen(line, history.snapshots);
