@@ -1,7 +1,7 @@
 //! Credential files, which are reread when they change.
 //!
 //! A file has changed if its device, inode, size or times differ. Such files are replaced by renaming
-//! the file or a symlink to its directory, so a check of the path at each request detects it. Content older than a
+//! the file or a symlink to its directory, so a check of the path before a request detects it. Content older than a
 //! minute is reread even if these are unchanged.
 
 use std::path::{Path, PathBuf};
@@ -13,10 +13,16 @@ use crate::config_file::reader::{self, Stamp};
 /// The maximum age of file content whose metadata has not changed.
 const FRESH: Duration = Duration::from_secs(60);
 
+/// The time for which an unchanged file is taken to be so without a look, which takes a thread: there may be thousands of
+/// requests a second.
+const UNCHANGED: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 100 });
+
 /// A file with its content at the last successful read.
 pub(crate) struct Watched {
     path: PathBuf,
     stamp: Option<Stamp>,
+    /// The time of the last look at an unchanged file.
+    seen: Option<Instant>,
     read: Instant,
     content: Vec<u8>,
 }
@@ -34,7 +40,8 @@ impl Watched {
 
     /// Returns an empty entry for a file that could not be read yet.
     pub(crate) fn unread(path: &Path) -> Self {
-        Self { path: path.to_owned(), stamp: None, read: Instant::now(), content: Vec::new() }
+        let (path, read) = (path.to_owned(), Instant::now());
+        Self { path, stamp: None, seen: None, read, content: Vec::new() }
     }
 
     /// Returns the content at the last read.
@@ -53,8 +60,13 @@ impl Watched {
     /// # Errors
     /// The file cannot be read; the previous content is kept.
     pub(crate) fn refresh(&mut self, now: bool) -> Result<bool, TransportError> {
+        if !now && self.seen.is_some_and(|seen| seen.elapsed() < UNCHANGED) {
+            return Ok(false);
+        }
         let stamp = reader::stamp(&self.path).ok();
+        self.seen = None;
         if !now && stamp.is_some() && stamp == self.stamp && self.read.elapsed() < FRESH {
+            self.seen = Some(Instant::now());
             return Ok(false);
         }
         let content = reader::read(&self.path)
