@@ -36,6 +36,16 @@ pub(crate) struct Fingerprint {
     check: u64,
 }
 
+/// An odd number of which no bits are alike: 2^64 divided by the golden ratio.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Fingerprint {
+    /// Returns the shard, which depends on neither the place nor the bits that are compared.
+    fn shard(self) -> usize {
+        (self.check >> 32) as usize % SHARDS
+    }
+}
+
 /// The generation of an entry without a series. Generations of series have 31 bits.
 const NO_SERIES: u32 = u32::MAX;
 
@@ -245,7 +255,8 @@ impl KeyCache {
         if let Some(tags) = line.tags {
             hasher.write(tags);
         }
-        let [place, check] = hasher.states;
+        // With some keys, similar texts differ little in the lowest or in the highest bits, which decide about shard and place.
+        let [place, check] = hasher.states.map(|hash| (hash ^ hash >> 32).wrapping_mul(SPREAD));
         // 0 marks a free place.
         Fingerprint { place: place.max(1), check }
     }
@@ -253,7 +264,7 @@ impl KeyCache {
     /// Returns the cached result for a line.
     #[inline]
     pub(crate) fn get(&self, fingerprint: Fingerprint) -> Option<CachedLine> {
-        let shard = self.shards.get(fingerprint.check as usize % SHARDS)?;
+        let shard = self.shards.get(fingerprint.shard())?;
         shard.find(fingerprint).map(Entry::known)
     }
 
@@ -266,7 +277,7 @@ impl KeyCache {
         alive: impl Fn(CachedLine) -> bool,
     ) -> usize {
         let limit = self.limit;
-        let Some(shard) = self.shards.get_mut(fingerprint.check as usize % SHARDS) else {
+        let Some(shard) = self.shards.get_mut(fingerprint.shard()) else {
             return 0;
         };
         if limit == 0 {
@@ -380,7 +391,7 @@ mod tests {
         let (mut shards, mut places) = ([0; SHARDS], [0; SHARDS]);
         for number in 0..SHARDS * 1_000 {
             let print = fingerprint(&table, &format!("api.requests.route{number}:1|c"));
-            shards[print.check as usize % SHARDS] += 1;
+            shards[print.shard()] += 1;
             places[(print.place >> 58) as usize] += 1;
         }
         // The standard deviation is 31.
