@@ -211,7 +211,7 @@ impl Worker {
         let mut split = split_simple_with(line, known);
         // By reference, because a copy would take longer than all that follows reads.
         let Some(simple) = &mut split else {
-            self.parse_line(line, line, None);
+            self.parse_line(line, None);
             return false;
         };
         let origin = simple.origin;
@@ -220,7 +220,7 @@ impl Worker {
             Some(last) if last.is_of(origin) => (last.hash, false),
             _ if str::from_utf8(origin).is_err() => {
                 // Without text it claims nothing, so that a cached key would fit.
-                self.parse_line(line, line, None);
+                self.parse_line(line, None);
                 return false;
             }
             _ => (self.set_next_origin(origin), true),
@@ -237,7 +237,7 @@ impl Worker {
         {
             self.applier.end_line(line);
         } else {
-            self.parse_line(line, origin, Some((*simple, fingerprint)));
+            self.parse_line(line, Some((*simple, fingerprint)));
         }
         is_new
     }
@@ -312,16 +312,10 @@ impl Worker {
         true
     }
 
-    /// Parses, maps and resolves a line, and caches its key if the fast path can handle such lines. `origin` is the part
-    /// of the line that may state its container.
-    fn parse_line(
-        &mut self,
-        line: &[u8],
-        origin: &[u8],
-        simple: Option<(SimpleLine<'_>, Fingerprint)>,
-    ) {
+    /// Parses, maps and resolves a line, and caches its key if the fast path can handle such lines.
+    fn parse_line(&mut self, line: &[u8], simple: Option<(SimpleLine<'_>, Fingerprint)>) {
         let flags = self.applier.shared.flags;
-        self.applier.origin.read_container(origin);
+        self.applier.origin.set_container("");
         self.origin_sections.clear();
         if let Some(senders) = &mut self.applier.senders {
             senders.set_origin(b"");
@@ -503,6 +497,10 @@ impl line::Sink for Sink<'_> {
         }
         .map(|handle| CacheableLine { handle, plan: route.plan, value: event.value });
         self.outcome(outcome);
+    }
+
+    fn container(&mut self, id: &str) {
+        self.applier.origin.set_container(id);
     }
 
     fn origin(&mut self, section: &str) {

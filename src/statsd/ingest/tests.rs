@@ -2,6 +2,8 @@
 
 mod enrich;
 
+use std::collections::BTreeSet;
+
 use crate::mapper::Mapper;
 use crate::statsd::{Offline, OfflineConfig};
 use crate::util::work_counter::take;
@@ -84,4 +86,22 @@ fn no_datagram_costs_twice_as_much_as_ordinary_lines() {
         }
     }
     assert!(costly.is_empty(), "more than {allowed:.1} steps a byte: {costly:?}");
+}
+
+/// The value after a counter is no container.
+#[test]
+fn lines_state_containers_in_their_sections() {
+    let mut offline = Offline::new(Mapper::default(), OfflineConfig::default());
+    for (line, containers) in [
+        ("a:1|c:2|c:3|c", &[""][..]),
+        ("b:1|c|c:ci-1|T5", &["", "ci-1"]),
+        ("c:1|c|@0.5|c:in-2", &["", "ci-1", "in-2"]),
+        ("d:1:2|ms|#c:x", &["", "ci-1", "in-2"]),
+    ] {
+        offline.lines(line.as_bytes());
+        let registry = &offline.shared().registry;
+        let all = registry.senders.all(registry.clock.now()).into_iter();
+        let found: BTreeSet<String> = all.map(|sender| sender.container).collect();
+        assert_eq!(found.iter().collect::<Vec<_>>(), containers, "{line}");
+    }
 }

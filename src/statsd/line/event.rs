@@ -129,6 +129,8 @@ pub trait Sink {
     /// Reports an event. All events of a line have the same name and labels, so a sink can keep the series
     /// for each event type and resolve a line with many values once per type.
     fn event(&mut self, event: &Event<'_>);
+    /// Reports the container ID of a section `c:ID`, before the events of its sample.
+    fn container(&mut self, _id: &str) {}
     /// Reports a section `c:ID` or `e:DATA`, before the events of its sample. Only with [`ParserFlags::origins`].
     fn origin(&mut self, section: &str) {
         let _ = section;

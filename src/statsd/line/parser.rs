@@ -238,10 +238,15 @@ impl<'a, S: Sink> Line<'a, '_, S> {
                     result.tag_errors += self.labels.take_errors();
                 }
             } else if section.starts_with('c') {
-                match section.strip_prefix("c:") {
-                    Some(id) if !id.is_empty() && self.flags.origins => self.sink.origin(section),
-                    Some(id) if !id.is_empty() => self.labels.push_container_id(id),
-                    _ => result.failure = Some(SampleError::MalformedContainerId),
+                match section.strip_prefix("c:").filter(|id| !id.is_empty()) {
+                    Some(id) => {
+                        self.sink.container(id);
+                        match self.flags.origins {
+                            true => self.sink.origin(section),
+                            false => self.labels.push_container_id(id),
+                        }
+                    }
+                    None => result.failure = Some(SampleError::MalformedContainerId),
                 }
             } else if self.flags.origins && section.starts_with("e:") {
                 self.sink.origin(section);

@@ -35,14 +35,10 @@ impl Origin {
         Self { is_replica: true, ..Self::default() }
     }
 
-    /// Extracts the container ID from a line: `|c:ID`, as in DogStatsD protocol 1.2.
-    pub(crate) fn read_container(&mut self, line: &[u8]) {
+    /// Sets the container ID that the line states; empty if it states none.
+    pub(crate) fn set_container(&mut self, id: &str) {
         self.container.clear();
-        let mut sections = memchr::memchr_iter(b'|', line).filter_map(|at| line.get(at + 1..));
-        let Some(id) = sections.find_map(|section| section.strip_prefix(b"c:")) else { return };
-        let id = id.get(..memchr::memchr(b'|', id).unwrap_or(id.len())).unwrap_or_default();
-        let id = id.get(..id.len().min(MAX_CONTAINER)).unwrap_or_default();
-        self.container.push_str(&String::from_utf8_lossy(id));
+        self.container.push_str(&id[..id.floor_char_boundary(MAX_CONTAINER)]);
     }
 }
 
@@ -163,20 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_read_from_lines() {
+    fn containers_have_a_maximum_length() {
         let mut origin = Origin::default();
-        for (line, id) in [
-            (&b"a:1|c|#b:c|c:ci-4711|T1"[..], "ci-4711"),
-            (b"a:1|c", ""),
-            (b"a:1|c|c:", ""),
-            (b"a:1|c|c:in-1", "in-1"),
-            (b"a:1|c|c:\xff", "\u{fffd}"),
-        ] {
-            origin.read_container(line);
-            assert_eq!(origin.container, id, "{line:?}");
+        for (id, length) in [("", 0), ("ci-4711", 7), (&"x".repeat(60_000), MAX_CONTAINER)] {
+            origin.set_container(id);
+            assert_eq!(origin.container.len(), length);
         }
-        let long = [b"a:1|c|c:".as_slice(), &[b'x'; 60_000]].concat();
-        origin.read_container(&long);
-        assert_eq!(origin.container.len(), MAX_CONTAINER);
+        origin.set_container(&"ä".repeat(MAX_CONTAINER));
+        assert_eq!(origin.container, "ä".repeat(MAX_CONTAINER / 2));
     }
 }
