@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+
+use crate::util::wall_clock;
 
 /// Nanoseconds per [`Moment::tick`].
 pub(crate) const TICK_NANOS: u64 = 100_000_000;
-/// The difference from the wall clock that is ignored: start times of series may change only if they would be far off.
-const MAX_DEVIATION: Duration = Duration::from_secs(10);
+/// The change of the wall clock that is ignored: start times of series may change only if they would be far off.
+const MAX_CHANGE: Duration = Duration::from_secs(10);
 /// Ticks per second.
 pub(crate) const TICKS_PER_SECOND: u32 = (1_000_000_000 / TICK_NANOS) as u32;
 
@@ -22,6 +24,8 @@ pub struct Clock(Arc<Inner>);
 struct Inner {
     /// The wall-clock time of the start, in nanoseconds since the Unix epoch.
     epoch: AtomicU64,
+    /// The same of the start of the system. It is another one after the wall clock has been set.
+    booted: AtomicU64,
     source: Source,
 }
 
@@ -65,17 +69,21 @@ pub(crate) fn ticks(life: Duration) -> u32 {
 impl Clock {
     /// Returns a clock that runs with the system's monotonic time.
     pub fn system() -> Self {
-        Self::since(wall_clock(), Source::Running(Instant::now()))
+        let (wall, boot) = (wall_clock::since_epoch(), wall_clock::since_boot());
+        let booted = wall.saturating_sub(boot.unwrap_or_default());
+        Self::since(wall, booted, Source::Running(Instant::now()))
     }
 
     /// Returns a clock that begins with the year 2026 and that only [`Clock::advance`] moves. A pipeline with such a
     /// clock does not expire series on its own.
     pub fn manual() -> Self {
-        Self::since(Duration::from_secs(1_767_225_600), Source::Manual(AtomicU64::new(0)))
+        let epoch = Duration::from_secs(1_767_225_600);
+        Self::since(epoch, epoch, Source::Manual(AtomicU64::new(0)))
     }
 
-    fn since(epoch: Duration, source: Source) -> Self {
-        Self(Arc::new(Inner { epoch: AtomicU64::new(nanos(epoch)), source }))
+    fn since(epoch: Duration, booted: Duration, source: Source) -> Self {
+        let [epoch, booted] = [epoch, booted].map(|time| AtomicU64::new(nanos(time)));
+        Self(Arc::new(Inner { epoch, booted, source }))
     }
 
     /// Returns true if only [`Clock::advance`] moves this clock.
@@ -97,31 +105,42 @@ impl Clock {
         })
     }
 
-    /// Returns the wall-clock time of a tick, since the Unix epoch.
-    pub(crate) fn wall(&self, tick: u32) -> Duration {
-        let epoch = Duration::from_nanos(self.0.epoch.load(Ordering::Relaxed));
-        epoch + Duration::from_nanos(u64::from(tick.saturating_sub(1)) * TICK_NANOS)
+    /// Returns the wall-clock time of the start, for a body whose start times must not change while it is written.
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(Duration::from_nanos(self.0.epoch.load(Ordering::Relaxed)))
     }
 
-    /// Follows a change of the system's wall clock, which may have been wrong at the start, and continues while the monotonic clock
-    /// stands still in a suspended machine.
+    /// Follows a change of the system's wall clock, which may have been wrong at the start.
+    ///
+    /// A system that was suspended has not changed it: if series from before began later than their last scrape, it would seem
+    /// that they had been reset.
     pub(crate) fn follow_wall_clock(&self) {
-        if !self.is_manual() {
-            self.follow(wall_clock());
+        if let Some(boot) = wall_clock::since_boot().filter(|_| !self.is_manual()) {
+            self.follow(wall_clock::since_epoch(), boot);
         }
     }
 
-    fn follow(&self, wall: Duration) {
-        let epoch = nanos(wall).saturating_sub(self.now().nanos());
-        let known = self.0.epoch.load(Ordering::Relaxed);
-        if epoch.abs_diff(known) > nanos(MAX_DEVIATION) {
-            self.0.epoch.store(epoch, Ordering::Relaxed);
+    fn follow(&self, wall: Duration, boot: Duration) {
+        let booted = nanos(wall.saturating_sub(boot));
+        let Inner { epoch, booted: known, .. } = &*self.0;
+        let before = known.load(Ordering::Relaxed);
+        let is_changed = booted.abs_diff(before) > nanos(MAX_CHANGE);
+        let (set, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        if is_changed && known.compare_exchange(before, booted, set, failed).is_ok() {
+            epoch.fetch_add(booted.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 }
 
-fn wall_clock() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+/// The wall-clock time of the start of a clock, since the Unix epoch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Epoch(Duration);
+
+impl Epoch {
+    /// Returns the wall-clock time of a tick, since the Unix epoch.
+    pub(crate) fn wall(self, tick: u32) -> Duration {
+        self.0 + Duration::from_nanos(u64::from(tick.saturating_sub(1)) * TICK_NANOS)
+    }
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -142,19 +161,24 @@ mod tests {
         assert_eq!(ticks(Duration::MAX), 0, "beyond the range is for ever");
     }
 
-    /// Small differences would change the start times of series, which are to be constant.
+    /// Start times of series are constant, but for large changes of the wall clock.
     #[test]
     fn large_changes_of_the_wall_clock_are_followed() {
         let clock = Clock::manual();
-        clock.advance(Duration::from_secs(100));
-        let start = clock.wall(1);
-        let after = |seconds| start + Duration::from_secs(seconds);
-        for (wall, expected) in [(100, 0), (109, 0), (91, 0), (3_700, 3_600), (3_695, 3_600)] {
-            clock.follow(after(wall));
-            assert_eq!(clock.wall(1), after(expected), "{wall}");
+        let start = clock.epoch().wall(1);
+        let seconds = Duration::from_secs;
+        for (wall, boot, expected) in [
+            (100, 100, 0),
+            (109, 100, 0),
+            (3_700, 100, 3_600),
+            (3_700, 110, 3_600),
+            // The system was suspended for a day.
+            (3_810 + 86_400, 210 + 86_400, 3_600),
+            (220 + 86_400, 220 + 86_400, 0),
+        ] {
+            clock.follow(start + seconds(wall), seconds(boot));
+            assert_eq!(clock.epoch().wall(1), start + seconds(expected), "{wall} {boot}");
         }
-        clock.follow(after(100));
-        assert_eq!(clock.wall(1001) - start, Duration::from_secs(100));
     }
 
     #[test]
@@ -165,6 +189,6 @@ mod tests {
         copy.advance(Duration::from_secs(2));
         assert_eq!(clock.now().nanos(), 2_000_000_000);
         assert_eq!(clock.now().tick(), 21);
-        assert_eq!(clock.wall(21) - clock.wall(1), Duration::from_secs(2));
+        assert_eq!(clock.epoch().wall(21) - clock.epoch().wall(1), Duration::from_secs(2));
     }
 }

@@ -1,7 +1,7 @@
 //! A snapshot of all series for the cardinality report: labels, samples, memory and age of each.
 
 use crate::exposition::series_visitor::{FamilySize, Series, SeriesVisitor};
-use crate::statsd::clock::Clock;
+use crate::statsd::clock::Epoch;
 use crate::statsd::series::cell::{ObserverCell, Scalar};
 use crate::statsd::series::family::Family;
 use crate::statsd::series::observer::Observer;
@@ -18,7 +18,7 @@ pub(crate) fn snapshot(registry: &Registry) -> Snapshot {
         action: violation.action.as_str().into(),
         times: violation.times,
     });
-    let series = AllSeries { view: registry.view(), clock: registry.clock.clone() };
+    let series = AllSeries { view: registry.view(), epoch: registry.clock.epoch() };
     Snapshot {
         growth: registry.growth(),
         budget: registry.budget.clone(),
@@ -32,7 +32,7 @@ pub(crate) fn snapshot(registry: &Registry) -> Snapshot {
 /// The series of a registry at one moment.
 struct AllSeries {
     view: View,
-    clock: Clock,
+    epoch: Epoch,
 }
 
 impl AllSeries {
@@ -70,7 +70,7 @@ impl AllSeries {
                     labels: assembler.labels(rest),
                     samples,
                     bytes: bytes as u64,
-                    created: Some(self.clock.wall(created)),
+                    created: Some(self.epoch.wall(created)),
                 });
             }
         }

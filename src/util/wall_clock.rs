@@ -1,6 +1,6 @@
 //! The wall clock, which tests can simulate.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Returns the time in Unix seconds.
 pub(crate) fn unix_seconds() -> i64 {
@@ -8,8 +8,19 @@ pub(crate) fn unix_seconds() -> i64 {
     if let Some(seconds) = simulation::seconds() {
         return seconds;
     }
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    i64::try_from(since_epoch().as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Returns the time since the Unix epoch.
+pub(crate) fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Returns the time since the start of the system, including the time for which it was suspended; `None` without `/proc`.
+pub(crate) fn since_boot() -> Option<Duration> {
+    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+    let seconds = uptime.split(' ').next()?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// A simulated clock of the current thread.

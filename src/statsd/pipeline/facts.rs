@@ -65,7 +65,8 @@ impl Pipeline {
     fn over_budget(&self) -> Vec<OverBudget> {
         let clock = &self.shared.registry.clock;
         clock.follow_wall_clock();
-        let wall = |tick| clock.wall(tick).as_secs_f64();
+        let epoch = clock.epoch();
+        let wall = |tick| epoch.wall(tick).as_secs_f64();
         let now = wall(clock.now().tick());
         let mut all = self.shared.registry.violations.all();
         all.sort_by_key(|violation| excess_rank(now, wall(violation.last), violation.times));

@@ -27,7 +27,7 @@ use bytes::Bytes;
 use self::own::OwnFamilies;
 use self::value_buffer::ValueBuffer;
 use self::writer::{Distribution, ObserverSample, Reading, ScalarSample, Series, Writer};
-use super::clock::{Clock, Moment};
+use super::clock::{Clock, Epoch, Moment};
 use super::metrics::ConflictSnapshot;
 use super::series::cell::Handle;
 use super::series::family::{Family, Kind};
@@ -50,6 +50,7 @@ pub(crate) struct Scrape {
     /// The families to write; `None` for all.
     wanted: Option<BTreeSet<String>>,
     clock: Clock,
+    epoch: Epoch,
     at: SeriesPosition,
     /// The address of the current family. The view keeps all families alive.
     family: usize,
@@ -93,6 +94,7 @@ impl Scrape {
             view,
             own: OwnFamilies::new(own, conflicts, wanted.as_ref()),
             wanted,
+            epoch: clock.epoch(),
             clock,
             at: SeriesPosition::default(),
             family: 0,
@@ -111,8 +113,8 @@ impl Scrape {
         with_created: bool,
     ) -> impl Iterator<Item = Bytes> + Send {
         let with_created = with_created && format == Format::OpenMetrics;
-        let clock = with_created.then(|| self.clock.clone());
-        let (mut scrape, mut writer) = (self, text::TextWriter::new(format, clock));
+        let epoch = with_created.then_some(self.epoch);
+        let (mut scrape, mut writer) = (self, text::TextWriter::new(format, epoch));
         Frames::new(move |out| scrape.piece(&mut writer, out))
     }
 

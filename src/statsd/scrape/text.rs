@@ -4,7 +4,7 @@ use super::openmetrics_names;
 use super::writer::{Distribution, Reading, ScalarSample, Series, Writer};
 use crate::exposition::family::{Family as OwnFamily, Series as OwnSeries, sample};
 use crate::exposition::{Format, float, header};
-use crate::statsd::clock::Clock;
+use crate::statsd::clock::Epoch;
 use crate::statsd::series::family::{Family, Kind};
 use crate::statsd::series::observer::{HistogramSpec, SummarySpec};
 use crate::statsd::series::registry::View;
@@ -20,8 +20,8 @@ pub(super) struct TextWriter {
     is_counter: bool,
     /// The page on which the series of the family begin.
     near: usize,
-    /// The clock of start times, if they are written.
-    clock: Option<Clock>,
+    /// The epoch of start times, if they are written.
+    epoch: Option<Epoch>,
 }
 
 /// The samples of an observer that one pass writes.
@@ -52,16 +52,16 @@ impl ObserverPart {
 }
 
 impl TextWriter {
-    /// Returns a writer of text; with a clock, typed OpenMetrics families have `_created` samples.
-    pub(super) fn new(format: Format, clock: Option<Clock>) -> Self {
+    /// Returns a writer of text; with an epoch, typed OpenMetrics families have `_created` samples.
+    pub(super) fn new(format: Format, epoch: Option<Epoch>) -> Self {
         let (part, head) = (ObserverPart::Whole, Vec::new());
-        Self { format, part, head, is_counter: false, near: 0, clock }
+        Self { format, part, head, is_counter: false, near: 0, epoch }
     }
 
     /// Appends the start time of a series of a typed family.
     fn created(&self, name: &str, labels: &[u8], created: u32, out: &mut Vec<u8>) {
-        if let Some(clock) = self.clock.as_ref().filter(|_| created > 0) {
-            sample(out, (name, "_created"), labels, clock.wall(created).as_secs_f64());
+        if let Some(epoch) = self.epoch.filter(|_| created > 0) {
+            sample(out, (name, "_created"), labels, epoch.wall(created).as_secs_f64());
         }
     }
 

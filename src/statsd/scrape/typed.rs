@@ -5,7 +5,7 @@ use crate::exposition::family::{Family as OwnFamily, Series as OwnSeries};
 use crate::exposition::typed::{
     FamilyEncoder, FamilyHead, Quantile, Sample, SampleValue, TypedBody,
 };
-use crate::statsd::clock::Clock;
+use crate::statsd::clock::Epoch;
 use crate::statsd::scrape::Scrape;
 use crate::statsd::series::family::Family;
 use crate::statsd::series::registry::View;
@@ -13,19 +13,19 @@ use crate::statsd::series::registry::View;
 /// Writes to an encoder. If that needs several passes, later ones use the values of the first.
 struct TypedWriter<'a> {
     encoder: &'a mut dyn FamilyEncoder,
-    clock: &'a Clock,
+    epoch: Epoch,
 }
 
 impl TypedBody for Scrape {
     fn step(&mut self, encoder: &mut dyn FamilyEncoder, out: &mut Vec<u8>) -> bool {
-        let clock = self.clock.clone();
-        self.piece(&mut TypedWriter { encoder, clock: &clock }, out)
+        let epoch = self.epoch;
+        self.piece(&mut TypedWriter { encoder, epoch }, out)
     }
 }
 
 impl TypedWriter<'_> {
     fn sample(&mut self, labels: &[u8], value: SampleValue<'_>, created: u32, out: &mut Vec<u8>) {
-        let created = (created > 0).then(|| self.clock.wall(created));
+        let created = (created > 0).then(|| self.epoch.wall(created));
         self.encoder.sample(&Sample { labels: [labels, b""], value, created }, out);
     }
 }
