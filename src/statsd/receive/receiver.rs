@@ -38,8 +38,8 @@ const STREAM_BYTES: usize = 64 << 10;
 const READ_COST: usize = 256;
 /// The maximum number of rounds at shutdown; far more than the datagrams received by then can need.
 const MAX_SHUTDOWN_ROUNDS: usize = 1_000;
-/// The maximum number of times that connections are accepted at shutdown: each ends all those that have been accepted.
-const MAX_ACCEPT_ROUNDS: usize = 100;
+/// The time for which further connections are accepted at shutdown after those that have descriptors.
+const ACCEPT_TIME: Duration = Duration::from_secs(1);
 /// The time without pausing after data from TCP or a Unix socket, because senders to a Unix socket block
 /// while its short queue is full.
 const NO_PAUSE_AFTER: Duration = Duration::from_millis(20);
@@ -213,8 +213,9 @@ impl ReceiveLoop {
 
     /// Processes everything received so far.
     fn drain(&mut self) {
-        // Connections that wait to be accepted, and for descriptors, may have sent lines, too.
-        for _ in 0..MAX_ACCEPT_ROUNDS {
+        // Connections that wait to be accepted, and for descriptors, may have sent lines, too. Those that are closed may connect again.
+        let end = Instant::now() + ACCEPT_TIME;
+        loop {
             if let Some(tcp) = &mut self.tcp {
                 tcp.accept_last(&self.shared.metrics, self.poll.registry(), &mut self.worker);
                 self.ready = tcp.begin_shutdown().map(|slot| Token(CONNECTIONS + slot)).collect();
@@ -224,7 +225,7 @@ impl ReceiveLoop {
             tcp.end_all(&mut self.worker);
             self.worker.end();
             tcp.close_ended(&self.shared.metrics);
-            if !tcp.has_waiting() {
+            if !tcp.has_waiting() || Instant::now() >= end {
                 return;
             }
         }

@@ -438,7 +438,8 @@ impl TcpSource {
     ) {
         self.is_shutting_down = false;
         self.accept(metrics, registry, worker);
-        self.has_waiting = self.accept_at.is_some();
+        // Without a new connection there was an error.
+        self.has_waiting = self.accept_at.is_some() && self.connections.iter().any(Option::is_some);
     }
 
     /// Returns whether there may be connections that [`TcpSource::accept_last`] has not accepted.
