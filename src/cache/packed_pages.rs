@@ -47,6 +47,11 @@ impl PackedPages {
         pages
     }
 
+    /// Drops the pages of a virtual shard.
+    pub(super) fn remove(&self, part: Part) {
+        self.lock().retain(|shard| shard.part != part);
+    }
+
     /// Drops the pages of shards that are no longer scraped.
     pub(super) fn expire(&self, now: Instant) {
         self.lock().retain(|shard| now.saturating_duration_since(shard.scraped) < KEPT);

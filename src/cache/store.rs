@@ -225,15 +225,17 @@ impl Store {
 
     /// Returns all pages with the keys of their objects, and the counts over a virtual shard.
     pub(super) fn snapshot_for(&self, part: &Part) -> Snapshot {
-        let packed = self.packed.of(*part, Instant::now());
-        let deflate_cache = Arc::clone(&packed.deflate_cache);
         let objects = self.lock();
         let counts = objects.counts_of(|key| part.has(key));
         let (pages, keys, content) = (objects.pages(), objects.page_keys(), objects.content());
+        drop(objects);
         if pages.is_empty() {
-            // The scrape will not come to this store, to replace the packed pages of former objects.
-            packed.replace(Vec::new());
+            // With many namespaces most stores are empty. A scrape does not come to them, to replace packed pages.
+            self.packed.remove(*part);
+            return Snapshot { pages, keys, counts, content, ..Snapshot::default() };
         }
+        let packed = self.packed.of(*part, Instant::now());
+        let deflate_cache = Arc::clone(&packed.deflate_cache);
         Snapshot { pages, keys, counts, content, deflate_cache, packed: Some(packed) }
     }
 
