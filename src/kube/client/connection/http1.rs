@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -25,6 +26,10 @@ const READ_BUFFER: usize = 256 * 1024;
 /// The maximum number of idle connections of an event loop. Only requests in quick succession reuse them.
 const MAX_IDLE: usize = 4;
 
+/// The time after which an idle connection is not reused: nothing shows whether its peer still answers, and a list would wait for
+/// it for long.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+
 /// The idle connections to one server.
 pub(crate) type Idle = Arc<Lock<Vec<Link>>>;
 
@@ -35,6 +40,8 @@ pub(crate) struct Link {
     home: Id,
     generation: u64,
     opened: Instant,
+    /// The end of the last response.
+    used: Instant,
     sender: SendRequest<Full<Bytes>>,
     connection: Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>,
 }
@@ -49,12 +56,17 @@ impl Link {
         let stream = TokioIo::new(dialed.stream);
         let (sender, connection) =
             Builder::new().max_buf_size(READ_BUFFER).handshake(stream).await?;
-        Ok(Self { home: Handle::current().id(), generation, opened, sender, connection })
+        let (home, used) = (Handle::current().id(), opened);
+        Ok(Self { home, generation, opened, used, sender, connection })
     }
 
     /// Transfers bytes between the socket and the request in progress. Ready when the connection has ended.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         Pin::new(&mut self.connection).poll(context)
+    }
+
+    fn is_recent(&self) -> bool {
+        self.used.elapsed() < MAX_PAUSE
     }
 
     fn is_open(&mut self) -> bool {
@@ -64,10 +76,14 @@ impl Link {
 }
 
 /// Takes an idle connection of this event loop that is still open, has at least this generation of the TLS
-/// configuration, and was opened after `after` if given. Drops those of this event loop that the server has closed.
+/// configuration, and was opened after `after` if given. Drops those that have been idle for [`MAX_PAUSE`], and those of this event
+/// loop that the server has closed.
 pub(crate) fn take(idle: &Idle, here: Id, generation: u64, after: Option<Instant>) -> Option<Link> {
     let mut links = idle.lock();
-    links.retain_mut(|link| link.generation >= generation && (link.home != here || link.is_open()));
+    links.retain_mut(|link| {
+        let is_usable = link.generation >= generation && link.is_recent();
+        is_usable && (link.home != here || link.is_open())
+    });
     let at = links
         .iter()
         .rposition(|link| link.home == here && after.is_none_or(|after| link.opened > after))?;
@@ -142,9 +158,10 @@ impl Drop for Driven {
                 |links: &[Link]| links.iter().filter(|link| link.home == home).count() >= MAX_IDLE;
             let mut idle = self.idle.lock();
             if is_full(&idle) {
-                idle.retain_mut(|link| link.home != home || link.is_open());
+                idle.retain_mut(|link| link.is_recent() && (link.home != home || link.is_open()));
             }
             if !is_full(&idle) {
+                link.used = Instant::now();
                 idle.push(link);
             }
         }
