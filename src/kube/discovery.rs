@@ -142,14 +142,15 @@ impl Discovery {
         self.changes.subscribe()
     }
 
-    /// Changes the definitions, counts the events, and notifies subscribers if there were any.
-    fn change(&self, change: impl FnOnce(&mut DefinitionsByUid) -> DefinitionEvents) {
+    /// Changes the definitions, counts the events, and notifies subscribers if the served kinds are others, which `change` returns
+    /// too.
+    fn change(&self, change: impl FnOnce(&mut DefinitionsByUid) -> (DefinitionEvents, bool)) {
         let mut current = self.current.lock();
-        let events = change(&mut current);
+        let (events, are_others) = change(&mut current);
         let known = current.len();
         drop(current);
         self.metrics.definitions(events, known);
-        if events != DefinitionEvents::default() {
+        if are_others {
             self.changes.send_modify(|changes| *changes += 1);
         }
     }
@@ -202,11 +203,12 @@ impl ObjectObserver for DefinitionObserver {
             };
             let is_other =
                 |uid: &Vec<u8>| old.get(uid).is_some_and(|old| new.get(uid) != Some(old));
-            DefinitionEvents {
+            let events = DefinitionEvents {
                 added: count(&|uid| !old.contains_key(uid), new),
                 updated: count(&is_other, new),
                 deleted: count(&|uid| !new.contains_key(uid), &old),
-            }
+            };
+            (events, events != DefinitionEvents::default())
         });
     }
 
@@ -218,8 +220,11 @@ impl ObjectObserver for DefinitionObserver {
             return;
         }
         self.discovery.change(|current| {
-            let is_new = u64::from(current.insert(uid.to_vec(), definitions).is_none());
-            DefinitionEvents { added: is_new, updated: 1 - is_new, deleted: 0 }
+            // Most changes are of the status or of annotations.
+            let old = current.insert(uid.to_vec(), definitions.clone());
+            let is_new = u64::from(old.is_none());
+            let events = DefinitionEvents { added: is_new, updated: 1 - is_new, deleted: 0 };
+            (events, old.unwrap_or_default() != definitions)
         });
     }
 
@@ -230,7 +235,7 @@ impl ObjectObserver for DefinitionObserver {
         }
         self.discovery.change(|current| {
             let deleted = u64::from(current.remove(uid).is_some());
-            DefinitionEvents { deleted, ..DefinitionEvents::default() }
+            (DefinitionEvents { deleted, ..DefinitionEvents::default() }, deleted > 0)
         });
     }
 }
@@ -271,7 +276,11 @@ mod tests {
         changes.mark_unchanged();
         put("b", true, "False", false);
         assert_eq!(plurals(), ["a/v1", "a/v2"]);
+        changes.mark_unchanged();
+        put("b", true, "False", false);
+        assert!(!changes.has_changed().expect("open"), "the served kinds are the same");
         put("b", true, "True", false);
+        assert!(changes.has_changed().expect("open"));
         let deleted = definition("a", true, "True")
             .replace(r#""uid""#, r#""deletionTimestamp":"2026-11-29T10:00:00Z","uid""#);
         observer.put(&ObservedObject::new(ObjectBytes::Json(deleted.as_bytes())), false);
