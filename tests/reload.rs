@@ -446,12 +446,27 @@ fn listeners_move_when_they_can() {
     exporter.main = third;
     exporter.telemetry = free;
     exporter.wait_gauge(true);
-    // The same port on another address of the host conflicts with its own socket.
-    file.write(&format!(
-        "resources: {{pods: {{}}}}\nhost: 0.0.0.0\nport: {}\ntelemetry_port: {}\n",
-        third.port(),
-        free.port()
-    ));
+    // The same port on another address of the host conflicts with its own socket, and for now with that of another program, too.
+    let (port, other) = (third.port(), free.port());
+    let text = format!(
+        "resources: {{pods: {{}}}}\nhost: 0.0.0.0\nport: {port}\ntelemetry_port: {other}\n"
+    );
+    let busy = TcpListener::bind(("127.0.0.2", port)).expect("bind");
+    file.write(&text);
+    let failures = || {
+        let is_failure = |line: &&String| {
+            line.contains("Cannot listen on the new") && line.contains(&port.to_string())
+        };
+        exporter.program.log().iter().filter(is_failure).count()
+    };
+    until("a failure", || (failures() > 0).then_some(()));
+    // The own socket was closed once, in vain.
+    until("two more", || {
+        assert_eq!(get(third, "/healthz").status, 200);
+        (failures() > 2).then_some(())
+    });
+    drop(busy);
+    file.write(&format!("{text}# again\n"));
     // The wildcard address depends on whether the host has IPv6.
     until("on every address", || {
         let moved = |line: &String| {

@@ -38,6 +38,9 @@ const REBIND_ATTEMPTS: u32 = 200;
 /// The delay between two of them.
 const REBIND_DELAY: Duration = Duration::from_millis(5);
 
+/// The shortest interval between two attempts to bind an address for which the own socket has to be closed.
+const REBIND_INTERVAL: Duration = Duration::from_secs(300);
+
 /// The purpose of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
@@ -107,6 +110,8 @@ pub struct Listeners {
     servers: JoinSet<io::Result<()>>,
     failures: u32,
     retry: Option<Instant>,
+    /// The addresses that could not be bound although the own socket was closed for it, and when that was.
+    blocked: BTreeMap<Role, (ListenAddress, Instant)>,
 }
 
 impl ListenerConfig {
@@ -153,6 +158,7 @@ impl Listeners {
             servers: JoinSet::new(),
             failures: 0,
             retry: None,
+            blocked: BTreeMap::new(),
         };
         for (role, desired) in listeners.desired.clone() {
             let socket = listen::bind(&desired.listener.address, desired.listener.flag);
@@ -166,6 +172,7 @@ impl Listeners {
     pub fn change(&mut self, config: &Config) {
         self.config = config.clone();
         self.failures = 0;
+        self.blocked.clear();
         self.adjust();
     }
 
@@ -299,16 +306,24 @@ impl Listeners {
             // Its own socket blocks the port, on another address of the host.
             Err(error)
                 if error.source.kind() == io::ErrorKind::AddrInUse
-                    && self
-                        .open
-                        .get(&role)
-                        .is_some_and(|open| open.address.port == address.port) =>
+                    && self.blocks(role, address) =>
             {
                 before.remove(&role);
-                self.rebind(role, desired)
+                self.rebind(role, desired).inspect_err(|_| {
+                    self.blocked.insert(role, (address.clone(), Instant::now()));
+                })
             }
             bound => bound,
         }
+    }
+
+    /// Returns whether the listener's own socket may be what blocks an address. It is closed to find out, so that is tried seldom.
+    fn blocks(&self, role: Role, address: &ListenAddress) -> bool {
+        let is_blocked = |(blocked, at): &(ListenAddress, Instant)| {
+            blocked == address && at.elapsed() < REBIND_INTERVAL
+        };
+        self.open.get(&role).is_some_and(|open| open.address.port == address.port)
+            && !self.blocked.get(&role).is_some_and(is_blocked)
     }
 
     /// Returns true if the other listener no longer uses this address, or is to swap addresses with this one.
