@@ -45,10 +45,13 @@ const MAX_BACKOFF: Duration = Duration::from_secs(30);
 pub(crate) fn first_config(personality: &Personality) -> Result<(FileWatch, Config), ConfigErrors> {
     let watched = FileWatch::new();
     watched.files().follow(personality.options_file.clone());
-    let config = (personality.resolve)(Load::First)?;
-    // Started before the sides read these files.
-    watched.files().follow(files(&config, personality.sides));
-    Ok((watched, config))
+    loop {
+        let config = (personality.resolve)(Load::First)?;
+        // A file that was not watched until now may have changed since it was read.
+        if !watched.files().follow(files(&config, personality.sides)) {
+            return Ok((watched, config));
+        }
+    }
 }
 
 /// Returns the files that a configuration depends on.
