@@ -114,7 +114,9 @@ pub(super) async fn answer(standby: Standby, call: Call) -> Response {
     let (is_known, is_replica) = {
         let mut state = standby.lock();
         let is_about_this = poll.to == state.election.own.id;
-        if is_about_this && poll.from != 0 {
+        let is_peer = state.others().any(|(peer, _)| client == Some(peer.ip().to_canonical()));
+        let is_replica = is_verified || is_peer;
+        if is_about_this && is_replica && poll.from != 0 {
             if state.asked.len() >= MAX_REPLICAS {
                 state.asked.clear();
             }
@@ -124,8 +126,7 @@ pub(super) async fn answer(standby: Standby, call: Call) -> Response {
         if !state.peers.values().any(|peer| peer.replica.as_ref().is_some_and(is_from)) {
             shared.has_stranger.notify_one();
         }
-        let is_peer = state.others().any(|(peer, _)| client == Some(peer.ip().to_canonical()));
-        (is_about_this, is_verified || is_peer)
+        (is_about_this, is_replica)
     };
     let from = is_known.then_some(poll.next);
     if is_known {

@@ -207,7 +207,12 @@ impl Standby {
         let ask_one = async |(address, mut client): (SocketAddr, Option<Client>)| {
             let answer = timeout(CONFIRMATION, ask(self, address, &mut client, &poll)).await;
             let failure = match answer {
-                Ok(Ok(body)) => answer::parse(&body).err(),
+                Ok(Ok(body)) => {
+                    if let Some(peer) = self.lock().peers.get_mut(&address) {
+                        peer.client = client;
+                    }
+                    answer::parse(&body).err()
+                }
                 Ok(Err(error)) => Some(error),
                 Err(_) => Some(format!("no answer within {CONFIRMATION:?} during a scrape")),
             };
@@ -223,8 +228,24 @@ impl Standby {
     }
 }
 
-/// Sends a poll and returns the body of the answer.
+/// Sends a poll and returns the body of the answer. If that fails with a client that was used before, another one is tried: the
+/// certificate that it shows and expects is that of the time when it was made.
 async fn ask(
+    standby: &Standby,
+    address: SocketAddr,
+    client: &mut Option<Client>,
+    poll: &PollQuery,
+) -> Result<bytes::Bytes, String> {
+    let was_used = client.is_some();
+    let answer = ask_once(standby, address, client, poll).await;
+    if answer.is_ok() || !was_used {
+        return answer;
+    }
+    *client = None;
+    ask_once(standby, address, client, poll).await
+}
+
+async fn ask_once(
     standby: &Standby,
     address: SocketAddr,
     client: &mut Option<Client>,
