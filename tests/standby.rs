@@ -1,11 +1,15 @@
 //! Several replicas with `--standby`, of which one exposes its metrics, while they are scraped every 200 ms.
 
+#[path = "common/any_certificate.rs"]
+mod any_certificate;
 mod common;
 #[path = "standby/lines.rs"]
 mod lines;
 #[path = "web_config/pki.rs"]
 #[allow(dead_code, reason = "another test uses the rest")]
 mod pki;
+#[path = "standby/tls.rs"]
+mod tls;
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -612,6 +616,33 @@ fn replicas_with_users_and_tls_agree() {
         drop(first);
         second.program.line(&["This replica exposes its metrics"]);
     }
+}
+
+/// A standby that takes over while it lists anew for a reload exposes what it has.
+#[test]
+fn a_takeover_during_a_reload_has_metrics() {
+    let cluster = Cluster::new(20);
+    let gate = Gate::new(cluster.double.address(), Passage::Open);
+    let options = tempfile::NamedTempFile::new().expect("a file");
+    let write = |text: &str| std::fs::write(options.path(), text).expect("written");
+    write("resources: {pods: {}}\n");
+    let (server, path) = (format!("--apiserver=http://{}", gate.address()), options.path());
+    let statsd = ["--statsd.listen-udp=", "--statsd.listen-tcp="].map(str::to_owned);
+    let flags = [&[server, format!("--config={}", path.display())], &statsd[..]].concat();
+    let ([first, second], _ports) =
+        pair("kstatd", &Vec::from_iter(flags.iter().map(String::as_str)));
+    second.synced();
+    // The list of the reload gets no answer.
+    gate.set(Passage::Silent);
+    write("resources: {pods: {}}\nlabels_allow_list: {pods: [app]}\n");
+    let name = "kube_state_metrics_last_config_reload_successful";
+    let gauge = format!("{name}{{filename=\"{}\",type=\"config\"}}", path.display());
+    until("the list", || (second.own(&gauge) == Some(0.0)).then_some(()));
+    drop(first);
+    second.becomes(true);
+    let answer = get(second.main, "/metrics");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(answer.text().contains("\nkube_pod_info{"));
 }
 
 #[test]

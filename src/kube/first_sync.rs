@@ -20,6 +20,9 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// The time after which kinds that cannot be listed no longer delay readiness.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The pause between two looks whether it is over, once the first lists are complete.
+const END_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The maximum number of list/watches named in a log line.
 const MAX_NAMED: usize = 10;
 
@@ -44,6 +47,15 @@ impl FirstSync {
     /// no kind could be listed, however long it took.
     pub fn restart(&self) {
         *self.began.lock() = Instant::now();
+    }
+
+    /// Waits until the first sync is over, so that it ends without scrapes, too: a standby that takes over during a later list must
+    /// not wait for that.
+    pub async fn end(&self) {
+        self.handle.ready().await;
+        while !self.missing().is_empty() {
+            time::sleep(END_INTERVAL).await;
+        }
     }
 
     /// Returns descriptions of the missing kinds for operators. Empty once the first sync is over.

@@ -207,6 +207,9 @@ impl KubeSide {
         };
         let settle = custom.as_ref().map_or(Duration::ZERO, |_| 2 * custom::DEBOUNCE);
         let first_sync = config.gate.then(|| Arc::new(FirstSync::new(pipeline.handle(), settle)));
+        if let Some(first_sync) = first_sync.clone() {
+            tokio::spawn(async move { first_sync.end().await });
+        }
         let mut side = Self {
             catalog,
             first_sync,
