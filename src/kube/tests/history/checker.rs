@@ -58,7 +58,7 @@ impl RequestLimit {
         // A version check, the pages of a list and a watch.
         let each = if now < self.unnoticed { 6 } else { 2 };
         let (since, before) = *self.begun.get_or_insert((now, requests));
-        let (seconds, made) = ((now - since).as_secs_f64(), requests - before);
+        let (seconds, made) = ((now - since).as_secs_f64(), requests.saturating_sub(before));
         if made as f64 > REQUESTS * seconds + (each * self.watches) as f64 {
             return Err(Violation(format!(
                 "sends {made} requests in {seconds:.1} s, long after the last start or end of a fault"

@@ -609,6 +609,7 @@ impl World {
                 shard: *shard,
                 are_dropped: self.completed.is_some(),
                 max_series: self.max_rows,
+                are_left_out: self.limits.is_some(),
             };
             totals::compare(&lines, &cluster.accounts, differences).map_err(Violation)?;
             let Lines { counters, states, .. } = &lines;
