@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::network::{Group, Process, Requests};
+use super::network::{CONTAINER, Counts, Group, Process, Requests};
 
 /// The time after which a process that runs must have decided, and the effects of a fault must be over: a start (1 s), a poll
 /// without an answer (2 s), the pause after it and a look-up of names.
@@ -22,6 +22,11 @@ const COPIED: Duration = Duration::from_millis(100);
 
 /// The time before the start of a process from which lines of other ones may count: the longest time of a poll.
 const BEFORE_START: Duration = Duration::from_millis(2_010);
+
+/// The time after the start of a process for which it waits for its pods with the lines of others, and the time within which it
+/// notices that it has them.
+const POD_WAIT: Duration = Duration::from_secs(10);
+const NOTICED: Duration = Duration::from_millis(600);
 
 /// The number of polls in a second between two replicas that are idle, and those after a start.
 const POLLS: (f64, u64) = (2.0, 2);
@@ -77,10 +82,14 @@ pub(super) struct Checker {
     are_different: bool,
     /// The process that exposed when nothing was wrong.
     active: Option<usize>,
+    /// Lines get labels of the pod that sent them.
+    is_enriched: bool,
+    /// The processes that exposed before their first lists were complete.
+    early: BTreeSet<usize>,
 }
 
 impl Checker {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(is_enriched: bool) -> Self {
         let now = Instant::now();
         Self {
             sent: BTreeMap::new(),
@@ -98,6 +107,8 @@ impl Checker {
             other_change: now,
             are_different: false,
             active: None,
+            is_enriched,
+            early: BTreeSet::new(),
         }
     }
 
@@ -221,6 +232,9 @@ impl Checker {
     ) -> Result<(), String> {
         let active: Vec<usize> =
             answers.iter().filter_map(|(number, active)| active.then_some(*number)).collect();
+        let now = Instant::now();
+        let lists = |number: &usize| self.synced_at[number] + NOTICED > now;
+        self.early.extend(active.iter().copied().filter(lists));
         let has_changed = self.changed >= began;
         let hands_over = self.left.is_some_and(|left| left + HANDOVER >= began);
         let has_decided = |since: &Instant| *since + SETTLED <= began;
@@ -284,11 +298,15 @@ impl Checker {
     fn check_lines_of(&self, process: &Process) -> Result<(), String> {
         let (number, counts) = (process.number, process.counts());
         for (source, sent) in &self.sent {
-            let count = counts.get(source).copied().unwrap_or(0);
+            let none = Counts::default();
+            let Counts { all: count, unlabelled } = *counts.get(source).unwrap_or(&none);
             let since = |from: Instant, until: Instant| {
                 sent.iter().filter(|at| (from..=until).contains(at)).count() as u64
             };
-            let (from, now) = (process.started, Instant::now());
+            let (start, now) = (process.started, Instant::now());
+            // Until then it may wait for its pods.
+            let synced = self.synced_at[&number] + NOTICED;
+            let from = if self.is_enriched { synced.min(start + POD_WAIT) } else { start };
             let (least, most) = if *source == number {
                 (sent.len() as u64, sent.len() as u64)
             } else {
@@ -300,11 +318,21 @@ impl Checker {
                     }
                 };
                 let least = until.map_or(0, |until| since(from, until));
-                (least, since(from - BEFORE_START, now))
+                (least, since(start - BEFORE_START, now))
             };
             if count < least || count > most {
                 return Err(format!(
                     "process {number} has {count} lines of process {source}, not {least} to {most}"
+                ));
+            }
+            let is_leaving = self.ends.get(source).is_some_and(|end| end.asked <= synced);
+            let knows_pods = *source == number
+                || synced <= start + POD_WAIT && !self.early.contains(&number) && !is_leaving;
+            let before = since(start - BEFORE_START, self.synced_at[source] + NOTICED);
+            if self.is_enriched && knows_pods && unlabelled > before {
+                return Err(format!(
+                    "process {number} has {unlabelled} lines of process {source} without labels, \
+                     which received {before} before it knew its pods"
                 ));
             }
         }
@@ -315,7 +343,8 @@ impl Checker {
     pub(super) fn check_relayed(&mut self, group: &Group) -> Result<(), String> {
         let Some(text) = group.take_relayed() else { return Ok(()) };
         for line in String::from_utf8_lossy(&text).lines() {
-            let number = line.strip_prefix("lines_of_").and_then(|line| line.strip_suffix(":1|c"));
+            let rest = format!(":1|c|c:{CONTAINER}");
+            let number = line.strip_prefix("lines_of_").and_then(|line| line.strip_suffix(&*rest));
             let number = number.and_then(|number| number.parse().ok());
             let number = number.ok_or_else(|| format!("relayed {line:?}, which was never sent"))?;
             *self.relayed.entry(number).or_default() += 1;

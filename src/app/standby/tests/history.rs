@@ -6,6 +6,8 @@
 //!   does not expose if another one has listed.
 //! - Each replica has applied each line exactly once that any of them has received since its start, unless the other one was
 //!   killed within 100 ms, or while something was wrong.
+//! - In some histories lines get labels of the pod that sent them, if the replica that received them knew its pods. One that
+//!   starts waits for its pods before it applies lines of others, up to ten seconds.
 //! - In some histories the replicas have a relay: it gets each line once, from the replica that received it.
 //! - Two idle replicas poll each other twice a second.
 //! - In some histories they find each other by a name, and then know the replicas that it has. While it cannot be resolved,
@@ -23,7 +25,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::checker::Checker;
-use super::network::{Group, Process};
+use super::network::{CONTAINER, Group, Process};
 use crate::app::standby::Standby;
 use crate::kube::tests::history::journal::{Entry, Topic, describe};
 use crate::kube::tests::history::setup::in_simulated_time;
@@ -105,8 +107,12 @@ impl History {
         let mut names = Rng::with_seed(seed ^ 0x1f83_d9ab_fb41_bd6b);
         let names = names.bool().then_some(names);
         let group = Group::new(rng.usize(2..4), &mut rng, relays, names.is_some());
+        let is_enriched = Rng::with_seed(seed ^ 0x2b3e_6c1f_d041_9e57).bool();
+        if is_enriched {
+            group.enrich();
+        }
         let record = Record {
-            checker: Checker::new(),
+            checker: Checker::new(is_enriched),
             begin: Instant::now(),
             journal: Vec::new(),
             violation: None,
@@ -255,7 +261,7 @@ impl History {
         if record.checker.has_stopped(number) {
             return;
         }
-        let text = format!("lines_of_{number}:1|c\n").repeat(count);
+        let text = format!("lines_of_{number}:1|c|c:{CONTAINER}\n").repeat(count);
         self.group.with(at, |process| process.lines.receive(text.as_bytes()));
         record.note(Topic::Line, format!("process {number} receives {count} lines"));
         record.checker.received(number, count);

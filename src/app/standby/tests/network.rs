@@ -22,6 +22,7 @@ use crate::cli::kube_flags::KubeArgs;
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::client::connection::{Connecting, Network, Stream};
 use crate::kube::tests::history::signal::Signal;
+use crate::pods::{Pod, PodIndex, Selection};
 use crate::server::router::{Call, Unprotected};
 use crate::statsd::{Clock, Pipeline, PipelineConfig};
 
@@ -33,6 +34,17 @@ const SKEW: u64 = 3_600;
 
 /// The name of the replicas.
 const NAME: &str = "replicas.test:8081";
+
+/// The container that sends all lines, if they get labels of its pod.
+pub(super) const CONTAINER: &str = "0c0ffee";
+
+/// The counts of the lines that a process has applied.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) all: u64,
+    /// Those without labels of a pod.
+    pub(super) unlabelled: u64,
+}
 
 /// A process at an address.
 pub(super) struct Process {
@@ -85,17 +97,21 @@ impl Process {
         self.standby.lock().peers.keys().copied().collect()
     }
 
-    /// Returns the value of each counter of lines, by the number of the process that received them.
-    pub(super) fn counts(&self) -> BTreeMap<usize, u64> {
+    /// Returns the counters of lines, by the number of the process that received them.
+    pub(super) fn counts(&self) -> BTreeMap<usize, Counts> {
         let query = ScrapeQuery::default();
         let body: Vec<u8> = self.lines.frames(Format::Text, &query).flatten().collect();
         let body = String::from_utf8(body).expect("UTF-8");
-        let samples = body.lines().filter_map(|line| line.strip_prefix("lines_of_"));
-        let of_sample = |sample: &str| {
-            let (number, value) = sample.split_once(' ')?;
-            Some((number.parse().expect("a number"), value.parse().expect("a count")))
-        };
-        samples.filter_map(of_sample).collect()
+        let mut all: BTreeMap<usize, Counts> = BTreeMap::new();
+        for sample in body.lines().filter_map(|line| line.strip_prefix("lines_of_")) {
+            let (series, value) = sample.split_once(' ').expect("a value");
+            let (number, labels) = series.split_once('{').unwrap_or((series, ""));
+            let counts = all.entry(number.parse().expect("a number")).or_default();
+            let value: u64 = value.parse().expect("a count");
+            counts.all += value;
+            counts.unlabelled += if labels.is_empty() { value } else { 0 };
+        }
+        all
     }
 }
 
@@ -150,6 +166,8 @@ struct State {
     is_resolvable: bool,
     /// Take the lines that each process so far has relayed, if they relay.
     relayed: Option<Vec<TakeRelayed>>,
+    /// Lines get labels of the pod that sent them.
+    is_enriched: bool,
 }
 
 /// Returns a configuration of the first of several shards.
@@ -189,8 +207,14 @@ impl Group {
             is_named,
             is_resolvable: true,
             relayed,
+            is_enriched: false,
         };
         Self { state: Arc::new(Mutex::new(state)), healed: Signal::default() }
+    }
+
+    /// Gives lines the labels of the pod that sent them, in all processes that start from now on.
+    pub(super) fn enrich(&self) {
+        self.state().is_enriched = true;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -253,11 +277,18 @@ impl Group {
     /// Starts a process at a free address, which is synced after some time. Returns its number.
     pub(super) fn start(&self, address: usize, sync: Duration) -> usize {
         let mut state = self.state();
-        let State { rng, processes, started, begin, shards, is_named, relayed, .. } = &mut *state;
+        let State {
+            rng, processes, started, begin, shards, is_named, relayed, is_enriched, ..
+        } = &mut *state;
         *started += 1;
         let number = *started;
-        let config =
-            PipelineConfig { clock: Clock::manual(), mirrored: true, ..PipelineConfig::default() };
+        let pods = is_enriched.then(|| Arc::new(pods()));
+        let config = PipelineConfig {
+            clock: Clock::manual(),
+            mirrored: true,
+            pods: pods.clone(),
+            ..PipelineConfig::default()
+        };
         let lines = match relayed {
             Some(relayed) => {
                 let (lines, take) = Pipeline::start_relaying(config);
@@ -275,7 +306,11 @@ impl Group {
         let standby = Standby(Arc::new(shared));
         let gate = Gate::default();
         let started = Instant::now();
-        let is_synced = move || started.elapsed() >= sync;
+        let is_synced = move || {
+            let is_synced = started.elapsed() >= sync;
+            pods.iter().filter(|_| is_synced).for_each(|pods| list(pods));
+            is_synced
+        };
         let names = match is_named {
             true => vec![NAME.to_owned()],
             false => (0..processes.len()).map(|at| socket_address(at).to_string()).collect(),
@@ -374,6 +409,32 @@ impl Group {
         };
         Some(tokio::spawn(serve).abort_handle())
     }
+}
+
+/// Returns an index of pods that have not been listed.
+fn pods() -> PodIndex {
+    let selection = Selection::parse("pod").expect("a selection");
+    let pods = PodIndex::with_clock(selection, Box::new(|| Duration::ZERO));
+    pods.set_list(pods.writer(), Some(false));
+    pods
+}
+
+/// Lists the pod that sends the lines.
+fn list(pods: &PodIndex) {
+    let pod = Pod {
+        uid: "uid".into(),
+        namespace: "shop".into(),
+        name: "web".into(),
+        node: "n".into(),
+        workload: None,
+        addresses: Box::default(),
+        node_addresses: Box::default(),
+        containers: Box::new([CONTAINER.into()]),
+        started: None,
+        is_finished: false,
+    };
+    pods.put(1, pod);
+    pods.set_list(0, Some(true));
 }
 
 /// The telemetry listener at an address.
