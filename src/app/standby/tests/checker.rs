@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::network::{CONTAINER, Counts, Group, Process, Requests};
+use super::network::{CONTAINER, Counts, Group, PLAIN, Process, Requests};
 
 /// The time after which a process that runs must have decided, and the effects of a fault must be over: a start (1 s), a poll
 /// without an answer (2 s), the pause after it and a look-up of names.
@@ -297,6 +297,9 @@ impl Checker {
 
     fn check_lines_of(&self, process: &Process) -> Result<(), String> {
         let (number, counts) = (process.number, process.counts());
+        if process.has_invented_sender() {
+            return Err(format!("process {number} has labels for lines without a sender"));
+        }
         for (source, sent) in &self.sent {
             let none = Counts::default();
             let Counts { all: count, unlabelled } = *counts.get(source).unwrap_or(&none);
@@ -342,7 +345,8 @@ impl Checker {
     /// Checks that each line that a process received was relayed at once, by that one alone. Copies of lines are not relayed.
     pub(super) fn check_relayed(&mut self, group: &Group) -> Result<(), String> {
         let Some(text) = group.take_relayed() else { return Ok(()) };
-        for line in String::from_utf8_lossy(&text).lines() {
+        let text = String::from_utf8_lossy(&text);
+        for line in text.lines().filter(|line| *line != PLAIN.trim_end()) {
             let rest = format!(":1|c|c:{CONTAINER}");
             let number = line.strip_prefix("lines_of_").and_then(|line| line.strip_suffix(&*rest));
             let number = number.and_then(|number| number.parse().ok());

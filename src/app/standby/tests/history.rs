@@ -25,7 +25,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::checker::Checker;
-use super::network::{CONTAINER, Group, Process};
+use super::network::{CONTAINER, Group, PLAIN, Process};
 use crate::app::standby::Standby;
 use crate::kube::tests::history::journal::{Entry, Topic, describe};
 use crate::kube::tests::history::setup::in_simulated_time;
@@ -82,6 +82,8 @@ struct History {
     names: Option<Rng>,
     /// Determines the scrapes whose clients disconnect.
     disconnects: Rng,
+    /// Determines when a line without a sender follows others.
+    plain: Rng,
     /// The number of processes so far.
     started: usize,
     record: Arc<Mutex<Record>>,
@@ -122,7 +124,8 @@ impl History {
         let mut reloads = Rng::with_seed(seed ^ 0x67ca_6d62_2a19_7c5e);
         let reloads = reloads.bool().then_some(reloads);
         let disconnects = Rng::with_seed(seed ^ 0x5be0_cd19_137e_2179);
-        Self { rng, group, reloads, names, disconnects, started: 0, record, tasks }
+        let plain = Rng::with_seed(seed ^ 0x9b05_688c_2b3e_6c1f);
+        Self { rng, group, reloads, names, disconnects, plain, started: 0, record, tasks }
     }
 
     fn note(&self, text: String) {
@@ -261,7 +264,10 @@ impl History {
         if record.checker.has_stopped(number) {
             return;
         }
-        let text = format!("lines_of_{number}:1|c|c:{CONTAINER}\n").repeat(count);
+        let mut text = format!("lines_of_{number}:1|c|c:{CONTAINER}\n").repeat(count);
+        if self.plain.bool() {
+            text.push_str(PLAIN);
+        }
         self.group.with(at, |process| process.lines.receive(text.as_bytes()));
         record.note(Topic::Line, format!("process {number} receives {count} lines"));
         record.checker.received(number, count);

@@ -38,6 +38,9 @@ const NAME: &str = "replicas.test:8081";
 /// The container that sends all lines, if they get labels of its pod.
 pub(super) const CONTAINER: &str = "0c0ffee";
 
+/// A line of which nothing tells the sender.
+pub(super) const PLAIN: &str = "plain:1|c\n";
+
 /// The counts of the lines that a process has applied.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
@@ -97,11 +100,20 @@ impl Process {
         self.standby.lock().peers.keys().copied().collect()
     }
 
-    /// Returns the counters of lines, by the number of the process that received them.
-    pub(super) fn counts(&self) -> BTreeMap<usize, Counts> {
+    fn metrics(&self) -> String {
         let query = ScrapeQuery::default();
         let body: Vec<u8> = self.lines.frames(Format::Text, &query).flatten().collect();
-        let body = String::from_utf8(body).expect("UTF-8");
+        String::from_utf8(body).expect("UTF-8")
+    }
+
+    /// Returns whether lines have got labels of which nothing tells the sender.
+    pub(super) fn has_invented_sender(&self) -> bool {
+        self.metrics().lines().any(|line| line.starts_with("plain{"))
+    }
+
+    /// Returns the counters of lines, by the number of the process that received them.
+    pub(super) fn counts(&self) -> BTreeMap<usize, Counts> {
+        let body = self.metrics();
         let mut all: BTreeMap<usize, Counts> = BTreeMap::new();
         for sample in body.lines().filter_map(|line| line.strip_prefix("lines_of_")) {
             let (series, value) = sample.split_once(' ').expect("a value");
