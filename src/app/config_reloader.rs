@@ -44,7 +44,9 @@ const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// Returns every problem that prevents a start with it.
 pub(crate) fn first_config(personality: &Personality) -> Result<(FileWatch, Config), ConfigErrors> {
     let watched = FileWatch::new();
-    watched.files().follow(personality.options_file.clone());
+    // Those that flags name; options and the environment can name others.
+    let named = personality.options_file.iter().cloned().chain((personality.named_files)());
+    watched.files().follow(named);
     loop {
         let config = (personality.resolve)(Load::First)?;
         // A file that was not watched until now may have changed since it was read.

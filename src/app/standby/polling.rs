@@ -144,7 +144,6 @@ async fn look_up(
 
 /// Polls one address until it is dropped.
 async fn poll(standby: &Standby, address: SocketAddr) -> Infallible {
-    let mut client = None;
     let senders = standby.0.lines.as_ref().is_some_and(|pipeline| pipeline.resolves_senders());
     let from = standby.lock().election.own.id;
     let mut next_poll = PollQuery { from, senders, ..PollQuery::default() };
@@ -153,6 +152,9 @@ async fn poll(standby: &Standby, address: SocketAddr) -> Infallible {
         let sent = Instant::now();
         let age = sent.saturating_duration_since(standby.0.started) + first_poll.margin;
         next_poll.age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        // A scrape may have renewed it.
+        let peer_client = |peer: &Peer| peer.client.clone();
+        let mut client = standby.lock().peers.get(&address).and_then(peer_client);
         let answer = timeout(BOUND, ask(standby, address, &mut client, &next_poll)).await;
         first_poll.took = sent.elapsed();
         // If this process was stopped meanwhile, the other one may have answered before it took over, or have tried to.
@@ -160,18 +162,14 @@ async fn poll(standby: &Standby, address: SocketAddr) -> Infallible {
         let pause = match answer.unwrap_or_else(|_| Err(format!("no answer within {BOUND:?}"))) {
             _ if was_stopped => PAUSE,
             Ok(body) => {
+                set_client(standby, address, client);
                 match receive(standby, address, &body, &mut next_poll, &mut first_poll).await {
-                    Ok(pause) => {
-                        if let Some(peer) = standby.lock().peers.get_mut(&address) {
-                            peer.client.clone_from(&client);
-                        }
-                        pause
-                    }
+                    Ok(pause) => pause,
                     Err(error) => fail(standby, address, error),
                 }
             }
             Err(error) => {
-                client = None;
+                set_client(standby, address, None);
                 fail(standby, address, error)
             }
         };
@@ -205,12 +203,19 @@ impl Standby {
         // Like a first poll, it is answered at once and without lines.
         let poll = PollQuery { from: own, ..PollQuery::default() };
         let ask_one = async |(address, mut client): (SocketAddr, Option<Client>)| {
-            let answer = timeout(CONFIRMATION, ask(self, address, &mut client, &poll)).await;
+            let ask_twice = async {
+                let answer = ask(self, address, &mut client, &poll).await;
+                if answer.is_ok() || self.0.identity.load().is_none() {
+                    return answer;
+                }
+                // The client shows and expects the certificate of the time when it was made.
+                client = None;
+                ask(self, address, &mut client, &poll).await
+            };
+            let answer = timeout(CONFIRMATION, ask_twice).await;
             let failure = match answer {
                 Ok(Ok(body)) => {
-                    if let Some(peer) = self.lock().peers.get_mut(&address) {
-                        peer.client = client;
-                    }
+                    set_client(self, address, client);
                     answer::parse(&body).err()
                 }
                 Ok(Err(error)) => Some(error),
@@ -228,24 +233,15 @@ impl Standby {
     }
 }
 
-/// Sends a poll and returns the body of the answer. If that fails with a client that was used before, another one is tried: the
-/// certificate that it shows and expects is that of the time when it was made.
-async fn ask(
-    standby: &Standby,
-    address: SocketAddr,
-    client: &mut Option<Client>,
-    poll: &PollQuery,
-) -> Result<bytes::Bytes, String> {
-    let was_used = client.is_some();
-    let answer = ask_once(standby, address, client, poll).await;
-    if answer.is_ok() || !was_used {
-        return answer;
+/// Sets the client for the requests to an address.
+fn set_client(standby: &Standby, address: SocketAddr, client: Option<Client>) {
+    if let Some(peer) = standby.lock().peers.get_mut(&address) {
+        peer.client = client;
     }
-    *client = None;
-    ask_once(standby, address, client, poll).await
 }
 
-async fn ask_once(
+/// Sends a poll and returns the body of the answer.
+async fn ask(
     standby: &Standby,
     address: SocketAddr,
     client: &mut Option<Client>,
@@ -363,7 +359,8 @@ pub(super) async fn receive(
         return Ok(OWN_PAUSE);
     }
     if standby.awaits_pods() && !is_leaving {
-        // Like a first poll, the next one is answered without lines.
+        // A first poll is answered without lines.
+        poll.to = 0;
         return Ok(POD_PAUSE);
     }
     let mut lines = Lines { first, text };
