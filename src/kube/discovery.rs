@@ -142,15 +142,15 @@ impl Discovery {
         self.changes.subscribe()
     }
 
-    /// Changes the definitions, counts the events, and notifies subscribers if the served kinds are others, which `change` returns
-    /// too.
+    /// Changes the definitions, counts the events, and notifies subscribers if the served kinds have changed. `change` returns the
+    /// events, and whether they have.
     fn change(&self, change: impl FnOnce(&mut DefinitionsByUid) -> (DefinitionEvents, bool)) {
         let mut current = self.current.lock();
-        let (events, are_others) = change(&mut current);
+        let (events, has_changed) = change(&mut current);
         let known = current.len();
         drop(current);
         self.metrics.definitions(events, known);
-        if are_others {
+        if has_changed {
             self.changes.send_modify(|changes| *changes += 1);
         }
     }
@@ -234,8 +234,10 @@ impl ObjectObserver for DefinitionObserver {
             return;
         }
         self.discovery.change(|current| {
-            let deleted = u64::from(current.remove(uid).is_some());
-            (DefinitionEvents { deleted, ..DefinitionEvents::default() }, deleted > 0)
+            let removed = current.remove(uid);
+            let deleted = u64::from(removed.is_some());
+            let has_served = removed.is_some_and(|definitions| !definitions.is_empty());
+            (DefinitionEvents { deleted, ..DefinitionEvents::default() }, has_served)
         });
     }
 }

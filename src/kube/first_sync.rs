@@ -20,7 +20,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// The time after which kinds that cannot be listed no longer delay readiness.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The pause between two looks whether it is over, once the first lists are complete.
+/// The pause between two looks whether it is over, once the first lists are complete or [`TIMEOUT`] is over.
 const END_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The maximum number of list/watches named in a log line.
@@ -52,7 +52,7 @@ impl FirstSync {
     /// Waits until the first sync is over, so that it ends without scrapes, too: a standby that takes over during a later list must
     /// not wait for that.
     pub async fn end(&self) {
-        self.handle.ready().await;
+        let _ = time::timeout(TIMEOUT, self.handle.ready()).await;
         while !self.missing().is_empty() {
             time::sleep(END_INTERVAL).await;
         }

@@ -24,7 +24,8 @@ pub struct Clock(Arc<Inner>);
 struct Inner {
     /// The wall-clock time of the start, in nanoseconds since the Unix epoch.
     epoch: AtomicU64,
-    /// The same of the start of the system. It is another one after the wall clock has been set.
+    /// The wall-clock time at which the system booted, in the same unit. It changes when the wall clock is set, but not by a
+    /// suspension.
     booted: AtomicU64,
     source: Source,
 }

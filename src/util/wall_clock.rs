@@ -1,4 +1,4 @@
-//! The wall clock, which tests can simulate.
+//! The wall clock. Tests can simulate its seconds.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

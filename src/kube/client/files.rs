@@ -13,16 +13,15 @@ use crate::config_file::reader::{self, Stamp};
 /// The maximum age of file content whose metadata has not changed.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// The time for which an unchanged file is taken to be so without a look, which takes a thread: there may be thousands of
-/// requests a second.
-const UNCHANGED: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 100 });
+/// The shortest interval between two looks at a file, each of which takes a thread: there may be thousands of requests a second.
+const LOOK_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 100 });
 
 /// A file with its content at the last successful read.
 pub(crate) struct Watched {
     path: PathBuf,
     stamp: Option<Stamp>,
-    /// The time of the last look at an unchanged file.
-    seen: Option<Instant>,
+    /// The time of the last look.
+    looked: Option<Instant>,
     read: Instant,
     content: Vec<u8>,
 }
@@ -41,7 +40,7 @@ impl Watched {
     /// Returns an empty entry for a file that could not be read yet.
     pub(crate) fn unread(path: &Path) -> Self {
         let (path, read) = (path.to_owned(), Instant::now());
-        Self { path, stamp: None, seen: None, read, content: Vec::new() }
+        Self { path, stamp: None, looked: None, read, content: Vec::new() }
     }
 
     /// Returns the content at the last read.
@@ -60,13 +59,12 @@ impl Watched {
     /// # Errors
     /// The file cannot be read; the previous content is kept.
     pub(crate) fn refresh(&mut self, now: bool) -> Result<bool, TransportError> {
-        if !now && self.seen.is_some_and(|seen| seen.elapsed() < UNCHANGED) {
+        if !now && self.looked.is_some_and(|looked| looked.elapsed() < LOOK_INTERVAL) {
             return Ok(false);
         }
+        self.looked = Some(Instant::now());
         let stamp = reader::stamp(&self.path).ok();
-        self.seen = None;
         if !now && stamp.is_some() && stamp == self.stamp && self.read.elapsed() < FRESH {
-            self.seen = Some(Instant::now());
             return Ok(false);
         }
         let content = reader::read(&self.path)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::handover::{CollectedObjects, CurrentObjects, ServedObjects};
-use super::labels::{Exceeded, RejectedSeries, Room, Rules, Table};
+use super::labels::{Exceeded, RejectedSeries, Room, Rules, Table, Wanted};
 use super::rejected_set::RejectedSet;
 use crate::cache::{ObjectView, Rendered};
 use crate::exposition::budget::{self, Action, Budget, BudgetMode, Limit};
@@ -218,10 +218,11 @@ impl Allowance {
         self.rejected.settle(commits);
         let state = &mut *self.kind.state.lock();
         let Some(member) = state.members.get_mut(self.number) else { return };
-        if let Some((room, claimed)) = member.claim.take()
-            && let Some(total) = state.claims.get_mut(&room)
-        {
-            *total -= claimed;
+        if let Some((room, claimed)) = member.claim.take() {
+            let before = state.claims.remove(&room).unwrap_or_default();
+            if before > claimed {
+                state.claims.insert(room, before - claimed);
+            }
         }
         let Some(collecting) = member.collecting.take() else { return };
         if let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) {
@@ -252,17 +253,21 @@ impl Allowance {
         let state = &mut *self.kind.state.lock();
         let Some(member) = state.members.get_mut(self.number) else { return false };
         if member.claim.is_none() {
-            let series = member.smallest_rejected;
-            let of_kind =
-                series.map(|least| (Room::Kind, least, state.series, self.kind.max_series));
+            let of_kind = member.smallest_rejected.map(|least| Wanted {
+                room: Room::Kind,
+                least,
+                used: state.series,
+                limit: self.kind.max_series,
+            });
             let rules = self.kind.rules.iter();
             let of_labels =
                 rules.flat_map(|rules| rules.wanted(&member.rejected, state.table.as_ref()));
             let mut wanted = of_kind.into_iter().chain(of_labels);
-            let is_free = |(room, least, used, most): &(Room, u64, u64, u64)| {
-                used + state.claims.get(room).copied().unwrap_or_default() + least <= *most
+            let is_free = |wanted: &Wanted| {
+                let claimed = state.claims.get(&wanted.room).copied().unwrap_or_default();
+                wanted.used + claimed + wanted.least <= wanted.limit
             };
-            if let Some((room, least, ..)) = wanted.find(is_free) {
+            if let Some(Wanted { room, least, .. }) = wanted.find(is_free) {
                 member.claim = Some((room, least));
                 *state.claims.entry(room).or_default() += least;
             }

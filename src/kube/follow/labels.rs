@@ -68,6 +68,15 @@ pub(super) enum Room {
     Label(u64),
 }
 
+/// Room that rejected series wait for, in numbers of series or values.
+pub(super) struct Wanted {
+    pub(super) room: Room,
+    /// The least that is needed.
+    pub(super) least: u64,
+    pub(super) used: u64,
+    pub(super) limit: u64,
+}
+
 /// The open families of a kind, and their budgets.
 #[derive(Debug)]
 pub(super) struct Rules {
@@ -505,21 +514,25 @@ impl Rules {
         }
     }
 
-    /// Returns the room that would suffice for some of the rejected series: the budget, the least that is needed of it, how much
-    /// is used, and the limit. Without a table the kind is small, but one object alone may be too large.
+    /// Returns the room that would suffice for some of the rejected series. Without a table the kind is small, but one object alone
+    /// may be too large.
     pub(super) fn wanted(
         &self,
         rejected: &RejectedSeries,
         table: Option<&Table>,
-    ) -> impl Iterator<Item = (Room, u64, u64, u64)> {
-        let most = &self.budget;
-        let families = rejected.families.iter().map(move |(family, least)| {
-            let used = table.map_or(0, |table| table.series_of(*family));
-            (Room::Family(*family), *least, used, most.series_per_metric)
+    ) -> impl Iterator<Item = Wanted> {
+        let budget = &self.budget;
+        let families = rejected.families.iter().map(move |(family, least)| Wanted {
+            room: Room::Family(*family),
+            least: *least,
+            used: table.map_or(0, |table| table.series_of(*family)),
+            limit: budget.series_per_metric,
         });
-        let labels = rejected.labels.iter().map(move |label| {
-            let used = table.map_or(0, |table| table.values.values_of(*label));
-            (Room::Label(*label), 1, used, most.values_per_label)
+        let labels = rejected.labels.iter().map(move |label| Wanted {
+            room: Room::Label(*label),
+            least: 1,
+            used: table.map_or(0, |table| table.values.values_of(*label)),
+            limit: budget.values_per_label,
         });
         families.chain(labels)
     }

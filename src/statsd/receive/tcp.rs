@@ -438,7 +438,7 @@ impl TcpSource {
     ) {
         self.is_shutting_down = false;
         self.accept(metrics, registry, worker);
-        // Without a new connection there was an error.
+        // If no connection is open, another round could free no descriptor.
         self.has_waiting = self.accept_at.is_some() && self.connections.iter().any(Option::is_some);
     }
 

@@ -36,7 +36,7 @@ pub(crate) struct Fingerprint {
     check: u64,
 }
 
-/// An odd number of which no bits are alike: 2^64 divided by the golden ratio.
+/// The constant of multiplicative hashing: 2^64 divided by the golden ratio, made odd.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Fingerprint {
@@ -255,7 +255,7 @@ impl KeyCache {
         if let Some(tags) = line.tags {
             hasher.write(tags);
         }
-        // With some keys, similar texts differ little in the lowest or in the highest bits, which decide about shard and place.
+        // With some keys the bits of similar texts are not evenly distributed, and some of them decide about shard and place.
         let [place, check] = hasher.states.map(|hash| (hash ^ hash >> 32).wrapping_mul(SPREAD));
         // 0 marks a free place.
         Fingerprint { place: place.max(1), check }

@@ -52,6 +52,7 @@ pub(crate) trait Network: Send + Sync {
     fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a>;
 
     /// Returns the addresses that a name has now; `None` if it is to be looked up outside the simulation.
+    #[cfg(test)]
     fn addresses(
         &self,
         _name: &str,

@@ -8,6 +8,7 @@
 //!   counted.
 //! - A new object, or a new state of one, is shown at once if it fits into the budget, and its label is not folded.
 //! - Missing objects return in time once there is room for one of them, and all of them without a budget.
+//! - A kind of which nothing is missing is not listed for room.
 //!
 //! If objects of several shards are not shown, those count that are followed.
 
@@ -21,8 +22,9 @@ use tokio::time::Instant;
 use super::checker::Fits;
 use super::cluster::{KINDS, Kind, Scope};
 use super::forms;
-use super::object_limit::{IN_FLIGHT, has_had};
+use super::object_limit::{IN_FLIGHT, Period, has_had};
 use super::object_shards::ObjectShards;
+use super::server::Server;
 use super::snapshot::{Selected, Shown, Snapshot};
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::{Format, ScrapeQuery};
@@ -127,6 +129,10 @@ pub struct Limits {
     room: BTreeMap<Kind, Instant>,
     /// The times since which the cluster has had the missing and the folded series, by their hashes.
     first_seen: BTreeMap<u64, Instant>,
+    /// The time of the last scrape.
+    last: Instant,
+    /// The time in which a kind has been complete and within the limit.
+    complete: BTreeMap<Kind, Period>,
     metrics: KubeMetrics,
 }
 
@@ -135,9 +141,10 @@ impl Limits {
     pub fn new(seed: u64, metrics: &KubeMetrics, has_shards: bool) -> Self {
         let most_values = if has_shards { 12 } else { 30 };
         let rng = Rng::with_seed(seed ^ 0x510e_527f_ade6_82d1);
-        let (budgets, stale, room, first_seen) = Default::default();
-        let metrics = metrics.clone();
-        let mut limits = Self { rng, most_values, budgets, stale, room, first_seen, metrics };
+        let (budgets, stale, room, first_seen, complete) = Default::default();
+        let (metrics, last) = (metrics.clone(), Instant::now());
+        let mut limits =
+            Self { rng, most_values, budgets, stale, room, first_seen, last, complete, metrics };
         limits.reload();
         limits
     }
@@ -218,14 +225,19 @@ impl Limits {
         snapshots: &BTreeMap<Scope, Vec<Snapshot>>,
         lines: &[&str],
         fits: &Fits,
-        (shards, is_applied): (Option<&ObjectShards>, bool),
+        (shards, is_applied, server): (Option<&ObjectShards>, bool, &Server),
     ) -> Result<(), String> {
         let now = Instant::now();
+        let last = std::mem::replace(&mut self.last, now);
         let is_changing = shards.is_some_and(|shards| shards.is_changing);
         let is_stale = self.stale.last().is_some_and(|(_, end)| *end == now);
         if is_changing {
             // Objects that are not shown yet need room, too.
             self.room.clear();
+        }
+        let (configured, _) = self.budgets.last().expect("the first one");
+        if is_changing || is_stale || !is_applied || self.in_force_from(*configured) > now {
+            self.complete.clear();
         }
         for kind in KINDS {
             let shown: Vec<&str> =
@@ -247,6 +259,7 @@ impl Limits {
             }
             let history = History { snapshots: &history, shards };
             self.check_kind(kind, &history, (&shown, is_applied), &fit)
+                .and_then(|()| self.check_lists(kind, &history, &fit, (server, last)))
                 .map_err(|why| format!("{kind:?}: {why}"))?;
         }
         Ok(())
@@ -326,6 +339,32 @@ impl Limits {
                 }
             }
             _ => drop(self.room.remove(&kind)),
+        }
+        Ok(())
+    }
+
+    /// Checks that a kind of which nothing is left out is not listed for room.
+    fn check_lists(
+        &mut self,
+        kind: Kind,
+        history: &History<'_>,
+        fit: &Fit,
+        (server, last): (&Server, Instant),
+    ) -> Result<(), String> {
+        let (now, lists) = (Instant::now(), server.answered_lists(kind));
+        let recent = last.checked_sub(IN_FLIGHT).unwrap_or(last);
+        let (enforced, _) = self.enforced_since(recent);
+        let limit = smallest(&enforced, |budget| budget.series_per_kind);
+        if !fit.missing.is_empty() || history.demand(recent, limit) > limit {
+            self.complete.remove(&kind);
+            return Ok(());
+        }
+        let complete = *self.complete.entry(kind).or_insert(Period { since: now, lists });
+        // A list/watch that has left objects out notices once that they are gone, or have changed and are shown.
+        let more = lists - complete.lists;
+        if more > history.snapshots.len() as u64 {
+            let seconds = (now - complete.since).as_secs();
+            return Err(format!("{more} lists in {seconds} s, although nothing is left out"));
         }
         Ok(())
     }

@@ -31,9 +31,9 @@ pub(super) const IN_FLIGHT: Duration = Duration::from_secs(2);
 
 /// A time without faults in which something has held for a kind, with the number of its lists at the beginning.
 #[derive(Clone, Copy)]
-struct Period {
-    since: Instant,
-    lists: u64,
+pub(super) struct Period {
+    pub(super) since: Instant,
+    pub(super) lists: u64,
 }
 
 /// The limit of a history.

@@ -579,7 +579,7 @@ impl World {
         let checked = checked.and_then(|old| {
             if let Some(limits) = &mut self.limits {
                 limits.observe(now < *may_be_stale_until);
-                let about = (self.object_shards.as_ref(), is_applied);
+                let about = (self.object_shards.as_ref(), is_applied, &**server);
                 let fits = &checker.fits;
                 let checked = limits.check(&cluster.snapshots, &lines.states, fits, about);
                 checked.map_err(Violation)?;

@@ -352,6 +352,10 @@ impl Scenario {
                 // Lists for left-out objects are only counted without faults.
                 let faulty = self.length.mul_f64(0.4);
                 self.events.retain(|event| event.begin < faulty);
+                if Rng::with_seed(seed ^ 0x243f_6a88_85a3_08d3).u32(0..3) == 0 {
+                    // Dozens of lists for room.
+                    self.length *= 4;
+                }
                 let mut others = Rng::with_seed(seed ^ 0x629a_292a_367c_d507);
                 if others.u32(0..3) > 0 {
                     // Only other lists have pages, the last ones of which are not requested.
