@@ -13,14 +13,15 @@ use crate::config_file::reader::{self, Stamp};
 /// The maximum age of file content whose metadata has not changed.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// The shortest interval between two looks at a file, each of which takes a thread: there may be thousands of requests a second.
+/// The time after a look that found no change until the next one. Each takes a thread, and there may be thousands of requests a
+/// second.
 const LOOK_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 100 });
 
 /// A file with its content at the last successful read.
 pub(crate) struct Watched {
     path: PathBuf,
     stamp: Option<Stamp>,
-    /// The time of the last look.
+    /// The time of the last look, if it found no change.
     looked: Option<Instant>,
     read: Instant,
     content: Vec<u8>,
@@ -62,9 +63,10 @@ impl Watched {
         if !now && self.looked.is_some_and(|looked| looked.elapsed() < LOOK_INTERVAL) {
             return Ok(false);
         }
-        self.looked = Some(Instant::now());
+        self.looked = None;
         let stamp = reader::stamp(&self.path).ok();
         if !now && stamp.is_some() && stamp == self.stamp && self.read.elapsed() < FRESH {
+            self.looked = Some(Instant::now());
             return Ok(false);
         }
         let content = reader::read(&self.path)
