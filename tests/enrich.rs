@@ -267,10 +267,11 @@ fn a_new_replica_waits_for_the_pods_of_the_lines_it_takes_over() {
     };
     let first = standby(([127, 0, 0, 1], 1).into());
     first.wait_until_ready();
-    let pods = until("the active replica", || {
-        let pods = first.pods();
-        (!pods.is_empty()).then_some(pods)
+    until("the active replica", || {
+        let infos = first.series("/metrics/kubernetes", "kstatd_pod_workload_info");
+        (!infos.is_empty()).then_some(())
     });
+    let pods = first.pods();
     cluster.double.refuse("pods", Some(503));
     let second = standby(first.telemetry);
     let up = |value| move |(_, up): &(Labels, f64)| *up == value;
