@@ -216,8 +216,10 @@ impl ReceiveLoop {
         // Connections that wait to be accepted, and for descriptors, may have sent lines, too. Those that are closed may connect again.
         let end = Instant::now() + ACCEPT_TIME;
         loop {
+            let mut has_others = false;
             if let Some(tcp) = &mut self.tcp {
-                tcp.accept_last(&self.shared.metrics, self.poll.registry(), &mut self.worker);
+                has_others =
+                    tcp.accept_last(&self.shared.metrics, self.poll.registry(), &mut self.worker);
                 self.ready = tcp.begin_shutdown().map(|slot| Token(CONNECTIONS + slot)).collect();
             }
             self.read_all();
@@ -225,7 +227,7 @@ impl ReceiveLoop {
             tcp.end_all(&mut self.worker);
             self.worker.end();
             tcp.close_ended(&self.shared.metrics);
-            if !tcp.has_waiting() || Instant::now() >= end {
+            if !has_others || Instant::now() >= end {
                 return;
             }
         }

@@ -104,8 +104,6 @@ pub(crate) struct TcpSource {
     pause: Duration,
     /// True if no further connections are accepted.
     is_shutting_down: bool,
-    /// There were more connections than could be accepted at shutdown.
-    has_waiting: bool,
     /// Limits log lines about displaced connections.
     displaced: LogLimit,
 }
@@ -137,7 +135,6 @@ impl TcpSource {
             waiting: None,
             pause: FIRST_PAUSE,
             is_shutting_down: false,
-            has_waiting: false,
             displaced: LogLimit::default(),
         })
     }
@@ -429,22 +426,17 @@ impl TcpSource {
         }
     }
 
-    /// Accepts the waiting connections at shutdown.
+    /// Accepts the waiting connections at shutdown. Returns whether there may be others, for which those that are open have to end.
     pub(crate) fn accept_last(
         &mut self,
         metrics: &Metrics,
         registry: &Registry,
         worker: &mut Worker,
-    ) {
+    ) -> bool {
         self.is_shutting_down = false;
         self.accept(metrics, registry, worker);
         // If no connection is open, another round could free no descriptor.
-        self.has_waiting = self.accept_at.is_some() && self.connections.iter().any(Option::is_some);
-    }
-
-    /// Returns whether there may be connections that [`TcpSource::accept_last`] has not accepted.
-    pub(crate) fn has_waiting(&self) -> bool {
-        self.has_waiting
+        self.accept_at.is_some() && self.connections.iter().any(Option::is_some)
     }
 
     /// Accepts no further connections, and reads from each one only what it has received by now: a sender that never
