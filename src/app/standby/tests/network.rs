@@ -38,7 +38,7 @@ const NAME: &str = "replicas.test:8081";
 /// The container that sends all lines, if they get labels of its pod.
 pub(super) const CONTAINER: &str = "0c0ffee";
 
-/// A line of which nothing tells the sender.
+/// A line that does not say who sent it.
 pub(super) const PLAIN: &str = "plain:1|c\n";
 
 /// The counts of the lines that a process has applied.
@@ -106,7 +106,7 @@ impl Process {
         String::from_utf8(body).expect("UTF-8")
     }
 
-    /// Returns whether lines have got labels of which nothing tells the sender.
+    /// Returns whether lines that do not say who sent them have labels of a pod.
     pub(super) fn has_invented_sender(&self) -> bool {
         self.metrics().lines().any(|line| line.starts_with("plain{"))
     }

@@ -343,7 +343,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Checks that a kind of which nothing is left out is not listed for room.
+    /// Checks that a complete kind is not listed for room.
     fn check_lists(
         &mut self,
         kind: Kind,
