@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::cell::{Handle, ObserverCell, Scalar, SlotId};
 use super::family::{Family, Kind};
 use super::observer::Observer;
-use super::tree::Entry;
+use super::tree::{Entry, Snapshot};
 use super::values::LabelValues;
 use super::widths::Widths;
 
@@ -30,6 +30,8 @@ pub(crate) struct Account {
     /// Label values by family ID; only for families with at least as many label sets as a label may have
     /// values.
     pub(crate) values: HashMap<u32, LabelValues>,
+    /// The families of which `values` are yet to be counted, with the series at that moment.
+    pub(crate) uncounted: Vec<Arc<(Arc<Family>, Snapshot)>>,
     /// The families whose series differ in their number of samples.
     pub(crate) widths: Widths,
     /// The series into which each label set was folded, with its time to live in ticks.

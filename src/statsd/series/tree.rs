@@ -168,14 +168,6 @@ impl Tree {
         }
     }
 
-    /// Calls `show` with the label text of every series of a family.
-    pub(crate) fn for_each_labels(&self, family: &Family, mut show: impl FnMut(&[u8])) {
-        self.pages.find_series(&family.name, |_, labels| {
-            show(labels);
-            None::<()>
-        });
-    }
-
     /// Returns the series at a position returned by [`Tree::find`].
     pub(crate) fn series_ref(&self, at: Position) -> Option<SeriesRef> {
         let entry = self.pages.page(at.page)?.entries.get(at.entry)?;

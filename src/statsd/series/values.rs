@@ -15,6 +15,8 @@ pub(crate) struct LabelValues {
     counts: ValueCounts,
     /// The number of label sets from which values are collected: the limit of values per label.
     pub(crate) threshold: u64,
+    /// The series added (`true`) and removed while those that were there before are being counted; `None` if all are counted.
+    changes: Option<Vec<(bool, Box<[u8]>)>>,
     hasher: foldhash::quality::RandomState,
 }
 
@@ -22,7 +24,21 @@ impl LabelValues {
     /// Creates an empty collection.
     pub(crate) fn new(threshold: u64) -> Self {
         let hasher = foldhash::quality::RandomState::default();
-        Self { counts: ValueCounts::default(), threshold, hasher }
+        Self { counts: ValueCounts::default(), threshold, changes: None, hasher }
+    }
+
+    /// Creates a collection of a metric whose series are yet to be counted. Until it is [complete](Self::complete), no value exceeds
+    /// a limit.
+    pub(crate) fn awaited(threshold: u64) -> Self {
+        Self { changes: Some(Vec::new()), ..Self::new(threshold) }
+    }
+
+    /// Takes the values of the series that were there when this collection was created, and applies the changes since then.
+    pub(crate) fn complete(&mut self, mut counted: Self, fold: &[u8]) {
+        for (is_there, text) in self.changes.take().into_iter().flatten() {
+            if is_there { counted.add(&text, fold) } else { counted.remove(&text, fold) }
+        }
+        *self = Self { threshold: self.threshold, ..counted };
     }
 
     fn hashes(&self, name: &[u8], value: &[u8]) -> (u64, u64) {
@@ -37,11 +53,14 @@ impl LabelValues {
     /// Returns true if this value would be one more than `limit` for the label.
     pub(crate) fn exceeds(&self, name: &[u8], value: &[u8], limit: u64) -> bool {
         let (name, pair) = self.hashes(name, value);
-        self.counts.is_over_limit(name, pair, limit)
+        self.changes.is_none() && self.counts.is_over_limit(name, pair, limit)
     }
 
     /// Adds the values of a series, except the fold value.
     pub(crate) fn add(&mut self, text: &[u8], fold: &[u8]) {
+        if let Some(changes) = &mut self.changes {
+            return changes.push((true, text.into()));
+        }
         for (name, value) in labels::iter(text).filter(|(_, value)| *value != fold) {
             let (name, pair) = self.hashes(name, value);
             self.counts.add(name, pair);
@@ -50,6 +69,9 @@ impl LabelValues {
 
     /// Subtracts the values of a series.
     pub(crate) fn remove(&mut self, text: &[u8], fold: &[u8]) {
+        if let Some(changes) = &mut self.changes {
+            return changes.push((false, text.into()));
+        }
         for (name, value) in labels::iter(text).filter(|(_, value)| *value != fold) {
             let (name, pair) = self.hashes(name, value);
             self.counts.remove(name, pair);

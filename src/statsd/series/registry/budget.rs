@@ -8,6 +8,7 @@
 //! exists, even if there is room again.
 
 use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
 
 use super::{Absent, Found, Members, NewSeries, Registry, Rejection, Resolved, Spec};
 use crate::exposition::budget::{Action, BudgetMode, Limit, RuleBudget};
@@ -20,8 +21,12 @@ use crate::statsd::series::cell::Handle;
 use crate::statsd::series::family::{Family, Kind};
 use crate::statsd::series::placement::{ExceededBudget, RejectedSeries};
 use crate::statsd::series::senders::Outcome;
-use crate::statsd::series::tree::Key;
+use crate::statsd::series::tree::{Key, Snapshot};
 use crate::statsd::series::values::LabelValues;
+
+/// The number of series up to which the label values of a family are counted at once, while lines wait (about 3 ms). Those of
+/// a larger one, to which a reload adds a limit, are counted by the thread that removes expired series.
+const MAX_COUNTED_AT_ONCE: u32 = 8_192;
 
 /// The limits of one metric.
 pub(super) struct MetricLimits {
@@ -101,11 +106,19 @@ impl Registry {
         if !self.has_budget() {
             return Ok(self.make(members, series, absent));
         }
-        if let Some(family) = absent.family.as_deref()
+        if let Some(family) = &absent.family
             && let Some(threshold) = self.value_threshold(series, family)
             && !members.account.values.contains_key(&family.id)
         {
-            let values = self.count_values(members, family, threshold);
+            let values = if family.live() <= MAX_COUNTED_AT_ONCE {
+                self.count_values(&members.tree.snapshot(), family, threshold)
+            } else {
+                let uncounted = &mut members.account.uncounted;
+                uncounted.retain(|awaited| awaited.0.id != family.id);
+                uncounted.push(Arc::new((Arc::clone(family), members.tree.snapshot())));
+                (self.on_earlier_deadline)();
+                LabelValues::awaited(threshold)
+            };
             members.account.values.insert(family.id, values);
         }
         let values =
@@ -286,13 +299,34 @@ impl Registry {
     /// Collects the label values of a family from all of its series.
     pub(super) fn count_values(
         &self,
-        members: &Members,
+        pages: &Snapshot,
         family: &Family,
         threshold: u64,
     ) -> LabelValues {
         let mut values = LabelValues::new(threshold);
-        members.tree.for_each_labels(family, |text| values.add(text, &self.fold));
+        pages.find_series(&family.name, |_, labels| {
+            values.add(labels, &self.fold);
+            None::<()>
+        });
         values
+    }
+
+    /// Counts the label values of large families, whose lines go on meanwhile.
+    pub(super) fn count_large_families(&self) {
+        loop {
+            let Some(next) = self.read().account.uncounted.last().cloned() else { return };
+            let (family, pages) = &*next;
+            let values = self.count_values(pages, family, 0);
+            let account = &mut self.write().account;
+            // The family may have shrunk and grown again.
+            let Some(at) = account.uncounted.iter().position(|one| Arc::ptr_eq(one, &next)) else {
+                continue;
+            };
+            account.uncounted.swap_remove(at);
+            if let Some(awaited) = account.values.get_mut(&family.id) {
+                awaited.complete(values, &self.fold);
+            }
+        }
     }
 
     /// Replaces the values over budget by the fold value.
@@ -473,5 +507,49 @@ impl Registry {
                 - kept_bytes(family.kind, before);
             family.set_reserved(samples);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exposition::budget::Budget;
+    use crate::statsd::clock::Clock;
+    use crate::statsd::series::registry::Aggregation;
+    use crate::statsd::series::senders::Origin;
+
+    /// A limit that a reload adds to a metric of many series holds once they are counted, for which no line waits.
+    #[test]
+    fn values_of_a_large_metric_are_counted_while_lines_go_on() {
+        let budget = Budget { mode: BudgetMode::Enforce, ..Budget::default() };
+        let (clock, reserved) = (Clock::manual(), Arc::new(|_: &str| false));
+        let registry = Registry::new(clock, reserved, budget, Box::new(|| {}));
+        let add = |sender: u64, values_per_label| {
+            let labels = labels::rendered(&[("n", &sender.to_string())]);
+            let series = NewSeries {
+                key: Key { name: "m", labels: &labels, label_count: 1 },
+                aggregation: Aggregation::Counter,
+                help: "",
+                ttl: 0,
+                generation: 1,
+                budget: RuleBudget { values_per_label, ..RuleBudget::default() },
+                origin: &Origin::default(),
+                sender,
+            };
+            registry.resolve(&series).expect("a series");
+            registry.read().live
+        };
+        let count = u64::from(MAX_COUNTED_AT_ONCE) + 1;
+        (1..=count).for_each(|sender| {
+            add(sender, None);
+        });
+        assert_eq!(add(count + 1, Some(10)), count + 1, "not counted yet");
+        registry.end_senders(&[1, 2, 3]);
+        registry.count_large_families();
+        assert_eq!(add(count + 2, Some(10)), count - 1, "a folded series");
+        assert_eq!(add(count + 3, Some(10)), count - 1);
+        let members = registry.read();
+        let values = members.account.values.values().map(|values| values.count(b"n"));
+        assert_eq!(values.collect::<Vec<_>>(), [count - 2]);
     }
 }

@@ -64,8 +64,9 @@ impl Registry {
         expiry.into_iter().chain(self.violations.due()).min()
     }
 
-    /// Performs what is due: removes expired series and logs violations of budgets.
+    /// Performs what is due: counts label values, removes expired series and logs violations of budgets.
     pub(crate) fn run_due(&self) {
+        self.count_large_families();
         self.expire();
         self.violations.report_if_due(self.clock.now());
     }

@@ -51,7 +51,7 @@ impl Registry {
         let gathered = family.as_deref().and_then(|family| {
             let threshold = self.value_threshold(series, family)?;
             let is_there = members.account.values.contains_key(&family.id);
-            (!is_there).then(|| self.count_values(&members, family, threshold))
+            (!is_there).then(|| self.count_values(&members.tree.snapshot(), family, threshold))
         });
         let values = family.as_ref().and_then(|family| members.account.values.get(&family.id));
         let values = gathered.as_ref().or(values);
