@@ -48,7 +48,11 @@ impl ContainerRecord {
         let newest = current.or(previous);
         let new = if proven > self.ended {
             proven - self.ended
-        } else if newest.is_some_and(|newest| self.is_later(newest)) {
+        } else if newest.is_some_and(|newest| {
+            // An older state may show the end before, in the same second.
+            let may_be_same = proven < self.ended && newest.finished_at.unix() == self.last_at;
+            self.is_later(newest) && !may_be_same
+        }) {
             // The counter has been reset, or does not count all restarts.
             proven.saturating_sub(self.low.unwrap_or(proven)).max(1)
         } else {

@@ -42,15 +42,15 @@ pub(super) struct PodRecord {
     is_finished: bool,
     /// The reason why the pod is about to end.
     ending: Option<Box<str>>,
-    /// The events before the workload was known.
-    pending: Vec<Event>,
+    /// The events before the workload was known, and how often each has happened.
+    pending: BTreeMap<Event, u64>,
     /// `resets` of the totals when the usual counters were created.
     declared: Option<u32>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    Termination { container: Arc<str>, reason: Box<str>, exit_code: Option<i32>, count: u32 },
+    Termination { container: Arc<str>, reason: Box<str>, exit_code: Option<i32> },
     End { reason: Box<str> },
 }
 
@@ -95,7 +95,7 @@ impl PodRecord {
             let reason = reason.map(named).or(ending).unwrap_or(&status.phase);
             self.is_finished = true;
             if is_news {
-                self.pending.push(Event::End { reason: reason.into() });
+                self.pending.insert(Event::End { reason: reason.into() }, 1);
             }
         }
         if self.owner.is_none() && !self.pending.is_empty() {
@@ -119,7 +119,8 @@ impl PodRecord {
                 let container = intern(names, &status.name);
                 let reason = terminated.map_or(UNKNOWN, reason).into();
                 let exit_code = terminated.map(|terminated| terminated.exit_code);
-                pending.push(Event::Termination { container, reason, exit_code, count });
+                let event = Event::Termination { container, reason, exit_code };
+                *pending.entry(event).or_default() += u64::from(count);
             }
         });
         if known.map_or(record != ContainerRecord::default(), |known| *known != record) {
@@ -164,21 +165,19 @@ impl PodRecord {
             return;
         }
         let events = std::mem::take(&mut self.pending);
-        let of_workload = events.iter().map(|event| match event {
-            Event::Termination { container, reason, count, .. } => {
-                (TERMINATIONS, vec![&**container, &**reason], u64::from(*count))
+        let of_workload = events.iter().map(|(event, count)| match event {
+            Event::Termination { container, reason, .. } => {
+                (TERMINATIONS, vec![&**container, &**reason], *count)
             }
-            Event::End { reason } => (FINISHED, vec![&**reason], 1),
+            Event::End { reason } => (FINISHED, vec![&**reason], *count),
         });
         totals.add(workload, of_workload);
         let Some(owner) = self.owner.as_ref().filter(|_| is_counted) else { return };
-        for event in &events {
-            let Event::Termination { container, reason, exit_code, count } = event else {
-                continue;
-            };
+        for (event, count) in &events {
+            let Event::Termination { container, reason, exit_code } = event else { continue };
             let exit_code = exit_code.map(|code| code.to_string()).unwrap_or_default();
             let values = [container, &**reason, &exit_code];
-            totals.of_pods.add(owner, POD_TERMINATIONS, &values, u64::from(*count));
+            totals.of_pods.add(owner, POD_TERMINATIONS, &values, *count);
         }
         if is_shown {
             totals.of_pods.publish_with(owner, &self.labels);
@@ -214,7 +213,7 @@ impl Past for PodRecord {
         if !std::mem::replace(&mut self.is_finished, true) {
             let reason = self.ending.clone();
             let reason = reason.unwrap_or_else(|| if unseen { UNKNOWN } else { DELETED }.into());
-            self.pending.push(Event::End { reason });
+            self.pending.insert(Event::End { reason }, 1);
         }
         self.settle(totals);
     }
@@ -250,5 +249,30 @@ fn named(reason: &str) -> &str {
     match reason {
         "PreemptionByScheduler" | "Preempting" => "Preempted",
         reason => reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::workloads::ledger::counters::LedgerOptions;
+    use crate::resources::ObjectBytes;
+    use crate::telemetry::KubeMetrics;
+    use crate::wire::view::decode;
+
+    /// A container that restarts for ever takes no more and more memory while the workload of its pod is unknown.
+    #[test]
+    fn events_without_a_workload_are_kept_as_numbers() {
+        let options = LedgerOptions::default();
+        let mut totals = Totals::new(&options, &KubeMetrics::default());
+        let (mut record, mut known) = (PodRecord::default(), HashSet::new());
+        for restarts in 0..100 {
+            let status = format!(
+                r#"{{"status":{{"containerStatuses":[{{"name":"c","restartCount":{restarts},"state":{{"terminated":{{"exitCode":1,"containerID":"{restarts}"}}}}}}]}}}}"#
+            );
+            let pod = decode(ObjectBytes::Json(status.as_bytes())).expect("a pod");
+            record.observe(&pod, true, &mut known, &mut totals);
+        }
+        assert_eq!(record.pending.values().collect::<Vec<_>>(), [&100]);
     }
 }

@@ -89,3 +89,15 @@ fn counters_of_restarts_that_go_back() {
     assert_eq!(counts["OOMKilled"], 2.0);
     assert_eq!(counts.values().sum::<f64>(), 5.0);
 }
+
+/// An older watch may show the end of the run before again, which ended in the same second.
+#[test]
+fn ends_in_one_second_count_once() {
+    let mut world = World::new();
+    let at_once = |run: i32| ended(run, "Error").replace(&format!("00:0{}Z", run + 1), "00:09Z");
+    let states = [(0, at_once(0), String::new()), (1, at_once(1), at_once(0))];
+    for (restarts, state, last) in states.iter().chain(&states).chain(&states) {
+        world.see("p", &pod("p", 0, &status(*restarts, state, last)));
+    }
+    assert_eq!(world.terminations(), counted(&[("Error", 2.0)]));
+}
