@@ -38,6 +38,8 @@ pub(crate) struct KindBudget {
 
 struct State {
     members: Vec<Member>,
+    /// The number of members with a list in progress.
+    lists: usize,
     /// The total of `objects` of all members.
     objects: u64,
     series: u64,
@@ -116,8 +118,9 @@ impl KindBudget {
         }
         let rules = Rules::new(budget, &renderer.schema(), renderer.user_labels());
         let members = std::iter::repeat_with(Member::default).take(members).collect();
-        let (objects, series, claims, table, stale, log_limit) = Default::default();
-        let state = Lock::new(State { members, objects, series, claims, table, stale, log_limit });
+        let (lists, objects, series, claims, table, stale, log_limit) = Default::default();
+        let state = State { members, lists, objects, series, claims, table, stale, log_limit };
+        let state = Lock::new(state);
         let (mode, max_series, metrics) = (budget.mode, budget.series_per_kind, metrics.clone());
         Some(Arc::new(Self { mode, max_series, rules, resource, metrics, state }))
     }
@@ -133,6 +136,7 @@ impl KindBudget {
         if let Some(member) = state.members.get_mut(number) {
             member.served = Some(Arc::clone(served));
             if member.collecting.take().is_some() {
+                state.lists -= 1;
                 // The table counts what the former task has collected.
                 state.drop_table();
             }
@@ -159,7 +163,7 @@ impl State {
     /// Drops the table, or marks it as stale while a list is in progress: only the table has the counts of objects that
     /// other list/watches are collecting. A stale table counts too much rather than too little.
     fn drop_table(&mut self) {
-        self.stale = self.members.iter().any(|member| member.collecting.is_some());
+        self.stale = self.lists > 0;
         if !self.stale {
             self.table = None;
         }
@@ -186,7 +190,7 @@ impl Allowance {
         state.series = (state.series + series).saturating_sub(before.1);
         if let Some(rules) = &self.kind.rules
             && state.table.is_some()
-            && state.members.iter().all(|member| member.collecting.is_none())
+            && state.lists == 0
             && rules.population(state.objects, state.series) < rules.safe_population() / 2
         {
             state.drop_table();
@@ -209,8 +213,10 @@ impl Allowance {
         }
         let Some(member) = state.members.get_mut(self.number) else { return };
         let old = current.served.series();
-        member.collecting = Some(Collecting { old, known: 0, overlap: Vec::new() });
+        let begun = Collecting { old, known: 0, overlap: Vec::new() };
+        let is_first = member.collecting.replace(begun).is_none();
         (member.rejected, member.smallest_rejected) = (RejectedSeries::default(), None);
+        state.lists += usize::from(is_first);
     }
 
     /// Ends a list, before the collected objects become the served state (`commits`) or are dropped.
@@ -225,6 +231,7 @@ impl Allowance {
             }
         }
         let Some(collecting) = member.collecting.take() else { return };
+        state.lists -= 1;
         if let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) {
             rules.end_overlap(&collecting.overlap, table);
             let remove = |object: ObjectView<'_>| rules.count(object, false, table);
@@ -287,7 +294,7 @@ impl Allowance {
         });
         let member = state.members.get_mut(self.number);
         if let (Some(member), Some(now)) = (member, now) {
-            let before = current.served.store.look(uid, |object| rules.counts(object));
+            let before = current.served.look(uid, |object| rules.counts(object));
             member.update_overlap((&before.unwrap_or_default(), &now), false, rules, table);
         }
     }
@@ -387,7 +394,7 @@ impl Allowance {
         let mut before = Vec::new();
         if let Some((rules, table)) = &mut labels {
             let look = |kept: ObjectView<'_>| rules.counts(kept);
-            before = current.served.store.look(&uid, look).filter(|_| known).unwrap_or_default();
+            before = current.served.look(&uid, look).filter(|_| known).unwrap_or_default();
             member.update_overlap((&before, &counts), false, rules, table);
             counts = rules.counts(ObjectView::from(&*object));
             member.update_overlap((&before, &counts), true, rules, table);

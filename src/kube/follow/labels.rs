@@ -31,7 +31,7 @@ pub(super) struct Exceeded {
 }
 
 impl Exceeded {
-    fn label(family: usize, (label, limit): &OverLimit, action: Action) -> Self {
+    fn label(family: usize, (label, limit): (&Vec<u8>, &Limit), action: Action) -> Self {
         let label = String::from_utf8_lossy(label).into_owned();
         Self { family: Some(family), label, limit: *limit, action }
     }
@@ -109,11 +109,11 @@ pub(super) struct Table {
     overlap: Vec<u64>,
 }
 
-/// A label with the budget that its value exceeds.
-type OverLimit = (Vec<u8>, Limit);
+/// The labels of a line whose values exceed a budget.
+type OverLimit = BTreeMap<Vec<u8>, Limit>;
 
 /// The decision about a line: the labels whose values are folded, if any; `None` if it is rejected.
-type LineDecision = Option<Vec<OverLimit>>;
+type LineDecision = Option<OverLimit>;
 
 /// The decisions about the lines of open families, by number of the family.
 type Decisions<'f> = BTreeMap<usize, (&'f Family, Vec<LineDecision>)>;
@@ -231,7 +231,7 @@ impl Rules {
         family: &Family,
         parts: LineParts<'_>,
         table: Option<&Table>,
-    ) -> Vec<OverLimit> {
+    ) -> OverLimit {
         let Budget { values_per_label: many, value_bytes, .. } = self.budget;
         let is_new = |table: &Table, name: &[u8], value: &[u8]| {
             let (name, value) = self.hashes(family, name, value);
@@ -254,13 +254,13 @@ impl Rules {
         &self,
         family: &Family,
         parts: LineParts<'_>,
-        over_limit: &[OverLimit],
+        over_limit: &OverLimit,
         object: &Rendered,
     ) -> bool {
         let UserLabels::All([namespace, name, uid]) = &family.open.labels else { return true };
         let value = |label: &Option<String>| {
             let label = label.as_ref()?.as_bytes();
-            let is_over = over_limit.iter().any(|(other, _)| other == label);
+            let is_over = over_limit.contains_key(label);
             let (_, value) = parts.labels().find(|(own, _)| *own == label)?;
             (!is_over && *value != *self.fold).then_some(value)
         };
@@ -285,7 +285,8 @@ impl Rules {
             decisions.insert(family.open.family, (family, own));
         }
         let all = decisions.values().flat_map(|(_, decisions)| decisions);
-        let mut changed = all.filter(|decision| !decision.as_ref().is_some_and(Vec::is_empty));
+        let mut changed =
+            all.filter(|decision| !decision.as_ref().is_some_and(OverLimit::is_empty));
         if !self.enforces() || changed.next().is_none() {
             return;
         }
@@ -315,13 +316,15 @@ impl Rules {
             let action = if folds { Action::Folded } else { Action::Refused };
             exceeded.extend(over_limit.iter().map(|over| Exceeded::label(number, over, action)));
             if !folds && self.enforces() {
-                let many = over_limit.iter().filter(|(_, limit)| *limit == Limit::ValuesPerLabel);
+                let many = over_limit.iter().filter(|(_, limit)| **limit == Limit::ValuesPerLabel);
                 full_labels.extend(many.map(|(label, _)| self.label_hash(family, label)));
                 decisions.push(None);
                 continue;
             }
+            // Values that are only tracked stay in the object, so they are counted.
+            let folded = if self.enforces() { &over_limit } else { &OverLimit::new() };
             if let Some(table) = table.as_deref_mut() {
-                self.count_line(family, parts, &over_limit, true, table);
+                self.count_line(family, parts, folded, true, table);
             }
             decisions.push(Some(over_limit));
         }
@@ -389,8 +392,8 @@ impl Rules {
         for (number, (family, decisions)) in decisions {
             let lines = LineParts::each(&object.identity, object.family(*number));
             for (parts, decision) in lines.zip(decisions) {
-                if decision.as_ref().is_some_and(Vec::is_empty) {
-                    seen.insert((family.first, self.folded_key(parts, &[])));
+                if decision.as_ref().is_some_and(OverLimit::is_empty) {
+                    seen.insert((family.first, self.folded_key(parts, &OverLimit::new())));
                 }
             }
         }
@@ -424,17 +427,17 @@ impl Rules {
     }
 
     /// Returns the labels of a line, with the labels `over_limit` folded.
-    fn folded(&self, parts: LineParts<'_>, over_limit: &[OverLimit]) -> Vec<u8> {
+    fn folded(&self, parts: LineParts<'_>, over_limit: &OverLimit) -> Vec<u8> {
         let mut out = Vec::with_capacity(parts.identity.len() + parts.own.len() + 1);
         for (name, value) in parts.labels() {
-            let folds = over_limit.iter().any(|(other, _)| other == name);
+            let folds = over_limit.contains_key(name);
             labels::push_rendered(&mut out, name, if folds { &self.fold } else { value });
         }
         out
     }
 
     /// Returns the folded labels without empty ones, which identify the series.
-    fn folded_key(&self, parts: LineParts<'_>, over_limit: &[OverLimit]) -> Vec<u8> {
+    fn folded_key(&self, parts: LineParts<'_>, over_limit: &OverLimit) -> Vec<u8> {
         labels::without_empty(&self.folded(parts, over_limit)).into_owned()
     }
 
@@ -443,7 +446,7 @@ impl Rules {
         &self,
         family: &Family,
         parts: LineParts<'_>,
-        over_limit: &[OverLimit],
+        over_limit: &OverLimit,
         is_there: bool,
         table: &mut Table,
     ) {
@@ -451,7 +454,7 @@ impl Rules {
             *series = if is_there { *series + 1 } else { series.saturating_sub(1) };
         }
         for (name, value) in self.user_labels(family, parts) {
-            if over_limit.iter().any(|(other, _)| other == name) {
+            if over_limit.contains_key(name) {
                 continue;
             }
             let (name, value) = self.hashes(family, name, value);
@@ -471,9 +474,10 @@ impl Rules {
 
     /// Adds a stored object to the counts if it `is_there`, else subtracts it.
     pub(super) fn count(&self, object: ObjectView<'_>, is_there: bool, table: &mut Table) {
+        let none = OverLimit::new();
         for family in &self.families {
             for parts in LineParts::each(object.identity(), object.family(family.open.family)) {
-                self.count_line(family, parts, &[], is_there, table);
+                self.count_line(family, parts, &none, is_there, table);
             }
         }
     }

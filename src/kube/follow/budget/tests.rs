@@ -8,12 +8,16 @@ use crate::resources::select::selection::Selection;
 use crate::resources::{RenderOptions, find};
 
 impl KindBudget {
-    /// Compares the counts of series and label values with those of the objects, if there are any, no list is in progress, and the
-    /// budget is enforced.
+    /// Compares the counts of series and label values with those of the objects, if there are any and no list is in progress.
     pub(crate) fn assert_exact(&self) {
         let state = self.state.lock();
         let (Some(rules), Some(table)) = (&self.rules, &state.table) else { return };
-        if state.stale || state.members.iter().any(|member| member.collecting.is_some()) {
+        let is_collecting = |member: &Member| member.collecting.is_some();
+        assert_eq!(
+            state.lists,
+            state.members.iter().filter(|member| is_collecting(member)).count()
+        );
+        if state.stale || state.lists > 0 {
             return;
         }
         let mut exact = rules.table();

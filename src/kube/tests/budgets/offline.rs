@@ -44,6 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// A list/watch without a server, and the objects according to the events that it received.
 struct ListWatchModel {
     sink: ObjectSink,
+    served: Arc<ServedObjects>,
     store: Arc<Store>,
     rejected: Arc<RejectedSet>,
     /// The budgets of its kind, if there are any.
@@ -100,13 +101,13 @@ impl ListWatchModel {
             let sink = ObjectSink::new(
                 Arc::new(scope),
                 Arc::clone(&watched.renderer),
-                served,
+                Arc::clone(&served),
                 Observers::new(Arc::default(), &UpdateLock::default()),
                 (share, allowance),
                 metrics.reflector(""),
             );
             let (kind, objects) = (kind.clone(), BTreeMap::new());
-            Self { sink, store, rejected, kind, objects, collected: None }
+            Self { sink, served, store, rejected, kind, objects, collected: None }
         };
         (0..count).map(model).collect()
     }
@@ -234,6 +235,19 @@ fn hidden_objects_of_a_shard_change_count() {
     }
 }
 
+/// They count once in a list that has them again.
+#[test]
+fn hidden_objects_of_a_shard_change_count_once_in_a_list() {
+    let budget = enforced(Budget { series_per_metric: 6, ..Budget::default() });
+    let gaining = Shard::ALL.replacing(Shard::new(1, 2));
+    let mut models = ListWatchModel::several(&gadgets(), &budget, None, gaining, 1);
+    (0..6).for_each(|name| models[0].put(0, name, Content::default()));
+    assert!(exposed(&models).len() < 6, "some objects are hidden");
+    models[0].relist(0);
+    models[0].served.show(Shard::ALL);
+    assert_eq!(exposed(&models).len(), 6);
+}
+
 /// The same for the object limit.
 #[test]
 fn hidden_objects_of_a_shard_change_count_for_the_object_limit() {
@@ -323,7 +337,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     /// For any sequence of operations all bounds hold, every object is exposed or counted, no series is duplicated, and series and
-    /// label values count as often as objects have them.
+    /// label values count as often as objects have them, also if budgets are only tracked.
     /// Once the excess is gone, everything else is exposed unchanged.
     #[test]
     fn bounds_hold_and_nothing_is_lost(
@@ -334,11 +348,13 @@ proptest! {
         value_bytes in prop_oneof![1 => Just(0), 1 => Just(9u64)],
         custom in any::<bool>(),
         count in 1..3usize,
+        tracks in prop::bool::weighted(0.25),
     ) {
         let watched = if custom { gadgets() } else { pods(&["url"]) };
         let open = ["kube_pod_labels", "gadget_"];
         let budget = Budget { series_per_kind, values_per_label, series_per_metric, value_bytes, ..Budget::default() };
-        let budget = enforced(budget);
+        let mode = if tracks { BudgetMode::Track } else { BudgetMode::Enforce };
+        let budget = Budget { mode, ..budget };
         let mut models = ListWatchModel::several(&watched, &budget, None, Shard::ALL, count);
         models.iter_mut().for_each(|model| {
             model.begin_list();
@@ -351,7 +367,11 @@ proptest! {
                 Step::BeginList { at } => models[at % count].begin_list(),
                 Step::EndList { at, commits } => models[at % count].end_list(commits),
             }
-            assert_bounds(&models, &budget, &open);
+            if tracks {
+                models[0].kind.iter().for_each(|kind| kind.assert_exact());
+            } else {
+                assert_bounds(&models, &budget, &open);
+            }
         }
         // A single object is within any budget that it fits in.
         for (at, model) in models.iter_mut().enumerate() {
@@ -364,7 +384,7 @@ proptest! {
         models[0].relist(0);
         let mut alone = ListWatchModel::pair(&watched, &enforced(Budget::default()));
         alone[0].put(0, 0, Content { url: 0, parts: 1 });
-        if series_per_kind == 0 || alone[0].store.series() <= series_per_kind {
+        if tracks || series_per_kind == 0 || alone[0].store.series() <= series_per_kind {
             prop_assert_eq!(exposed(&models), exposed(&alone));
         }
     }
