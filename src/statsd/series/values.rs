@@ -8,6 +8,9 @@ use std::hash::BuildHasher;
 use crate::exposition::labels;
 use crate::exposition::value_counts::ValueCounts;
 
+/// A series that was added (`true`) or removed, with its labels.
+type Change = (bool, Box<[u8]>);
+
 /// The label values of one metric.
 #[derive(Debug)]
 pub(crate) struct LabelValues {
@@ -15,8 +18,8 @@ pub(crate) struct LabelValues {
     counts: ValueCounts,
     /// The number of label sets from which values are collected: the limit of values per label.
     pub(crate) threshold: u64,
-    /// The series added (`true`) and removed while those that were there before are being counted; `None` if all are counted.
-    changes: Option<Vec<(bool, Box<[u8]>)>>,
+    /// The changes while the series that were there before are being counted; `None` if all are counted.
+    changes: Option<Vec<Change>>,
     hasher: foldhash::quality::RandomState,
 }
 
@@ -33,11 +36,20 @@ impl LabelValues {
         Self { changes: Some(Vec::new()), ..Self::new(threshold) }
     }
 
-    /// Takes the values of the series that were there when this collection was created, and applies the changes since then.
-    pub(crate) fn complete(&mut self, mut counted: Self, fold: &[u8]) {
-        for (is_there, text) in self.changes.take().into_iter().flatten() {
-            if is_there { counted.add(&text, fold) } else { counted.remove(&text, fold) }
+    /// Takes the changes since this collection was created, or since the last call.
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+        self.changes.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Applies the changes of another collection of the same metric.
+    pub(crate) fn apply(&mut self, changes: Vec<Change>, fold: &[u8]) {
+        for (is_there, text) in changes {
+            if is_there { self.add(&text, fold) } else { self.remove(&text, fold) }
         }
+    }
+
+    /// Takes the values of the series that are there now.
+    pub(crate) fn complete(&mut self, counted: Self) {
         *self = Self { threshold: self.threshold, ..counted };
     }
 

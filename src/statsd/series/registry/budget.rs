@@ -24,9 +24,12 @@ use crate::statsd::series::senders::Outcome;
 use crate::statsd::series::tree::{Key, Snapshot};
 use crate::statsd::series::values::LabelValues;
 
-/// The number of series up to which the label values of a family are counted at once, while lines wait (about 3 ms). Those of
-/// a larger one, to which a reload adds a limit, are counted by the thread that removes expired series.
-const MAX_COUNTED_AT_ONCE: u32 = 8_192;
+/// The number of series up to which the label values of a family are counted at once, while lines wait (about 3 ms), as are those
+/// of a family that has just reached its limit. Those of a larger one, to which a reload adds a limit, are counted by the thread
+/// that removes expired series.
+const MAX_COUNTED_AT_ONCE: u64 = 8_192;
+/// The number of changes meanwhile that are applied at once, while lines wait.
+const CHANGES_AT_ONCE: usize = 1_024;
 
 /// The limits of one metric.
 pub(super) struct MetricLimits {
@@ -110,12 +113,14 @@ impl Registry {
             && let Some(threshold) = self.value_threshold(series, family)
             && !members.account.values.contains_key(&family.id)
         {
-            let values = if family.live() <= MAX_COUNTED_AT_ONCE {
+            let at_once = MAX_COUNTED_AT_ONCE.max(threshold);
+            let values = if u64::from(family.live()) <= at_once {
                 self.count_values(&members.tree.snapshot(), family, threshold)
             } else {
-                let uncounted = &mut members.account.uncounted;
-                uncounted.retain(|awaited| awaited.0.id != family.id);
-                uncounted.push(Arc::new((Arc::clone(family), members.tree.snapshot())));
+                members
+                    .account
+                    .uncounted
+                    .push(Arc::new((Arc::clone(family), members.tree.snapshot())));
                 (self.on_earlier_deadline)();
                 LabelValues::awaited(threshold)
             };
@@ -316,15 +321,22 @@ impl Registry {
         loop {
             let Some(next) = self.read().account.uncounted.last().cloned() else { return };
             let (family, pages) = &*next;
-            let values = self.count_values(pages, family, 0);
-            let account = &mut self.write().account;
-            // The family may have shrunk and grown again.
-            let Some(at) = account.uncounted.iter().position(|one| Arc::ptr_eq(one, &next)) else {
-                continue;
-            };
-            account.uncounted.swap_remove(at);
-            if let Some(awaited) = account.values.get_mut(&family.id) {
-                awaited.complete(values, &self.fold);
+            let mut values = self.count_values(pages, family, 0);
+            loop {
+                let mut members = self.write();
+                let Account { uncounted, values: all, .. } = &mut members.account;
+                // The family may have shrunk since then, and grown again.
+                let at = uncounted.iter().position(|awaited| Arc::ptr_eq(awaited, &next));
+                let Some((at, awaited)) = at.zip(all.get_mut(&family.id)) else { break };
+                let changes = awaited.take_changes();
+                if changes.len() <= CHANGES_AT_ONCE {
+                    values.apply(changes, &self.fold);
+                    awaited.complete(values);
+                    uncounted.swap_remove(at);
+                    break;
+                }
+                drop(members);
+                values.apply(changes, &self.fold);
             }
         }
     }
@@ -486,6 +498,7 @@ impl Registry {
         let few = |values: &LabelValues| u64::from(family.live()) < values.threshold.div_ceil(2);
         if account.values.get(&family.id).is_some_and(few) {
             account.values.remove(&family.id);
+            account.uncounted.retain(|awaited| awaited.0.id != family.id);
         }
         self.reserve_overflow(account, family);
     }
@@ -512,19 +525,22 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
     use crate::exposition::budget::Budget;
     use crate::statsd::clock::Clock;
     use crate::statsd::series::registry::Aggregation;
     use crate::statsd::series::senders::Origin;
 
-    /// A limit that a reload adds to a metric of many series holds once they are counted, for which no line waits.
-    #[test]
-    fn values_of_a_large_metric_are_counted_while_lines_go_on() {
+    fn registry() -> Registry {
         let budget = Budget { mode: BudgetMode::Enforce, ..Budget::default() };
-        let (clock, reserved) = (Clock::manual(), Arc::new(|_: &str| false));
-        let registry = Registry::new(clock, reserved, budget, Box::new(|| {}));
-        let add = |sender: u64, values_per_label| {
+        Registry::new(Clock::manual(), Arc::new(|_| false), budget, Box::new(|| {}))
+    }
+
+    /// Adds series of these senders, each with its number as a label, and returns how many are live.
+    fn add(registry: &Registry, senders: Range<u64>, values_per_label: Option<u64>) -> u64 {
+        for sender in senders {
             let labels = labels::rendered(&[("n", &sender.to_string())]);
             let series = NewSeries {
                 key: Key { name: "m", labels: &labels, label_count: 1 },
@@ -537,19 +553,55 @@ mod tests {
                 sender,
             };
             registry.resolve(&series).expect("a series");
-            registry.read().live
-        };
-        let count = u64::from(MAX_COUNTED_AT_ONCE) + 1;
-        (1..=count).for_each(|sender| {
-            add(sender, None);
-        });
-        assert_eq!(add(count + 1, Some(10)), count + 1, "not counted yet");
-        registry.end_senders(&[1, 2, 3]);
-        registry.count_large_families();
-        assert_eq!(add(count + 2, Some(10)), count - 1, "a folded series");
-        assert_eq!(add(count + 3, Some(10)), count - 1);
+        }
+        registry.read().live
+    }
+
+    fn end(registry: &Registry, senders: Range<u64>) {
+        registry.end_senders(&senders.collect::<Vec<_>>());
+    }
+
+    /// Returns the number of values of the label.
+    fn counted(registry: &Registry) -> Option<u64> {
         let members = registry.read();
-        let values = members.account.values.values().map(|values| values.count(b"n"));
-        assert_eq!(values.collect::<Vec<_>>(), [count - 2]);
+        members.account.values.values().next().map(|values| values.count(b"n"))
+    }
+
+    /// A limit that a reload adds to a metric of many series holds once they are counted, for which no line waits.
+    #[test]
+    fn values_of_a_large_metric_are_counted_while_lines_go_on() {
+        const GONE: u64 = CHANGES_AT_ONCE as u64 + 1;
+        let registry = registry();
+        let count = MAX_COUNTED_AT_ONCE + 1;
+        add(&registry, 1..count + 1, None);
+        assert_eq!(add(&registry, 0..1, Some(10)), count + 1, "not counted yet");
+        end(&registry, 1..GONE + 1);
+        registry.count_large_families();
+        let left = count + 1 - GONE;
+        assert_eq!(counted(&registry), Some(left));
+        assert_eq!(add(&registry, count + 2..count + 9, Some(10)), left + 1, "a folded series");
+        assert_eq!(counted(&registry), Some(left));
+    }
+
+    /// A metric that shrinks before its values are counted, and reaches its limit again.
+    #[test]
+    fn values_that_are_gone_are_not_counted() {
+        let registry = registry();
+        let count = MAX_COUNTED_AT_ONCE + 1;
+        add(&registry, 1..count + 1, None);
+        add(&registry, 0..1, Some(10));
+        end(&registry, 3..count + 1);
+        assert_eq!(counted(&registry), None);
+        add(&registry, 3..11, Some(10));
+        registry.count_large_families();
+        assert_eq!(counted(&registry), Some(10));
+    }
+
+    /// A limit that a metric reaches in the ordinary way holds exactly, however large it is.
+    #[test]
+    fn values_of_a_metric_that_reaches_its_limit_are_counted_at_once() {
+        let registry = registry();
+        let limit = MAX_COUNTED_AT_ONCE + 1;
+        assert_eq!(add(&registry, 1..limit + 9, Some(limit)), limit + 1, "with the folded series");
     }
 }

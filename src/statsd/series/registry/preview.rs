@@ -21,9 +21,9 @@ impl Registry {
         Preview { placement, exceeded, usage, is_hidden }
     }
 
-    fn placement(
-        &self,
-        members: RwLockReadGuard<'_, Members>,
+    fn placement<'r>(
+        &'r self,
+        mut members: RwLockReadGuard<'r, Members>,
         series: &NewSeries<'_>,
         exceeded: &mut Vec<ExceededBudget>,
     ) -> Result<Placement, Rejection> {
@@ -31,9 +31,8 @@ impl Registry {
         if series.key.name.is_empty() {
             return Err(Rejection::EmptyName);
         }
-        let absent = match self.find(&members, series)? {
-            Found::Alive(_) => return Ok(Placement::Existing(own())),
-            Found::Absent(absent) => absent,
+        let Found::Absent(mut absent) = self.find(&members, series)? else {
+            return Ok(Placement::Existing(own()));
         };
         if let Some(Resolved { handle, .. }) = self.folded(&members, &series.key) {
             // The series is searched for in the whole metric, without the lock.
@@ -48,11 +47,21 @@ impl Registry {
             return Ok(Placement::New(own()));
         }
         let family = absent.family.clone();
-        let gathered = family.as_deref().and_then(|family| {
-            let threshold = self.value_threshold(series, family)?;
-            let is_there = members.account.values.contains_key(&family.id);
-            (!is_there).then(|| self.count_values(&members.tree.snapshot(), family, threshold))
-        });
+        let mut gathered = None;
+        if let Some(family) = &family
+            && let Some(threshold) = self.value_threshold(series, family)
+            && !members.account.values.contains_key(&family.id)
+        {
+            // There may be many, so they are counted without the lock.
+            let pages = members.tree.snapshot();
+            drop(members);
+            gathered = Some(self.count_values(&pages, family, threshold));
+            members = self.read();
+            let Found::Absent(still) = self.find(&members, series)? else {
+                return Ok(Placement::Existing(own()));
+            };
+            absent = still;
+        }
         let values = family.as_ref().and_then(|family| members.account.values.get(&family.id));
         let values = gathered.as_ref().or(values);
         let planned = self.plan(&members, series, absent, values, exceeded)?;
