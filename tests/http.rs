@@ -452,6 +452,42 @@ fn every_form_of_request_is_answered() {
     }
 }
 
+/// `<` is escaped in the first line of a request, and nowhere in a body: a longer body would end with another request.
+#[test]
+fn bodies_stay_as_they_are() {
+    let cluster = Cluster::new(5);
+    let exporter = exporter(&cluster, &["--resources=pods"]);
+    let inner = "GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n";
+    let body = format!("{}\n{inner}", "<".repeat(inner.len() / 2));
+    let head = format!("GET /nothing HTTP/1.1\r\nHost: test\r\nContent-Length: {}", body.len());
+    let next = "GET /nothing?a=b HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    for address in [exporter.main, exporter.telemetry] {
+        for (parts, answers) in [
+            (vec![format!("{head}\r\n\r\n{body}{next}")], 2),
+            // The second part comes when the first request has been answered, which may be the end of the connection.
+            (vec![format!("{head}\r\n\r\n<"), format!("{}{next}", &body[1..])], 1),
+            (vec![format!("{head}\r\nExpect: 100-continue\r\n\r\n"), format!("{body}{next}")], 1),
+        ] {
+            let mut stream = TcpStream::connect(address).expect("connect");
+            stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
+            let mut answer = Vec::new();
+            for (at, part) in parts.iter().enumerate() {
+                if at > 0 {
+                    let mut some = [0; 4096];
+                    let count = stream.read(&mut some).expect("an answer");
+                    answer.extend_from_slice(&some[..count]);
+                }
+                // It fails if the connection has been closed.
+                drop(stream.write_all(part.as_bytes()));
+            }
+            drop(stream.read_to_end(&mut answer));
+            let answer = String::from_utf8(answer).expect("UTF-8");
+            assert!(!answer.contains("HTTP/1.1 200 "), "{parts:?}: {answer}");
+            assert!(answer.matches("HTTP/1.1 404 ").count() >= answers, "{parts:?}: {answer}");
+        }
+    }
+}
+
 #[test]
 fn kstatd_serves_both_sides() {
     let cluster = Cluster::new(20);

@@ -70,10 +70,14 @@ pub(in crate::server) struct State {
     /// The time since which the client accepts nothing.
     pub(super) stalled: Option<Instant>,
     head: HeadEnd,
+    /// True if the head of the request is complete. Its body may follow before it is being answered.
+    has_head: bool,
     /// True if there was a request.
     pub(in crate::server) had_request: bool,
     /// True if the request has a body, which is read while answering.
     has_body: bool,
+    /// True if a request had a body, whose rest may still come.
+    had_body: bool,
     /// True if it was closed for a new connection.
     is_evicted: bool,
     /// True if new streams of an HTTP/2 connection are refused.
@@ -145,8 +149,10 @@ impl Deadlines {
             write_by: None,
             stalled: None,
             head: HeadEnd::default(),
+            has_head: false,
             had_request: false,
             has_body: false,
+            had_body: false,
             is_evicted: false,
             refuses_streams: false,
             is_http2: false,
@@ -186,6 +192,7 @@ impl Deadlines {
         // A client that sends another request has read the last response.
         state.unread = None;
         state.has_body = has_body;
+        state.had_body |= has_body;
         state.read_by = None;
         state.write_by = after(self.limits.write);
         Answer { deadlines: self.clone(), exchange }
@@ -312,12 +319,16 @@ impl Deadlines {
             state.read_by = after(self.limits.read_header);
         }
         // Only hyper parses the head, which determines the length of the body.
-        if state.phase != Phase::Head {
+        if state.phase != Phase::Head || state.has_head {
             return (bytes.len(), None);
         }
         let head = state.head;
-        let end = state.head.find(bytes).unwrap_or(bytes.len());
-        (end, head.escape(bytes.get(..end).unwrap_or_default()))
+        let end = state.head.find(bytes);
+        state.has_head = end.is_some();
+        let end = end.unwrap_or(bytes.len());
+        // A longer body would end with what is taken for another request.
+        let head = Some(head).filter(|_| !state.had_body);
+        (end, head.and_then(|head| head.escape(bytes.get(..end)?)))
     }
 
     /// Returns whether the next request must wait until the last response is sent, as in the
@@ -348,7 +359,7 @@ impl State {
         self.phase = phase;
         self.since = Instant::now();
         self.stalled = None;
-        self.head = HeadEnd::default();
+        (self.head, self.has_head) = (HeadEnd::default(), false);
     }
 
     /// Returns how dispensable the connection is at a point in time; `None` while it is in use.

@@ -15,10 +15,7 @@ impl HeadEnd {
     pub(super) fn find(&mut self, bytes: &[u8]) -> Option<usize> {
         for (index, byte) in bytes.iter().enumerate() {
             match byte {
-                b'\n' if self.begun && !self.in_line => {
-                    *self = Self::default();
-                    return Some(index + 1);
-                }
+                b'\n' if self.begun && !self.in_line => return Some(index + 1),
                 b'\n' => (self.in_line, self.has_line) = (false, self.begun),
                 b'\r' => {}
                 _ => (self.begun, self.in_line) = (true, true),
