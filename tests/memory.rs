@@ -2,7 +2,8 @@
 
 mod common;
 
-use std::net::SocketAddr;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
 
 use common::cluster::Cluster;
 use common::{Program, get, request, until};
@@ -81,4 +82,44 @@ fn pages_of_the_program_are_unmapped_after_a_scrape() {
         assert_eq!(request(address, "GET", "/metrics", &[]).expect("answer").status, 200);
         (now < highest * 3 / 4).then_some(())
     });
+}
+
+/// Anybody may ask for reports on ten thousand metrics, which have up to 7 MB.
+#[test]
+fn large_reports_take_little_memory() {
+    let program = Program::start(
+        "kstatd",
+        [
+            "run",
+            "--listen=127.0.0.1:0",
+            "--telemetry-listen=127.0.0.1:0",
+            "--statsd.listen-udp=",
+            "--statsd.listen-tcp=127.0.0.1:0",
+        ],
+    );
+    let address = program.address(&["Started metrics server"], "address");
+    let lines = program.address(&["Accepting StatsD Traffic"], "tcp");
+    let mut sender = TcpStream::connect(lines).expect("connect");
+    for metric in 0..10_000 {
+        let line = |series| {
+            format!("metric_{metric}:1|c|#a:{series},b:{metric},c:v{series},d:w{metric},e:1\n")
+        };
+        sender.write_all((0..4).map(line).collect::<String>().as_bytes()).expect("lines");
+    }
+    let report = |path: &str, limit: u32| {
+        let answer = get(address, &format!("/api/v1/status/{path}?limit={limit}"));
+        assert_eq!(answer.status, 200);
+        answer.text()
+    };
+    until("all metrics", || {
+        report("cardinality", 1).contains("\"metricNames\":10000").then_some(())
+    });
+    // From here on the system notes another peak.
+    std::fs::write(format!("/proc/{}/clear_refs", program.id()), "5").expect("a new peak");
+    let before = own_memory(&program);
+    for path in ["tsdb", "cardinality"] {
+        report(path, 10_000);
+    }
+    let peak = kilobytes(&program, "status", "VmHWM:") - kilobytes(&program, "status", "RssFile:");
+    assert!(peak < before + (64 << 10), "{before} kB, then {peak} kB");
 }

@@ -23,7 +23,7 @@ pub(crate) const TSDB_PATH: &str = "/api/v1/status/tsdb";
 pub(crate) const CARDINALITY_PATH: &str = "/api/v1/status/cardinality";
 
 /// Creates the JSON answer from the series of all sides.
-type Report = fn(&[Snapshot], &Question) -> serde_json::Value;
+type Report = fn(&[Snapshot], &Question) -> String;
 
 /// The prefix of both paths under the name of an original that uses them differently.
 pub(crate) const KSTATD_PREFIX: &str = "/kstatd";
@@ -49,7 +49,7 @@ async fn answer(call: Call, (sides, worker, queue): Shared, report: Report) -> R
     };
     let make = move || {
         let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
-        json(200, report(&sides, &parse_question).to_string())
+        json(200, report(&sides, &parse_question))
     };
     queue.answer(call, |_| response::blocking(worker, make)).await
 }

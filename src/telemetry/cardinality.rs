@@ -9,7 +9,6 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use super::census::{About, Census, Pairs, Question, Stat, Top, Values};
 use super::countable::{ExceededBudget, OmittedObjects, Sender, Snapshot};
@@ -21,11 +20,33 @@ pub(crate) const DEFAULT_LIMIT: usize = 10;
 /// The maximum list length.
 pub(crate) const MAX_LIMIT: usize = 10_000;
 
-/// Returns the answer of Prometheus' `/api/v1/status/tsdb` for these series.
+/// The data of Prometheus' `/api/v1/status/tsdb`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Tsdb {
+    head_stats: HeadStats,
+    series_count_by_metric_name: Vec<Stat>,
+    label_value_count_by_label_name: Vec<Stat>,
+    memory_in_bytes_by_label_name: Vec<Stat>,
+    series_count_by_label_value_pair: Vec<Stat>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HeadStats {
+    num_series: u64,
+    num_label_pairs: u64,
+    chunk_count: u64,
+    /// In milliseconds, as the next one.
+    min_time: u64,
+    max_time: u64,
+}
+
+/// Returns the answer of Prometheus' `/api/v1/status/tsdb` for these series, as JSON.
 ///
 /// Series are counted as in a scrape. The labels `le` and `quantile` of histograms and summaries
 /// are not counted as labels.
-pub(crate) fn tsdb(sides: &[Snapshot], question: &Question) -> serde_json::Value {
+pub(crate) fn tsdb(sides: &[Snapshot], question: &Question) -> String {
     let limit = question.limit;
     let census = Census::of(sides, question);
     let candidates = census.values.pairs.candidates().map(|hash| (hash, (0, String::new())));
@@ -48,19 +69,19 @@ pub(crate) fn tsdb(sides: &[Snapshot], question: &Question) -> serde_json::Value
     for Stat { name, value } in &names {
         pairs.offer(*value, &format!("{NAME}={name}"), || ());
     }
-    success(&json!({
-        "headStats": {
-            "numSeries": census.samples,
-            "numLabelPairs": pair_count,
-            "chunkCount": 0,
-            "minTime": milliseconds(oldest),
-            "maxTime": milliseconds(census.now),
+    success(&Tsdb {
+        head_stats: HeadStats {
+            num_series: census.samples,
+            num_label_pairs: pair_count,
+            chunk_count: 0,
+            min_time: milliseconds(oldest),
+            max_time: milliseconds(census.now),
         },
-        "seriesCountByMetricName": names,
-        "labelValueCountByLabelName": values.stats(),
-        "memoryInBytesByLabelName": bytes.stats(),
-        "seriesCountByLabelValuePair": pairs.stats(),
-    }))
+        series_count_by_metric_name: names,
+        label_value_count_by_label_name: values.stats(),
+        memory_in_bytes_by_label_name: bytes.stats(),
+        series_count_by_label_value_pair: pairs.stats(),
+    })
 }
 
 /// The label in which Prometheus stores the metric name.
@@ -70,8 +91,14 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn success(data: &serde_json::Value) -> serde_json::Value {
-    json!({"status": "success", "data": data})
+/// Returns a successful answer of Prometheus' API. A report may have megabytes, so it is written at once.
+fn success(data: &impl Serialize) -> String {
+    #[derive(Serialize)]
+    struct Answer<'a, T> {
+        status: &'static str,
+        data: &'a T,
+    }
+    serde_json::to_string(&Answer { status: "success", data }).unwrap_or_default()
 }
 
 /// Metrics with their labels and growth.
@@ -140,8 +167,8 @@ pub(crate) struct Label {
 }
 
 /// Returns more than [`tsdb`] does: metrics with their labels and growth.
-pub(crate) fn cardinality(sides: &[Snapshot], question: &Question) -> serde_json::Value {
-    success(&serde_json::to_value(report(sides, question)).unwrap_or_default())
+pub(crate) fn cardinality(sides: &[Snapshot], question: &Question) -> String {
+    success(&report(sides, question))
 }
 
 /// Returns the same report as a value.
@@ -204,6 +231,8 @@ mod tests {
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use super::super::census::MAX_FAMILY_LABELS;
+    use serde_json::json;
+
     use super::*;
     use crate::exposition::budget::Budget;
     use crate::exposition::family::Kind;
@@ -211,6 +240,14 @@ mod tests {
     use crate::exposition::series_visitor::{
         FamilySeries, FamilySize, ObjectSeries, Series, SeriesVisitor,
     };
+
+    fn tsdb(sides: &[Snapshot], question: &Question) -> serde_json::Value {
+        serde_json::from_str(&super::tsdb(sides, question)).expect("JSON")
+    }
+
+    fn cardinality(sides: &[Snapshot], question: &Question) -> serde_json::Value {
+        serde_json::from_str(&super::cardinality(sides, question)).expect("JSON")
+    }
 
     /// Families with the label sets of their series.
     type Families = Vec<(&'static str, Kind, u64, Vec<Vec<u8>>)>;
