@@ -65,7 +65,7 @@ pub(crate) type ObjectFuture = Pin<Box<dyn Future<Output = ObjectExplanation> + 
 /// All reporters, and the history of the last hour.
 pub(crate) struct Board {
     name: &'static str,
-    started: f64,
+    started: Instant,
     scrapes: ScrapeLog,
     reporters: Vec<Arc<dyn Reporter>>,
     past: Lock<BoardState>,
@@ -98,7 +98,7 @@ impl Board {
         scrapes: ScrapeLog,
         reporters: Vec<Arc<dyn Reporter>>,
     ) -> Self {
-        let started = unix(SystemTime::now());
+        let started = Instant::now();
         let (past, summary, worker) = (Lock::default(), Lock::default(), SerialBlocking::default());
         let objects = tokio::sync::Mutex::new(Instant::now());
         let pages = SerialBlocking::default();
@@ -125,12 +125,14 @@ impl Board {
             let past = self.past.lock();
             (past.history.past(DRAWN), past.history.recent("cpu", ""))
         };
+        let at = unix(SystemTime::now());
         let mut facts = Facts {
-            at: unix(SystemTime::now()),
+            at,
             program: Program {
                 name: self.name,
                 version: VERSION,
-                started: self.started,
+                // The wall clock may have been wrong then.
+                started: at - self.started.elapsed().as_secs_f64(),
                 memory_bytes: usage.map(|usage| usage.memory),
                 memory_limit_bytes: process::memory_limit(),
                 cpu_percent: cpu.map(|cores| 100.0 * cores),
@@ -206,12 +208,14 @@ impl Board {
     }
 
     /// Takes samples forever. Each runs through code that an idle process does not need until the next one.
-    pub(crate) async fn keep(&self) {
+    pub(crate) async fn keep(self: &Arc<Self>) {
         let mut steps = interval(STEP);
         steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             steps.tick().await;
-            self.take();
+            if let Err(error) = self.run(Self::take).await {
+                tracing::error!(%error, "Taking a sample failed");
+            }
             program_pages::unmap();
         }
     }
