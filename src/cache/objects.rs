@@ -18,6 +18,7 @@ use super::schema::Rendered;
 use super::tally::{Count, Group, NOWHERE, Tally};
 use crate::deflate::Scratch;
 use crate::util::shrink::Shrink as _;
+use crate::util::work_counter;
 
 /// The key of an object: see [`super::store::Store`].
 pub(crate) type Key = u128;
@@ -207,6 +208,7 @@ impl Objects {
     }
 
     fn insert(&mut self, key: Key, object: &Rendered, families: usize) {
+        work_counter::add(1);
         let (at, slot) = self.place_for(&object.identity, families);
         let number = self.order[at];
         let leaf = &mut self.leaves[number as usize];
@@ -379,6 +381,10 @@ impl BulkLoader {
 
     /// Removes an object added before. Returns true if there was one.
     pub(super) fn delete(&mut self, key: Key) -> bool {
+        if !self.contains(key) {
+            return false;
+        }
+        // Until the page is full, every object that follows is inserted singly.
         self.flush();
         self.objects.delete(key)
     }
@@ -457,6 +463,19 @@ mod tests {
             assert!(leaf.page.identity(place % PAGE) == object(n).identity);
         }
         assert!(objects.order.len() <= model.len() / (SPARSE / 2) + 1);
+    }
+
+    /// Objects that a list leaves out are no reason to insert the others one by one.
+    #[test]
+    fn objects_that_are_not_there_are_deleted_without_work() {
+        let mut loader = BulkLoader::new(2);
+        work_counter::take();
+        for n in 0..1_000 {
+            loader.push(Key::from(n), &object(n));
+            assert!(!loader.delete(Key::from(n + 5_000)));
+        }
+        assert_eq!(work_counter::take(), 0);
+        assert_sound(&loader.end(), (0..1_000).collect());
     }
 
     fn shuffled(count: u32) -> Vec<u32> {
