@@ -19,13 +19,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::future::{FutureExt as _, Shared};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HOST, PROXY_AUTHORIZATION};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use hyper::body::Frame;
 use tokio::runtime::{Handle, Id};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::error::{TransportError, causes};
@@ -33,6 +31,7 @@ use super::identity::Built;
 use super::proxy::Proxy;
 use crate::util::lock::Lock;
 use crate::util::name_lookup::NameLookup;
+use crate::util::work_counter;
 use dial::Dialer;
 #[cfg(any(test, fuzzing))]
 pub(crate) use dial::{Connecting, Network, Stream};
@@ -158,30 +157,22 @@ pub(crate) struct Connections {
 #[derive(Default)]
 struct State {
     links: Vec<http2::Link>,
-    /// Connection attempts that other requests wait for, by event loop.
-    opening: HashMap<Id, Opening>,
+    /// The turns to open a connection, by event loop.
+    turns: HashMap<Id, Turn>,
     /// The number of HTTP/2 connections opened so far, by event loop.
     opened: HashMap<Id, u64>,
     /// The last connection negotiated HTTP/1.1, so requests do not wait for a shared connection.
     http1: bool,
 }
 
-/// An attempt to open a connection, for all requests that wait for it. They continue in the order of their arrival, so
-/// that simulated histories are the same in each run.
-type Opening = Shared<oneshot::Receiver<Opened>>;
-/// The result of an attempt to open a connection.
-type Opened = Result<(), TransportError>;
+/// Held by the request that opens a connection for all that wait, which continue in the order of their arrival: each takes a place
+/// on it, or opens the next one. It has the last failure, which is that of all who were waiting.
+type Turn = Arc<tokio::sync::Mutex<Option<(Instant, TransportError)>>>;
 
 /// The connection for one request.
 enum Way {
     Http1(Box<http1::Link>),
     Http2(http2::Place),
-}
-
-/// The next step if no existing connection can be used.
-enum Turn {
-    Wait(Opening),
-    Open(Option<oneshot::Sender<Opened>>),
 }
 
 impl Connections {
@@ -289,8 +280,9 @@ impl Connections {
         after: Option<Instant>,
         opened: &(dyn Fn(u64) + Sync),
     ) -> Result<(Way, bool), TransportError> {
-        let here = Handle::current().id();
+        let (here, begun) = (Handle::current().id(), Instant::now());
         let generation = tls.map_or(0, |built| built.generation);
+        let mut held = None;
         loop {
             if let Some(link) = http1::take(&self.idle, here, generation, after) {
                 return Ok((Way::Http1(Box::new(link)), false));
@@ -300,25 +292,27 @@ impl Connections {
                 if let Some(place) = state.place(here, generation, after) {
                     return Ok((Way::Http2(place), false));
                 }
-                state.turn(here, tls.is_some())
+                // Connections that cannot be shared are opened at once.
+                let is_shared = tls.is_some() && !state.http1;
+                is_shared.then(|| Arc::clone(state.turns.entry(here).or_default()))
             };
             match turn {
-                Turn::Wait(opening) => {
-                    // Starts over if the request that was opening it was cancelled.
-                    if let Ok(Err(error)) = opening.await {
-                        return Err(error);
+                Some(turn) if held.is_none() => {
+                    let turn = turn.lock_owned().await;
+                    if let Some((_, error)) = turn.as_ref().filter(|(at, _)| *at >= begun) {
+                        return Err(error.clone());
                     }
+                    held = Some(turn);
+                    continue;
                 }
-                Turn::Open(announce) => {
-                    let way = self.open(tls, generation, opened).await;
-                    if let Some(announce) = announce {
-                        self.state.lock().opening.remove(&here);
-                        let result = way.as_ref().map(|_| ()).map_err(Clone::clone);
-                        let _ = announce.send(result);
-                    }
-                    return way.map(|way| (way, true));
-                }
+                Some(_) => {}
+                None => held = None,
             }
+            let way = self.open(tls, generation, opened).await;
+            if let (Some(held), Err(error)) = (&mut held, &way) {
+                **held = Some((Instant::now(), error.clone()));
+            }
+            return way.map(|way| (way, true));
         }
     }
 
@@ -376,34 +370,29 @@ impl State {
     /// Reserves a stream on an open HTTP/2 connection. Retires connections with an older TLS configuration and
     /// removes those no longer in use.
     fn place(&mut self, here: Id, generation: u64, after: Option<Instant>) -> Option<http2::Place> {
-        self.links.retain_mut(|link| {
-            if link.generation < generation {
-                link.retire();
-            }
-            link.is_in_use()
-        });
-        // Starts with the newest connection, which is the least likely to be broken.
-        self.links
-            .iter_mut()
-            .rev()
-            .filter(|link| link.home == here && after.is_none_or(|after| link.opened() > after))
-            .find_map(|link| if link.is_closed() { None } else { link.place() })
+        let mut place = None;
+        if self.links.iter().all(|link| link.generation >= generation) {
+            place = self.newest_place(here, after);
+        }
+        if place.is_none() {
+            self.links.retain_mut(|link| {
+                if link.generation < generation {
+                    link.retire();
+                }
+                link.is_in_use()
+            });
+            place = self.newest_place(here, after);
+        }
+        place
     }
 
-    /// Decides whether to open a connection or to wait for one. Over TLS, only one request per event loop opens one
-    /// at a time, because the others may share it.
-    fn turn(&mut self, here: Id, tls: bool) -> Turn {
-        if !tls || self.http1 {
-            return Turn::Open(None);
-        }
-        match self.opening.get(&here) {
-            // The sender is dropped if the request that was opening the connection is cancelled.
-            Some(opening) if !matches!(opening.peek(), Some(Err(_))) => Turn::Wait(opening.clone()),
-            _ => {
-                let (announce, opening) = oneshot::channel();
-                self.opening.insert(here, opening.shared());
-                Turn::Open(Some(announce))
-            }
-        }
+    /// Starts with the newest connection, which is the least likely to be broken.
+    fn newest_place(&mut self, here: Id, after: Option<Instant>) -> Option<http2::Place> {
+        let links = self.links.iter_mut().rev();
+        let links = links
+            .filter(|link| link.home == here && after.is_none_or(|after| link.opened() > after));
+        links
+            .inspect(|_| work_counter::add(1))
+            .find_map(|link| if link.is_closed() { None } else { link.place() })
     }
 }

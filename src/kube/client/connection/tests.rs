@@ -22,6 +22,7 @@ use super::http1::{self, Idle};
 use super::http2::{Failed, Link, Place, Streamed};
 use super::socket::Activity;
 use super::{Body, Built, Connections, Content};
+use crate::util::work_counter;
 
 type Server = Connection<DuplexStream, Bytes>;
 type Call = (Request<RecvStream>, SendResponse<Bytes>);
@@ -161,32 +162,40 @@ async fn a_peer_without_settings_is_not_waited_for() {
     assert!(Link::open(dialed, 0).await.is_err());
 }
 
-/// A server that refuses each request and keeps the connection.
-struct Refusing {
+/// A server that refuses each request, or never ends its response, and keeps the connection.
+struct SimulatedServer {
     tls: TlsAcceptor,
+    refuses: bool,
+    streams: u32,
     connections: AtomicU32,
 }
 
-impl Network for Refusing {
+impl Network for SimulatedServer {
     fn connect<'a>(&'a self, _: &'a str, _: u16) -> Connecting<'a> {
         self.connections.fetch_add(1, Ordering::Relaxed);
         let (ours, theirs) = tokio::io::duplex(1024 * 1024);
         let accepting = self.tls.accept(theirs);
+        let (refuses, streams) = (self.refuses, self.streams);
         tokio::spawn(async move {
             let stream = accepting.await.expect("TLS");
             let mut server = h2::server::Builder::new();
-            let server = server.max_concurrent_streams(10).handshake(stream).await;
+            let server = server.max_concurrent_streams(streams).handshake(stream).await;
             let mut server: Connection<_, Bytes> = server.expect("a client");
+            let mut open = Vec::new();
             while let Some(Ok((_, mut respond))) = server.accept().await {
-                respond.send_reset(Reason::REFUSED_STREAM);
+                if refuses {
+                    respond.send_reset(Reason::REFUSED_STREAM);
+                } else {
+                    open.push(respond.send_response(Response::new(()), false));
+                }
             }
         });
         Box::pin(ready(Ok(Box::new(ours) as Box<dyn Stream>)))
     }
 }
 
-#[tokio::test]
-async fn a_request_that_is_refused_opens_one_connection() {
+/// Returns a server with this number of streams per connection, connections to it, and its certificate.
+fn simulated(refuses: bool, streams: u32) -> (Arc<SimulatedServer>, Connections, Built) {
     let certified = rcgen::generate_simple_self_signed(["server".to_owned()]).expect("a pair");
     let certificate = certified.cert.der().clone();
     let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).expect("a key");
@@ -207,17 +216,42 @@ async fn a_request_that_is_refused_opens_one_connection() {
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let tls = Built { config: Arc::new(config), generation: 0 };
-    let server =
-        Arc::new(Refusing { tls: Arc::new(server).into(), connections: AtomicU32::default() });
+    let (acceptor, connections) = (Arc::new(server).into(), AtomicU32::default());
+    let server = Arc::new(SimulatedServer { tls: acceptor, refuses, streams, connections });
     let url = "https://server".parse().expect("a URL");
     let mut connections = Connections::new(&url, None, None);
     connections.over(Arc::clone(&server) as Arc<dyn Network>);
+    (server, connections, tls)
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_opens_one_connection() {
+    let (server, connections, tls) = simulated(true, 10);
     // The first request needs a connection anyway.
     for expected in 2..5 {
         let error = connections.send(&request(), Some(&tls), None, &|_| {}).await.err();
         let error = error.map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains("refused"), "{error}");
         assert_eq!(server.connections.load(Ordering::Relaxed), expected);
+    }
+}
+
+/// Watches that reopen together each look at one connection, or at all of them before another one is opened.
+#[tokio::test]
+async fn many_requests_at_once_take_little_work() {
+    let (server, connections, tls) = simulated(false, 4);
+    for requests in [40, 400] {
+        let before = server.connections.load(Ordering::Relaxed);
+        work_counter::take();
+        let sent = (0..requests)
+            .map(|_| async { connections.send(&request(), Some(&tls), None, &|_| {}).await });
+        let responses = futures_util::future::try_join_all(sent.map(Box::pin)).await;
+        let looks = work_counter::take();
+        drop(responses.expect("responses"));
+        let opened = u64::from(server.connections.load(Ordering::Relaxed) - before);
+        assert!((requests / 4..=requests / 2).contains(&opened), "{opened} connections");
+        let most = 2 * opened * opened + 2 * requests;
+        assert!(looks <= most, "{requests} requests looked at {looks} connections");
     }
 }
 
