@@ -240,6 +240,10 @@ impl ObjectObserver for DefinitionObserver {
             (DefinitionEvents { deleted, ..DefinitionEvents::default() }, has_served)
         });
     }
+
+    /// Keeps the definitions: their objects may be listed and current although the definitions may not. Those of a definition that
+    /// is gone are not found.
+    fn purge(&self) {}
 }
 
 #[cfg(test)]
@@ -292,6 +296,9 @@ mod tests {
         observer.begin_list();
         put("c", true, "True", true);
         observer.end_list(false);
+        assert_eq!(plurals(), ["b/v1", "b/v2"]);
+        // The definitions may no longer be listed, but their objects may.
+        observer.purge();
         assert_eq!(plurals(), ["b/v1", "b/v2"]);
     }
 

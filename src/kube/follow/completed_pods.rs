@@ -1,12 +1,10 @@
 //! The pods that lose their series some time after they have completed (`--drop-completed-pods-after`).
 //!
-//! The wall clock is read once for each list, so that jumps of it in between change nothing. There is no timer: the sink
-//! asks after each event and bookmark, which an idle watch receives once a minute.
+//! Times are those of the wall clock, which may be wrong when the process starts and is corrected later. There is no timer: the
+//! sink asks after each event and bookmark, which an idle watch receives once a minute.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
-
-use tokio::time::Instant;
 
 use crate::kube::observed::Pod;
 use crate::util::shrink::Shrink as _;
@@ -14,20 +12,19 @@ use crate::util::wall_clock;
 
 /// The completed pods of one list/watch.
 pub(crate) struct CompletedPods {
-    after: Duration,
-    /// The same moment in both clocks; the second one in unix seconds.
-    now: (Instant, i64),
+    /// In seconds.
+    after: i64,
     /// The pods of the state that is shown.
     shown: DuePods,
     /// The pods of the state that a list collects.
     collected: Option<DuePods>,
 }
 
-/// The pods of one state that have completed and have series, with the time at which they lose them.
+/// The pods of one state that have completed and have series, with the time at which they lose them in unix seconds.
 #[derive(Default)]
 struct DuePods {
-    due: HashMap<Box<[u8]>, Instant>,
-    queue: BTreeSet<(Instant, Box<[u8]>)>,
+    due: HashMap<Box<[u8]>, i64>,
+    queue: BTreeSet<(i64, Box<[u8]>)>,
 }
 
 impl DuePods {
@@ -41,12 +38,12 @@ impl DuePods {
 
 impl CompletedPods {
     pub(crate) fn new(after: Duration) -> Self {
-        Self { after, now: now(), shown: DuePods::default(), collected: None }
+        let after = i64::try_from(after.as_secs()).unwrap_or(i64::MAX);
+        Self { after, shown: DuePods::default(), collected: None }
     }
 
-    /// Reads the wall clock, at the beginning of a list. Pods belong to the list until it ends.
+    /// Begins a list, to which pods belong until it ends.
     pub(crate) fn begin_list(&mut self) {
-        self.now = now();
         self.collected = Some(DuePods::default());
     }
 
@@ -67,13 +64,8 @@ impl CompletedPods {
         let uid = pod.metadata.uid.as_bytes();
         self.forget(uid);
         let Some(ended) = ended_at(pod) else { return false };
-        let (instant, unix) = self.now;
-        let after = i64::try_from(self.after.as_secs()).unwrap_or(i64::MAX);
-        let wait = ended.saturating_add(after).saturating_sub(unix);
-        let wait = Duration::from_secs(u64::try_from(wait).unwrap_or_default());
-        // A time beyond the range of the clock never comes.
-        let Some(due) = instant.checked_add(wait) else { return false };
-        if due <= Instant::now() {
+        let due = ended.saturating_add(self.after);
+        if due <= wall_clock::unix_seconds() {
             return true;
         }
         let current = self.current();
@@ -90,16 +82,12 @@ impl CompletedPods {
     /// Returns the UID of the next pod of the shown state that loses its series now.
     pub(crate) fn next_due(&mut self) -> Option<Box<[u8]>> {
         let DuePods { due, queue } = &mut self.shown;
-        queue.first().filter(|(due, _)| *due <= Instant::now())?;
+        queue.first().filter(|(due, _)| *due <= wall_clock::unix_seconds())?;
         let (_, uid) = queue.pop_first()?;
         due.remove(&uid);
         due.shrink();
         Some(uid)
     }
-}
-
-fn now() -> (Instant, i64) {
-    (Instant::now(), wall_clock::unix_seconds())
 }
 
 /// Returns the unix time at which a completed pod ended: when its last container finished, or else the last change of a
@@ -120,16 +108,31 @@ fn ended_at(pod: &Pod<'_>) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
     use super::*;
     use crate::resources::ObjectBytes;
     use crate::util::shrink::SMALL;
+    use crate::util::wall_clock::simulation::{Simulated, simulate};
     use crate::wire::view::decode;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
+    /// Simulates the wall clock, which the returned cell sets.
+    fn simulated() -> (Rc<Cell<i64>>, Simulated) {
+        let now = Rc::new(Cell::new(1_800_000_000));
+        let clock = Rc::clone(&now);
+        (now, simulate(move || clock.get()))
+    }
+
+    fn advance(now: &Cell<i64>, seconds: i64) {
+        now.set(now.get() + seconds);
+    }
+
     /// Returns the state of a pod that ended so many seconds ago.
     fn observe(pods: &mut CompletedPods, uid: &str, phase: &str, ago: i64, place: &str) -> bool {
-        let ended = now().1 - ago;
+        let ended = wall_clock::unix_seconds() - ago;
         let time = jiff::Timestamp::from_second(ended).expect("a time");
         let status = match place {
             "container" => format!(
@@ -149,27 +152,29 @@ mod tests {
         pods.observe(&pod)
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_completed_pod_is_due_at_once_and_forgotten() {
+    #[test]
+    fn a_completed_pod_is_due_at_once_and_forgotten() {
+        let (now, _clock) = simulated();
         let mut pods = CompletedPods::new(HOUR);
-        let ended = pods.now.1 - 3000;
+        let ended = now.get() - 3000;
         let time = jiff::Timestamp::from_second(ended).expect("a time");
         let text = format!(
             r#"{{"metadata":{{"uid":"a"}},"status":{{"phase":"Failed","startTime":"{time}"}}}}"#
         );
         let pod: Pod<'_> = decode(ObjectBytes::Json(text.as_bytes())).expect("a pod");
         assert!(!pods.observe(&pod));
-        tokio::time::advance(Duration::from_millis(599_999)).await;
+        advance(&now, 599);
         assert_eq!(pods.next_due(), None);
         assert!(!pods.observe(&pod));
-        tokio::time::advance(Duration::from_millis(1)).await;
+        advance(&now, 1);
         assert!(pods.observe(&pod), "it is due now");
         assert_eq!(pods.next_due(), None, "it has no series that it could lose");
         assert!(pods.shown.due.is_empty() && pods.shown.queue.is_empty());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn completed_pods_are_due_after_a_while() {
+    #[test]
+    fn completed_pods_are_due_after_a_while() {
+        let (now, _clock) = simulated();
         let mut pods = CompletedPods::new(HOUR);
         for place in ["container", "condition", "start"] {
             assert!(observe(&mut pods, "old", "Succeeded", 3700, place), "{place}");
@@ -184,42 +189,62 @@ mod tests {
         // A node's clock is ahead.
         assert!(!observe(&mut pods, "later", "Succeeded", -300, "container"));
         assert_eq!(pods.next_due(), None);
-        tokio::time::advance(Duration::from_secs(590)).await;
+        advance(&now, 590);
         assert_eq!(pods.next_due(), None);
-        tokio::time::advance(Duration::from_secs(20)).await;
+        advance(&now, 20);
         let mut due: Vec<_> = std::iter::from_fn(|| pods.next_due()).collect();
         due.sort();
         assert_eq!(due, [&b"condition"[..], b"container", b"start"].map(Box::from));
-        tokio::time::advance(HOUR).await;
+        advance(&now, 3600);
         assert_eq!(pods.next_due().as_deref(), Some(&b"later"[..]));
         assert!(
             pods.next_due().is_none() && pods.shown.due.is_empty() && pods.shown.queue.is_empty()
         );
     }
 
+    /// The clock was an hour ahead at the start.
+    #[test]
+    fn a_corrected_clock_is_followed() {
+        let (now, _clock) = simulated();
+        advance(&now, 3600);
+        let mut pods = CompletedPods::new(HOUR);
+        pods.begin_list();
+        pods.end_list(true);
+        assert!(!observe(&mut pods, "early", "Failed", 0, "start"));
+        advance(&now, -3600);
+        assert!(!observe(&mut pods, "right", "Failed", 0, "start"));
+        advance(&now, 3600);
+        assert_eq!(pods.next_due().as_deref(), Some(&b"right"[..]));
+        assert_eq!(pods.next_due(), None);
+        advance(&now, 3600);
+        assert_eq!(pods.next_due().as_deref(), Some(&b"early"[..]));
+    }
+
     /// The shown state is older than what a list had collected that was not completed.
-    #[tokio::test(start_paused = true)]
-    async fn a_list_that_fails_drops_nothing() {
+    #[test]
+    fn a_list_that_fails_drops_nothing() {
+        let (now, _clock) = simulated();
         let mut pods = CompletedPods::new(HOUR);
         assert!(!observe(&mut pods, "shown", "Failed", 3000, "start"));
         for is_complete in [false, true] {
             pods.begin_list();
             assert!(!observe(&mut pods, "listed", "Failed", 3000, "start"));
             pods.end_list(is_complete);
-            tokio::time::advance(Duration::from_secs(700)).await;
+            advance(&now, 700);
             let due: Vec<_> = std::iter::from_fn(|| pods.next_due()).collect();
             assert_eq!(due, [Box::from(if is_complete { &b"listed"[..] } else { b"shown" })]);
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_table_shrinks_when_pods_leave() {
+    #[test]
+    fn the_table_shrinks_when_pods_leave() {
+        let (now, _clock) = simulated();
         let mut pods = CompletedPods::new(HOUR);
         for uid in 0..2_000 {
             assert!(!observe(&mut pods, &uid.to_string(), "Failed", 3000, "start"));
         }
         (0..1_000).for_each(|uid| pods.forget(uid.to_string().as_bytes()));
-        tokio::time::advance(HOUR).await;
+        advance(&now, 3600);
         let due = std::iter::from_fn(|| pods.next_due()).take(999).count();
         assert_eq!((due, pods.shown.due.len()), (999, 1));
         assert!(pods.shown.due.capacity() <= SMALL, "{}", pods.shown.due.capacity());

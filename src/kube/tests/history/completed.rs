@@ -1,7 +1,7 @@
 //! Completed pods, which lose their series some time after their end (`--drop-completed-pods-after`).
 //!
 //! The wall clock shows the number of the world's last state in seconds of 2026, as all times in objects do, so it is fast
-//! and irregular. The client reads it at the beginning of each list, and computes from that reading when to drop a pod.
+//! and irregular. The client reads it whenever it looks for pods to drop.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::util::wall_clock::simulation::{Simulated, simulate};
 /// The longest time from the next bookmark until a pod is dropped.
 const DELAY: Duration = Duration::from_secs(2);
 
-/// A reading of the wall clock, with its time.
+/// A reading of the wall clock that differs from the one before, with its time.
 type Reading = (Instant, u64);
 
 /// The drop of completed pods.
@@ -53,26 +53,31 @@ impl Completed {
         let (server, noted) = (Arc::clone(server), Arc::clone(&readings));
         let clock = simulate(move || {
             let second = server.cluster().second();
-            noted.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), second));
+            note(&noted, second);
             (YEAR + second).cast_signed()
         });
         Self { after, readings, _clock: clock }
     }
 
-    /// Returns which pods a scrape shows. Since `quiet`, there is no fault.
-    pub fn dropped(&self, now: Instant, quiet: Instant) -> Dropped {
+    /// Returns which pods a scrape at this second of the wall clock shows. Since `quiet`, there is no fault.
+    pub fn dropped(&self, now: Instant, second: u64, quiet: Instant) -> Dropped {
+        note(&self.readings, second);
         let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
-        // By a reading of the clock, those are due that ended up to this second.
-        let due = |(at, second): &Reading, now: Instant| {
-            let passed = now.checked_duration_since(*at)?;
-            Some((second + passed.as_secs()).cast_signed() - self.after.as_secs().cast_signed())
-        };
-        let possible = readings.iter().filter_map(|reading| due(reading, now)).max();
-        // The client looks after each event and bookmark.
+        let due = |second: u64| second.cast_signed() - self.after.as_secs().cast_signed();
+        let possible = readings.iter().map(|(_, second)| due(*second)).max();
+        // The client has looked since then: after each event and bookmark.
         let looked = now.checked_sub(BOOKMARK_INTERVAL + DELAY).filter(|looked| *looked >= quiet);
         let certain = looked.and_then(|looked| {
-            readings.iter().map(|reading| due(reading, looked).unwrap_or(i64::MIN)).min()
+            let before = readings.partition_point(|(at, _)| *at <= looked).checked_sub(1)?;
+            readings[before..].iter().map(|(_, second)| due(*second)).min()
         });
         Dropped { possible: possible.unwrap_or(i64::MIN), certain: certain.unwrap_or(i64::MIN) }
+    }
+}
+
+fn note(readings: &Mutex<Vec<Reading>>, second: u64) {
+    let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
+    if readings.last().is_none_or(|(_, last)| *last != second) {
+        readings.push((Instant::now(), second));
     }
 }

@@ -329,11 +329,6 @@ impl CustomResources {
         has_changed
     }
 
-    /// Notes that the definitions may have been dropped, because they were refused for long.
-    pub fn note_dropped_definitions(&mut self) {
-        self.tracks.values_mut().for_each(|track| track.is_unsettled = true);
-    }
-
     /// Separates the custom series of a scrape from the others.
     pub fn lines(
         &self,

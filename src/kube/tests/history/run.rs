@@ -503,8 +503,6 @@ impl World {
         if now >= self.start + *FIRST_LISTS {
             self.first_lists.get_or_insert(self.server.lists());
         }
-        let definitions = Scope { kind: Kind::Definition, namespace: "" };
-        let are_definitions_dropped = self.refusals.dropped(now).any(|scope| scope == definitions);
         let conditions = Conditions {
             may_be_stale: now < self.may_be_stale_until,
             may_be_dropped: self.refusals.dropped(now).any(|scope| scope.kind.has_account()),
@@ -512,9 +510,6 @@ impl World {
         let custom = match &mut self.custom {
             None => Ok(CustomLines::default()),
             Some(custom) => {
-                if are_definitions_dropped {
-                    custom.note_dropped_definitions();
-                }
                 let found = custom.lines(&mut lines.states, &self.server.cluster().snapshots);
                 let until = self.may_be_stale_until;
                 found.and_then(|found| custom.check(&found, &self.server, until).map(|()| found))
@@ -573,7 +568,10 @@ impl World {
         checker.left_out = left_out;
         checker.selected = Selected {
             shards,
-            dropped: self.completed.as_ref().map(|one| one.dropped(now, *may_be_stale_until)),
+            dropped: self
+                .completed
+                .as_ref()
+                .map(|one| one.dropped(now, cluster.second(), *may_be_stale_until)),
         };
         let checked = checker.check(&cluster.snapshots, &lines.states, now, expectation);
         let checked = checked.and_then(|old| {

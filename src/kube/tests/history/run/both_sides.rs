@@ -26,8 +26,9 @@ impl World {
         let changed = self.feature_changes.iter().filter(move |(_, at)| recently(at));
         let is_left_out = self.limits.is_some() && !self.pipeline.handle().rejected().is_empty();
         let is_dropped = self.completed.as_ref().is_some_and(|completed| {
-            let dropped = completed.dropped(Instant::now(), self.may_be_stale_until);
             let cluster = self.server.cluster();
+            let (now, second) = (Instant::now(), cluster.second());
+            let dropped = completed.dropped(now, second, self.may_be_stale_until);
             cluster.of_kind(Kind::Pod).any(|pod| dropped.shows(pod.ended()) != Some(true))
         });
         let changed = changed.map(|(name, _)| *name);
