@@ -4,7 +4,6 @@
 //! which plans run and when a new one replaces an old one.
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +30,7 @@ use crate::kube::config::{PipelineConfig, WatchedResource};
 use crate::kube::selector::{self, KindSelectors};
 use crate::kube::shard::Shard;
 use crate::telemetry::KubeMetrics;
+use crate::util::work_counter;
 
 /// The number of objects per page of a list, as in client-go.
 const PAGE_SIZE: u64 = 500;
@@ -79,13 +79,18 @@ impl Plan {
         &self.schema.resource
     }
 
+    /// Returns whether `other` is for the same server.
+    pub(crate) fn has_same_client(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.client, &other.client)
+    }
+
     /// Returns whether `other` requests the same objects from the same server and renders them in the same way. The
     /// stage of a shard change may differ.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let families = |plan: &Self| -> Vec<String> {
             plan.schema.families.iter().map(|family| family.name.clone()).collect()
         };
-        Arc::ptr_eq(&self.client, &other.client)
+        self.has_same_client(other)
             && self.watched.api == other.watched.api
             && self.scopes == other.scopes
             && self.shard.follows_same(&other.shard)
@@ -219,29 +224,6 @@ impl ScopeTask {
     }
 }
 
-/// List/watches by namespace; `None` is the whole cluster.
-#[derive(Default)]
-struct ByNamespace<'t>(HashMap<Option<&'t str>, Vec<&'t ScopeTask>>);
-
-impl<'t> ByNamespace<'t> {
-    fn new(tasks: impl Iterator<Item = &'t ScopeTask>) -> Self {
-        let mut all = Self::default();
-        tasks.for_each(|task| {
-            all.0.entry(task.namespace()).or_default().push(task);
-        });
-        all
-    }
-
-    /// Returns whether any of those that may have objects in common with another list/watch matches.
-    fn any_overlapping(&self, other: &ScopeTask, matches: impl Fn(&ScopeTask) -> bool) -> bool {
-        let any_of = |namespace| self.0.get(&namespace).into_iter().flatten().any(|of| matches(of));
-        match other.namespace() {
-            None => self.0.values().flatten().any(|of| matches(of)),
-            namespace => any_of(namespace) || any_of(None),
-        }
-    }
-}
-
 impl Drop for ScopeTask {
     fn drop(&mut self) {
         self.handle.abort();
@@ -254,6 +236,8 @@ pub(crate) struct Following {
     /// The `--limit.…` budgets, if set.
     budget: Option<Arc<KindBudget>>,
     tasks: Vec<ScopeTask>,
+    /// Their indexes in the order of the namespaces; one of the whole cluster is first.
+    by_namespace: Vec<usize>,
     /// The number of its list/watches at the beginning that have settled. They stay settled.
     settled: Cell<usize>,
     /// The number of list/watches whose task has ended.
@@ -295,10 +279,13 @@ impl Following {
             let (faults, restart) = (Faults::default(), None);
             tasks.push(ScopeTask { number, progress, observers, handle, faults, restart });
         }
+        let mut by_namespace: Vec<usize> = (0..tasks.len()).collect();
+        by_namespace.sort_by_key(|&at| tasks.get(at).and_then(ScopeTask::namespace));
         let mut following = Self {
             plan,
             budget,
             tasks,
+            by_namespace,
             settled: Cell::default(),
             ended: 0,
             progress: Arc::default(),
@@ -313,6 +300,27 @@ impl Following {
     /// Returns its list/watches and those of earlier plans.
     fn all(&self) -> impl Iterator<Item = &ScopeTask> {
         self.tasks.iter().chain(self.older.iter().flat_map(|older| &older.tasks))
+    }
+
+    /// Returns the indexes of its list/watches that may have objects in common with one of an earlier plan.
+    fn overlapping(&self, old: &ScopeTask) -> impl Iterator<Item = usize> {
+        let all = &self.by_namespace;
+        let namespace_of = |at: &usize| self.tasks.get(*at).and_then(ScopeTask::namespace);
+        let of = |namespace: Option<&str>| {
+            let start = all.partition_point(|at| namespace_of(at) < namespace);
+            let end = all.partition_point(|at| namespace_of(at) <= namespace);
+            all.get(start..end).unwrap_or_default()
+        };
+        let (own, whole) = match old.namespace() {
+            None => (&**all, &[][..]),
+            namespace => (of(namespace), of(None)),
+        };
+        own.iter().chain(whole).copied().inspect(|_| work_counter::add(1))
+    }
+
+    /// Returns whether one of its list/watches that may have objects in common with one of an earlier plan matches.
+    fn any_overlapping(&self, old: &ScopeTask, matches: impl Fn(&ScopeTask) -> bool) -> bool {
+        self.overlapping(old).filter_map(|at| self.tasks.get(at)).any(matches)
     }
 
     fn collect_progress(&mut self) {
@@ -362,18 +370,19 @@ impl Following {
     /// and the server has not refused all of those for longer than the staleness limit. A list that takes long is behind a
     /// watch that goes on meanwhile.
     pub(crate) fn retire(&mut self) -> bool {
-        let (tasks, client) = (ByNamespace::new(self.tasks.iter()), &self.plan.client);
+        let mut older = std::mem::take(&mut self.older);
+        let client = &self.plan.client;
         let is_needed = |old: &ScopeTask, old_client: &Arc<Client>| {
             // Versions of different servers cannot be compared.
             let is_comparable = Arc::ptr_eq(client, old_client);
             let replaces = |new: &ScopeTask| {
                 new.progress.is_listed() && !(is_comparable && new.is_behind(old))
             };
-            if !old.progress.is_complete() || tasks.any_overlapping(old, replaces) {
+            if !old.progress.is_complete() || self.any_overlapping(old, replaces) {
                 return false;
             }
-            let waits = tasks.any_overlapping(old, |new| !new.progress.is_given_up());
-            if !waits && tasks.any_overlapping(old, |_| true) {
+            let waits = self.any_overlapping(old, |new| !new.progress.is_given_up());
+            if !waits && self.any_overlapping(old, |_| true) {
                 tracing::warn!(
                     resource = %old.progress.scope().api.plural,
                     namespace = old.namespace(),
@@ -383,12 +392,14 @@ impl Following {
             }
             waits
         };
-        let before = self.retired.len();
-        for Self { tasks, plan, .. } in &mut self.older {
-            self.retired.extend(tasks.extract_if(.., |task| !is_needed(task, &plan.client)));
+        let mut gone = Vec::new();
+        for Self { tasks, plan, .. } in &mut older {
+            gone.extend(tasks.extract_if(.., |task| !is_needed(task, &plan.client)));
         }
-        self.older.retain(|older| !older.tasks.is_empty());
-        let has_retired = self.retired.len() > before;
+        older.retain(|older| !older.tasks.is_empty());
+        self.older = older;
+        let has_retired = !gone.is_empty();
+        self.retired.append(&mut gone);
         if has_retired {
             self.collect_progress();
         }
@@ -408,9 +419,12 @@ impl Following {
     /// Returns the served list/watches: the older ones, and its own that do not overlap with them.
     fn shown(&self) -> impl Iterator<Item = &ScopeTask> {
         let older = || self.older.iter().flat_map(|older| &older.tasks);
-        let by_namespace = ByNamespace::new(older());
-        let is_shown = move |task: &&ScopeTask| !by_namespace.any_overlapping(task, |_| true);
-        self.tasks.iter().filter(is_shown).chain(older())
+        let mut is_shown = vec![true; self.tasks.len()];
+        for at in older().flat_map(|old| self.overlapping(old)) {
+            is_shown[at] = false;
+        }
+        let own = self.tasks.iter().zip(is_shown);
+        own.filter_map(|(task, is_shown)| is_shown.then_some(task)).chain(older())
     }
 
     /// Returns the stores to serve, in the order of the namespaces, older ones last, and marks their list/watches as served.
@@ -455,13 +469,8 @@ impl Following {
 
     /// Returns whether an older list/watch is shown only until one that has listed is as new as it.
     pub(crate) fn is_behind(&self) -> bool {
-        // This is asked with each change of a list/watch, and there are seldom older ones.
-        if self.older.is_empty() {
-            return false;
-        }
-        let tasks = ByNamespace::new(self.tasks.iter());
         let mut older = self.older.iter().flat_map(|older| &older.tasks);
-        older.any(|old| tasks.any_overlapping(old, |new| new.progress.is_listed()))
+        older.any(|old| self.any_overlapping(old, |new| new.progress.is_listed()))
     }
 
     /// Returns whether a list/watch is in backoff after a failure, and no other one is being listed.

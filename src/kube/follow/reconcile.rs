@@ -222,6 +222,7 @@ impl Reconciler {
                 served.show(plan.shard);
             }
             let listing = self.listing.take_if(|listing| listing.following.plan.name() == name);
+            let asked_until = self.asked_until(plan, listing.as_ref());
             let listing = listing.filter(|listing| listing.following.follows(plan));
             let served = self.served.get_mut(name);
             let is_unlisted = served.as_ref().is_some_and(|served| served.is_unlisted());
@@ -242,19 +243,27 @@ impl Reconciler {
                     // The stage of its shard change may differ.
                     Some(other) if other.plan.is_same(plan) => other.plan = plan.clone(),
                     _ => {
-                        // Another plan may be for another server, which has not asked to wait.
                         let now = Instant::now();
-                        let candidate = Candidate {
-                            plan: plan.clone(),
-                            yields: Yields::default(),
-                            due: now,
-                            earliest: now,
-                        };
+                        let earliest = asked_until.map_or(now, |until| until.max(now));
+                        let (plan, yields) = (plan.clone(), Yields::default());
+                        let candidate = Candidate { plan, yields, due: earliest, earliest };
                         self.queue.insert(name.to_owned(), candidate);
                     }
                 }
             }
         }
+    }
+
+    /// Returns the time until which the server of a plan has asked former list/watches of the kind to wait. Another server has not
+    /// asked.
+    fn asked_until(&self, plan: &Plan, listing: Option<&Listing>) -> Option<Instant> {
+        let queued = self.queue.get(plan.name());
+        let queued = queued.filter(|queued| queued.plan.has_same_client(plan));
+        let listed = [listing.map(|listing| &listing.following), self.served.get(plan.name())];
+        let listed = listed.into_iter().flatten();
+        let listed = listed.filter(|following| following.plan.has_same_client(plan));
+        let asked = listed.filter_map(Following::asked_until);
+        asked.chain(queued.map(|queued| queued.earliest)).max()
     }
 
     /// Serves a kind, in place of its old state and of the kinds that are `gone`.

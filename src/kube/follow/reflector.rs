@@ -308,9 +308,6 @@ impl Reflector {
             self.sink.reject(meta.remaining.unwrap_or(1).div_ceil(shards));
             token.clear();
         }
-        if let Some((kept, limit)) = self.sink.limit_usage() {
-            self.calls.listed(&self.scope.api.label, kept, limit);
-        }
         Ok(Outcome::Page { version: meta.resource_version, token })
     }
 
@@ -351,6 +348,9 @@ impl Reflector {
             self.health.list_began = None;
         }
         if order == Collected::Commit {
+            if let Some((kept, limit)) = self.sink.limit_usage() {
+                self.calls.listed(&self.scope.api.label, kept, limit);
+            }
             self.health.is_verified = true;
             let began = self.health.list_began.take();
             let took = began.map(|began| began.elapsed()).unwrap_or_default();

@@ -284,6 +284,13 @@ async fn object_limit_applies_to_pages_and_events() {
     assert_eq!(fixture.series(), ["a 9", "c 10"]);
     body.send(error(410, "Expired"));
     let request = fixture.stub.expect_request("/api/v1/pods?limit=2").await;
+    request.respond(200, PROTOBUF, list("14", "", &items[..1]));
+    let body = fixture.stub.expect_watch("14").await.start_watch();
+    fixture.wait_for_metric("kube_state_metrics_list_objects{resource=\"*v1.pods\"} 1").await;
+    body.send([event("ADDED", &items[1]), event("ADDED", &items[2])].concat());
+    fixture.wait_for_series(&["a 9", "c 10"]).await;
+    body.send(error(410, "Expired"));
+    let request = fixture.stub.expect_request("/api/v1/pods?limit=2").await;
     request.respond(200, PROTOBUF, list("15", "t", &[pod("a", "1")]));
     fixture.stub.next_request().await.refuse(410);
     fixture.stub.expect_request("/api/v1/pods?limit=2").await;

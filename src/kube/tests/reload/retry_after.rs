@@ -27,6 +27,26 @@ async fn a_kind_that_yields_obeys_retry_after() {
     wait_for_lines(&fixture, &["a new 1", "b new 1", "c new 1"]).await;
 }
 
+/// A change of the options, or another one, does not change what the server has asked for.
+#[tokio::test]
+async fn another_change_obeys_retry_after() {
+    let config = with_one_request(&["a"]);
+    let (mut fixture, client, mut requests, _bodies) = synced(&config).await;
+    let selected =
+        |selector: &str| PipelineConfig { selector: selector.to_owned(), ..config.clone() };
+    reconfigure(&fixture, &client, &selected("x=y"));
+    requests.next_for(&mut fixture.stub, "a").await.refuse_with_retry_after(429, 3);
+    let asked = Instant::now();
+    let throttled =
+        r#"kstatd_kubernetes_errors_total{namespace="",reason="throttled",resource="*v1.a"} 1"#;
+    fixture.wait_for_metric(throttled).await;
+    let number = reconfigure(&fixture, &client, &selected("x=z"));
+    let _a = stream_list(requests.next_for(&mut fixture.stub, "a").await, &["new"]);
+    assert!(asked.elapsed() >= Duration::from_secs(3), "{:?}", asked.elapsed());
+    wait_until_applied(&fixture, number).await;
+    wait_for_lines(&fixture, &["a new 1"]).await;
+}
+
 /// Another API server has not asked for a wait.
 #[tokio::test]
 async fn another_server_is_requested_at_once() {
