@@ -290,6 +290,85 @@ fn standbys_are_not_taken_for_duplicates() {
     assert!(!has_objection(", --standby, '--standby-peers=kstatd-replicas:8081'"));
 }
 
+/// Objects that would be exposed twice, or not at all.
+#[test]
+fn wrong_shards_are_reported() {
+    let workload = |kind: &str, name: &str, replicas: u32, args: &str| {
+        format!(
+            "{{apiVersion: apps/v1, kind: {kind}, metadata: {{namespace: m, name: {name}}}, spec: {{replicas: {replicas}, template: \
+             {{spec: {{containers: [{{name: kstatd, image: kstatd, args: [--resources=nodes{args}]}}]}}}}}}}}\n---\n"
+        )
+    };
+    let shard = |name, replicas, shard| {
+        let args = format!(", --total-shards=2, --shard={shard}");
+        workload("Deployment", name, replicas, &args)
+    };
+    for (workloads, wanted) in [
+        (shard("a", 1, 0) + &shard("b", 1, 1), None),
+        (shard("a", 1, 1) + &shard("b", 1, 2), Some("m/b: shard 2 of 2: shards are 0 to 1")),
+        (shard("a", 2, 0) + &shard("b", 1, 1), Some("2 pods of one shard")),
+        (
+            shard("a", 1, 0) + &shard("b", 1, 1) + &shard("c", 1, 1),
+            Some("m/c: shard 1 of 2, which 2 workloads expose"),
+        ),
+        (shard("a", 1, 0), Some("m/a: shard 0 of 2, but only 1 of 2 shards run")),
+        (workload("DaemonSet", "a", 1, ""), Some("each pod of the DaemonSet exposes")),
+        (workload("DaemonSet", "a", 1, ", --node=$(NODE_NAME)"), None),
+    ] {
+        let (_, found) = objections(&workloads);
+        let about_shards = |text: &&String| text.contains("shard") || text.contains("every series");
+        let texts: Vec<_> = found.iter().map(|(_, text)| text).filter(about_shards).collect();
+        match wanted {
+            Some(wanted) => {
+                assert!(texts.iter().any(|text| text.contains(wanted)), "{wanted}: {texts:#?}")
+            }
+            None => assert!(texts.is_empty(), "{texts:#?}"),
+        }
+    }
+}
+
+/// An alert about one exporter is no fault of another one with another job.
+#[test]
+fn alerts_may_select_one_of_several_exporters() {
+    let exporter = |name: &str| {
+        format!(
+            "{{apiVersion: apps/v1, kind: Deployment, metadata: {{namespace: m, name: {name}, labels: {{app: {name}}}}}, spec: {{template: \
+             {{metadata: {{labels: {{app: {name}}}}}, spec: {{containers: [{{name: k, image: 'x/kube-state-metrics:v2.20.0', \
+             args: [--resources=nodes], ports: [{{name: http, containerPort: 8080}}]}}]}}}}}}}}\n---\n\
+             {{apiVersion: v1, kind: Service, metadata: {{namespace: m, name: {name}, labels: {{app: {name}}}}}, spec: {{selector: \
+             {{app: {name}}}, ports: [{{name: http, port: 8080, targetPort: http}}]}}}}\n---\n\
+             {{apiVersion: monitoring.coreos.com/v1, kind: ServiceMonitor, metadata: {{namespace: m, name: {name}}}, spec: {{selector: \
+             {{matchLabels: {{app: {name}}}}}, endpoints: [{{port: http, honorLabels: true}}]}}}}\n---\n"
+        )
+    };
+    let rule = |job: &str| {
+        format!(
+            "{{apiVersion: monitoring.coreos.com/v1, kind: PrometheusRule, metadata: {{namespace: m, name: r}}, spec: {{groups: [{{name: g, \
+             rules: [{{alert: A, expr: 'kube_node_info{{job=\"{job}\"}} > 0'}}]}}]}}}}\n"
+        )
+    };
+    for (job, is_right) in [("a", true), ("b", true), ("c", false)] {
+        let (_, found) = objections(&(exporter("a") + &exporter("b") + &rule(job)));
+        let is_about = found.iter().any(|(_, text)| text.contains("but the job is"));
+        assert_eq!(is_about, !is_right, "{job}: {found:#?}");
+    }
+}
+
+/// A family that is switched on needs rights beyond those of the kinds.
+#[test]
+fn rights_of_families_that_are_switched_on_are_checked() {
+    let workload = "---\n{apiVersion: v1, kind: ServiceAccount, metadata: {namespace: m, name: kstatd}}\n---\n\
+         {apiVersion: apps/v1, kind: Deployment, metadata: {namespace: m, name: kstatd}, spec: {template: {spec: \
+         {serviceAccountName: kstatd, containers: [{name: k, image: kstatd/kube-state-metrics, \
+         args: [--resources=pods, --metric-opt-in-list=kstatd_pod_workload_info]}]}}}}\n";
+    let flags = ["rbac", "--resources=nodes", "--service-account=m/kstatd"];
+    let (_, lacking) = objections(&(run("kstatd", flags).stdout + workload));
+    for kind in ["replicasets.apps", "jobs.batch"] {
+        let is_about = |text: &str| text.contains(&format!("may not list, watch {kind} "));
+        assert!(lacking.iter().any(|(_, text)| is_about(text)), "{kind}: {lacking:#?}");
+    }
+}
+
 #[test]
 fn missing_pieces_are_reported_as_such() {
     let original = read("tests/data/check/original.yaml");

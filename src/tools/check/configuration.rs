@@ -52,16 +52,17 @@ pub(crate) fn check(
                 }
             });
             let (kube, custom) = kube_files(args, workload, inventory, section);
-            let config = config::kube_state_metrics(&without_files(&kube), Load::First);
+            let mut kube = without_files(&kube);
+            let config = config::kube_state_metrics(&kube, Load::First);
             let config = config.or_else(|errors| {
                 for error in errors.0 {
                     rejected(&error, &KUBE_FLAGS.rows().page, section);
                 }
                 // The rest is checked with what is valid.
-                config::kube_state_metrics(&only_valid(&kube), Load::First)
+                kube = only_valid(&kube);
+                config::kube_state_metrics(&kube, Load::First)
             });
-            let kube = Some(only_valid(&kube));
-            Some(Settings { config: config.ok()?, kube, statsd: None, custom })
+            Some(Settings { config: config.ok()?, kube: Some(kube), statsd: None, custom })
         }
         Name::StatsdExporter => {
             let (flags, page) = (statsd_flags::FLAGS, &STATSD_FLAGS.rows().page);
@@ -142,7 +143,7 @@ fn without_files(args: &KubeArgs) -> KubeArgs {
 /// Returns flags with the values that kstatd accepts.
 fn only_valid(args: &KubeArgs) -> KubeArgs {
     let known = |name: &&String| resources::find(name).is_some();
-    let (default, valid) = (KubeArgs::default(), without_files(args));
+    let (default, valid) = (KubeArgs::default(), args.clone());
     let port = |port: i64, default| if u16::try_from(port).is_ok() { port } else { default };
     KubeArgs {
         resources: valid.resources.iter().filter(known).cloned().collect(),

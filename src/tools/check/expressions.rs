@@ -32,11 +32,12 @@ struct Expression {
 }
 
 /// Checks that alerts, recording rules and dashboards select the series that kstatd has, under the values of `job` that
-/// Prometheus gives its targets.
+/// Prometheus gives its targets. Those that select only other workloads of the same program, which have all of `of_program`, are
+/// not about this one.
 pub(crate) fn check(
     workload: &Workload<'_>,
     inventory: &Inventory,
-    jobs: &BTreeSet<String>,
+    (jobs, of_program): (&BTreeSet<String>, &BTreeSet<String>),
     section: &mut Section,
 ) {
     let own = match workload.program {
@@ -70,6 +71,9 @@ pub(crate) fn check(
                 false => jobs.iter().map(String::as_str).collect(),
             };
             let is_selected = names.iter().any(|job| matches(&operator, &value, job));
+            if !is_selected && of_program.iter().any(|job| matches(&operator, &value, job)) {
+                continue;
+            }
             if let Some(row) = row.filter(|row| row.verdict == "absent" && is_selected) {
                 let text = format!("{place}: {metric} is absent: {}", row.why);
                 let hint = "remove it from the expression";

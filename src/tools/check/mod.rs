@@ -15,6 +15,8 @@ pub(crate) mod report;
 mod scraping;
 mod workload;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use self::configuration::Settings;
 use self::inventory::{Inventory, Selection};
 use self::listeners::Listeners;
@@ -39,7 +41,7 @@ pub(crate) async fn before(
     let mut report = Report::default();
     let found =
         searched(inventory, selection, "kube-state-metrics or statsd_exporter", &mut report);
-    let mut all = Vec::new();
+    let (mut all, mut jobs_of_all) = (Vec::new(), BTreeMap::<_, BTreeSet<_>>::new());
     for workload in found {
         let mut flags = Section::new(format!("{}: {}", workload.program_name(), workload.title()));
         let settings = configuration::check(&workload, inventory, &mut flags);
@@ -50,10 +52,14 @@ pub(crate) async fn before(
         let listeners = Listeners::new(&workload, &settings);
         let (ports, jobs) = scraping::check(&workload, inventory, &listeners);
         report.push(ports);
+        jobs_of_all.entry(workload.program_name()).or_default().extend(jobs.iter().cloned());
+        all.push((workload, settings, jobs));
+    }
+    for (workload, _, jobs) in &all {
         let mut queries = Section::new(format!("{}: alerts and dashboards", workload.title()));
-        expressions::check(&workload, inventory, &jobs, &mut queries);
+        let of_program = jobs_of_all.get(workload.program_name()).unwrap_or(jobs);
+        expressions::check(workload, inventory, (jobs, of_program), &mut queries);
         report.push(queries);
-        all.push((workload, settings));
     }
     report.push(shards(&all));
     Ok(report)
@@ -125,10 +131,10 @@ fn searched<'i>(
 }
 
 /// Checks that each object belongs to exactly one of the processes.
-fn shards(all: &[(Workload<'_>, Settings)]) -> Section {
+fn shards(all: &[(Workload<'_>, Settings, BTreeSet<String>)]) -> Section {
     let mut section = Section::new("shards");
     let page = "docs/scaling.md";
-    for (workload, settings) in all {
+    for (workload, settings, _) in all {
         let Some(kube) = settings.kube.as_ref() else { continue };
         let (title, replicas) = (workload.title(), workload.replicas());
         let is_autosharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
@@ -138,15 +144,29 @@ fn shards(all: &[(Workload<'_>, Settings)]) -> Section {
             section.add(Outcome::Failed, text, "remove --pod and --pod-namespace", page);
         } else if is_autosharded {
             section.ok(format!("{title}: one shard for each of {replicas} pods"));
+        } else if replicas > 1 && settings.config.standby.is_none() && !is_daemon_set {
+            let each = if kube.total_shards > 1 { "of one shard" } else { "without shards" };
+            let text =
+                format!("{title}: {replicas} pods {each} expose every series {replicas} times");
+            section.add(Outcome::Warning, text, "use one replica, or shards", page);
         } else if kube.total_shards > 1 {
-            let others = all.iter().filter_map(|(_, other)| other.kube.as_ref());
+            let others = all.iter().filter_map(|(_, other, _)| other.kube.as_ref());
             let same = others.filter(|other| other.total_shards == kube.total_shards);
-            let shards: std::collections::BTreeSet<i32> = same.map(|other| other.shard).collect();
-            let (found, total) = (shards.len(), kube.total_shards);
-            let text = format!("{title}: shard {} of {total}", kube.shard);
-            if usize::try_from(total).is_ok_and(|total| total == found) {
+            let mut shards: Vec<i64> = same.map(|other| other.shard.into()).collect();
+            shards.sort_unstable();
+            let (total, shard) = (kube.total_shards, i64::from(kube.shard));
+            let text = format!("{title}: shard {shard} of {total}");
+            let same = shards.iter().filter(|other| **other == shard).count();
+            if !(0..total).contains(&shard) {
+                let text = format!("{text}: shards are 0 to {}", total - 1);
+                section.add(Outcome::Warning, text, "number them from 0", page);
+            } else if same > 1 {
+                let text = format!("{text}, which {same} workloads expose");
+                section.add(Outcome::Warning, text, "give each its own --shard", page);
+            } else if shards.iter().copied().eq(0..total) {
                 section.ok(text);
             } else {
+                let found = shards.len();
                 let text = format!("{text}, but only {found} of {total} shards run");
                 section.add(
                     Outcome::Warning,
@@ -157,13 +177,11 @@ fn shards(all: &[(Workload<'_>, Settings)]) -> Section {
             }
         } else if settings.config.standby.is_some() && replicas > 1 {
             section.ok(format!("{title}: {replicas} pods, of which one exposes (--standby)"));
-        } else if is_daemon_set || replicas <= 1 {
-            section.ok(format!("{title}: not sharded"));
+        } else if is_daemon_set && kube.node.is_empty() {
+            let text = format!("{title}: each pod of the DaemonSet exposes every series");
+            section.add(Outcome::Warning, text, "set --node, or use a Deployment", page);
         } else {
-            let text = format!(
-                "{title}: {replicas} pods without shards expose every series {replicas} times"
-            );
-            section.add(Outcome::Warning, text, "use one replica, or shards", page);
+            section.ok(format!("{title}: not sharded"));
         }
     }
     section

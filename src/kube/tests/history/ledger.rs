@@ -184,6 +184,12 @@ impl Comparison<'_> {
             && restarted.is_none_or(|restarted| account.created() > *restarted)
     }
 
+    /// Returns whether the end of a completed pod, which may have lost its series before, may not have arrived.
+    fn may_end(&self, account: &Account) -> bool {
+        account.status.end.is_some()
+            && account.removed_at.is_some_and(|at| self.now <= at + ARRIVAL)
+    }
+
     fn serving(&self, workload: &str) -> Serving {
         Serving::new(self.shard, self.possible.get(workload))
     }
@@ -448,7 +454,10 @@ impl LedgerChecker {
                 .removed_at
                 .is_some_and(|at| self.arrived.is_none_or(|arrived| at > arrived));
             let was_shown = track.is_some_and(|track| track.is_shown);
-            let is_gone = was_shown && !account.is_present && !scrape.shown.contains_key(&**uid);
+            let is_gone = was_shown
+                && !account.is_present
+                && !scrape.shown.contains_key(&**uid)
+                && !scrape.may_end(account);
             for (number, name) in names.iter().enumerate() {
                 let ended = &account.status.containers[number].ended;
                 let old = account.initial.as_ref().map_or(0, |initial| {
@@ -513,10 +522,7 @@ impl LedgerChecker {
         for uid in counters.pods.keys().filter(|uid| !shown.contains_key(**uid)) {
             let account = accounts.get(uid);
             let is_gone = |account: &Account| {
-                // A completed pod may have lost its series before its end arrives.
-                let may_arrive = account.status.end.is_some()
-                    && account.removed_at.is_some_and(|at| scrape.now <= at + ARRIVAL);
-                !account.is_present && !conditions.may_be_stale && !may_arrive
+                !account.is_present && !conditions.may_be_stale && !scrape.may_end(account)
             };
             if account.is_none_or(is_gone) {
                 return Err(format!("{uid} has counters, but does not exist"));
