@@ -201,13 +201,10 @@
             'MalformedObjects',
             'warning',
             null,
-            exposed(|||
-              (
-                increase(kstatd_kubernetes_malformed_objects_total{%(ownSelector)s}[15m]) > 0
-                or
-                increase(kstatd_kubernetes_oversized_objects_total{%(ownSelector)s}[15m]) > 0
-              )
-            |||),
+            exposed(
+              '(\n  ' + grew('kstatd_kubernetes_malformed_objects_total{%(ownSelector)s}', '15m')
+              + '\n  or\n  ' + grew('kstatd_kubernetes_oversized_objects_total{%(ownSelector)s}', '15m') + '\n)'
+            ),
             'kstatd skips objects.',
             '{{ $labels.instance }}: objects of {{ $labels.resource }} could not be decoded, or have too many series in one family. They have no metrics.',
           ),
@@ -238,7 +235,8 @@
             'critical',
             '15m',
             'count by (cluster, job) (count by (cluster, job, shard_ordinal) ' + targets('kube_state_metrics_shard_ordinal{%s}') + ')'
-            + '\n  < max by (cluster, job) ' + shards + '\n  or\nmax by (cluster, job) ' + shards + '\n  != min by (cluster, job) ' + shards,
+            + '\n  < max by (cluster, job) ' + shards + '\n  or\nmax by (cluster, job) ' + shards + '\n  != min by (cluster, job) ' + shards
+            + '\n  or\nmax by (cluster, job) ' + targets('kube_state_metrics_shard_ordinal{%s}') + '\n  >= max by (cluster, job) ' + shards,
             'A shard of kstatd is missing.',
             'Objects of the missing shards of {{ $labels.job }} have no metrics, or the replicas disagree about the number of shards.',
           ),
