@@ -28,6 +28,14 @@ pub(crate) fn gated(side: &Features, standby: Option<&Standby>) -> Arc<dyn Sourc
     Arc::new(GatedSource { source, first_sync, standby: standby.cloned() })
 }
 
+#[cfg(test)]
+impl Standby {
+    /// Returns a source that this replica exposes unless it is a standby.
+    pub(super) fn gate(&self, source: Arc<dyn Source>) -> Arc<dyn Source> {
+        Arc::new(GatedSource { source, first_sync: None, standby: Some(self.clone()) })
+    }
+}
+
 impl GatedSource {
     fn is_active(&self) -> bool {
         self.standby.as_ref().is_none_or(Standby::is_active)

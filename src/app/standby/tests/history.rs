@@ -1,7 +1,7 @@
 //! Random histories of a group of replicas: processes start, end, are killed and are frozen, the network between them is
 //! cut, clients send lines, and a scraper asks all of them. In some histories all replicas get another shard, one after the other.
 //!
-//! - While a replica runs, a scrape of all replicas gets the metrics.
+//! - While a replica runs, a scrape of all replicas gets the metrics, in any format.
 //! - Once nothing has been wrong for four seconds, exactly one replica exposes them, and it stays the same. One that lists
 //!   does not expose if another one has listed.
 //! - Each replica has applied each line exactly once that any of them has received since its start, unless the other one was
@@ -27,8 +27,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::checker::Checker;
 use super::network::{CONTAINER, Group, PLAIN, Process};
 use crate::app::standby::Standby;
+use crate::exposition::message::{self, Delimited};
+use crate::exposition::{Format, ScrapeQuery};
 use crate::kube::tests::history::journal::{Entry, Topic, describe};
 use crate::kube::tests::history::setup::in_simulated_time;
+use crate::telemetry::Recorder;
 use crate::tests::env_number;
 use crate::tests::replay::{Journal, assert_same_in_another_process};
 use crate::tests::seeds::run_all;
@@ -84,6 +87,8 @@ struct History {
     disconnects: Rng,
     /// Determines when a line without a sender follows others.
     plain: Rng,
+    /// Determines the formats of scrapes.
+    formats: Rng,
     /// The number of processes so far.
     started: usize,
     record: Arc<Mutex<Record>>,
@@ -93,6 +98,20 @@ struct History {
 
 fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
     record.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns whether a replica answers a scrape in one of three formats with metrics.
+fn exposes(standby: &Standby, format: usize) -> bool {
+    let (source, query) =
+        (standby.gate(Arc::new(Recorder::new().finish())), ScrapeQuery::default());
+    match format {
+        0 => source.frames(Format::Text, &query).any(|frame| !frame.is_empty()),
+        1 => source.deflated(Format::Text, &query).next().is_some(),
+        _ => {
+            let body = source.typed(&query).expect("a typed body");
+            message::frames(vec![body], Delimited::default()).any(|frame| !frame.is_empty())
+        }
+    }
 }
 
 /// Does what a process does that is asked to end.
@@ -125,7 +144,8 @@ impl History {
         let reloads = reloads.bool().then_some(reloads);
         let disconnects = Rng::with_seed(seed ^ 0x5be0_cd19_137e_2179);
         let plain = Rng::with_seed(seed ^ 0x9b05_688c_2b3e_6c1f);
-        Self { rng, group, reloads, names, disconnects, plain, started: 0, record, tasks }
+        let formats = Rng::with_seed(seed ^ 0x3c6e_f372_fe94_f82b);
+        Self { rng, group, reloads, names, disconnects, plain, formats, started: 0, record, tasks }
     }
 
     fn note(&self, text: String) {
@@ -301,11 +321,12 @@ impl History {
         self.disconnect_scrapes(began);
         let mut answers = JoinSet::new();
         for at in self.group.running() {
+            let format = self.formats.usize(0..3);
             let scrape = self.group.with(at, |process| {
                 let (standby, number) = (process.standby.clone(), process.number);
                 process.gated(async move {
                     standby.confirm(Instant::now()).await;
-                    (number, standby.is_active())
+                    (number, exposes(&standby, format))
                 })
             });
             answers.spawn(timeout(SCRAPE_TIMEOUT, scrape.expect("it runs")));

@@ -23,6 +23,8 @@ const TYPED: usize = 7;
 const NARROW: usize = 13;
 /// Its user.
 const NARROW_USER: u32 = 1;
+/// The number of the rule that no line matches.
+const UNMATCHED: usize = 14;
 /// A label of senders.
 const WORKLOAD: &str = "workload";
 
@@ -59,6 +61,8 @@ pub(super) struct Mapping {
     /// The lines of this kind and of one user match a rule of their own, too.
     narrow: Option<Kind>,
     native: NativeOptions,
+    /// The lines whose name begins like a rule that none matches.
+    unmatched: Option<(Kind, u32)>,
     /// The rules of the kinds keep the first letter of a sender's workload only, so that several pods share series.
     cuts_workloads: bool,
     /// The label of users, which may have the name of a label of senders.
@@ -86,6 +90,7 @@ impl Mapping {
             is_typed: std::array::from_fn(|_| rng.u32(0..4) == 0),
             by_specificity: false,
             narrow: None,
+            unmatched: None,
             native: NativeOptions::default(),
             cuts_workloads: false,
             user_label: "user",
@@ -103,6 +108,10 @@ impl Mapping {
         self.cuts_workloads = rng.u32(0..3) == 0;
         if !self.cuts_workloads && rng.u32(0..3) == 0 {
             self.user_label = WORKLOAD;
+        }
+        self.unmatched = rng.bool().then(|| (Kind::ALL[rng.usize(0..3)], rng.u32(0..3)));
+        if self.unmatched.is_some() {
+            self.order.insert(rng.usize(0..=self.order.len()), UNMATCHED);
         }
     }
 
@@ -251,6 +260,10 @@ impl Mapping {
             3 => "- match: drop.*\n  action: drop\n  name: d\n".to_owned(),
             &SPECIAL => rule(self.special.0, SPECIAL),
             &NARROW => rule(self.narrow.expect("a kind"), NARROW),
+            &UNMATCHED => {
+                let (kind, service) = self.unmatched.expect("a kind");
+                format!("- match: {}.v{service}.nobody\n  name: unmatched\n", kind.letter())
+            }
             &number if number >= TYPED => of_other_type(number),
             other => {
                 format!("- match: other{other}.*\n  name: other{other}\n  scale: 3\n  ttl: 1s\n")

@@ -6,6 +6,7 @@
 //! - A name of a family that the Kubernetes side serves is reserved, so that no metric is there twice. A StatsD metric is hidden
 //!   exactly while its name is reserved, and counts on ([`lines`]).
 //! - Once a reload has taken effect, the names are those of its families.
+//! - Unless something was wrong, the first lists are complete only when custom resources are there too.
 //! - A reload takes effect in time after the last fault. Then each kind has the objects of the shard, and nothing else is there.
 //!
 //! `KSTATD_HISTORIES=100 cargo test --lib sides::kubernetes` runs 100 histories of five minutes, `KSTATD_SEED=n` sets the first
@@ -31,12 +32,12 @@ use crate::app::sides::statsd::STATSD;
 use crate::app::sides::{FamilyNames, Side as _, StartContext};
 use crate::cli::config::Config;
 use crate::exposition::{Format, ScrapeQuery, Source};
-use crate::kube::Pipeline;
 use crate::kube::tests::history::cluster::Kind;
 use crate::kube::tests::history::faults::Fault;
 use crate::kube::tests::history::journal::{Entry, Topic, describe};
 use crate::kube::tests::history::server::Server;
 use crate::kube::tests::history::setup::{connect, in_simulated_time, tls};
+use crate::kube::{FirstSync, Pipeline};
 use crate::telemetry::KubeMetrics;
 use crate::tests::replay::{Journal, assert_same_in_another_process};
 use crate::tests::seeds::run_all;
@@ -70,6 +71,8 @@ struct History {
     options: Options,
     config: Config,
     lines: Lines,
+    /// The first lists, while they are incomplete and nothing was wrong, and the custom resources since the start.
+    first: Option<(Arc<FirstSync>, BTreeSet<String>)>,
     /// The active fault with its end.
     fault: Option<Instant>,
     /// The number of faults so far.
@@ -109,17 +112,21 @@ impl History {
         let start_pipeline = Pipeline::start_on_this_thread;
         let side = KubeSide::follow(&context, kube, Connection::of(client), start_pipeline);
         let side = side.await.expect("a side");
+        let features = side.features();
+        let widgets = options.custom_objects(&server.cluster());
+        let first = features.first_sync.map(|first_sync| (first_sync, widgets));
         Self {
             rng,
             server,
             folders: vec![folder],
             http2,
             names: family_names,
-            source: side.features().source,
+            source: features.source,
             side,
             options,
             config,
             lines,
+            first,
             fault: None,
             faults: 0,
             disturbed: Instant::now(),
@@ -147,6 +154,7 @@ impl History {
         if self.fault.is_some_and(|end| end <= Instant::now()) {
             self.end_fault();
         }
+        self.check_first_lists()?;
         match self.rng.u32(0..200) {
             0..70 => self.server.cluster().change(&mut self.rng),
             70..130 => {
@@ -162,10 +170,24 @@ impl History {
         Ok(())
     }
 
+    /// Checks that custom resources are shown, once the first lists are said to be complete.
+    fn check_first_lists(&mut self) -> Result<(), String> {
+        let is_complete = |(first, _): &mut (Arc<FirstSync>, _)| first.missing().is_empty();
+        let Some((_, mut objects)) = self.first.take_if(is_complete) else { return Ok(()) };
+        objects.retain(|name| self.options.custom_objects(&self.server.cluster()).contains(name));
+        let text = self.text();
+        let is_shown = |name: &String| text.contains(&format!("object=\"{name}\""));
+        match objects.iter().find(|name| !is_shown(name)) {
+            Some(name) => Err(format!("{name} is missing, but the first lists are complete")),
+            None => Ok(()),
+        }
+    }
+
     fn begin_fault(&mut self) {
         if self.fault.is_some() {
             return;
         }
+        self.first = None;
         let rng = &mut self.rng;
         let kind = KINDS[rng.usize(..KINDS.len())];
         let share = [0.5, 1.0][rng.usize(..2)];
@@ -193,6 +215,7 @@ impl History {
 
     /// Applies other options.
     fn reload(&mut self) {
+        self.first = None;
         self.options = self.options.next(&mut self.rng);
         self.config = self.options.config();
         self.server.note(Topic::Line, format!("{:?}", self.options));
@@ -202,6 +225,7 @@ impl History {
 
     /// Follows another server from now on, with the same options.
     fn change_server(&mut self) {
+        self.first = None;
         self.end_fault();
         self.server = self.server.successor(&KINDS, &mut self.rng);
         self.server.note(Topic::Line, "another server".to_owned());

@@ -112,6 +112,15 @@ impl Options {
         text + absent
     }
 
+    /// Returns the names of the custom resources that these options show.
+    pub(super) fn custom_objects(&self, cluster: &Cluster) -> BTreeSet<String> {
+        let shard = Shard::new(self.shard.0, self.shard.1);
+        let is_shown = self.custom.flatten().is_some() && cluster.serves(Kind::Widget);
+        let objects = cluster.of_kind(Kind::Widget).filter(|_| is_shown);
+        let own = objects.filter(|object| shard.keeps(object.uid.as_bytes()));
+        own.map(|object| object.name.clone()).collect()
+    }
+
     /// Compares a scrape with the objects of a cluster that has not changed for a while.
     pub(super) fn check(&self, cluster: &Cluster, text: &str) -> Result<(), String> {
         let (index, total) = self.shard;
