@@ -614,6 +614,14 @@ impl Cluster {
         self.record(scope);
     }
 
+    /// Deletes all objects of a kind.
+    pub fn empty(&mut self, kind: Kind) {
+        let all = self.objects.iter().filter(|(_, object)| object.scope.kind == kind);
+        let keys: Vec<_> = all.map(|(key, _)| key.clone()).collect();
+        keys.iter().for_each(|key| self.delete(key));
+        self.notify();
+    }
+
     fn delete(&mut self, key: &ObjectKey) {
         let Some(object) = self.objects.remove(key) else { return };
         self.version += 1;

@@ -2,13 +2,13 @@
 //! so a seed determines the order of all lines.
 
 use std::io::Write as _;
-use std::net::{TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::statsd::Listener;
 use crate::statsd::ingest::{Shared, Worker};
@@ -44,6 +44,23 @@ pub(super) struct Transport {
     udp: UdpSocket,
     unixgram: Socket,
     tcp: TcpStream,
+    /// Determines when a connection is reset after its last line, which has no line feed.
+    resets: Rng,
+}
+
+/// Returns true once the kernel and the receiver have taken everything that was written to a connection.
+fn is_read(tcp: &TcpStream) -> bool {
+    let port = |address: std::io::Result<SocketAddr>| address.expect("an address").port();
+    let (own, other) = (port(tcp.local_addr()), port(tcp.peer_addr()));
+    let hex = |port: u16| format!(":{port:04X}");
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the connections");
+    let is_empty = |(from, to): (u16, u16)| {
+        let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let mut rows =
+            rows.filter(|row| row[1].ends_with(&hex(from)) && row[2].ends_with(&hex(to)));
+        rows.any(|row| row[4] == "00000000:00000000")
+    };
+    is_empty((own, other)) && is_empty((other, own))
 }
 
 impl Transport {
@@ -70,7 +87,8 @@ impl Transport {
         tcp.set_nodelay(true).expect("an option");
         receiver.add_tcp(listener, None, descriptors::of_process()).expect("watched");
         let workers = [(); 2].map(|()| Worker::new(shared, Listener::Direct));
-        Self { shared: Arc::clone(shared), workers, receiver, udp, unixgram, tcp }
+        let resets = Rng::with_seed(0x510e_527f_ade6_82d1);
+        Self { shared: Arc::clone(shared), workers, receiver, udp, unixgram, tcp, resets }
     }
 
     /// Sends lines in order, in datagrams or writes of random sizes, and applies them.
@@ -96,12 +114,16 @@ impl Transport {
         let expected = self.shared.metrics.lines(Some(listener)) + lines.len() as u64;
         match way {
             Way::Tcp => {
-                let bytes = packets.join("\n") + "\n";
+                let is_reset = self.resets.u32(0..8) == 0;
+                let bytes = packets.join("\n") + if is_reset { "" } else { "\n" };
                 // The cut may be in the middle of a line.
                 let (first, second) = bytes.as_bytes().split_at(rng.usize(0..=bytes.len()));
                 for part in first.chunks(BYTES).chain(second.chunks(BYTES)) {
                     self.tcp.write_all(part).expect("sent");
                     self.receiver.apply_received();
+                }
+                if is_reset {
+                    self.reset();
                 }
             }
             Way::Udp => packets.iter().for_each(|packet| {
@@ -123,5 +145,20 @@ impl Transport {
             assert!(Instant::now() < end, "lines got lost");
             std::thread::yield_now();
         }
+    }
+
+    /// Resets the TCP connection once everything has been read, and opens another one.
+    fn reset(&mut self) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_read(&self.tcp) {
+            self.receiver.apply_received();
+            assert!(Instant::now() < end, "a connection is not read");
+            std::thread::yield_now();
+        }
+        SockRef::from(&self.tcp).set_linger(Some(Duration::ZERO)).expect("an option");
+        let listener = self.tcp.peer_addr().expect("an address");
+        // Closes the former one.
+        self.tcp = TcpStream::connect(listener).expect("connected");
+        self.tcp.set_nodelay(true).expect("an option");
     }
 }

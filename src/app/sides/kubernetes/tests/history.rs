@@ -73,6 +73,8 @@ struct History {
     lines: Lines,
     /// The first lists, while they are incomplete and nothing was wrong, and the custom resources since the start.
     first: Option<(Arc<FirstSync>, BTreeSet<String>)>,
+    /// Determines after which reloads the watched kinds have no objects, if there are any.
+    emptied: Option<Rng>,
     /// The active fault with its end.
     fault: Option<Instant>,
     /// The number of faults so far.
@@ -113,6 +115,8 @@ impl History {
         let side = KubeSide::follow(&context, kube, Connection::of(client), start_pipeline);
         let side = side.await.expect("a side");
         let features = side.features();
+        let mut emptied = Rng::with_seed(seed ^ 0xa54f_f53a_5f1d_36f1);
+        let emptied = (emptied.u32(0..3) == 0).then_some(emptied);
         let widgets = options.custom_objects(&server.cluster());
         let first = features.first_sync.map(|first_sync| (first_sync, widgets));
         Self {
@@ -127,6 +131,7 @@ impl History {
             config,
             lines,
             first,
+            emptied,
             fault: None,
             faults: 0,
             disturbed: Instant::now(),
@@ -217,6 +222,10 @@ impl History {
     fn reload(&mut self) {
         self.first = None;
         self.options = self.options.next(&mut self.rng);
+        if self.emptied.as_mut().is_some_and(Rng::bool) {
+            let mut cluster = self.server.cluster();
+            self.options.watched().for_each(|kind| cluster.empty(kind));
+        }
         self.config = self.options.config();
         self.server.note(Topic::Line, format!("{:?}", self.options));
         let connection = self.side.connection.clone();

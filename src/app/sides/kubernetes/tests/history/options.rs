@@ -112,6 +112,11 @@ impl Options {
         text + absent
     }
 
+    /// Returns the kinds that are watched.
+    pub(super) fn watched(&self) -> impl Iterator<Item = Kind> {
+        self.kinds.iter().map(|number| BUILT_IN[*number].0).chain([Kind::Widget])
+    }
+
     /// Returns the names of the custom resources that these options show.
     pub(super) fn custom_objects(&self, cluster: &Cluster) -> BTreeSet<String> {
         let shard = Shard::new(self.shard.0, self.shard.1);
