@@ -243,6 +243,10 @@ impl Store {
                 }
                 None => MeasuredObject::unassigned(PartKind::Layer, &overlay.mount_point),
             };
+            let of = state.unassigned.get(&place.part).filter(|_| place.pod.is_none());
+            if of.is_some_and(|of| of.is_known_cheaper(origin, now)) {
+                continue;
+            }
             targets.push(Target { place, path });
         }
         state.unknown = unknown;
@@ -346,7 +350,11 @@ mod tests {
         assert_eq!(layers(&[&new, &foreign]), own());
         store.set_pod_specs(later(), spec(&new));
         let unassigned = MeasuredObject::unassigned(PartKind::Layer, &foreign);
-        assert_eq!(layers(&[&new, &foreign]), [own(), vec![unassigned]].concat());
+        assert_eq!(layers(&[&new, &foreign]), [own(), vec![unassigned.clone()]].concat());
+        // Its quota has a figure.
+        let figure = Figure { bytes: 1, inodes: None, at: now(), coverage: 1.0 };
+        store.enter(&unassigned, Origin::Quota, Some(figure));
+        assert_eq!(layers(&[&new, &foreign]), own());
         assert!(!store.has_unknown_pods());
     }
 }
