@@ -312,6 +312,12 @@ fn wrong_shards_are_reported() {
             Some("m/c: shard 1 of 2, which 2 workloads expose"),
         ),
         (shard("a", 1, 0), Some("m/a: shard 0 of 2, but only 1 of 2 shards run")),
+        (
+            shard("a", 1, 0)
+                + &shard("b", 1, 1)
+                + &(shard("c", 1, 0) + &shard("d", 1, 1)).replace("nodes", "pods"),
+            None,
+        ),
         (workload("DaemonSet", "a", 1, ""), Some("each pod of the DaemonSet exposes")),
         (workload("DaemonSet", "a", 1, ", --node=$(NODE_NAME)"), None),
     ] {
@@ -347,6 +353,9 @@ fn alerts_may_select_one_of_several_exporters() {
              rules: [{{alert: A, expr: 'kube_node_info{{job=\"{job}\"}} > 0'}}]}}]}}}}\n"
         )
     };
+    let manifest = exporter("a") + &exporter("b") + &rule("b");
+    let named = check(&manifest, &["-n", "m", "a"]);
+    assert!(!named.stdout.contains("but the job is"), "{}", named.stdout);
     for (job, is_right) in [("a", true), ("b", true), ("c", false)] {
         let (_, found) = objections(&(exporter("a") + &exporter("b") + &rule(job)));
         let is_about = found.iter().any(|(_, text)| text.contains("but the job is"));

@@ -23,6 +23,7 @@ use self::listeners::Listeners;
 use self::report::{Outcome, Report, Section};
 use self::workload::Workload;
 use crate::cli::config::Name;
+use crate::cli::kube_flags::KubeArgs;
 use crate::kube::Client;
 use crate::tools::Result;
 
@@ -41,7 +42,7 @@ pub(crate) async fn before(
     let mut report = Report::default();
     let found =
         searched(inventory, selection, "kube-state-metrics or statsd_exporter", &mut report);
-    let (mut all, mut jobs_of_all) = (Vec::new(), BTreeMap::<_, BTreeSet<_>>::new());
+    let mut all = Vec::new();
     for workload in found {
         let mut flags = Section::new(format!("{}: {}", workload.program_name(), workload.title()));
         let settings = configuration::check(&workload, inventory, &mut flags);
@@ -52,9 +53,9 @@ pub(crate) async fn before(
         let listeners = Listeners::new(&workload, &settings);
         let (ports, jobs) = scraping::check(&workload, inventory, &listeners);
         report.push(ports);
-        jobs_of_all.entry(workload.program_name()).or_default().extend(jobs.iter().cloned());
         all.push((workload, settings, jobs));
     }
+    let jobs_of_all = jobs_by_program(inventory);
     for (workload, _, jobs) in &all {
         let mut queries = Section::new(format!("{}: alerts and dashboards", workload.title()));
         let of_program = jobs_of_all.get(workload.program_name()).unwrap_or(jobs);
@@ -63,6 +64,20 @@ pub(crate) async fn before(
     }
     report.push(shards(&all));
     Ok(report)
+}
+
+/// Returns the jobs of all exporters, also of those that the user does not ask about, by program.
+fn jobs_by_program(inventory: &Inventory) -> BTreeMap<&'static str, BTreeSet<String>> {
+    let mut all = BTreeMap::<_, BTreeSet<_>>::new();
+    for workload in workload::find(inventory, &Selection::default()) {
+        let settings = configuration::check(&workload, inventory, &mut Section::new(""));
+        if let Some(settings) = settings {
+            let listeners = Listeners::new(&workload, &settings);
+            let (_, jobs) = scraping::check(&workload, inventory, &listeners);
+            all.entry(workload.program_name()).or_default().extend(jobs);
+        }
+    }
+    all
 }
 
 /// Reports the health of running kstatd workloads.
@@ -151,7 +166,12 @@ fn shards(all: &[(Workload<'_>, Settings, BTreeSet<String>)]) -> Section {
             section.add(Outcome::Warning, text, "use one replica, or shards", page);
         } else if kube.total_shards > 1 {
             let others = all.iter().filter_map(|(_, other, _)| other.kube.as_ref());
-            let same = others.filter(|other| other.total_shards == kube.total_shards);
+            // Others may watch other objects.
+            let what = |args: &KubeArgs| {
+                let KubeArgs { resources, namespaces, total_shards, .. } = args.clone();
+                (resources, namespaces, total_shards)
+            };
+            let same = others.filter(|other| what(other) == what(kube));
             let mut shards: Vec<i64> = same.map(|other| other.shard.into()).collect();
             shards.sort_unstable();
             let (total, shard) = (kube.total_shards, i64::from(kube.shard));
