@@ -208,7 +208,6 @@ impl Objects {
     }
 
     fn insert(&mut self, key: Key, object: &Rendered, families: usize) {
-        work_counter::add(1);
         let (at, slot) = self.place_for(&object.identity, families);
         let number = self.order[at];
         let leaf = &mut self.leaves[number as usize];
@@ -364,6 +363,7 @@ impl BulkLoader {
             return self.objects.apply(key, object, self.families);
         }
         if self.is_partial() || self.objects.places.contains_key(&key) {
+            work_counter::add(1);
             self.flush();
             return self.objects.apply(key, object, self.families);
         }

@@ -309,8 +309,8 @@ impl Connections {
                 None => held = None,
             }
             let way = self.open(tls, generation, opened).await;
-            if let (Some(held), Err(error)) = (&mut held, &way) {
-                **held = Some((Instant::now(), error.clone()));
+            if let Some(held) = &mut held {
+                **held = way.as_ref().err().map(|error| (Instant::now(), error.clone()));
             }
             return way.map(|way| (way, true));
         }
@@ -367,23 +367,20 @@ impl Connections {
 }
 
 impl State {
-    /// Reserves a stream on an open HTTP/2 connection. Retires connections with an older TLS configuration and
-    /// removes those no longer in use.
+    /// Reserves a stream on an open HTTP/2 connection. If there is no place, or there are connections with an older TLS
+    /// configuration, retires these and removes those no longer in use.
     fn place(&mut self, here: Id, generation: u64, after: Option<Instant>) -> Option<http2::Place> {
-        let mut place = None;
-        if self.links.iter().all(|link| link.generation >= generation) {
-            place = self.newest_place(here, after);
+        let is_current = self.links.iter().all(|link| link.generation >= generation);
+        if is_current && let Some(place) = self.newest_place(here, after) {
+            return Some(place);
         }
-        if place.is_none() {
-            self.links.retain_mut(|link| {
-                if link.generation < generation {
-                    link.retire();
-                }
-                link.is_in_use()
-            });
-            place = self.newest_place(here, after);
-        }
-        place
+        self.links.retain_mut(|link| {
+            if link.generation < generation {
+                link.retire();
+            }
+            link.is_in_use()
+        });
+        if is_current { None } else { self.newest_place(here, after) }
     }
 
     /// Starts with the newest connection, which is the least likely to be broken.

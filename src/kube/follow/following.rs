@@ -22,7 +22,7 @@ use super::reflector::{Health, Reflector};
 use super::shared::Shared;
 use super::timing::Timing;
 use super::worker::WakeupBatcher;
-use crate::cache::{Schema, Store, UpdateLock};
+use crate::cache::{Schema, Store, UpdateLock, fnv1a64};
 use crate::exposition::budget::Budget;
 use crate::kube::api_resource::{ApiResource, Scope};
 use crate::kube::client::Client;
@@ -224,6 +224,11 @@ impl ScopeTask {
     }
 }
 
+/// Returns a hash of a namespace; `None` is the whole cluster.
+fn hash_of(namespace: Option<&str>) -> u64 {
+    fnv1a64(namespace.unwrap_or_default().as_bytes())
+}
+
 impl Drop for ScopeTask {
     fn drop(&mut self) {
         self.handle.abort();
@@ -236,8 +241,8 @@ pub(crate) struct Following {
     /// The `--limit.…` budgets, if set.
     budget: Option<Arc<KindBudget>>,
     tasks: Vec<ScopeTask>,
-    /// Their indexes in the order of the namespaces; one of the whole cluster is first.
-    by_namespace: Vec<usize>,
+    /// Their indexes, ordered by the hashes of their namespaces, while this is the current plan.
+    by_namespace: Vec<(u64, usize)>,
     /// The number of its list/watches at the beginning that have settled. They stay settled.
     settled: Cell<usize>,
     /// The number of list/watches whose task has ended.
@@ -279,8 +284,10 @@ impl Following {
             let (faults, restart) = (Faults::default(), None);
             tasks.push(ScopeTask { number, progress, observers, handle, faults, restart });
         }
-        let mut by_namespace: Vec<usize> = (0..tasks.len()).collect();
-        by_namespace.sort_by_key(|&at| tasks.get(at).and_then(ScopeTask::namespace));
+        let all = tasks.iter().enumerate();
+        let mut by_namespace: Vec<_> =
+            all.map(|(at, task)| (hash_of(task.namespace()), at)).collect();
+        by_namespace.sort_unstable();
         let mut following = Self {
             plan,
             budget,
@@ -304,23 +311,24 @@ impl Following {
 
     /// Returns the indexes of its list/watches that may have objects in common with one of an earlier plan.
     fn overlapping(&self, old: &ScopeTask) -> impl Iterator<Item = usize> {
-        let all = &self.by_namespace;
-        let namespace_of = |at: &usize| self.tasks.get(*at).and_then(ScopeTask::namespace);
+        let all = &*self.by_namespace;
         let of = |namespace: Option<&str>| {
-            let start = all.partition_point(|at| namespace_of(at) < namespace);
-            let end = all.partition_point(|at| namespace_of(at) <= namespace);
-            all.get(start..end).unwrap_or_default()
+            let hash = hash_of(namespace);
+            let start = all.partition_point(|(other, _)| *other < hash);
+            let found = all.get(start..).unwrap_or_default();
+            let count = found.partition_point(|(other, _)| *other == hash);
+            found.get(..count).unwrap_or_default()
         };
         let (own, whole) = match old.namespace() {
-            None => (&**all, &[][..]),
+            None => (all, &[][..]),
             namespace => (of(namespace), of(None)),
         };
-        own.iter().chain(whole).copied().inspect(|_| work_counter::add(1))
+        own.iter().chain(whole).map(|(_, at)| *at).inspect(|_| work_counter::add(1))
     }
 
     /// Returns whether one of its list/watches that may have objects in common with one of an earlier plan matches.
     fn any_overlapping(&self, old: &ScopeTask, matches: impl Fn(&ScopeTask) -> bool) -> bool {
-        self.overlapping(old).filter_map(|at| self.tasks.get(at)).any(matches)
+        self.overlapping(old).filter_map(|at| self.tasks.get(at)).any(|task| matches(task))
     }
 
     fn collect_progress(&mut self) {
