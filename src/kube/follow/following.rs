@@ -328,7 +328,7 @@ impl Following {
 
     /// Returns whether one of its list/watches that may have objects in common with one of an earlier plan matches.
     fn any_overlapping(&self, old: &ScopeTask, matches: impl Fn(&ScopeTask) -> bool) -> bool {
-        self.overlapping(old).filter_map(|at| self.tasks.get(at)).any(|task| matches(task))
+        self.overlapping(old).filter_map(|at| self.tasks.get(at)).any(matches)
     }
 
     fn collect_progress(&mut self) {
