@@ -24,6 +24,9 @@ use crate::util::serial_blocking::SerialBlocking;
 /// The number of resource kinds drawn in a chart.
 const DRAWN: usize = 5;
 
+/// The change of the wall clock, in seconds, that the time of the start does not follow.
+const MAX_CHANGE: f64 = 10.0;
+
 /// The time for which a summary is cached.
 const SUMMARY: Duration = Duration::from_secs(1);
 
@@ -65,7 +68,9 @@ pub(crate) type ObjectFuture = Pin<Box<dyn Future<Output = ObjectExplanation> + 
 /// All reporters, and the history of the last hour.
 pub(crate) struct Board {
     name: &'static str,
-    started: Instant,
+    begun: Instant,
+    /// The Unix time of that, which changes only with the wall clock: other tools recognise the process by it.
+    started: Lock<f64>,
     scrapes: ScrapeLog,
     reporters: Vec<Arc<dyn Reporter>>,
     past: Lock<BoardState>,
@@ -98,11 +103,11 @@ impl Board {
         scrapes: ScrapeLog,
         reporters: Vec<Arc<dyn Reporter>>,
     ) -> Self {
-        let started = Instant::now();
+        let (begun, started) = (Instant::now(), Lock::new(unix(SystemTime::now())));
         let (past, summary, worker) = (Lock::default(), Lock::default(), SerialBlocking::default());
         let objects = tokio::sync::Mutex::new(Instant::now());
         let pages = SerialBlocking::default();
-        Self { name, started, scrapes, reporters, past, summary, worker, pages, objects }
+        Self { name, begun, started, scrapes, reporters, past, summary, worker, pages, objects }
     }
 
     /// Runs a part of the work on a page on the blocking pool. With many list/watches it takes longer than other requests may
@@ -118,6 +123,15 @@ impl Board {
         self.pages.run(move || part(&board)).await
     }
 
+    /// Returns the Unix time of the start. The wall clock, which shows `at` now, may have been wrong then.
+    fn started(&self, at: f64) -> f64 {
+        let (mut started, by_now) = (self.started.lock(), at - self.begun.elapsed().as_secs_f64());
+        if (*started - by_now).abs() > MAX_CHANGE {
+            *started = by_now;
+        }
+        *started
+    }
+
     /// Collects the current facts. With many list/watches, it takes long.
     pub(crate) fn facts(&self) -> Facts {
         let (usage, scrapes) = (process::usage(), self.scrapes.kept.lock().clone());
@@ -126,13 +140,13 @@ impl Board {
             (past.history.past(DRAWN), past.history.recent("cpu", ""))
         };
         let at = unix(SystemTime::now());
+        let started = self.started(at);
         let mut facts = Facts {
             at,
             program: Program {
                 name: self.name,
                 version: VERSION,
-                // The wall clock may have been wrong then.
-                started: at - self.started.elapsed().as_secs_f64(),
+                started,
                 memory_bytes: usage.map(|usage| usage.memory),
                 memory_limit_bytes: process::memory_limit(),
                 cpu_percent: cpu.map(|cores| 100.0 * cores),
@@ -256,6 +270,16 @@ mod tests {
                 sample.total("events", &format!("kind{kind}.v1.example.io"), 0.0);
             }
         }
+    }
+
+    #[test]
+    fn the_start_follows_a_corrected_clock() {
+        let board = Board::new("kstatd", ScrapeLog::default(), Vec::new());
+        let first = unix(SystemTime::now());
+        assert_eq!(board.started(first), board.started(first + 5.0));
+        let corrected = board.started(first + 1e9);
+        assert!((corrected - first - 1e9).abs() < 60.0, "{corrected}");
+        assert_eq!(board.started(first + 1e9 + 5.0), corrected);
     }
 
     #[test]
