@@ -20,7 +20,7 @@ const SLOW: [&str; 8] = [
     "isolated_faults",
     "flapping_watches",
     "no_relist_after",
-    "cost_tests",
+    "no_datagram_costs_twice_as_much_as_ordinary_lines",
 ];
 
 /// The signals that end a process at its limit of processor time.
