@@ -155,7 +155,7 @@ async fn poll(standby: &Standby, address: SocketAddr) -> Infallible {
         // A scrape may have renewed it.
         let peer_client = |peer: &Peer| peer.client.clone();
         let mut client = standby.lock().peers.get(&address).and_then(peer_client);
-        let answer = timeout(BOUND, ask(standby, address, &mut client, &next_poll)).await;
+        let answer = timeout(BOUND, ask_again(standby, address, &mut client, &next_poll)).await;
         first_poll.took = sent.elapsed();
         // If this process was stopped meanwhile, the other one may have answered before it took over, or have tried to.
         let was_stopped = standby.lock().election.was_stopped_since(sent, Instant::now());
@@ -203,17 +203,8 @@ impl Standby {
         // Like a first poll, it is answered at once and without lines.
         let poll = PollQuery { from: own, ..PollQuery::default() };
         let ask_one = async |(address, mut client): (SocketAddr, Option<Client>)| {
-            let ask_twice = async {
-                let answer = ask(self, address, &mut client, &poll).await;
-                if answer.is_ok() || self.0.identity.load().is_none() {
-                    return answer;
-                }
-                // The client shows and expects the certificate of the time when it was made.
-                client = None;
-                ask(self, address, &mut client, &poll).await
-            };
-            let answer = timeout(CONFIRMATION, ask_twice).await;
-            let failure = match answer {
+            let answer = ask_again(self, address, &mut client, &poll);
+            let failure = match timeout(CONFIRMATION, answer).await {
                 Ok(Ok(body)) => {
                     set_client(self, address, client);
                     answer::parse(&body).err()
@@ -238,6 +229,23 @@ fn set_client(standby: &Standby, address: SocketAddr, client: Option<Client>) {
     if let Some(peer) = standby.lock().peers.get_mut(&address) {
         peer.client = client;
     }
+}
+
+/// Sends a poll as [`ask`] does; if that fails with a known client and there is TLS, again with a new client. A client shows and
+/// expects the certificate of the time when it was made, also over the connections that it opens later.
+async fn ask_again(
+    standby: &Standby,
+    address: SocketAddr,
+    client: &mut Option<Client>,
+    poll: &PollQuery,
+) -> Result<bytes::Bytes, String> {
+    let is_new = client.is_none();
+    let answer = ask(standby, address, client, poll).await;
+    if answer.is_ok() || is_new || standby.0.identity.load().is_none() {
+        return answer;
+    }
+    *client = None;
+    ask(standby, address, client, poll).await
 }
 
 /// Sends a poll and returns the body of the answer.
