@@ -165,8 +165,8 @@ struct State {
     http1: bool,
 }
 
-/// Held by the request that opens a connection for all that wait, which continue in the order of their arrival: each takes a place
-/// on it, or opens the next one. It has the last failure, which is that of all who were waiting.
+/// Held by the request that opens a connection. The others wait and continue in the order of their arrival: each takes a place on
+/// that connection, or opens the next one. The content is the last failure, which is also that of all requests that waited for it.
 type Turn = Arc<tokio::sync::Mutex<Option<(Instant, TransportError)>>>;
 
 /// The connection for one request.

@@ -12,7 +12,7 @@ use crate::util::wall_clock;
 
 /// The completed pods of one list/watch.
 pub(crate) struct CompletedPods {
-    /// In seconds.
+    /// The time from the end of a pod until it loses its series, in seconds.
     after: i64,
     /// The pods of the state that is shown.
     shown: DuePods,
@@ -20,7 +20,7 @@ pub(crate) struct CompletedPods {
     collected: Option<DuePods>,
 }
 
-/// The pods of one state that have completed and have series, with the time at which they lose them in unix seconds.
+/// The pods of one state that have completed and have series, and when they lose them, in unix seconds.
 #[derive(Default)]
 struct DuePods {
     due: HashMap<Box<[u8]>, i64>,

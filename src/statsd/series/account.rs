@@ -30,7 +30,7 @@ pub(crate) struct Account {
     /// Label values by family ID; only for families with at least as many label sets as a label may have
     /// values.
     pub(crate) values: HashMap<u32, LabelValues>,
-    /// The families of which `values` are yet to be counted, with the series at that moment.
+    /// The families whose `values` are yet to be counted, with their series when that was found.
     pub(crate) uncounted: Vec<Arc<(Arc<Family>, Snapshot)>>,
     /// The families whose series differ in their number of samples.
     pub(crate) widths: Widths,

@@ -16,7 +16,7 @@ use crate::util::wall_clock::simulation::{Simulated, simulate};
 /// The longest time from the next bookmark until a pod is dropped.
 const DELAY: Duration = Duration::from_secs(2);
 
-/// A reading of the wall clock that differs from the one before, with its time.
+/// A new reading of the wall clock, with its time.
 type Reading = (Instant, u64);
 
 /// The drop of completed pods.
