@@ -5,6 +5,8 @@ mod common;
 mod hostile_users;
 #[path = "common/kubelet.rs"]
 mod kubelet;
+#[path = "node/mounts.rs"]
+mod mounts;
 #[path = "node/processes.rs"]
 mod processes;
 

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -38,9 +38,36 @@ pub(super) fn open_file(directory: &OwnedFd, path: &CStr) -> io::Result<File> {
     open_at(directory, path, libc::O_RDONLY | libc::O_NONBLOCK).map(File::from)
 }
 
-/// Opens a subdirectory.
+/// Opens a subdirectory. The error is `EXDEV` if anything is mounted on it: a file system whose server is gone would not answer.
 pub(super) fn open_subdirectory(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
-    open_at(parent, name, libc::O_RDONLY | libc::O_DIRECTORY)
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: all zeroes are a valid value.
+    let mut how: libc::open_how = unsafe { zeroed() };
+    how.flags = flags as u64;
+    how.resolve = libc::RESOLVE_NO_XDEV;
+    // SAFETY: the name ends in NUL, and both it and the structure outlive the call.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            parent.as_raw_fd(),
+            name.as_ptr(),
+            &raw const how,
+            size_of::<libc::open_how>(),
+        )
+    };
+    if let Ok(fd) = RawFd::try_from(fd)
+        && fd >= 0
+    {
+        // SAFETY: the descriptor was just opened and has no other owner.
+        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    match io::Error::last_os_error() {
+        // Kernels before 5.6, and seccomp profiles that do not know the call. These open what is mounted too.
+        error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+            open_at(parent, name, libc::O_RDONLY | libc::O_DIRECTORY)
+        }
+        error => Err(error),
+    }
 }
 
 fn open_at(directory: &OwnedFd, path: &CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
@@ -56,22 +83,65 @@ fn open_at(directory: &OwnedFd, path: &CStr, flags: libc::c_int) -> io::Result<O
 
 /// Returns the attributes of an entry; the empty name is the directory itself.
 pub(super) fn stat(directory: &OwnedFd, name: &CStr) -> io::Result<FileAttributes> {
-    let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH;
+    stat_with(directory, name, libc::AT_EMPTY_PATH)
+}
+
+/// Returns the attributes of an entry as the kernel knows them. Unlike [`stat`] it does not ask the server of a file system that is
+/// mounted there, which may be gone.
+pub(super) fn known_stat(directory: &OwnedFd, name: &CStr) -> io::Result<FileAttributes> {
+    stat_with(directory, name, libc::AT_STATX_DONT_SYNC)
+}
+
+/// Returns true if a directory is on a file system of this host, whose attributes [`known_stat`] returns as they are. Others may have
+/// changed at their server.
+pub(super) fn is_local(directory: &OwnedFd) -> bool {
+    /// The types of `linux/magic.h` and of ZFS: ext4, XFS, Btrfs, tmpfs, overlayfs, F2FS, ZFS and bcachefs.
+    const LOCAL: [u32; 8] = [
+        0xef53,
+        0x5846_5342,
+        0x9123_683e,
+        0x0102_1994,
+        0x794c_7630,
+        0xf2f5_2010,
+        0x2fc1_2fc1,
+        0xca45_1a4e,
+    ];
     // SAFETY: all zeroes are a valid value.
-    let mut stat: libc::stat = unsafe { zeroed() };
+    let mut found: libc::statfs = unsafe { zeroed() };
+    // SAFETY: the result is written to a local value.
+    let result = unsafe { libc::fstatfs(directory.as_raw_fd(), &raw mut found) };
+    // The type is signed or not, and has 32 or 64 bits, depending on architecture and C library.
+    result == 0 && LOCAL.contains(&(found.f_type as u32))
+}
+
+fn stat_with(directory: &OwnedFd, name: &CStr, flags: libc::c_int) -> io::Result<FileAttributes> {
+    let flags = flags | libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
+    // SAFETY: all zeroes are a valid value.
+    let mut stat: libc::statx = unsafe { zeroed() };
     // SAFETY: the name ends in NUL, and the result is written to a local value.
-    let result =
-        unsafe { libc::fstatat(directory.as_raw_fd(), name.as_ptr(), &raw mut stat, flags) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_statx,
+            directory.as_raw_fd(),
+            name.as_ptr(),
+            flags,
+            libc::STATX_BASIC_STATS,
+            &raw mut stat,
+        )
+    };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
+    let time = |time: libc::statx_timestamp| [time.tv_sec, i64::from(time.tv_nsec)];
+    let ([modified, modified_nanos], [changed, changed_nanos]) =
+        (time(stat.stx_mtime), time(stat.stx_ctime));
     Ok(FileAttributes {
-        device: stat.st_dev,
-        inode: stat.st_ino,
-        is_directory: stat.st_mode & libc::S_IFMT == libc::S_IFDIR,
-        is_shared: stat.st_nlink > 1,
-        bytes: u64::try_from(stat.st_blocks).unwrap_or(0) * 512,
-        times: [stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec],
+        device: libc::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        inode: stat.stx_ino,
+        is_directory: u32::from(stat.stx_mode) & libc::S_IFMT == libc::S_IFDIR,
+        is_shared: stat.stx_nlink > 1,
+        bytes: stat.stx_blocks * 512,
+        times: [modified, modified_nanos, changed, changed_nanos],
     })
 }
 

@@ -1,7 +1,7 @@
 //! A cached directory tree.
 //!
 //! A directory whose modification and status change times are unchanged has the same entries, so
-//! one `fstatat` replaces reading it and its files. In a directory that changed, only [files] that
+//! one `statx` replaces reading it and its files. In a directory that changed, only [files] that
 //! are new are examined. Three kinds of changes leave no trace in the directory's timestamps:
 //!
 //! - A file written in place changes only its own timestamps, and a replaced file may reuse the
@@ -84,7 +84,7 @@ struct Directory {
     /// The files with several hard links.
     shared: Box<[(u64, u64)]>,
     children: Vec<(CString, Directory)>,
-    /// Entries not remembered because the tree is at its limit; their usage is missing from the
+    /// Entries not remembered because the tree is at its limit, or that cannot be examined; their usage is missing from the
     /// figure.
     skipped: u64,
     /// The number of passes between full rescans, and how many are left until the next.
@@ -283,6 +283,7 @@ impl Tree {
             totals: &mut self.totals,
             limiter,
             device: seen.device,
+            is_local: sys::is_local(&root),
             max_depth: MAX_DEPTH.min(descriptors::of_process().limit / DESCRIPTOR_SHARE),
             buffer: vec![0; BUFFER],
             publish: &mut |sum: Sum, coverage| {
@@ -308,6 +309,8 @@ struct Visit<'a> {
     totals: &'a mut Totals,
     limiter: &'a mut RateLimiter,
     device: u64,
+    /// The kernel knows all attributes of the file system, without asking a server.
+    is_local: bool,
     max_depth: usize,
     buffer: Vec<u8>,
     publish: &'a mut dyn FnMut(Sum, f64),
@@ -328,19 +331,25 @@ impl Visit<'_> {
             self.totals.is_cut = true;
             return Ok(true);
         }
-        // A directory that needs neither a read nor a descent is only stat'ed.
-        if directory.is_known
+        // A directory that needs neither a read nor a descent is only stat'ed. A new one is not opened before it is known to belong
+        // to this file system: opening would mount an automount, and wait for a server that is gone.
+        let needs_no_read = directory.is_known
             && directory.children.is_empty()
             && directory.has_reliable_times
-            && directory.passes_left > 0
-        {
+            && directory.passes_left > 0;
+        if needs_no_read || !directory.is_known {
             self.limiter.call(Call::Stat)?;
-            self.limiter.metrics.entries.inc();
-            let Ok(seen) = sys::stat(parent, name) else { return Ok(false) };
+            let is_exact = self.is_local || !needs_no_read;
+            let stat = if is_exact { sys::known_stat } else { sys::stat };
+            let seen = match stat(parent, name) {
+                Ok(seen) => seen,
+                Err(error) => return Ok(self.open_failed(&error)),
+            };
             if !seen.is_directory || seen.device != self.device {
                 return Ok(false);
             }
-            if seen.inode == directory.inode && seen.times == directory.times {
+            if needs_no_read && seen.inode == directory.inode && seen.times == directory.times {
+                self.limiter.metrics.entries.inc();
                 directory.passes_left -= 1;
                 self.limiter.metrics.unchanged.inc();
                 return Ok(true);
@@ -365,10 +374,10 @@ impl Visit<'_> {
         Ok(exists)
     }
 
-    /// Interprets the error of opening a directory. Returns true unless it shows that the directory is gone.
+    /// Interprets the error of opening a directory, or of its attributes. Returns true unless it shows that the directory is gone.
     fn open_failed(&mut self, error: &io::Error) -> bool {
         match error.raw_os_error() {
-            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => false,
+            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV) => false,
             code => {
                 // Without free descriptors the directory is treated as too deep: the open ones
                 // belong to its ancestors.
@@ -484,8 +493,16 @@ impl Visit<'_> {
         }
         self.limiter.call(Call::Stat)?;
         self.limiter.metrics.entries.inc();
-        // A file that has been removed meanwhile uses nothing.
-        let Ok(file) = sys::stat(open, entry.name) else { return Ok(()) };
+        let file = match sys::stat(open, entry.name) {
+            Ok(file) => file,
+            // A file that has been removed meanwhile uses nothing.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(_) => {
+                self.limiter.metrics.errors.inc();
+                found.skipped += 1;
+                return Ok(());
+            }
+        };
         if file.device != device {
             return Ok(());
         }
