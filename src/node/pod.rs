@@ -197,6 +197,10 @@ impl Showing<'_> {
 
     fn volumes(&mut self) {
         let Pod { namespace, name: pod, .. } = self.pod;
+        let mut mounts: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+        for (container, volume, path) in self.known.mounts.iter().filter(|_| self.other.is_some()) {
+            mounts.entry(volume).or_default().push((container, path));
+        }
         for (volume, limit) in &self.known.volumes {
             let Some((_, figure)) = self.pod.of(PartKind::Volume, volume, self.now) else {
                 continue;
@@ -204,8 +208,7 @@ impl Showing<'_> {
             let labels = [("namespace", namespace.as_str()), ("pod", pod), ("volume", volume)];
             let of = self.record((Scope::Volume, volume), &labels, &figure, (*limit, None));
             if let Some(other) = self.other {
-                let mounts = self.known.mounts.iter().filter(|(_, of, _)| of == volume);
-                for (container, _, path) in mounts {
+                for (container, path) in mounts.get(volume.as_str()).into_iter().flatten() {
                     let labels = labels::rendered(&[
                         ("container", container),
                         ("mount_path", path),

@@ -109,14 +109,22 @@ impl Walker {
         }));
         let places: BTreeSet<MeasuredObject> =
             targets.iter().map(|target| target.place.clone()).collect();
-        self.trees.retain(|place, (path, _)| {
-            targets.iter().any(|target| target.place == *place && target.path == *path)
-        });
+        let paths: BTreeSet<(&MeasuredObject, &PathBuf)> =
+            targets.iter().map(|target| (&target.place, &target.path)).collect();
+        self.trees.retain(|place, (path, _)| paths.contains(&(place, path)));
         self.store.retain_objects(Origin::Walk, &places);
         self.parts = parts(self.parts, places.len());
+        let own = self.config.memory / 2 / self.parts;
+        let extra = |of: Option<&(PathBuf, Tree)>| {
+            of.map_or(0, |(_, tree)| tree.memory().saturating_sub(own))
+        };
+        let mut taken: usize = self.trees.values().map(|tree| extra(Some(tree))).sum();
         for target in targets {
-            let memory = self.memory_of(&target.place);
-            self.walk_tree(target, memory)?;
+            let place = target.place.clone();
+            taken -= extra(self.trees.get(&place));
+            let walked = self.walk_tree(target, self.memory_of(own, taken));
+            taken += extra(self.trees.get(&place));
+            walked?;
         }
         let trees = || self.trees.values().map(|(_, tree)| tree);
         self.limiter.metrics.memory.set(trees().map(|tree| tree.memory() as f64).sum());
@@ -162,11 +170,9 @@ impl Walker {
 
     /// Returns the memory budget of a tree, in bytes. Each tree has one of the [parts] of one half of the total.
     /// Of the other half, a tree may use what the others leave, but at most half of it, so that one exploding tree does not
-    /// starve the next.
-    fn memory_of(&self, place: &MeasuredObject) -> usize {
-        let (pool, own) = (self.config.memory / 2, self.config.memory / 2 / self.parts);
-        let others = self.trees.iter().filter(|(other, _)| *other != place);
-        let taken: usize = others.map(|(_, (_, tree))| tree.memory().saturating_sub(own)).sum();
+    /// starve the next. `own` is that part, and `taken` what the others have taken of the other half.
+    fn memory_of(&self, own: usize, taken: usize) -> usize {
+        let pool = self.config.memory / 2;
         own + pool.saturating_sub(taken).min(pool / 2)
     }
 
