@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::Response;
 use http_body_util::BodyExt;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{Features, ReadinessCondition, Side, SideKind, StartContext, Task};
+use super::{Features, PrepareFuture, ReadinessCondition, Side, SideKind, StartContext, Task};
 use crate::app::access::access;
 use crate::cli::config::Config;
 use crate::cli::node::{NodeArgs, PodSource};
@@ -39,7 +41,10 @@ pub(crate) static NODE: SideKind = SideKind {
             "The node side is disabled: set --kubelet, --processes, --quotas, --walk or --walk-path",
         )
     },
-    files: |_| Vec::new(),
+    files: |config| {
+        let options = config.node.as_deref().and_then(api_options);
+        options.iter().flat_map(ClientOptions::files).collect()
+    },
     names: |config| {
         let names = config.node.iter().flat_map(|_| NodeSource::names());
         names.map(str::to_owned).collect()
@@ -50,6 +55,19 @@ pub(crate) static NODE: SideKind = SideKind {
 /// Returns true if this process walks the disks itself.
 fn walks_disks(args: &NodeArgs) -> bool {
     args.walk || args.quotas || !args.walk_path.is_empty()
+}
+
+/// Returns the options of the API server's client, if pods come from an API server.
+fn api_options(args: &NodeArgs) -> Option<ClientOptions> {
+    let options = ClientOptions {
+        context: None,
+        kubeconfig: args.kubeconfig.clone(),
+        apiserver: args.apiserver.clone(),
+        environment: true,
+        user_agent: user_agent(),
+    };
+    let is_used = !args.kubelet.is_empty() && matches!(args.pods, PodSource::ApiServer);
+    Some(options).filter(|options| is_used && options.is_configured())
 }
 
 /// The names of the processes to report, which are valid in a resolved configuration.
@@ -72,6 +90,8 @@ struct KubeletPoll {
     _task: JoinSet<()>,
     /// True once a complete summary has been received.
     has_summary: watch::Receiver<bool>,
+    /// The client of the API server, if pods come from one.
+    client: Option<Arc<ArcSwap<Client>>>,
 }
 
 impl NodeSide {
@@ -145,39 +165,36 @@ async fn start_polling(
             json_response(endpoint.get_at(&path, "application/json", "identity").await)
         })
     });
-    let pods = match args.pods {
-        PodSource::Nobody => None,
-        PodSource::Kubelet => Some(Pods { server: Arc::clone(&kubelet), is_api_server: false }),
-        PodSource::ApiServer => {
-            let options = ClientOptions {
-                context: None,
-                kubeconfig: args.kubeconfig.clone(),
-                apiserver: args.apiserver.clone(),
-                environment: true,
-                user_agent: user_agent(),
-            };
-            if options.is_configured() {
-                let client = Client::new(&options).await?;
-                let server: HttpGet = Arc::new(move |path| {
-                    let client = client.clone();
-                    Box::pin(async move {
-                        json_response(client.get(&path, "application/json", None).await)
-                    })
-                });
-                Some(Pods { server, is_api_server: true })
-            } else {
-                tracing::info!(
-                    "Pod limits and owners are unavailable: set --kubeconfig, --apiserver or KUBECONFIG, run in a pod with a service account, or use --pods=kubelet"
-                );
-                None
-            }
+    let client = match api_options(args) {
+        Some(options) => Some(Arc::new(ArcSwap::from_pointee(Client::new(&options).await?))),
+        None => None,
+    };
+    let pods = match (&args.pods, client.clone()) {
+        (PodSource::Nobody, _) => None,
+        (PodSource::Kubelet, _) => {
+            Some(Pods { server: Arc::clone(&kubelet), is_api_server: false })
+        }
+        (PodSource::ApiServer, Some(client)) => {
+            let server: HttpGet = Arc::new(move |path| {
+                let client = client.load_full();
+                Box::pin(
+                    async move { json_response(client.get(&path, "application/json", None).await) },
+                )
+            });
+            Some(Pods { server, is_api_server: true })
+        }
+        (PodSource::ApiServer, None) => {
+            tracing::info!(
+                "Pod limits and owners are unavailable: set --kubeconfig, --apiserver or KUBECONFIG, run in a pod with a service account, or use --pods=kubelet"
+            );
+            None
         }
     };
     let (first, has_summary) = watch::channel(false);
     let mut task = JoinSet::new();
     let (interval, deadline) = (args.interval, args.timeout);
     task.spawn(Poller { store, kubelet, pods, interval, deadline, polls }.run(first));
-    Ok(KubeletPoll { _task: task, has_summary })
+    Ok(KubeletPoll { _task: task, has_summary, client })
 }
 
 fn json_response(
@@ -228,6 +245,19 @@ impl Side for NodeSide {
             file_reload: None,
             abort: None,
         }
+    }
+
+    fn prepare(&mut self, config: &Config) -> Result<Option<PrepareFuture>, CommandError> {
+        let client = self.kubelet.as_ref().and_then(|kubelet| kubelet.client.clone());
+        let options = config.node.as_deref().and_then(api_options);
+        let Some((client, options)) = client.zip(options) else { return Ok(None) };
+        Ok(Some(Box::pin(async move {
+            // Reads the kubeconfig again, which may block.
+            let runtime = Handle::current();
+            let new = tokio::task::spawn_blocking(move || runtime.block_on(Client::new(&options)));
+            client.store(Arc::new(new.await??));
+            Ok(())
+        })))
     }
 
     fn reload(&mut self, config: &Config) -> Result<(), CommandError> {
