@@ -259,8 +259,8 @@ pub(crate) struct Following {
 }
 
 impl Following {
-    /// Starts the list/watches of a plan, with new stores.
-    pub(crate) fn start(plan: Plan, context: &mut WatchContext) -> Self {
+    /// Starts the list/watches of a plan, with new stores. They request nothing before `earliest`.
+    pub(crate) fn start(plan: Plan, earliest: Option<Instant>, context: &mut WatchContext) -> Self {
         let limit = (plan.object_limit > 0).then_some(plan.object_limit);
         let quota = limit.map(|limit| Quota::new(limit, plan.scopes.len()));
         let about = (plan.watched.api.unique_label(), &context.metrics);
@@ -276,6 +276,9 @@ impl Following {
                 (budget.is_some().then(Arc::default), quota.clone()),
                 context.changes.clone(),
             ));
+            if earliest.is_some() {
+                progress.waits(earliest);
+            }
             let observers = plan.watched.observers.iter();
             let observers = observers.map(|observer| Arc::clone(observer).observe()).collect();
             let observers = Observers::new(observers, &context.updates);

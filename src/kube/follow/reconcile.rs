@@ -236,7 +236,7 @@ impl Reconciler {
             } else if first || is_unlisted {
                 // There is no old state to keep.
                 self.queue.remove(name);
-                let following = Following::start(plan.clone(), &mut self.context);
+                let following = Following::start(plan.clone(), asked_until, &mut self.context);
                 self.serve(following, &[]);
             } else {
                 match self.queue.get_mut(name) {
@@ -381,7 +381,7 @@ impl Reconciler {
         let name = name.clone();
         let Some(candidate) = self.queue.remove(&name) else { return false };
         let Candidate { plan, yields, .. } = candidate;
-        let following = Following::start(plan, &mut self.context);
+        let following = Following::start(plan, None, &mut self.context);
         let until = now + yields.listing_time();
         self.listing = Some(Listing { following, yields, until });
         true

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::backoff::{Backoff, Failure};
 use super::chunks::Chunks;
@@ -109,6 +109,10 @@ impl Reflector {
     pub(crate) async fn run(mut self) {
         let mut machine = Machine::new(self.options);
         let mut backoff = Backoff::new(self.timing.backoff);
+        if let Some(until) = self.progress.asked_until() {
+            // Former list/watches of the kind were asked to wait.
+            sleep_until(until).await;
+        }
         loop {
             let known = matches!(machine.state(), State::Watching { .. } | State::Checking { .. });
             if known && self.health.setbacks != self.versions.setbacks() {

@@ -47,6 +47,25 @@ async fn another_change_obeys_retry_after() {
     wait_for_lines(&fixture, &["a new 1"]).await;
 }
 
+/// A kind that has not been listed yet has no state to keep, but its server has asked it to wait too.
+#[tokio::test]
+async fn a_change_before_the_first_list_obeys_retry_after() {
+    let config = with_one_request(&["a"]);
+    let (mut fixture, client) = Fixture::with_client(&config).await;
+    let mut requests = RequestQueue::default();
+    requests.next_for(&mut fixture.stub, "a").await.refuse_with_retry_after(429, 3);
+    let asked = Instant::now();
+    let throttled =
+        r#"kstatd_kubernetes_errors_total{namespace="",reason="throttled",resource="*v1.a"} 1"#;
+    fixture.wait_for_metric(throttled).await;
+    let number =
+        reconfigure(&fixture, &client, &PipelineConfig { selector: "x=y".to_owned(), ..config });
+    let _a = stream_list(requests.next_for(&mut fixture.stub, "a").await, &["new"]);
+    assert!(asked.elapsed() >= Duration::from_secs(3), "{:?}", asked.elapsed());
+    wait_until_applied(&fixture, number).await;
+    wait_for_lines(&fixture, &["a new 1"]).await;
+}
+
 /// Another API server has not asked for a wait.
 #[tokio::test]
 async fn another_server_is_requested_at_once() {
