@@ -1,13 +1,17 @@
 //! `--gate-metrics-until-synced`: no metrics of the cluster before its first lists are complete, and log lines
 //! meanwhile.
 
+#[path = "common/api_server.rs"]
+mod api_server;
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use api_server::{ApiServer, list};
 use common::cluster::Cluster;
 use common::{Gate, NO_LINKS, Passage, Program, Reserved, get, until};
+use serde_json::json;
 
 const HERE: [&str; 4] = [
     "--listen=127.0.0.1:0",
@@ -130,6 +134,73 @@ fn unlistable_kinds_are_waited_for() {
     }
     let (_program, main) = kstatd(nobody.address, &["--gate-metrics-until-synced=false"]);
     assert_eq!(get(main, "/metrics").status, 200);
+}
+
+/// Custom resources are known only after their definitions, but belong to the first lists: without them a replica is not ready to take
+/// over, its configuration is not in force, and other pods of its StatefulSet keep the objects that it gains.
+#[test]
+fn custom_resources_belong_to_the_first_lists() {
+    let server = ApiServer::start();
+    let serve = |path: &str, kind: &str, item: serde_json::Value| {
+        let mut list = list(&[item]);
+        list["kind"] = kind.into();
+        server.serve(path, list);
+    };
+    server.serve("/version", json!({"gitVersion": "v1.36.0"}));
+    let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "ksm", "uid": "s", "controller": true});
+    let metadata = json!({"name": "ksm-0", "ownerReferences": [owner]});
+    server.serve("/api/v1/namespaces/m/pods/ksm-0", json!({"metadata": metadata}));
+    let set = json!({"metadata": {"name": "ksm"}, "spec": {"replicas": 1}});
+    server.serve("/apis/apps/v1/namespaces/m/statefulsets/ksm", set.clone());
+    serve("/apis/apps/v1/namespaces/m/statefulsets", "StatefulSetList", set);
+    let names = json!({"plural": "widgets", "kind": "Widget"});
+    let versions = json!([{"name": "v1", "served": true}]);
+    let spec =
+        json!({"group": "example.io", "names": names, "scope": "Namespaced", "versions": versions});
+    serve(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        "CustomResourceDefinitionList",
+        json!({"metadata": {"name": "widgets.example.io", "uid": "d"}, "spec": spec}),
+    );
+    let widgets = "/apis/example.io/v1/widgets";
+    let failure = "conversion webhook failed";
+    server.serve(
+        widgets,
+        json!({"kind": "Status", "apiVersion": "v1", "code": 500, "message": failure}),
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("custom.yml");
+    let metric = "{name: size, each: {type: Gauge, gauge: {path: [spec, size]}}}";
+    let of = "groupVersionKind: {group: example.io, version: v1, kind: Widget}";
+    std::fs::write(&file, format!("spec: {{resources: [{{{of}, metrics: [{metric}]}}]}}\n"))
+        .expect("written");
+    let kubeconfig = format!("--kubeconfig={}", server.kubeconfig().display());
+    let custom = format!("--custom-resource-state-config-file={}", file.display());
+    let flags = ["--custom-resource-state-only", "--gate-metrics-until-synced=false"];
+    let pod = ["--pod=ksm-0", "--pod-namespace=m"];
+    let args = [&[kubeconfig.as_str(), &custom], &flags[..], &pod, &HERE].concat();
+    let program = Program::start("kstatd", args);
+    let main = program.address(&["Started metrics server"], "address");
+    let telemetry = program.address(&["Started self metrics server"], "address");
+    let own = |name: &str, labels: &str| {
+        let text = get(telemetry, "/metrics").text();
+        let mut lines = text.lines().filter(|line| line.starts_with(name) && line.contains(labels));
+        lines.find_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+    };
+    let gauge = "kube_state_metrics_last_config_reload_successful";
+    let state = || {
+        let is_in_force = own(gauge, "type=\"customresourceconfig\"");
+        let stage = own("kstatd_kubernetes_shard_stage", "total=\"1\"");
+        (get(main, "/readyz").status, is_in_force, stage)
+    };
+    let is_requested = || server.requests().iter().any(|path| path.starts_with(widgets));
+    until("custom resources are requested", || is_requested().then_some(()));
+    assert_eq!(state(), (503, Some(0.0), Some(-1.0)));
+    let metadata = json!({"namespace": "n", "name": "w", "uid": "w"});
+    serve(widgets, "WidgetList", json!({"metadata": metadata, "spec": {"size": 7}}));
+    until("they are listed", || (state() == (200, Some(1.0), Some(3.0))).then_some(()));
+    let text = get(main, "/metrics").text();
+    assert!(text.lines().any(|line| line.starts_with("kube_customresource_size{")), "{text}");
 }
 
 #[test]

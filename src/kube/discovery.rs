@@ -142,6 +142,12 @@ impl Discovery {
         self.changes.subscribe()
     }
 
+    /// Returns the number of changes of the served kinds so far.
+    #[must_use]
+    pub fn change_count(&self) -> u64 {
+        *self.changes.borrow()
+    }
+
     /// Changes the definitions, counts the events, and notifies subscribers if the served kinds have changed. `change` returns the
     /// events, and whether they have.
     fn change(&self, change: impl FnOnce(&mut DefinitionsByUid) -> (DefinitionEvents, bool)) {

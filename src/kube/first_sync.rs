@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{self, Instant};
 
-use super::follow::progress::Status;
+use super::follow::progress::{Phase, Status};
 use super::pipeline::PipelineHandle;
 use crate::status::words::some_names;
 use crate::util::lock::Lock;
@@ -20,8 +20,8 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// The time after which kinds that cannot be listed no longer delay readiness.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The pause between two looks whether it is over, once the first lists are complete or [`TIMEOUT`] is over.
-const END_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause between two looks whether it is over, once the first lists are complete or [`TIMEOUT`] is over. Readiness is at most as late.
+const END_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The maximum number of list/watches named in a log line.
 const MAX_NAMED: usize = 10;
@@ -94,7 +94,9 @@ impl FirstSync {
 /// Returns the incomplete list/watches. If `timed_out`, returns none unless at least one of them has not failed yet.
 fn incomplete(lists: &[Status], timed_out: bool) -> Vec<String> {
     let missing = || lists.iter().filter(|list| list.listed.is_none());
-    if timed_out && missing().all(|list| list.failure.is_some()) {
+    // A list/watch that replaces one which was asked to wait has not failed itself.
+    let has_failed = |list: &Status| list.failure.is_some() || list.phase == Phase::Waiting;
+    if timed_out && missing().all(has_failed) {
         return Vec::new();
     }
     missing().map(describe).collect()
@@ -145,7 +147,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::kube::follow::progress::{Failure, Phase};
+    use crate::kube::follow::progress::Failure;
 
     fn list(resource: &str, listed: bool, failure: Option<&str>) -> Status {
         Status {

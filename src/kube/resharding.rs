@@ -296,11 +296,12 @@ impl ShardCoordinator {
     }
 
     /// Completes when the assignment, or the exposed part of it, has changed. `change` is the number of the last
-    /// configuration change that this caused. Cancel safe.
+    /// configuration change that this caused, and `is_final` tells whether no further change will follow from what has been listed.
+    /// Cancel safe.
     pub async fn next_change(
         &mut self,
         handle: &PipelineHandle,
-        change: u64,
+        (change, is_final): (u64, &(dyn Fn() -> bool + Send + Sync)),
         catalog: &Catalog,
         metrics: &KubeMetrics,
     ) {
@@ -320,7 +321,7 @@ impl ShardCoordinator {
             }
             let sync = SyncProgress {
                 applied: handle.has_observed(change),
-                complete: handle.is_applied_where_allowed(change),
+                complete: handle.is_applied_where_allowed(change) && is_final(),
             };
             metrics.shard_stage(total, self.transition.reported_stage(sync, Instant::now()));
             let no_peers = || PeerStages::from_answers(vec![None]);

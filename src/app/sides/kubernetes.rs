@@ -129,8 +129,10 @@ struct KubeSide {
     workloads: Workloads,
     /// The counters of events.
     ledger: Arc<SharedLedger>,
-    /// Withholds the catalog until the first lists are complete.
-    first_sync: Option<Arc<FirstSync>>,
+    /// Tells whether the first lists are complete, with those of custom resources.
+    first_sync: Arc<FirstSync>,
+    /// The catalog is withheld until then.
+    withholds_catalog: bool,
     /// The task that checks that the namespaces exist.
     namespace_check: JoinSet<()>,
 }
@@ -206,13 +208,13 @@ impl KubeSide {
             Pipeline::start_idle(&first.timing, &catalog, metrics)?
         };
         let settle = custom.as_ref().map_or(Duration::ZERO, |_| 2 * custom::DEBOUNCE);
-        let first_sync = config.gate.then(|| Arc::new(FirstSync::new(pipeline.handle(), settle)));
-        if let Some(first_sync) = first_sync.clone() {
-            tokio::spawn(async move { first_sync.end().await });
-        }
+        let first_sync = Arc::new(FirstSync::new(pipeline.handle(), settle));
+        let ending = Arc::clone(&first_sync);
+        tokio::spawn(async move { ending.end().await });
         let mut side = Self {
             catalog,
             first_sync,
+            withholds_catalog: config.gate,
             progress: pipeline.handle(),
             pipeline,
             connection,
@@ -295,9 +297,12 @@ impl KubeSide {
     async fn next_change(&mut self) {
         let (handle, change) = (self.pipeline.handle(), self.change);
         let (catalog, metrics) = (&self.catalog, &self.metrics);
+        let news = self.custom.as_ref().map(CustomState::news);
+        // Other pods wait until this one has listed custom resources, too.
+        let is_final = move || news.as_ref().is_none_or(|has_news| !has_news());
         let shard_changes = self.sharding.as_mut();
-        let shard_changes =
-            shard_changes.map(|sharding| sharding.next_change(&handle, change, catalog, metrics));
+        let shard_changes = shard_changes
+            .map(|sharding| sharding.next_change(&handle, (change, &is_final), catalog, metrics));
         let definition_changes = self.custom.as_mut().map(CustomState::changed);
         tokio::select! {
             // In a certain order, so that a seed determines a history.
@@ -310,7 +315,7 @@ impl KubeSide {
             Some(Ok(mut sharding)) = self.shard_lookup.join_next() => {
                 sharding.set_peer_options(self.peers.clone());
                 self.sharding = Some(sharding);
-                self.first_sync.iter().for_each(|first_sync| first_sync.restart());
+                self.first_sync.restart();
                 self.apply();
             }
             Some(()) = OptionFuture::from(shard_changes) => {
@@ -337,11 +342,17 @@ impl Side for KubeSide {
             KubeReporter::new(handle(), Arc::clone(&client), catalog.clone(), self.metrics.clone());
         let mut telemetry = Recorder::default();
         telemetry.add(handle());
-        let met = Box::pin(kube::log_first_lists(handle(), Instant::now()));
+        let first_lists = handle();
+        // Those of custom resources begin after that of their definitions.
+        let first_sync = self.custom.as_ref().map(|_| Arc::clone(&self.first_sync));
+        let met = Box::pin(async move {
+            kube::log_first_lists(first_lists, Instant::now()).await;
+            OptionFuture::from(first_sync.as_ref().map(|first_sync| first_sync.end())).await;
+        });
         let (ready, live, reviewer) = (handle(), handle(), Arc::clone(&client));
         Features {
             source: Arc::new(catalog.clone()),
-            first_sync: self.first_sync.clone(),
+            first_sync: self.withholds_catalog.then(|| Arc::clone(&self.first_sync)),
             series: Some(Arc::new(KubeSeries {
                 catalog,
                 handle: handle(),
@@ -445,7 +456,8 @@ impl Side for KubeSide {
     }
 
     fn status(&self) -> ConfigStatus {
-        let in_force = self.pipeline.handle().is_applied(self.change);
+        let has_news = self.custom.as_ref().is_some_and(|custom| custom.news()());
+        let in_force = self.pipeline.handle().is_applied(self.change) && !has_news;
         ConfigStatus { in_force, rejected: self.connection.rejected.clone() }
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct CustomState {
     metrics: KubeMetrics,
     /// The last logged resolution.
     last_logged: String,
+    /// The number of changes of the definitions before the last resolution.
+    resolved: u64,
 }
 
 /// Debounce time for definitions. A new one is served shortly after it appears.
@@ -42,11 +44,13 @@ impl CustomState {
         });
         let errors = Arc::new(ValueErrorLog::new(metrics.clone(), custom.verbosity));
         let metrics = metrics.clone();
-        Some(Self { discovery, settled, errors, metrics, last_logged: String::new() })
+        let last_logged = String::new();
+        Some(Self { discovery, settled, errors, metrics, last_logged, resolved: 0 })
     }
 
     /// Returns the resources to watch: the definitions and every configured custom resource that is defined.
     pub(crate) fn watched(&mut self, config: &KubeConfig) -> Vec<WatchedResource> {
+        self.resolved = self.discovery.change_count();
         let mut watched = vec![self.discovery.watched()];
         let Some(custom) = &config.custom else { return watched };
         let Some(entries) = &custom.config else { return watched };
@@ -87,6 +91,13 @@ impl CustomState {
             self.last_logged.clone_from(text);
         }
         watched
+    }
+
+    /// Returns a function that tells whether definitions have changed since the resources to watch were determined, so that others will
+    /// follow.
+    pub(crate) fn news(&self) -> impl Fn() -> bool + Send + use<> {
+        let (discovery, resolved) = (Arc::clone(&self.discovery), self.resolved);
+        move || discovery.change_count() != resolved
     }
 
     /// Completes when the cluster's definitions have changed and settled; cancel-safe.
