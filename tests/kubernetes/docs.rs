@@ -228,7 +228,8 @@ scrapes is counted. They are on in `kstatd run`, and off under the name kube-sta
 are alpha counters. Workloads and labels are those of [workloads](workloads.md).
 
 **Kubernetes Events** are counted only with `--kubernetes-events`, under either name. The counts are those of the API (`count` and
-`series.count`): each occurrence counts once, over updates, relists and lost events, and the events of the first list are old. An event
+`series.count`): each occurrence counts once, over updates, relists and lost events, and the events of the first list are old. An event that
+happens again after it expired or was deleted is created anew with its former count; this counts as one occurrence. An event
 about a pod, ReplicaSet or Job counts for its workload if pods are watched; a workload that becomes known up to 10 s after the event is enough. Other objects,
 such as nodes, have an empty `workload`. `namespace` is that of the event. These counters appear with their first occurrence. They cost one
 list/watch of `events` and no other requests; about 150 bytes are kept for each event until the API deletes it.

@@ -14,6 +14,7 @@ use super::totals::{Totals, WorkloadOwner};
 use crate::kube::observed::Metadata;
 use crate::kube::shard::Ownership;
 use crate::kube::workloads::objects::{LINKS, OTHERS, Workload};
+use crate::resources::scalars::Time;
 use crate::util::shrink::Shrink as _;
 use crate::wire::view::{Str, view};
 
@@ -27,6 +28,9 @@ const MAX_WAITING: usize = if cfg!(test) { 200 } else { 10_000 };
 /// their last occurrence.
 pub(super) const RECORD_RETENTION: Duration = Duration::from_secs(300);
 
+/// The seconds by which the first occurrence of a new event may precede its creation, because different clocks tell these times.
+const CREATION_SKEW: i64 = 10;
+
 /// Returns whether the workloads of objects of a kind are known from their own list/watches.
 fn is_resolved(kind: &str) -> bool {
     kind == "Pod" || LINKS.iter().chain(&OTHERS).any(|(_, known)| *known == kind)
@@ -38,8 +42,10 @@ view! {
         metadata: Metadata<'a> = 1 "metadata",
         involved: Involved<'a> = 2 "involvedObject",
         reason: Str<'a> = 3 "reason",
+        first_timestamp: Option<Time> = 6 "firstTimestamp",
         count: i32 = 8 "count",
         event_type: Str<'a> = 9 "type",
+        event_time: Option<Time> = 10 "eventTime",
         series: Option<Series<'a>> = 11 "series",
     }
 
@@ -53,6 +59,16 @@ view! {
     /// The repetitions of an event.
     pub struct Series<'a> {
         count: i32 = 1 "count",
+    }
+}
+
+impl Event<'_> {
+    /// Returns true if this event continues one that is gone, with its count. Kubelet and controllers create an event again that has
+    /// expired or was deleted. One that could not be created for long, and has occurred again meanwhile, looks the same.
+    fn is_continued(&self) -> bool {
+        let first = [self.first_timestamp, self.event_time].into_iter().flatten();
+        let first = first.filter_map(Time::set).map(Time::unix).min();
+        first.is_some_and(|first| first < self.metadata.creation_timestamp.unix() - CREATION_SKEW)
     }
 }
 
@@ -106,7 +122,10 @@ impl KubeEvents {
         let total = u32::try_from(event.count.max(repeated)).unwrap_or_default().max(1);
         let (is_news, record) = self.records.put(scope, &event.metadata, true, totals, now);
         // An older state may be shown again.
-        let count = total.saturating_sub(record.occurrences);
+        let count = match record.occurrences {
+            0 if event.is_continued() => 1,
+            before => total.saturating_sub(before),
+        };
         record.occurrences = record.occurrences.max(total);
         if count == 0 || !is_news {
             return;

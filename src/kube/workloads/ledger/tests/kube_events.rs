@@ -71,6 +71,27 @@ fn counts(counts: &[(&str, f64)]) -> BTreeMap<String, f64> {
     counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
+/// The component that reports an event creates it again if it is gone, with another UID and the count continued.
+#[test]
+fn an_event_that_is_created_again_counts_once_more() {
+    let mut world = World::with_events();
+    let again = |uid: &str, first: &str, count: u32| {
+        event(uid, NODE, "NodeNotReady", &format!(r#","firstTimestamp":"{first}","count":{count}"#))
+    };
+    // It is created at 01:00:00. Clocks differ a little.
+    for (uid, first, count, total) in [
+        ("new", "2026-01-01T00:59:58Z", 3, 3.0),
+        ("expired", "2025-12-31T22:00:00Z", 40, 4.0),
+        ("expired", "2025-12-31T22:00:00Z", 42, 6.0),
+    ] {
+        world.put_event(EVENTS, &again(uid, first, count), None);
+        assert_eq!(world.kube_events(), counts(&[(" Node NodeNotReady", total)]), "{uid} {count}");
+    }
+    let series = r#","eventTime":"2025-12-31T22:00:00.5Z","series":{"count":9}"#;
+    world.put_event(EVENTS, &event("of a series", NODE, "NodeNotReady", series), None);
+    assert_eq!(world.kube_events(), counts(&[(" Node NodeNotReady", 7.0)]));
+}
+
 /// The counts of an event are those of the API: its own, or those of its series.
 #[test]
 fn each_occurrence_counts_once() {
