@@ -506,18 +506,9 @@ fn pages_that_nobody_reads_use_little_memory() {
     let main = program.address(&["Started metrics server"], "address");
     let telemetry = program.address(&["Started self metrics server"], "address");
     // Those of one client wait for one another, but not those of another client.
-    let open = |client: &str, address: SocketAddr, path: &str| -> std::io::Result<TcpStream> {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        socket.set_recv_buffer_size(4 << 10)?;
-        socket.bind(&SocketAddr::new(client.parse().expect("an address"), 0).into())?;
-        socket.connect(&address.into())?;
-        let mut stream = TcpStream::from(socket);
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")?;
-        Ok(stream)
-    };
     for (address, path) in [(main, "/status?format=json"), (telemetry, "/metrics")] {
         let answer = |client| {
-            let mut stream = open(client, address, path).expect("a connection");
+            let mut stream = unread(client, address, path).expect("a connection");
             let mut head = [0; 12];
             stream.read_exact(&mut head).expect("an answer");
             assert_eq!(&head, b"HTTP/1.1 200");
@@ -528,7 +519,7 @@ fn pages_that_nobody_reads_use_little_memory() {
         });
         let first = answer("127.0.0.2");
         let before = own_memory(&program);
-        let others: Vec<_> = (0..16).map(|_| open("127.0.0.3", address, path)).collect();
+        let others: Vec<_> = (0..16).map(|_| unread("127.0.0.3", address, path)).collect();
         assert!(others.iter().all(Result::is_ok));
         // This one is answered after those that are made at all.
         let last = answer("127.0.0.4");
@@ -536,6 +527,49 @@ fn pages_that_nobody_reads_use_little_memory() {
         assert!(more < 64 << 20, "{path}: {more}");
         drop((first, last));
     }
+}
+
+/// Sends a request from an address of this host, with a small receive buffer.
+fn unread(client: &str, address: SocketAddr, path: &str) -> std::io::Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_recv_buffer_size(4 << 10)?;
+    socket.bind(&SocketAddr::new(client.parse().expect("an address"), 0).into())?;
+    socket.connect(&address.into())?;
+    let mut stream = TcpStream::from(socket);
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")?;
+    Ok(stream)
+}
+
+/// Under the names of the originals they are for everybody, as those of the originals.
+#[test]
+fn few_profiles_that_nobody_reads_are_held() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mapping = folder.path().join("mapping.yml");
+    let comments = format!("# {}\n", "x".repeat(98)).repeat(40_000);
+    std::fs::write(&mapping, format!("{comments}mappings: [{{match: a, name: a}}]\n"))
+        .expect("written");
+    let program = Program::start(
+        "statsd_exporter",
+        [
+            &format!("--statsd.mapping-config={}", mapping.display()),
+            "--web.listen-address=127.0.0.1:0",
+            "--statsd.listen-udp=",
+            "--statsd.listen-tcp=127.0.0.1:0",
+        ],
+    );
+    let main = program.address(&["Started metrics server"], "address");
+    let path = "/debug/pprof/configuration";
+    let clients: Vec<String> = (2..12).map(|last| format!("127.0.0.{last}")).collect();
+    let streams = clients.iter().flat_map(|client| [client; 2]);
+    let streams: Vec<TcpStream> =
+        streams.map(|client| unread(client, main, path).expect("a connection")).collect();
+    let is_answered = |stream: &&TcpStream| {
+        stream.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+        stream.peek(&mut [0]).is_ok_and(|length| length > 0)
+    };
+    until("an answer", || streams.iter().find(is_answered));
+    let answered = streams.iter().filter(is_answered).count();
+    assert!((2..=8).contains(&answered), "{answered} answers are held");
 }
 
 /// Silence after the connection is opened, and requests for ever on a connection whose end is never confirmed.

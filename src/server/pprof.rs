@@ -37,6 +37,7 @@ pub(crate) mod saved;
 mod symbols;
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +49,7 @@ use tokio::time::{Instant, sleep_until};
 use super::body::Body;
 use super::connection::Peer;
 use super::query::{self, QueryError};
+use super::report_queue::ReportQueue;
 use super::response::{self, Response, nosniff};
 use super::router::{Call, Methods, Router};
 use crate::status::words::duration;
@@ -95,22 +97,32 @@ static SYMBOLS: Mutex<()> = Mutex::const_new(());
 /// Go's tool posts addresses of mappings without names.
 pub fn routes(symbol: Methods) -> Router {
     let path = |name: &str| format!("{PREFIX}{name}");
+    // A client that does not read its profile delays others, but only a few profiles are held.
+    let queues = [(); 3].map(|()| ReportQueue::new());
+    let [of_cpu, of_heap, of_symbols] = &queues;
     let mut router = Router::default()
         .at(PREFIX, Methods::Read, index)
-        .at_async(&path("profile"), Methods::Read, |call| answer(cpu(call, Form::Pprof)))
-        .at_async(&path("flamegraph"), Methods::Read, |call| answer(cpu(call, Form::Flamegraph)))
+        .at_async(&path("profile"), Methods::Read, queued(of_cpu, |call| cpu(call, Form::Pprof)))
+        .at_async(
+            &path("flamegraph"),
+            Methods::Read,
+            queued(of_cpu, |call| cpu(call, Form::Flamegraph)),
+        )
         .at(&path("cmdline"), Methods::Read, |_| {
             nosniff(response::text(200, process::arguments().join("\0")))
         })
-        .at_async(&path("symbol"), symbol, |call| answer(names(call)))
-        .at_async(&path("heap_flamegraph"), Methods::Read, |call| {
-            answer(heap(call, Form::Flamegraph))
-        });
+        .at_async(&path("symbol"), symbol, queued(of_symbols, names))
+        .at_async(
+            &path("heap_flamegraph"),
+            Methods::Read,
+            queued(of_heap, |call| heap(call, Form::Flamegraph)),
+        );
     for name in ["heap", "allocs"] {
-        router = router.at_async(&path(name), Methods::Read, |call| {
+        let profile = |call| {
             let form = if wants_text(&call) { Form::Text } else { Form::Pprof };
-            answer(heap(call, form))
-        });
+            heap(call, form)
+        };
+        router = router.at_async(&path(name), Methods::Read, queued(of_heap, profile));
     }
     for (name, why) in UNAVAILABLE {
         router = router.at(&path(name), Methods::Read, move |_| *refusal(404, format!("{why}\n")));
@@ -122,9 +134,18 @@ pub fn routes(symbol: Methods) -> Router {
     router
 }
 
-/// Returns the response, which may be a refusal.
-async fn answer(response: impl Future<Output = Result<Response, Box<Response>>>) -> Response {
-    response.await.unwrap_or_else(|refusal| *refusal)
+/// Returns a handler that answers requests in their turn. The response may be a refusal.
+fn queued<F: Future<Output = Result<Response, Box<Response>>> + Send>(
+    queue: &ReportQueue,
+    respond: impl Fn(Call) -> F + Copy + Send + Sync + 'static,
+) -> impl Fn(Call) -> Pin<Box<dyn Future<Output = Response> + Send>> + Send + Sync + 'static {
+    let queue = queue.clone();
+    move |call| {
+        let answer = queue.clone().answer(call, move |call| async move {
+            respond(call).await.unwrap_or_else(|refusal| *refusal)
+        });
+        Box::pin(answer)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

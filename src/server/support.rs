@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::report_queue::ReportQueue;
 use super::response;
 use super::router::{Methods, Router};
 use crate::config_file;
@@ -30,15 +31,22 @@ pub(crate) fn routes(board: &Arc<Board>, web_config: Option<PathBuf>) -> Router 
     let board = Arc::clone(board);
     // A file that cannot be read for long delays neither the log nor the pages of the status.
     let [of_log, of_configuration] = [(); 2].map(|()| SerialBlocking::default());
-    let log = move |_| {
-        response::blocking(of_log.clone(), || {
-            response::nosniff(response::text(200, redaction::redact(&log::recent())))
+    let (log_queue, queue) = (ReportQueue::new(), ReportQueue::new());
+    let log = move |call| {
+        let of_log = of_log.clone();
+        log_queue.clone().answer(call, |_| {
+            response::blocking(of_log, || {
+                response::nosniff(response::text(200, redaction::redact(&log::recent())))
+            })
         })
     };
-    let configuration = move |_| {
+    let configuration = move |call| {
         let (board, web_config) = (Arc::clone(&board), web_config.clone());
-        response::blocking(of_configuration.clone(), move || {
-            response::json(200, configuration(&board, web_config).to_string())
+        let of_configuration = of_configuration.clone();
+        queue.clone().answer(call, |_| {
+            response::blocking(of_configuration, move || {
+                response::json(200, configuration(&board, web_config).to_string())
+            })
         })
     };
     let router = Router::default().at_async(LOG_PATH, Methods::Read, log);
