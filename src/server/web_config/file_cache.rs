@@ -113,7 +113,11 @@ impl<T: Clone> FileCache<T> {
 impl<T> CachedValue<T> {
     fn is_of(&self, paths: &[PathBuf], stamps: &[Option<Stamp>]) -> bool {
         let known = self.contents.0.iter().map(|(path, _)| path);
+        // A file that is there but could not be read may be readable again without another change: descriptors may have been lacking.
+        let mut pairs = self.contents.0.iter().zip(stamps);
+        let is_complete = pairs.all(|((_, content), stamp)| content.is_ok() || stamp.is_none());
         self.stamps == stamps
+            && is_complete
             && known.eq(paths)
             && stamps.iter().flatten().all(|stamp| stamp.is_settled(self.at))
     }
@@ -161,5 +165,19 @@ mod tests {
         assert_eq!(get(&[&one, &other], &mut file_cache).1, 4);
         assert_eq!(get(&[&one, &other], &mut file_cache).1, 4);
         assert!(read(dir.path(), false).is_err());
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_read_is_read_again() {
+        let dir = tempfile::tempdir().expect("dir");
+        let file = dir.path().join("a");
+        fs::write(&file, "a").expect("write");
+        // The file has not changed for long.
+        let at = SystemTime::now() + Duration::from_secs(60);
+        let contents = Contents(vec![(file.clone(), Err("Too many open files".into()))]);
+        let (stamps, value) = (vec![stamp(&file).expect("stamp")], contents.of(&file));
+        let mut file_cache = FileCache(Some(CachedValue { stamps, at, contents, value }));
+        let value = file_cache.get(vec![file.clone()], |contents| contents.of(&file));
+        assert_eq!(value, Ok(b"a".to_vec()));
     }
 }
