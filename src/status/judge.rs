@@ -8,7 +8,7 @@ use super::facts::{
     ConfigFile, EmptyMetric, Facts, Findings, Health, Kind, Kubernetes, Listener, Program,
     StandbyPeer, StandbyStatus, State, Statsd,
 };
-use super::words::{bytes, clock, count, duration, some_names};
+use super::words::{bytes, clock, count, duration, is_recent, some_names};
 use crate::exposition::budget;
 
 /// A receive buffer up to this size is small: one busy client fills it in a few milliseconds.
@@ -30,7 +30,7 @@ const NAMED: usize = 4;
 
 /// Returns the rank of an exceeded budget in a list: first those of the last minutes, then the most frequent ones.
 pub(crate) fn excess_rank(now: f64, at: f64, times: u64) -> (bool, Reverse<u64>) {
-    (now - at >= RECENT, Reverse(times))
+    (!is_recent(now, at, RECENT), Reverse(times))
 }
 
 /// Sets state, reasons, warnings and notes.
@@ -84,7 +84,7 @@ fn objects(kubernetes: &Kubernetes, now: f64, found: &mut Findings) {
             over.action,
             over.resource
         );
-        if now - over.at < RECENT {
+        if is_recent(now, over.at, RECENT) {
             found.warning(OVER_BUDGET, text);
         } else {
             found.note(text);
@@ -342,7 +342,7 @@ fn lost(statsd: &Statsd, facts: &Facts, found: &mut Findings) {
     }
     for (reason, what) in [("series_limit", "--limit.series"), ("memory_limit", "--limit.memory")] {
         let full = statsd.refused.iter().find(|refused| refused.reason == reason);
-        let Some(refused) = full.filter(|refused| facts.at - refused.at < RECENT) else {
+        let Some(refused) = full.filter(|refused| is_recent(facts.at, refused.at, RECENT)) else {
             continue;
         };
         let at = clock(refused.at, facts.at);
@@ -358,7 +358,7 @@ fn lost(statsd: &Statsd, facts: &Facts, found: &mut Findings) {
 
 /// Describes problems that clients should fix.
 fn clients(statsd: &Statsd, now: f64, found: &mut Findings) {
-    for refused in statsd.refused.iter().filter(|refused| now - refused.at < RECENT) {
+    for refused in statsd.refused.iter().filter(|refused| is_recent(now, refused.at, RECENT)) {
         let what = match refused.reason {
             "other_kind" => "a metric is sent with two types",
             "derived_name" => "a name conflicts with the derived series of another metric",
@@ -375,7 +375,7 @@ fn clients(statsd: &Statsd, now: f64, found: &mut Findings) {
             clock(refused.at, now)
         ));
     }
-    if let Some(over) = statsd.over_budget.iter().find(|over| now - over.at < RECENT) {
+    if let Some(over) = statsd.over_budget.iter().find(|over| is_recent(now, over.at, RECENT)) {
         let text = format!(
             "StatsD: {} exceeds {} ({} label sets {})",
             over.subject(),

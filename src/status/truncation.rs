@@ -1,7 +1,7 @@
 //! Notes on scrapes that were not taken in full, or may soon not be.
 
 use super::facts::{Facts, Findings};
-use super::words::{bytes, clock, duration};
+use super::words::{bytes, clock, duration, is_recent};
 use crate::telemetry::scrapes::{Cause, Scrape, VICTORIAMETRICS};
 
 /// The age in seconds up to which an incomplete scrape is mentioned.
@@ -19,7 +19,7 @@ const SMALLER: &str =
 
 /// Warns about incomplete scrapes, and notes those close to a limit.
 pub(super) fn judge(facts: &Facts, found: &mut Findings) {
-    let is_recent = |scrape: &&Scrape| facts.at - scrape.at < RECENT;
+    let is_recent = |scrape: &&Scrape| is_recent(facts.at, scrape.at, RECENT);
     for scrape in facts.incomplete_scrapes.iter().filter(is_recent) {
         found.warning("KstatdScrapesIncomplete", incomplete(scrape, facts));
     }

@@ -135,6 +135,15 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
+/// The seconds by which a time may be ahead of the clock. What is further ahead was noted before the clock was set back, and counts
+/// as old.
+const MAX_AHEAD: f64 = 10.0;
+
+/// Returns true if something was noted within the last `age` seconds.
+pub(super) fn is_recent(now: f64, at: f64, age: f64) -> bool {
+    (-MAX_AHEAD..age).contains(&(now - at))
+}
+
 /// Formats the UTC time of day, with the date if it is not close to `now`.
 pub(crate) fn clock(at: f64, now: f64) -> String {
     let Ok(time) = jiff::Timestamp::from_second(at as i64) else { return String::new() };
