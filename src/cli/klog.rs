@@ -55,7 +55,7 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
         value_type: Text("Level"),
         default: "",
         help: "Log verbosity; 4 enables debug, 6 enables trace.",
-        set: |args, text| store(&mut args.klog.verbosity, strconv::parse_int(text, 32)),
+        set: |args, text| store(&mut args.klog.verbosity, strconv::parse_decimal(text, 32)),
         keys: None,
     },
     ignored!("vmodule", Text("moduleSpec"), "", "", module_spec),
@@ -83,18 +83,8 @@ fn any_text(_: &str) -> Result<(), UsageError> {
 fn severity(text: &str) -> Result<(), UsageError> {
     match text.to_ascii_uppercase().as_str() {
         "INFO" | "WARNING" | "ERROR" | "FATAL" => Ok(()),
-        _ => Ok(decimal(text).map(drop)?),
+        _ => Ok(strconv::parse_decimal(text, 32).map(drop)?),
     }
-}
-
-fn decimal(text: &str) -> Result<i64, ParseError> {
-    if text.starts_with('0') && text.len() > 1 {
-        // Base 10 here, where leading zeros are insignificant.
-        return strconv::parse_int(text.trim_start_matches('0'), 32).or_else(|_| {
-            if text.bytes().all(|byte| byte == b'0') { Ok(0) } else { strconv::parse_int("", 32) }
-        });
-    }
-    strconv::parse_int(text, 32)
 }
 
 /// Validates `file.go:234` or an empty text.
@@ -132,7 +122,11 @@ mod tests {
 
     #[test]
     fn values_are_checked() {
-        assert!(severity("warning").is_ok() && severity("2").is_ok());
+        assert!(severity("warning").is_ok() && severity("2").is_ok() && severity("08").is_ok());
+        assert_eq!(
+            severity("0x2"),
+            Err("strconv.ParseInt: parsing \"0x2\": invalid syntax".into())
+        );
         assert_eq!(severity("x"), Err("strconv.ParseInt: parsing \"x\": invalid syntax".into()));
         assert!(trace_location("a.go:5").is_ok() && trace_location("").is_ok());
         assert!(trace_location(":0").is_err());

@@ -101,6 +101,26 @@ pub fn parse_bool(text: &str) -> Result<bool, ParseError> {
 ///
 /// The text is not such a number or does not fit into `bits`.
 pub fn parse_int(text: &str, bits: u32) -> Result<i64, ParseError> {
+    signed(text, bits, magnitude)
+}
+
+/// Parses an integer like `strconv.ParseInt` with base 10: digits, of which the first ones may be 0.
+///
+/// # Errors
+///
+/// The text is not such a number or does not fit into `bits`.
+pub fn parse_decimal(text: &str, bits: u32) -> Result<i64, ParseError> {
+    signed(text, bits, |digits| match digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        true if !digits.is_empty() => digits.parse().map_err(|_| NumberError::Range),
+        _ => Err(NumberError::Syntax),
+    })
+}
+
+fn signed(
+    text: &str,
+    bits: u32,
+    magnitude: impl Fn(&str) -> Result<u64, NumberError>,
+) -> Result<i64, ParseError> {
     let (negative, digits) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),

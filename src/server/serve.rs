@@ -31,6 +31,9 @@ use crate::util::descriptors::Share;
 /// The maximum size of a request head, including the request line.
 const MAX_HEAD: usize = 64 << 10;
 
+/// The maximum number of header lines of a request over HTTP/1.1. The originals have no limit other than that of the size.
+const MAX_HEADERS: usize = 1024;
+
 /// The maximum response data that hyper buffers while waiting for the socket: two frames. More
 /// would save system calls, but each slow reader holds it.
 const MAX_BUFFERED: usize = 80 << 10;
@@ -202,6 +205,7 @@ async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         // A client may close its sending side after the request and still read the response.
         .half_close(true)
         .max_header_size(MAX_HEAD)
+        .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_BUFFERED)
         .serve_connection(stream, service);
     let goodbye = http1::Connection::graceful_shutdown;
