@@ -51,7 +51,7 @@ struct Connection {
     /// `None` once it has ended.
     open: Option<(TcpStream, Permit<'static>)>,
     /// The address of the peer.
-    address: Option<IpAddr>,
+    address: IpAddr,
     lines: LineBuffer,
     /// The number of bytes to read before it is closed; `None` while it stays open.
     remaining: Option<usize>,
@@ -99,8 +99,8 @@ pub(crate) struct TcpSource {
     idle: Option<Duration>,
     descriptors: &'static Descriptors,
     accept_at: Option<Instant>,
-    /// An accepted connection without a descriptor permit. While there is one, no other is accepted.
-    waiting: Option<TcpStream>,
+    /// An accepted connection without a descriptor permit, and its client. While there is one, no other is accepted.
+    waiting: Option<(TcpStream, IpAddr)>,
     pause: Duration,
     /// True if no further connections are accepted.
     is_shutting_down: bool,
@@ -169,18 +169,20 @@ impl TcpSource {
         if self.is_shutting_down {
             return;
         }
-        if let Some(stream) = self.waiting.take()
-            && !self.admit(stream, metrics, registry, worker)
+        if let Some(accepted) = self.waiting.take()
+            && !self.admit(accepted, metrics, registry, worker)
         {
             return;
         }
         let mut may_displace = true;
         for _ in 0..ACCEPTED_AT_ONCE {
             match self.listener.accept() {
-                Ok((stream, _)) => {
+                Ok((stream, client)) => {
                     (self.pause, may_displace) = (FIRST_PAUSE, true);
                     bump(&metrics.tcp_connections);
-                    if !self.admit(stream, metrics, registry, worker) {
+                    // Once the client has reset the connection, the socket does not tell its address any more.
+                    let accepted = (stream, client.ip().to_canonical());
+                    if !self.admit(accepted, metrics, registry, worker) {
                         return;
                     }
                 }
@@ -209,7 +211,7 @@ impl TcpSource {
     /// Gives a connection a slot. Returns false if it has to wait for a descriptor permit.
     fn admit(
         &mut self,
-        mut stream: TcpStream,
+        (mut stream, address): (TcpStream, IpAddr),
         metrics: &Metrics,
         registry: &Registry,
         worker: &mut Worker,
@@ -219,7 +221,7 @@ impl TcpSource {
             permit = self.descriptors.take(Share::Senders);
         }
         let Some(permit) = permit else {
-            self.waiting = Some(stream);
+            self.waiting = Some((stream, address));
             let longest =
                 self.by_silence.first_key_value().and_then(|(_, slot)| self.connection(*slot));
             let latest = Instant::now() + LAST_PAUSE;
@@ -242,7 +244,6 @@ impl TcpSource {
         metrics.tcp_open.fetch_add(1, Ordering::Relaxed);
         self.last_sequence += 1;
         self.by_silence.insert(self.last_sequence, slot);
-        let address = stream.peer_addr().ok().map(|peer| peer.ip().to_canonical());
         self.connections[slot] = Some(Connection {
             address,
             open: Some((stream, permit)),
@@ -353,7 +354,7 @@ impl TcpSource {
                 (connection.sequence, connection.since) = (*last_sequence, Instant::now());
                 worker.begin();
                 worker.set_listener(Listener::Tcp);
-                worker.set_sender(connection.address);
+                worker.set_sender(Some(connection.address));
                 let bytes = buffer.get(..length).unwrap_or_default();
                 let apply =
                     |line: &[u8]| worker.stream_line(line.strip_suffix(b"\r").unwrap_or(line));
@@ -393,7 +394,7 @@ impl TcpSource {
         connection.end = Some(EndReason::Done);
         worker.begin();
         worker.set_listener(Listener::Tcp);
-        worker.set_sender(connection.address);
+        worker.set_sender(Some(connection.address));
         worker.stream_line(&rest);
     }
 
