@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use super::clock::TICKS_PER_SECOND;
 use super::series::cell::Handle;
+use crate::util::shrink::Shrink as _;
 
 /// Returns the bucket for a deadline in ticks: the first full second after the deadline.
 pub(crate) const fn bucket_of(deadline: u32) -> u32 {
@@ -35,19 +36,50 @@ impl DueBucket {
 #[derive(Debug, Default)]
 pub(crate) struct TimerWheel {
     buckets: BTreeMap<u32, Vec<Handle>>,
+    /// The number of handles in them.
+    entries: usize,
+    /// The number of series that have ended early since the last purge, and may have left their handles.
+    ended: usize,
 }
+
+/// The number of series that end early before their handles are dropped, in addition to half of all.
+const PURGE_MIN: usize = 1 << 16;
 
 impl TimerWheel {
     /// Inserts a series. Returns true if it is due earlier than all others.
     pub(crate) fn insert(&mut self, second: u32, handle: Handle) -> bool {
         let is_earlier = self.next().is_none_or(|next| second < next);
         self.buckets.entry(second).or_default().push(handle);
+        self.entries += 1;
         is_earlier
     }
 
     /// Returns the second in which the first bucket is due.
     pub(crate) fn next(&self) -> Option<u32> {
         self.buckets.first_key_value().map(|(&second, _)| second)
+    }
+
+    /// Notes that series have ended before their time to live was over. Returns true if so many have that a purge pays: it visits at most
+    /// twice as many handles.
+    pub(crate) fn note_ended(&mut self, count: usize) -> bool {
+        self.ended += count;
+        let is_due = self.ended >= PURGE_MIN && self.ended >= self.entries / 2;
+        self.ended = if is_due { 0 } else { self.ended };
+        is_due
+    }
+
+    /// Drops the handles that are not alive from the first bucket at or after a second. Returns the second from which on to continue, or
+    /// `None` at the end.
+    pub(crate) fn purge(&mut self, from: u32, is_alive: impl Fn(Handle) -> bool) -> Option<u32> {
+        let (&second, handles) = self.buckets.range_mut(from..).next()?;
+        let before = handles.len();
+        handles.retain(|handle| is_alive(*handle));
+        handles.shrink();
+        self.entries -= before - handles.len();
+        if handles.is_empty() {
+            self.buckets.remove(&second);
+        }
+        second.checked_add(1)
     }
 
     /// Removes the first bucket if it is due at `tick`.
@@ -57,6 +89,7 @@ impl TimerWheel {
             return None;
         }
         let (second, handles) = first.remove_entry();
+        self.entries -= handles.len();
         Some(DueBucket { second, handles, expired: Vec::new() })
     }
 }
@@ -80,6 +113,24 @@ mod tests {
         assert_eq!(wheel.pop_due(55).map(|due| due.second), Some(5));
         assert!(wheel.pop_due(55).is_none());
         assert_eq!(wheel.next(), Some(7));
+    }
+
+    #[test]
+    fn handles_of_ended_series_are_dropped() {
+        let handle = |slot| Handle { slot: SlotId::scalar(slot), generation: 0 };
+        let mut wheel = TimerWheel::default();
+        let last = PURGE_MIN as u32 * 3;
+        for slot in 0..last {
+            wheel.insert(1_000_000 + slot % 7, handle(slot));
+        }
+        assert!(!wheel.note_ended(PURGE_MIN));
+        assert!(wheel.note_ended(PURGE_MIN));
+        let mut second = Some(0);
+        while let Some(from) = second {
+            second = wheel.purge(from, |handle| handle.slot == SlotId::scalar(6));
+        }
+        assert_eq!((wheel.entries, wheel.next()), (1, Some(1_000_006)));
+        assert!(!wheel.note_ended(1), "each purge is paid by the series that have ended since");
     }
 
     #[test]

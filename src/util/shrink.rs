@@ -31,6 +31,7 @@ shrink! {
     hashbrown::HashMap<K, V, S>, [K: Eq + Hash, V, S: BuildHasher];
     hashbrown::HashSet<K, S>, [K: Eq + Hash, S: BuildHasher];
     VecDeque<T>, [T];
+    Vec<T>, [T];
 }
 
 #[cfg(test)]

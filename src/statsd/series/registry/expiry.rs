@@ -124,6 +124,21 @@ impl Registry {
             own.extend(self.write().by_sender.remove(sender).unwrap_or_default());
         }
         self.end(&own, |_, _| ExpiryDecision::Expire);
+        let is_purge_due = self.timer_wheel.lock().note_ended(own.len());
+        if is_purge_due {
+            self.purge_timer_wheel();
+        }
+    }
+
+    /// Drops the entries of series that have ended before their time to live was over. Other threads insert series between two buckets.
+    fn purge_timer_wheel(&self) {
+        let mut second = Some(0);
+        while let Some(from) = second {
+            let mut timer_wheel = self.timer_wheel.lock();
+            // They show all series that are in the wheel by now.
+            let (scalars, observers) = (self.scalars.view(), self.observers.view());
+            second = timer_wheel.purge(from, |handle| handle.is_alive(&scalars, &observers));
+        }
     }
 
     /// Ends those of the series that `decide` lets expire. Neighbours of the list are usually on different pages, so
