@@ -129,7 +129,10 @@ async fn start_sides(
     let names = Arc::new(names(personality, config, telemetry));
     let selection = config.statsd.as_ref().map(|args| args.enrich.clone());
     let pods = selection.filter(|selection| !selection.is_empty());
-    let pods = pods.map(|selection| Arc::new(PodIndex::new(selection)));
+    let pods = pods.map(PodIndex::new);
+    let has_replicas = config.standby.is_some();
+    let pods = pods.map(|pods| if has_replicas { pods.for_replicas() } else { pods });
+    let pods = pods.map(Arc::new);
     for &kind in personality.sides.iter().rev() {
         if let Some(reason) = (kind.disabled_reason)(config) {
             tracing::info!("{reason}");

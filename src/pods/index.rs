@@ -2,7 +2,8 @@
 //!
 //! Pods that have ended are told apart by time: for [`LAST_LINES`] after its end a pod is still found, because its last
 //! lines may be on their way. For [`LINGER`] its address and containers are known to be those of an ended pod, and its
-//! labels stay in use, so that the last values are scraped.
+//! labels stay in use, so that the last values are scraped. Lines that another replica has received get them for almost as long,
+//! because they state the UID of the pod, which belongs to no other one.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -24,6 +25,11 @@ pub(super) const LINGER: Duration = Duration::from_secs(90);
 /// The time for which a line may still get the labels of a pod that has other ones now: longer than a batch of lines takes,
 /// whose senders are looked up at its beginning.
 pub(super) const LAST_BATCH: Duration = Duration::from_secs(1);
+
+/// The times after the end of a pod: then senders do not find it any more, then other replicas do not, then it is forgotten.
+const STAGES: [Duration; 3] = [LAST_LINES, REPLICATED_LINES, LINGER];
+/// The time after its end for which a pod is still found for lines that another replica has received.
+const REPLICATED_LINES: Duration = LINGER.saturating_sub(LAST_BATCH);
 
 /// Names and values of labels, sorted by name.
 pub type LabelPairs = Box<[(PodLabel, Box<str>)]>;
@@ -78,6 +84,8 @@ struct Entry {
     writer: u64,
     /// The time of its end.
     ended: Option<Duration>,
+    /// It had ended before it was known, so only lines of other replicas can be from it.
+    is_past: bool,
 }
 
 /// Labels in use, and the number of pods that have them.
@@ -99,9 +107,8 @@ struct State {
     released: Vec<Arc<SenderLabels>>,
     /// Labels that no pod has any more, and when their series end.
     unused_labels: Vec<(Duration, u64)>,
-    /// The pods that have ended, with the time of the end: those still found, and those not found any more.
-    ending: VecDeque<(Duration, Arc<str>)>,
-    ended: VecDeque<(Duration, Arc<str>)>,
+    /// The pods that have ended, with the time of the end, by the next of the [`STAGES`].
+    ending: [VecDeque<(Duration, Arc<str>)>; STAGES.len()],
     /// The list/watches of pods that are served, and whether each is complete.
     lists: HashMap<u64, bool>,
 }
@@ -115,6 +122,9 @@ pub struct PodIndex {
     clock: Box<dyn Fn() -> Duration + Send + Sync>,
     /// The cgroups of containers on this node.
     inodes: CgroupInodes,
+    /// Lines of other replicas may be from pods that had ended before the first list. Therefore finished pods are known for a while if
+    /// they come with a list that is not complete, also with that of a reload.
+    has_replicas: bool,
     /// Called when [`PodIndex::advance`] has to be called earlier than it returned.
     on_end: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -146,8 +156,15 @@ impl PodIndex {
             next_writer: AtomicU64::new(0),
             clock,
             inodes: CgroupInodes::default(),
+            has_replicas: false,
             on_end: OnceLock::new(),
         }
+    }
+
+    /// Expects lines that other replicas have received, also those of pods that had ended before the first list.
+    #[must_use]
+    pub fn for_replicas(self) -> Self {
+        Self { has_replicas: true, ..self }
     }
 
     /// Returns the time of the clock.
@@ -177,7 +194,7 @@ impl PodIndex {
         let now = self.now();
         let mut state = self.state.lock();
         let old = state.pods.remove(&pod.uid);
-        let mut ended = None;
+        let (mut ended, mut is_past) = (None, false);
         if let Some(old) = old {
             pod.workload = pod.workload.or_else(|| old.pod.workload.clone());
             if *old.pod == pod && old.ended.is_some() == pod.is_finished {
@@ -186,14 +203,20 @@ impl PodIndex {
             }
             state.unlink(&old);
             ended = pod.is_finished.then_some(old.ended.unwrap_or(now));
+            is_past = old.is_past && ended.is_some();
             if ended.is_some() && old.ended.is_none() {
-                state.ending.push_back((now, Arc::clone(&pod.uid)));
+                state.ending[0].push_back((now, Arc::clone(&pod.uid)));
             }
         } else if pod.is_finished {
-            // It ended before this process knew it, so it sends nothing.
-            return;
+            // It ended before this process knew it, so it sends nothing. Another replica may have its last lines.
+            if !self.has_replicas || state.is_synced() {
+                return;
+            }
+            (ended, is_past) = (Some(now), true);
+            state.ending[0].push_back((now, Arc::clone(&pod.uid)));
         }
-        state.link(&self.selection, Entry { pod: Arc::new(pod), labels: None, writer, ended });
+        let entry = Entry { pod: Arc::new(pod), labels: None, writer, ended, is_past };
+        state.link(&self.selection, entry);
         self.changed(state, ended == Some(now));
     }
 
@@ -207,7 +230,7 @@ impl PodIndex {
         if entry.ended.is_none() {
             entry.ended = Some(now);
             let uid = Arc::clone(&entry.pod.uid);
-            state.ending.push_back((now, uid));
+            state.ending[0].push_back((now, uid));
         }
         self.changed(state, true);
     }
@@ -228,11 +251,16 @@ impl PodIndex {
         let now = self.now();
         let mut state = self.state.lock();
         let mut has_changed = false;
-        while let Some((ended, uid)) = state.ending.pop_front_if(|(at, _)| *at + LAST_LINES < now) {
-            state.ended.push_back((ended, uid));
-            has_changed = true;
+        for next in 1..STAGES.len() {
+            let before = |(at, _): &mut (Duration, _)| *at + STAGES[next - 1] < now;
+            while let Some(ended) = state.ending[next - 1].pop_front_if(before) {
+                state.ending[next].push_back(ended);
+                has_changed = true;
+            }
         }
-        while let Some((ended, uid)) = state.ended.pop_front_if(|(at, _)| *at + LINGER < now) {
+        let last = STAGES.len() - 1;
+        while let Some((ended, uid)) = state.ending[last].pop_front_if(|(at, _)| *at + LINGER < now)
+        {
             if state.pods.get(&uid).is_some_and(|entry| entry.ended == Some(ended))
                 && let Some(entry) = state.pods.remove(&uid)
             {
@@ -243,12 +271,12 @@ impl PodIndex {
         }
         // These pods have not been found for long.
         state.drop_released_labels(now);
-        let State { ending, ended, unused_labels, .. } = &mut *state;
+        let State { ending, unused_labels, .. } = &mut *state;
         let unused = unused_labels.extract_if(.., |(at, _)| *at <= now).map(|(_, id)| id).collect();
-        let ending = ending.front().map(|(at, _)| *at + LAST_LINES);
-        let ended = ended.front().map(|(at, _)| *at + LINGER);
+        let stages = ending.iter().zip(STAGES);
+        let ending = stages.filter_map(|(queue, time)| Some(queue.front()?.0 + time));
         let unused_at = unused_labels.iter().map(|(at, _)| *at);
-        let next = ending.into_iter().chain(ended).chain(unused_at).min();
+        let next = ending.chain(unused_at).min();
         if has_changed {
             self.changed(state, false);
         }
@@ -262,7 +290,7 @@ impl PodIndex {
     pub fn by_address(&self, address: IpAddr) -> Lookup {
         let state = self.state.lock();
         let pods = state.by_address.get(&address).into_iter().flatten();
-        let pods = pods.filter_map(|uid| state.pods.get(uid));
+        let pods = pods.filter_map(|uid| state.pods.get(uid)).filter(|entry| !entry.is_past);
         let last = pods.max_by_key(|entry| (entry.ended.is_none(), entry.ended, entry.pod.started));
         match self.found(&state, last) {
             Err(_) if state.nodes.contains_key(&address) => Err(Missing::HostNetwork),
@@ -307,10 +335,28 @@ impl PodIndex {
         self.found(&state, state.pods.get(uid))
     }
 
+    /// Finds the pod with this UID for a line that another replica has received.
+    ///
+    /// # Errors
+    /// Returns the reason why there is none.
+    pub fn by_replicated_uid(&self, uid: &str) -> Lookup {
+        let state = self.state.lock();
+        match state.pods.get(uid) {
+            Some(Entry { pod, labels, ended: Some(ended), .. })
+                if *ended + REPLICATED_LINES >= self.now() =>
+            {
+                Ok(Found { pod: Arc::clone(pod), labels: labels.clone() })
+            }
+            entry => self.found(&state, entry),
+        }
+    }
+
     fn found(&self, state: &State, entry: Option<&Entry>) -> Lookup {
         let now = self.now();
         match entry {
-            Some(Entry { ended: Some(ended), .. }) if *ended + LAST_LINES < now => {
+            Some(Entry { ended: Some(ended), is_past, .. })
+                if *is_past || *ended + LAST_LINES < now =>
+            {
                 Err(Missing::Ended)
             }
             Some(Entry { pod, labels, .. }) => {

@@ -60,7 +60,7 @@ impl Sender {
             Peer::Process(process) => by_process(index, process),
             Peer::Replica => {
                 let uid = std::str::from_utf8(origin).unwrap_or_default();
-                return match index.by_uid(uid) {
+                return match index.by_replicated_uid(uid) {
                     Ok(found) => Self::of(found, SenderOutcome::Replica, None),
                     Err(_) if uid.is_empty() => Self::unknown(SenderOutcome::NoOrigin, None),
                     Err(missing) => {

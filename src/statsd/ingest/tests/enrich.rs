@@ -331,6 +331,67 @@ fn labels_of_senders_count_for_budgets() {
     assert_eq!(world.series(), [folded]);
 }
 
+/// The series into which values are folded may begin as that of a sender with this value. It does not end with that.
+#[test]
+fn a_sender_with_the_fold_value_shares_its_series() {
+    let budget = Budget {
+        mode: BudgetMode::Enforce,
+        values_per_label: 2,
+        fold_value: "other".to_owned(),
+        ..Budget::default()
+    };
+    let mut world = World::with("pod", "", budget);
+    for (last, name) in ["other", "w1", "w2", "w3"].into_iter().enumerate() {
+        world.put(pod(name, last as u8));
+        world.send(Some(last as u8), "a:1|c");
+    }
+    let folded = world.series().remove(0);
+    assert!(folded.starts_with("a{pod=\"other\"} "), "{folded}");
+    world.index.remove(0, "uid-other");
+    world.clock.advance(Duration::from_secs(120));
+    world.offline.expire();
+    assert_eq!(world.series()[0], folded);
+}
+
+/// Lines that another replica has received may arrive long after the end of their pod.
+#[test]
+fn replicated_lines_of_ended_pods_have_labels() {
+    let mut world = World::new("workload");
+    world.put(pod("w1", 1));
+    world.index.remove(0, "uid-w1");
+    world.clock.advance(Duration::from_secs(80));
+    world.index.advance();
+    world.offline.lines_with_senders(b"\x01uid-w1\x01a:1|c\n");
+    assert_eq!(world.series(), [format!("a{{{WEB}}} 1")]);
+    // Not when their labels are about to end.
+    world.clock.advance(Duration::from_millis(9_500));
+    world.index.advance();
+    world.offline.lines_with_senders(b"\x01uid-w1\x01b:1|c\n");
+    assert_eq!(world.series(), [format!("a{{{WEB}}} 1"), "b 1".to_owned()]);
+    world.clock.advance(Duration::from_secs(3));
+    world.offline.expire();
+    assert_eq!(world.series(), ["b 1"]);
+}
+
+/// A pod may have ended before the first list of this replica, but sent lines to another one before.
+#[test]
+fn replicated_lines_of_pods_that_ended_before_the_first_list_have_labels() {
+    let mut world = World::over("workload", "", Budget::default(), PodIndex::for_replicas);
+    world.index.set_list(0, Some(false));
+    world.put(Pod { is_finished: true, ..pod("w1", 1) });
+    world.index.set_list(0, Some(true));
+    world.offline.lines_with_senders(b"\x01uid-w1\x01a:1|c\n");
+    // Its address may have another owner by now.
+    world.send(Some(1), "b:1|c");
+    assert_eq!(world.series(), [format!("a{{{WEB}}} 1"), "b 1".to_owned()]);
+    world.clock.advance(Duration::from_secs(120));
+    world.offline.expire();
+    assert_eq!(world.series(), ["b 1"]);
+    world.put(Pod { is_finished: true, ..pod("w1", 1) });
+    world.offline.lines_with_senders(b"\x01uid-w1\x01a:1|c\n");
+    assert_eq!(world.series(), ["a 1", "b 1"]);
+}
+
 /// A series whose folded labels are not those of its sender ends with the sender.
 #[test]
 fn series_with_other_labels_folded_end_with_their_sender() {
