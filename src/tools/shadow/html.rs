@@ -43,10 +43,15 @@ impl ShadowReport {
                     }))
                 }
             }
-            h2 { "Swap" }
-            section { @for command in &self.commands.swap { pre { (command) } } }
-            h2 { "Roll back" }
-            section { @for command in &self.commands.roll_back { pre { (command) } } }
+            @for (title, commands) in [("Swap", &self.commands.swap), ("Roll back", &self.commands.roll_back)] {
+                h2 { (title) }
+                section {
+                    @for (number, command) in commands.iter().enumerate() {
+                        @if number > 0 { p { "or" } }
+                        pre { (command) }
+                    }
+                }
+            }
         };
         document(&format!("kstatd shadow: {}", self.word()), false, &body) + "\n"
     }

@@ -94,7 +94,7 @@ impl ShadowReport {
             [("Swap", &self.commands.swap), ("Roll back", &self.commands.roll_back)]
         {
             put(&format!("\n{title}"));
-            commands.iter().for_each(|command| put(&format!("  {command}")));
+            put(&format!("  {}", commands.join("\n  or\n  ")));
         }
         put(&format!("\nVerdict: {}", self.sentence()));
         out

@@ -34,7 +34,7 @@ struct Place {
     namespace: Option<String>,
     /// The object that is described by the API server.
     pod: Option<Endpoint>,
-    /// The name of the workload, until the pod tells it.
+    /// The name of the Service, which is that of the workload in most manifests.
     workload: Option<String>,
 }
 
@@ -105,7 +105,7 @@ impl Target {
         let place = Place {
             namespace: Some(namespace.to_owned()),
             pod: pod.transpose()?,
-            workload: Some(name.to_owned()),
+            workload: (kind == "services").then(|| name.to_owned()),
         };
         Ok(Self { name: address.to_owned(), metrics, telemetry: Some(telemetry), place })
     }
@@ -214,9 +214,9 @@ fn commands(place: &Place, pod: Option<&Pod>, line: &CommandLine) -> Commands {
         ),
     };
     let namespace = place.namespace.as_deref().unwrap_or("NAMESPACE");
-    let workload = pod.and_then(Pod::workload).unwrap_or_else(|| {
-        format!("deployment/{}", place.workload.as_deref().unwrap_or(container))
-    });
+    let of_place = place.workload.as_deref();
+    let guessed = of_place.unwrap_or(if place.pod.is_some() { "WORKLOAD" } else { container });
+    let workload = pod.and_then(Pod::workload).unwrap_or_else(|| format!("deployment/{guessed}"));
     let found = pod.and_then(|pod| pod.container(program));
     let name = found.map_or(container, |(name, _)| name);
     let image = format!("REGISTRY/kstatd/{container}:{VERSION}");
@@ -227,17 +227,21 @@ fn commands(place: &Place, pod: Option<&Pod>, line: &CommandLine) -> Commands {
     };
     let release = pod.filter(|pod| pod.label("app.kubernetes.io/managed-by") == Some("Helm"));
     let release = release.and_then(|pod| pod.label("app.kubernetes.io/instance"));
+    // The labels of a pod do not tell whether its chart is that of the release or a dependency of it, as in
+    // kube-prometheus-stack. The upgrade to another chart would delete everything else that the release has installed.
     let helm = |release: &str| {
+        let condition =
+            format!("only if `helm list -n {namespace}` shows the chart {chart} for {release}");
         let upgrade = format!(
-            "helm upgrade {release} prometheus-community/{chart} -n {namespace} --reuse-values --set {repository},image.tag={VERSION}"
+            "helm upgrade {release} prometheus-community/{chart} -n {namespace} --reuse-values --set {repository},image.tag={VERSION}  # {condition}"
         );
-        (upgrade, format!("helm rollback {release} -n {namespace}"))
+        (upgrade, format!("helm rollback {release} -n {namespace}  # after that upgrade"))
     };
-    // A change by kubectl would be lost with the next upgrade of the release.
+    let by_kubectl = (set + &image, undo);
     let pairs = match (release, pod) {
-        (Some(release), _) => vec![helm(release)],
-        (None, Some(_)) => vec![(set + &image, undo)],
-        (None, None) => vec![(set + &image, undo), helm("RELEASE")],
+        (Some(release), _) => vec![by_kubectl, helm(release)],
+        (None, Some(_)) => vec![by_kubectl],
+        (None, None) => vec![by_kubectl, helm("RELEASE")],
     };
     let (swap, roll_back) = pairs.into_iter().unzip();
     Commands { swap, roll_back }
@@ -272,7 +276,17 @@ mod tests {
         let helm = of_pod(
             r#"{"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "r"}}, "spec": {"containers": []}}"#,
         );
-        assert_eq!(helm.roll_back, ["helm rollback r -n m"]);
+        assert_eq!(
+            helm.roll_back,
+            [
+                "kubectl rollout undo -n m deployment/ksm-5d4-x",
+                "helm rollback r -n m  # after that upgrade"
+            ]
+        );
+        // The release may be of another chart, of which this one is a dependency.
+        assert!(helm.swap[0].starts_with("kubectl set image -n m "), "{helm:?}");
+        let condition = "# only if `helm list -n m` shows the chart kube-state-metrics for r";
+        assert!(helm.swap[1].ends_with(condition), "{helm:?}");
         let hostile = of_pod(
             r#"{"metadata": {"ownerReferences": [{"kind": "X", "name": "$(reboot)"}]}, "spec": {"containers": [{"name": "c", "image": ";reboot"}]}}"#,
         );
