@@ -587,6 +587,26 @@ fn watch_reports_temporary_differences() {
     );
 }
 
+/// A watch does not end before it could have found a difference, and says so if it cannot.
+#[test]
+fn a_watch_without_enough_comparisons_finds_nothing_equal() {
+    let counter = |value: usize| {
+        let text = format!("# TYPE x_total counter\nx_total {value}\n");
+        Reply::text(text)
+    };
+    let (a, _) = server(move |n| counter(100 * n));
+    let (b, _) = server(move |_| counter(0));
+    assert_exit(1, &["--increases", "--watch=2ms", "--interval=1ms", &a, &b]);
+    // Each value differs, but the other side answers only twice.
+    let (a, _) = server(move |_| counter(1));
+    let (b, _) = server(move |n| match n {
+        0 | 1 => counter(2),
+        _ => Reply::of("503 Service Unavailable", "Content-Type: text/plain", "gone"),
+    });
+    let said = assert_exit(2, &["--watch=20ms", "--interval=1ms", &a, &b]);
+    assert!(said.contains("503"), "{said}");
+}
+
 /// Starts kstatd as kube-state-metrics with these flags and waits until everything is exposed.
 fn exporter(cluster: &Cluster, flags: &[&str]) -> (Program, SocketAddr) {
     let server = cluster.flag();

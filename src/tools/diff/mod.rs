@@ -142,7 +142,7 @@ impl Comparison {
         say: impl Fn(&str),
     ) -> Result<Report> {
         let end = Instant::now() + time;
-        // It ends the watch early; the report is still printed.
+        // It ends the watch early. The report is still printed, if there is one.
         let mut stop = signal(SignalKind::interrupt())
             .map_err(|error| format!("cannot handle signals: {error}"))?;
         loop {
@@ -150,17 +150,24 @@ impl Comparison {
                 _ = self.round(&say) => {}
                 _ = stop.recv() => break,
             }
-            let next = (Instant::now() + interval).min(end);
+            let next = Instant::now() + interval;
+            // Beyond the end there are further rounds only if the result is not certain yet.
+            let next = if Instant::now() < end { next.min(end) } else { next };
             tokio::select! {
                 () = sleep_until(next.into()) => {}
                 _ = stop.recv() => break,
             }
-            if Instant::now() >= end && self.is_settled() {
+            let is_certain = self.is_conclusive() || self.good == 0;
+            if Instant::now() >= end && self.is_settled() && is_certain {
                 break;
             }
         }
+        let is_certain = self.is_conclusive() || self.differs();
         match (self.compared, self.error.take()) {
             (0, error) => Err(error.unwrap_or_else(|| "never read twice".into())),
+            (compared, error) if !is_certain => Err(error.unwrap_or_else(|| {
+                format!("{compared} comparisons are too few for a result").into()
+            })),
             _ => Ok(self.report()),
         }
     }
