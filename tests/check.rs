@@ -363,6 +363,70 @@ fn alerts_may_select_one_of_several_exporters() {
     }
 }
 
+/// Relabelling may set the label `job`.
+#[test]
+fn alerts_select_the_job_that_relabelling_sets() {
+    let manifest = |relabelling: &str, job: &str| {
+        format!(
+            "{{apiVersion: apps/v1, kind: Deployment, metadata: {{namespace: m, name: k, labels: {{app: k}}}}, spec: {{template: \
+             {{metadata: {{labels: {{app: k}}}}, spec: {{containers: [{{name: k, image: 'x/kube-state-metrics:v2.20.0', \
+             args: [--resources=nodes], ports: [{{name: http, containerPort: 8080}}]}}]}}}}}}}}\n---\n\
+             {{apiVersion: v1, kind: Service, metadata: {{namespace: m, name: k, labels: {{app: k}}}}, spec: {{selector: \
+             {{app: k}}, ports: [{{name: http, port: 8080, targetPort: http}}]}}}}\n---\n\
+             {{apiVersion: monitoring.coreos.com/v1, kind: ServiceMonitor, metadata: {{namespace: m, name: k}}, spec: {{selector: \
+             {{matchLabels: {{app: k}}}}, endpoints: [{{port: http, honorLabels: true{relabelling}}}]}}}}\n---\n\
+             {{apiVersion: monitoring.coreos.com/v1, kind: PrometheusRule, metadata: {{namespace: m, name: r}}, spec: {{groups: [{{name: g, \
+             rules: [{{alert: A, expr: 'kube_node_info{{job=\"{job}\"}} > 0'}}]}}]}}}}\n"
+        )
+    };
+    let constant = ", relabelings: [{targetLabel: job, replacement: ksm}]";
+    let computed =
+        ", relabelings: [{sourceLabels: [__meta_kubernetes_pod_name], targetLabel: job}]";
+    let dropped = ", metricRelabelings: [{sourceLabels: [job], regex: x, action: drop}]";
+    for (relabelling, job, is_right) in [
+        ("", "k", true),
+        ("", "ksm", false),
+        (constant, "ksm", true),
+        (constant, "k", false),
+        (computed, "anything", true),
+        (dropped, "k", true),
+        (dropped, "ksm", false),
+    ] {
+        let (_, found) = objections(&manifest(relabelling, job));
+        let is_about = found.iter().any(|(_, text)| text.contains("but the job is"));
+        assert_eq!(is_about, !is_right, "{relabelling} {job}: {found:#?}");
+    }
+}
+
+/// A controller fills the rules of an aggregated ClusterRole.
+#[test]
+fn rights_of_aggregated_roles_are_those_of_their_parts() {
+    let workload = "---\n{apiVersion: v1, kind: ServiceAccount, metadata: {namespace: m, name: kstatd}}\n---\n\
+         {apiVersion: apps/v1, kind: Deployment, metadata: {namespace: m, name: kstatd}, spec: {template: {spec: \
+         {serviceAccountName: kstatd, containers: [{name: k, image: kstatd/kube-state-metrics, \
+         env: [{name: LEVEL, valueFrom: {configMapKeyRef: {name: c, key: l}}}], args: [--resources=nodes, --port=$(LEVEL)]}]}}}}\n---\n\
+         {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: all}, rules: [], \
+         aggregationRule: {clusterRoleSelectors: [{matchLabels: {to: all}}]}}\n---\n\
+         {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: all}, \
+         roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: all}, \
+         subjects: [{kind: ServiceAccount, namespace: m, name: kstatd}]}\n---\n";
+    let part = |label: &str| {
+        format!(
+            "{{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {{name: part, labels: {{to: {label}}}}}, \
+             rules: [{{apiGroups: [''], resources: [nodes], verbs: [list, watch]}}]}}\n"
+        )
+    };
+    let about = |manifest: &str, part: &str| {
+        let (_, found) = objections(manifest);
+        found.into_iter().any(|(result, text)| result == "failed" && text.contains(part))
+    };
+    let [known, unknown] = ["all", "none"].map(|label| workload.to_owned() + &part(label));
+    assert!(!about(&known, "may not list"));
+    assert!(!about(&unknown, "may not list"), "which roles there are is not known");
+    // The value of a flag that is not known is no wrong one.
+    assert!(!about(&known, "invalid argument"));
+}
+
 /// A family that is switched on needs rights beyond those of the kinds.
 #[test]
 fn rights_of_families_that_are_switched_on_are_checked() {

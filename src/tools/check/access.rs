@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::configuration::Settings;
 use super::inventory::{Inventory, RBAC, is_same};
 use super::report::{Outcome, Section};
+use super::scraping::selects;
 use super::workload::{Workload, items, texts};
 use crate::cli::config;
 use crate::cli::statsd_flags::StatsdArgs;
@@ -317,11 +318,12 @@ fn open(rights: &BTreeSet<Right>, answers: &Answers) -> BTreeSet<Right> {
 struct Granted<'i> {
     /// Each rule with its namespace; `None` for all.
     rules: Vec<(Option<&'i str>, &'i Value)>,
-    /// Bound roles that are not in the input.
+    /// Bound roles that are not in the input, or of which no part is.
     unknown: BTreeSet<String>,
 }
 
 impl<'i> Granted<'i> {
+    /// Returns what the bindings of the input grant.
     fn of(workload: &Workload<'_>, bindings: &'i Inventory) -> Self {
         let mut granted = Self::default();
         let all = bindings.of(RBAC, "ClusterRoleBinding").chain(bindings.of(RBAC, "RoleBinding"));
@@ -340,7 +342,14 @@ impl<'i> Granted<'i> {
             };
             let scope =
                 if binding.kind == "RoleBinding" { Some(namespace.unwrap_or("")) } else { None };
-            granted.rules.extend(items(&role.object["rules"]).map(|rule| (scope, rule)));
+            let is_aggregated = role.object.get("aggregationRule").is_some();
+            let parts = if is_aggregated { aggregated(role, bindings) } else { vec![role] };
+            if parts.is_empty() {
+                granted.unknown.insert(name.to_owned());
+            }
+            for role in parts {
+                granted.rules.extend(items(&role.object["rules"]).map(|rule| (scope, rule)));
+            }
         }
         granted
     }
@@ -364,6 +373,17 @@ impl<'i> Granted<'i> {
                 && lists(rule, "resources", &right.resource)
         })
     }
+}
+
+/// Returns the ClusterRoles whose rules a controller adds to those of a role.
+fn aggregated<'i>(role: &Manifest, bindings: &'i Inventory) -> Vec<&'i Manifest> {
+    let selectors: Vec<&Value> =
+        items(&role.object["aggregationRule"]["clusterRoleSelectors"]).collect();
+    let is_part = |part: &&Manifest| {
+        let labels = &part.object["metadata"]["labels"];
+        part.name() != role.name() && selectors.iter().any(|selector| selects(selector, labels))
+    };
+    bindings.of(RBAC, "ClusterRole").filter(is_part).collect()
 }
 
 /// Returns true if a binding names the service account or one of its groups.

@@ -139,7 +139,7 @@ fn routers(config: &Config) -> Vec<(u16, Router)> {
     };
     let native = config.name == Name::Kstatd;
     let telemetry = config.telemetry.as_ref().map(|listener| {
-        (listener.address.port, telemetry::router(&own, "", native, &checks, &board))
+        (listener.address.port, telemetry::router(&own, "", native, None, &checks, &board))
     });
     [(config.main.address.port, main)].into_iter().chain(telemetry).collect()
 }

@@ -18,7 +18,7 @@ const MONITOR_HINT: &str = "correct the port or path of the monitor";
 type Reached = Option<Result<u16>>;
 
 /// Checks probes, hooks, Services, monitors and annotations. Also returns the values of the label `job` that Prometheus
-/// gives the targets, as far as the objects tell.
+/// gives the targets; none if the objects do not tell all of them.
 pub(crate) fn check(
     workload: &Workload<'_>,
     inventory: &Inventory,
@@ -134,38 +134,42 @@ impl<'c> Scraping<'c> {
             self.annotations(&name, &service.object["metadata"]);
         }
         self.annotations("pod template", &self.workload.template()["metadata"]);
-        let mut jobs = BTreeSet::new();
+        let mut jobs = Jobs::default();
         let before = self.section.len();
         for monitor in inventory.of(MONITORING, "ServiceMonitor") {
-            jobs.extend(self.service_monitor(monitor, &services));
+            self.service_monitor(monitor, &services, &mut jobs);
         }
         for monitor in inventory.of(MONITORING, "PodMonitor") {
-            jobs.extend(self.pod_monitor(monitor));
+            self.pod_monitor(monitor, &mut jobs);
         }
         for config in inventory.of(MONITORING, "ScrapeConfig") {
-            jobs.extend(self.scrape_config(config, &services));
+            self.scrape_config(config, &services, &mut jobs);
         }
         if self.section.len() == before {
             self.section.ok("no ServiceMonitor, PodMonitor or ScrapeConfig selects it; scrape configurations of Prometheus itself are not read");
         }
-        jobs
+        if jobs.are_unknown {
+            self.section.ok("the label job is set by relabelling from other labels: rules and dashboards are not compared with it");
+        }
+        if jobs.are_unknown { BTreeSet::new() } else { jobs.names }
     }
 
-    /// Checks the endpoints of a PodMonitor. Returns the value of `job`.
-    fn pod_monitor(&mut self, monitor: &Manifest) -> Option<String> {
+    /// Checks the endpoints of a PodMonitor and adds their values of `job`.
+    fn pod_monitor(&mut self, monitor: &Manifest, jobs: &mut Jobs) {
         let (spec, labels) = (&monitor.object["spec"], self.labels());
         if !self.is_reached_by(monitor) || !selects(&spec["selector"], labels) {
-            return None;
+            return;
         }
+        let job = spec["jobLabel"].as_str().and_then(|label| labels[label].as_str());
+        let (namespace, name) = monitor.name();
+        let default = format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
+        let job = job.unwrap_or(&default);
         for endpoint in items(&spec["podMetricsEndpoints"]) {
+            jobs.add(endpoint, job);
             let port = ["port", "portNumber", "targetPort"].map(|field| &endpoint[field]);
             let port = port.into_iter().find(|port| !port.is_null()).unwrap_or(&Value::Null);
             self.scraped(monitor, path(endpoint), self.resolved(port, path(endpoint)));
         }
-        let job = spec["jobLabel"].as_str().and_then(|label| labels[label].as_str());
-        let (namespace, name) = monitor.name();
-        let default = || format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
-        Some(job.map_or_else(default, str::to_owned))
     }
 
     /// Adds the result for an endpoint of a monitor.
@@ -187,11 +191,11 @@ impl<'c> Scraping<'c> {
         }
     }
 
-    /// Checks the endpoints of a ServiceMonitor. Returns the values of `job`.
-    fn service_monitor(&mut self, monitor: &Manifest, services: &[&Manifest]) -> BTreeSet<String> {
+    /// Checks the endpoints of a ServiceMonitor and adds their values of `job`.
+    fn service_monitor(&mut self, monitor: &Manifest, services: &[&Manifest], jobs: &mut Jobs) {
         let spec = &monitor.object["spec"];
         if !self.is_reached_by(monitor) {
-            return BTreeSet::new();
+            return;
         }
         let is_selected = |service: &&&Manifest| {
             selects(&spec["selector"], &service.object["metadata"]["labels"])
@@ -212,6 +216,10 @@ impl<'c> Scraping<'c> {
         }
         for endpoint in items(&spec["endpoints"]) {
             for service in &selected {
+                let label = spec["jobLabel"].as_str();
+                let label =
+                    label.and_then(|label| service.object["metadata"]["labels"][label].as_str());
+                label.or(service.name().1).into_iter().for_each(|job| jobs.add(endpoint, job));
                 let found = match (&endpoint["port"], &endpoint["targetPort"]) {
                     (Value::Null, target) => Some(self.resolved(target, path(endpoint))),
                     (port, _) => self.through(service, "name", port, path(endpoint)),
@@ -221,12 +229,6 @@ impl<'c> Scraping<'c> {
                 }
             }
         }
-        let job = |service: &&Manifest| {
-            let label = spec["jobLabel"].as_str();
-            let job = label.and_then(|label| service.object["metadata"]["labels"][label].as_str());
-            job.or(service.name().1).map(str::to_owned)
-        };
-        selected.into_iter().filter_map(job).collect()
     }
 
     /// Checks that kstatd answers the path behind the port of a Service with this value in a field.
@@ -242,8 +244,8 @@ impl<'c> Scraping<'c> {
         }
     }
 
-    /// Checks the static targets of a ScrapeConfig that name a Service of the exporter. Returns the value of `job`.
-    fn scrape_config(&mut self, config: &Manifest, services: &[&Manifest]) -> Option<String> {
+    /// Checks the static targets of a ScrapeConfig that name a Service of the exporter, and adds their value of `job`.
+    fn scrape_config(&mut self, config: &Manifest, services: &[&Manifest], jobs: &mut Jobs) {
         let (spec, name) = (&config.object["spec"], title(config));
         let path = spec["metricsPath"].as_str().unwrap_or("/metrics");
         let mut is_scraped = false;
@@ -275,7 +277,9 @@ impl<'c> Scraping<'c> {
             let (namespace, name) = (namespace.unwrap_or_default(), own_name.unwrap_or_default());
             format!("scrapeConfig/{namespace}/{name}")
         };
-        is_scraped.then(|| spec["jobName"].as_str().map_or_else(default, str::to_owned))
+        if is_scraped {
+            jobs.add(spec, &spec["jobName"].as_str().map_or_else(default, str::to_owned));
+        }
     }
 
     /// Checks the annotations `prometheus.io/port` and `prometheus.io/path`.
@@ -296,8 +300,37 @@ impl<'c> Scraping<'c> {
     }
 }
 
+/// The values of the label `job` of the exporter's targets.
+#[derive(Default)]
+struct Jobs {
+    names: BTreeSet<String>,
+    /// Some are computed from labels that the objects do not tell.
+    are_unknown: bool,
+}
+
+impl Jobs {
+    /// Adds the value of a target, which is `job` unless its endpoint relabels it.
+    fn add(&mut self, endpoint: &Value, job: &str) {
+        let mut job = Some(job.to_owned());
+        let rules = ["relabelings", "metricRelabelings"].into_iter();
+        for rule in rules.flat_map(|field| items(&endpoint[field])) {
+            let action = rule["action"].as_str().unwrap_or("replace").to_ascii_lowercase();
+            let is_filter = matches!(&*action, "keepequal" | "dropequal");
+            if rule["targetLabel"] != "job" || is_filter {
+                continue;
+            }
+            let replacement = rule["replacement"].as_str().filter(|text| !text.contains('$'));
+            let has_input =
+                items(&rule["sourceLabels"]).next().is_some() || !rule["regex"].is_null();
+            job = replacement.filter(|_| action == "replace" && !has_input).map(str::to_owned);
+        }
+        self.are_unknown |= job.is_none();
+        self.names.extend(job);
+    }
+}
+
 /// Returns true if labels have all the values of a selector.
-fn selects(selector: &Value, labels: &Value) -> bool {
+pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
     let exact = selector["matchLabels"].as_object();
     exact.into_iter().flatten().all(|(name, value)| labels[name] == *value)
         && items(&selector["matchExpressions"]).all(|expression| {
