@@ -51,9 +51,14 @@ static WORDS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"(\\(?:[nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}))|(\w(?:[\w.-]*\w)?)").ok()
 });
 
-/// Words that are numbers: amounts with units, times, addresses.
+/// Words that are numbers, unless a field for names has them: amounts with units, times, addresses.
 static NUMBERS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"^(?:[\d._-]+|[\dTZ.e-]+|[\d.]+[a-zA-Zµ]{1,3}|0x[0-9a-f]+)$").ok()
+    Regex::new(r"^(?:[\d._-]+|\d[\dTZ.e-]*|[\d.]+[a-zA-Zµ]{1,3}|0x[0-9a-f]+)$").ok()
+});
+
+/// Words that are no names in a field for names either: numbers, the parts of a time, addresses.
+static NAMELESS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"^(?:\d+|\d{4}-\d\d-\d\d(?:T\d\d)?|\d\d(?:\.\d+)?Z|\d+(?:\.\d+){3})$").ok()
 });
 
 /// The words of the program and the names found so far.
@@ -101,7 +106,8 @@ impl Names {
     fn learn_words(&mut self, text: &str) {
         let words = WORDS.iter().flat_map(|words| words.captures_iter(text));
         let words = words.filter_map(|found| found.get(2)).map(|word| word.as_str().to_owned());
-        self.names.extend(words.filter(|word| !is_number(word)));
+        let is_name = |word: &String| !NAMELESS.as_ref().is_some_and(|one| one.is_match(word));
+        self.names.extend(words.filter(is_name));
     }
 
     /// Replaces the names in a text.
@@ -142,7 +148,7 @@ impl Names {
 
     /// Returns whether a word is no name.
     fn stays(&mut self, word: &str) -> bool {
-        if is_number(word) {
+        if !self.names.contains(word) && is_number(word) {
             return true;
         }
         if let Some(known) = self.known.get(word) {
@@ -213,6 +219,21 @@ mod tests {
         assert!(!text.contains("payments") && !text.contains(&of_cluster("emca")), "{text}");
         let hash = value["kinds"][0]["namespace"].as_str().expect("a hash").to_owned();
         assert!(hidden.contains(&hash), "the same in each: {hidden} {hash}");
+        // Names that look like numbers, and numbers.
+        let mut value = serde_json::json!({
+            "namespace": "e2e", "nodeName": "10-0-0-5", "metadata": {"creationTimestamp": "2026-01-02T15:04:05Z"}
+        });
+        names.learn_value(&value, false);
+        names.learn("namespace=42lab took 12ms");
+        names.hide_value(&mut value);
+        let text = value.to_string()
+            + &names.hide("namespace=42lab took 12ms, 1.5e+09 B in 3s at 15:04:05Z");
+        for part in ["e2e", "10-0-0-5", "42lab"] {
+            assert!(!text.contains(part), "{part} in {text}");
+        }
+        for part in ["2026-01-02T15:04:05Z", "took 12ms, 1.5e+09 B in 3s at 15:04:05Z"] {
+            assert!(text.contains(part), "no {part} in {text}");
+        }
         let other = Names::new().expect("names").hash("payments");
         assert_ne!(hash, other, "the salt is random");
     }
