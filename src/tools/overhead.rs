@@ -81,7 +81,7 @@ pub(crate) fn sample(args: &OverheadArgs) -> Result<Samples> {
     let steps = (total.as_secs_f64() / every.as_secs_f64()).round().max(1.0) as u32;
     for step in 1..=steps {
         std::thread::sleep((begun + every * step).saturating_duration_since(Instant::now()));
-        let (reading, now) = (read(args)?, Instant::now());
+        let (mut reading, now) = (read(args)?, Instant::now());
         if reading.processes == 0 {
             let seconds = (every * step).as_secs_f64();
             return Err(format!("the processes have ended within {seconds} s").into());
@@ -90,6 +90,8 @@ pub(crate) fn sample(args: &OverheadArgs) -> Result<Samples> {
         for (row, value) in values.iter_mut().zip(rates(&before, &reading, seconds)) {
             row.push(value);
         }
+        reading.missed = std::mem::take(&mut before.used);
+        reading.missed.retain(|who, _| !reading.used.contains_key(who));
         (before, last) = (reading, now);
     }
     let names = ROWS.iter().map(|(name, _)| (*name).to_owned());
@@ -101,7 +103,8 @@ fn rates(before: &Reading, after: &Reading, seconds: f64) -> [f64; ROWS.len()] {
     let mut sum = Used::default();
     for (who, now) in &after.used {
         // A new process started at zero; the last interval of one that ended is lost.
-        let then = before.used.get(who).copied().unwrap_or_default();
+        let then = before.used.get(who).or_else(|| before.missed.get(who));
+        let then = then.copied().unwrap_or_default();
         let more = |of: fn(&Used) -> f64| (of(now) - of(&then)).max(0.0);
         sum.cpu += more(|of| of.cpu);
         sum.switches += more(|of| of.switches);
@@ -196,7 +199,12 @@ mod tests {
         };
         let before = reading(10.0, &[("stays", 1.0), ("goes", 5.0)]);
         let after = reading(12.0, &[("stays", 1.5), ("comes", 0.25)]);
-        let rates = rates(&before, &after, 1.0);
-        assert_eq!((rates[0], rates[2]), (50.0, 75.0));
+        let found = rates(&before, &after, 1.0);
+        assert_eq!((found[0], found[2]), (50.0, 75.0));
+        // One that this reading has overlooked did not start at the next one.
+        let mut gap = reading(12.0, &[("stays", 1.5)]);
+        gap.missed = [("missed".to_owned(), used(100.0))].into();
+        let after = reading(14.0, &[("stays", 1.5), ("missed", 100.5)]);
+        assert_eq!(rates(&gap, &after, 1.0)[2], 50.0);
     }
 }

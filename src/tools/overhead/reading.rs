@@ -30,6 +30,8 @@ pub(super) struct Reading {
     pub(super) switches: f64,
     /// The usage by thread, process or cgroup; each contributes some of the counters.
     pub(super) used: BTreeMap<String, Used>,
+    /// The usage of those that the reading before had and this one lacks: a directory that changes while it is read may lack an entry.
+    pub(super) missed: BTreeMap<String, Used>,
     /// Resident memory in bytes.
     pub(super) memory: f64,
     pub(super) processes: usize,
