@@ -4,6 +4,7 @@
 //! connections and send requests. It does not contact the server.
 
 use std::io::ErrorKind::NotFound;
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use ::kube::config::{AuthInfo, Cluster, ExecInteractiveMode, Kubeconfig, KubeconfigError};
@@ -368,7 +369,7 @@ fn parse_url(text: &str, scheme: &str) -> Result<(Uri, Option<(String, String)>)
         Some((user, place)) => (Some(user), place),
         None => (None, authority),
     };
-    let bare = format!("{head}://{place}{path}");
+    let bare = format!("{head}://{}{path}", with_brackets(place));
     let shown = if user.is_some() { bare.as_str() } else { text };
     let fault =
         |reason: &str| ClientError::Url { url: shown.to_owned(), reason: reason.to_owned() };
@@ -385,6 +386,17 @@ fn parse_url(text: &str, scheme: &str) -> Result<(Uri, Option<(String, String)>)
     });
     let user = user.transpose().map_err(|error| fault(&error))?;
     Ok((url, user))
+}
+
+/// Adds the brackets of an IPv6 address, with or without a port, that has none. A manifest that takes the address from a field of the pod
+/// cannot know whether it needs them.
+fn with_brackets(place: &str) -> String {
+    let is_address = |text: &str| text.parse::<Ipv6Addr>().is_ok();
+    match place.rsplit_once(':') {
+        _ if is_address(place) => format!("[{place}]"),
+        Some((host, port)) if is_address(host) => format!("[{host}]:{port}"),
+        _ => place.to_owned(),
+    }
 }
 
 /// Percent-decodes the user or password of a URL.

@@ -90,6 +90,13 @@ impl Identity {
         {
             return Err("the token has characters that cannot be sent".into());
         }
+        let has_certificate = (user.client_certificate.is_some()
+            || user.client_certificate_data.is_some())
+            && (user.client_key.is_some() || user.client_key_data.is_some());
+        if has_certificate {
+            // As with client-go, the plugin is not needed.
+            user.exec = None;
+        }
         let is_dynamic = user.auth_provider.is_some()
             || user.exec.is_some() && user.token.is_none() && user.username.is_none();
         (state.cluster, state.user) = (cluster, user);

@@ -24,6 +24,18 @@ impl std::fmt::Display for Proxy {
     }
 }
 
+/// Encodes each `@` of user and password: as in Go, the last one separates them from the host, but hyper-util takes the first one.
+fn with_encoded_user(text: &str) -> String {
+    let start = text.find("://").map_or(0, |at| at + 3);
+    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
+    match text[start..end].rsplit_once('@') {
+        Some((user, host)) => {
+            format!("{}{}@{host}{}", &text[..start], user.replace('@', "%40"), &text[end..])
+        }
+        None => text.to_owned(),
+    }
+}
+
 impl Proxy {
     /// Parses the URL of a proxy. With `lenient`, a URL without a scheme means `http`, as in environment variables.
     ///
@@ -35,7 +47,8 @@ impl Proxy {
             return Err("a URL with a scheme is needed".into());
         }
         let any = Uri::from_static("http://any");
-        let proxy = Matcher::builder().all(text).build().intercept(&any).map(Self);
+        let proxy =
+            Matcher::builder().all(with_encoded_user(text)).build().intercept(&any).map(Self);
         proxy
             .filter(|proxy| !proxy.scheme().starts_with("socks4"))
             .filter(|proxy| !proxy.host().is_empty())

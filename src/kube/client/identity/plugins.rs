@@ -235,6 +235,10 @@ fn make(
     // kube can only get the certificate by running the plugin again.
     let tls = config.rustls_client_config().map_err(|error| fault(&error))?;
     if !https || !tls.client_auth_cert_resolver.has_certs() {
+        if certificate && let (signer, true) = signer(config)? {
+            // It prints a token now. If it has failed, this has told why.
+            return Ok((signer, None));
+        }
         return Err("it prints neither a token nor a certificate".into());
     }
     let end = chain(&tls).and_then(|chain| end(&chain));
