@@ -240,7 +240,7 @@ fn native_routers(context: &RouterContext<'_>) -> Routers {
             }
         }
         Role::Telemetry => {
-            let router = telemetry::router(&own, "kstatd", true, &checks, &board);
+            let router = telemetry::router(&own, "kstatd", true, None, &checks, &board);
             let router = router.merge(support(web));
             let router = with_polls(router, standby.as_ref());
             match profiles {
@@ -265,13 +265,16 @@ fn kube_state_metrics_routers(context: &RouterContext<'_>) -> Routers {
     let (http, own) = (context.telemetry.http.clone(), context.own_metrics());
     let (board, series) = (Arc::clone(context.board), context.series());
     let (standby, support) = (context.standby.cloned(), context.support());
+    // kstatd's own mode: a replica that is not ready to take over must not replace one that is, in a rollout.
+    let synced = context.standby.map(|_| context.readiness.clone());
     Box::new(move |role, gzip, web| match role {
         Role::Main => {
             let (sources, livez) = (sources.clone(), livez.clone());
             original_kube::router(sources, &series, gzip, livez, &checks, &board, &http)
         }
         Role::Telemetry => {
-            let router = telemetry::router(&own, "kube-state-metrics", false, &checks, &board);
+            let name = "kube-state-metrics";
+            let router = telemetry::router(&own, name, false, synced.clone(), &checks, &board);
             with_polls(router.merge(support(web)), standby.as_ref())
         }
     })

@@ -9,6 +9,7 @@ use crate::server::health::{self, Check, Checks};
 use crate::server::landing_page;
 use crate::server::pprof;
 use crate::server::query::Filters;
+use crate::server::readiness::Readiness;
 use crate::server::response;
 use crate::server::router::{Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
@@ -16,11 +17,13 @@ use crate::server::status;
 use crate::status::Board;
 use crate::telemetry::{OwnMetrics, VERSION};
 
-/// Returns the routes. kstatd serves `/healthz` and `/livez` here; kube-state-metrics does not.
+/// Returns the routes. kstatd serves `/healthz` and `/livez` here; kube-state-metrics does not. With a `readiness`, `/readyz` waits for that,
+/// too.
 pub(crate) fn router(
     own: &OwnMetrics,
     name: &str,
     with_health: bool,
+    readiness: Option<Readiness>,
     checks: &Checks,
     board: &Arc<Board>,
 ) -> Router {
@@ -52,13 +55,15 @@ pub(crate) fn router(
         .by_namespace()
         .at_async("/readyz", Methods::Any, move |call| {
             let (is_readable, ready) = (probe.are_readable(), ready.clone());
+            let is_waiting =
+                readiness.as_ref().is_some_and(|readiness| !readiness.waiting_for().is_empty());
             async move {
                 if about_checks(call.query()) {
                     let mut checks = ready.ready().await;
                     checks.insert(1, readable(is_readable));
                     return health::report("readyz", call.query(), &checks);
                 }
-                match is_readable {
+                match is_readable && !is_waiting {
                     true => response::text(200, "OK"),
                     false => response::text(503, "Service Unavailable"),
                 }
@@ -115,7 +120,7 @@ mod tests {
         let mut recorder = Recorder::process();
         recorder.add(Waiting(Mutex::new(waiting)));
         let board = Arc::new(Board::new("", ScrapeLog::default(), Vec::new()));
-        let router = router(&recorder.finish(), "kstatd", true, &Checks::default(), &board);
+        let router = router(&recorder.finish(), "kstatd", true, None, &Checks::default(), &board);
         let ask = |path: &str| {
             let request = Request::get(path).body(()).expect("a request");
             router.dispatch(request.into_parts().0)
@@ -144,7 +149,7 @@ mod tests {
         let mut recorder = Recorder::from(process.finish());
         recorder.extend([counted("c")]);
         let board = Arc::new(Board::new("", ScrapeLog::default(), Vec::new()));
-        let router = router(&recorder.finish(), "kstatd", true, &Checks::default(), &board);
+        let router = router(&recorder.finish(), "kstatd", true, None, &Checks::default(), &board);
         for (query, want) in [("?name%5B%5D=a", 1), ("?name%5B%5D=z", 0), ("", 3)] {
             let request = Request::get(format!("/metrics{query}")).body(()).expect("a request");
             let answer = router.dispatch(request.into_parts().0).await;
