@@ -439,13 +439,13 @@ impl ConfigReloader {
     /// Reports by metric, status page and log which files are applied.
     fn report(&mut self) {
         let is_listening = self.listeners.is_in_force();
-        let in_force =
-            is_listening && self.sides.iter().all(|running| running.side.status().in_force);
+        let are_served = self.sides.iter().all(|running| running.side.status().in_force);
+        let in_force = is_listening && are_served;
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0.0, |since| since.as_secs_f64());
         let has_unapplied_change = self.has_unapplied_change();
         for used in &mut self.files {
-            used.is_served |= in_force;
+            used.is_served |= are_served;
             // The listen addresses are part of the options file.
             let is_there = is_listening || used.kind != ConfigFile::Options;
             let is_refused = used.file.error.is_some() || self.refused.is_some();
