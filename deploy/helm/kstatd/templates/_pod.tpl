@@ -62,6 +62,10 @@
 {{- $port := ternary (dict) $values.statsd (default false .silent) }}
 - --statsd.listen-udp={{ with $port.udpPort }}:{{ . }}{{ end }}
 - --statsd.listen-tcp={{ with $port.tcpPort }}:{{ . }}{{ end }}
+{{- /* The processes next to a DaemonSet must not bind a socket that extraArgs give it, on the nodes that they are on. */}}
+{{- if and .silent (regexMatch "--statsd\\.listen-unixgram[= ]" (join " " $values.extraArgs)) }}
+- --statsd.listen-unixgram=
+{{- end }}
 {{- if eq $personality "statsd_exporter" }}
 {{- range list "cacheSize" "eventQueueSize" "eventFlushThreshold" "eventFlushInterval" }}
 {{- $value := index $values.statsd . }}
