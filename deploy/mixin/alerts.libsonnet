@@ -234,9 +234,9 @@
             'ShardMissing',
             'critical',
             '15m',
-            'count by (cluster, job) (count by (cluster, job, shard_ordinal) ' + targets('kube_state_metrics_shard_ordinal{%s}') + ')'
-            + '\n  < max by (cluster, job) ' + shards + '\n  or\nmax by (cluster, job) ' + shards + '\n  != min by (cluster, job) ' + shards
-            + '\n  or\nmax by (cluster, job) ' + targets('kube_state_metrics_shard_ordinal{%s}') + '\n  >= max by (cluster, job) ' + shards,
+            'count by (cluster, namespace, job) (count by (cluster, namespace, job, shard_ordinal) ' + targets('kube_state_metrics_shard_ordinal{%s}') + ')'
+            + '\n  < max by (cluster, namespace, job) ' + shards + '\n  or\nmax by (cluster, namespace, job) ' + shards + '\n  != min by (cluster, namespace, job) ' + shards
+            + '\n  or\nmax by (cluster, namespace, job) ' + targets('kube_state_metrics_shard_ordinal{%s}') + '\n  >= max by (cluster, namespace, job) ' + shards,
             'A shard of kstatd is missing.',
             'Objects of the missing shards of {{ $labels.job }} have no metrics, or the replicas disagree about the number of shards.',
           ),
