@@ -15,7 +15,7 @@
 //! - A quantile is that of the values in the window ([`many_values`]), also in a registry of many series ([`many_series`]).
 //! - A metric is hidden while another side has its name, and counts on ([`taken_name`]).
 //! - Messages have the native buckets of the values ([`native_buckets`]).
-//! - Each option of the rules and of the tags has its effect ([`options`]).
+//! - Each option of the rules and of the tags has its effect ([`options`]), and each line the rule that [`random_rules`] give it.
 //! - The target of the relay gets each line in time, unchanged and once, unless it refuses datagrams or the line is too long, and
 //!   each line counts once as relayed, dropped or too long, also while the target moves ([`relay_target`]).
 //! - A scrape has no more samples than the budget of all metrics. A new series is within all limits of its metric, or it is counted
@@ -44,6 +44,7 @@ use many_values::ManyValues;
 pub(crate) use model::Labels;
 use model::{Burst, Key, Kind, Mapping, Model, Observed, Shape, Value};
 use options::{Options, TagStyle};
+use random_rules::RandomRules;
 use relay_target::RelayTarget;
 use senders::{Copies, DROPPED, SeriesSource};
 pub(crate) use senders::{Origin, Senders, SeriesEnd};
@@ -72,6 +73,7 @@ mod many_values;
 mod model;
 mod native_buckets;
 mod options;
+mod random_rules;
 mod relay_target;
 mod senders;
 mod sets;
@@ -91,7 +93,7 @@ const FOLDED: &str = "other";
 /// The metric whose lines have several types.
 const CHANGING: &str = "changing";
 /// The beginnings of the names of all metrics.
-pub(crate) const FAMILIES: [&str; 7] = [
+pub(crate) const FAMILIES: [&str; 9] = [
     "requests_total",
     "level",
     "latency",
@@ -99,6 +101,8 @@ pub(crate) const FAMILIES: [&str; 7] = [
     taken_name::PREFIX,
     options::PREFIXES[0],
     options::PREFIXES[1],
+    random_rules::PREFIXES[0],
+    random_rules::PREFIXES[1],
 ];
 /// The label of overflow series.
 const OVERFLOW: &str = "otel_metric_overflow";
@@ -155,6 +159,7 @@ pub(crate) struct History {
     /// The target of the relay, if there is one and lines come from no pods.
     relay: Option<RelayTarget>,
     options: Options,
+    random_rules: RandomRules,
     many_values: ManyValues,
     many_series: ManySeries,
     /// The next lines have few keys.
@@ -193,6 +198,7 @@ impl History {
         let taken_names = TakenNames::new(seed, &mapping);
         let derived_names = DerivedNames::new(seed, &mapping);
         let options = Options::new(seed, &mapping, pods.is_some());
+        let random_rules = RandomRules::new(seed, &mapping);
         let many_values = ManyValues::new(seed, &mapping);
         let many_series =
             ManySeries::new(seed, &mapping, mode == BudgetMode::Enforce || pods.is_some());
@@ -207,7 +213,8 @@ impl History {
             ..OfflineConfig::default()
         };
         let names = (&taken_names, &derived_names);
-        let yaml = yaml(&mapping, &sets, names, &options, (&many_values, &many_series));
+        let rules = (&options, &random_rules);
+        let yaml = yaml(&mapping, &sets, names, rules, (&many_values, &many_series));
         let mapper = Mapper::from_yaml(&yaml).expect("a mapping");
         let exposes_start_times = start_times.are_counted;
         let wakeups = Wakeups::default();
@@ -287,6 +294,7 @@ impl History {
             derived_names,
             relay,
             options,
+            random_rules,
             many_values,
             many_series,
             is_focused: false,
@@ -299,7 +307,7 @@ impl History {
     fn yaml(&self) -> String {
         let many = (&self.many_values, &self.many_series);
         let names = (&self.taken_names, &self.derived_names);
-        yaml(&self.mapping, &self.sets, names, &self.options, many)
+        yaml(&self.mapping, &self.sets, names, (&self.options, &self.random_rules), many)
     }
 
     /// Returns the source of its series.
@@ -414,6 +422,7 @@ impl History {
         self.taken_names.reload(&self.mapping);
         self.derived_names.reload(&self.mapping);
         self.options.reload(&self.mapping);
+        self.random_rules.reload(&self.mapping);
         self.many_values.reload(&self.mapping);
         self.many_series.reload(&self.mapping);
         self.generation += 1;
@@ -506,6 +515,9 @@ impl History {
         }
         if self.options.is_next() {
             return self.line_with_options();
+        }
+        if self.random_rules.are_next() {
+            return self.line_of_random_rules();
         }
         let rng = &mut self.rng;
         let kind = Kind::ALL[rng.usize(0..3)];
@@ -613,7 +625,7 @@ fn yaml(
     mapping: &Mapping,
     sets: &Sets,
     (names, derived): (&TakenNames, &DerivedNames),
-    options: &Options,
+    (options, random): (&Options, &RandomRules),
     (values, series): (&ManyValues, &ManySeries),
 ) -> String {
     let rules = [
@@ -622,6 +634,7 @@ fn yaml(
         names.yaml(),
         derived.yaml(),
         options.yaml(),
+        random.yaml(),
         values.yaml(),
         series.yaml(),
     ];

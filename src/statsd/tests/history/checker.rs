@@ -9,7 +9,7 @@ use super::model::{Key, Kind, Known, Labels};
 use super::senders::SeriesEnd;
 use super::{
     CHANGING, FOLDED, History, OVERFLOW, derived_names, fits, many_series, many_values, options,
-    sets, taken_name,
+    random_rules, sets, taken_name,
 };
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::prototext::Layout;
@@ -55,6 +55,7 @@ impl History {
         self.check_taken_names(&samples)?;
         self.check_derived_names(&samples)?;
         self.check_options(&samples)?;
+        self.check_random_rules(&samples)?;
         self.model.samples = self.check_start_times(&samples)?;
         if self.scrapes_each {
             self.changes(&shown, &distributions)?;
@@ -369,6 +370,7 @@ fn series(samples: &Samples) -> Result<BTreeMap<Key, f64>, String> {
             }
             _ if name.starts_with("latency") || name.starts_with(CHANGING) => continue,
             _ if options::PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => continue,
+            _ if random_rules::PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => continue,
             _ if name.starts_with(many_values::METRIC) || name == many_series::METRIC => continue,
             _ if name.starts_with(derived_names::METRIC) => continue,
             _ if name == sets::METRIC || name.starts_with(taken_name::PREFIX) => continue,

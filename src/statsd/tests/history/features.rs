@@ -47,6 +47,7 @@ words! {
         TakenLabel = "tag with a label of the rule",
         Normalise = "normalised tag",
         UnreadTags = "tags that are not read",
+        RandomRules = "random rules",
         Relay = "relay",
         RelayRefused = "relay target refuses",
         RelayMoved = "relay target moves",

@@ -111,6 +111,11 @@ impl Options {
         }
     }
 
+    /// Returns the time to live of lines without a rule.
+    pub(super) fn ttl(&self) -> Duration {
+        self.reloaded.ttl
+    }
+
     /// Returns the defaults, which precede the rules.
     pub(super) fn defaults(&self) -> String {
         let replaces = if self.reloaded.replaces { "  normalise: {t: number}\n" } else { "" };

@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use super::features::Feature;
 use super::model::Kind;
-use super::{History, fits, options, taken_name};
+use super::{History, fits, options, random_rules, taken_name};
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::tests::samples::{self, Key, Samples};
 
@@ -123,9 +123,8 @@ impl History {
         let mut count = 0;
         for ((name, labels), time) in &times {
             // OpenMetrics has no counters with such names.
-            if options::PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-                || self.may_lack_start_time(name)
-            {
+            let mut prefixes = options::PREFIXES.iter().chain(&random_rules::PREFIXES);
+            if prefixes.any(|prefix| name.starts_with(prefix)) || self.may_lack_start_time(name) {
                 continue;
             }
             count += 1;
