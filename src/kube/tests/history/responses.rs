@@ -191,6 +191,9 @@ impl Server {
         if !self.cluster().serves(req.kind) {
             return status(404, "NotFound");
         }
+        if self.state().forbidden == Some("") && req.kind.namespaced() && req.namespace.is_none() {
+            return status(403, "Forbidden");
+        }
         if let Some(namespace) = &req.namespace {
             let mut state = self.state();
             let counts = state.counts.entry(namespace.clone()).or_default();

@@ -66,7 +66,7 @@ pub(super) struct State {
     pub(super) token: u64,
     /// The number of requests, without further pages of lists, and of failed connection attempts.
     pub(super) requests: u64,
-    /// The namespace to which access is forbidden, if any.
+    /// The namespace to which access is forbidden, if any; the empty name is that of requests for all of them at once.
     pub(super) forbidden: Option<&'static str>,
     /// The number of requests, by namespace.
     pub(super) counts: BTreeMap<String, RequestCounts>,
@@ -203,7 +203,7 @@ impl Server {
         self.state().requests
     }
 
-    /// Forbids a namespace, or none.
+    /// Forbids a namespace, with the empty name only requests for all namespaces at once, or nothing.
     pub fn forbid(&self, namespace: Option<&'static str>) {
         self.state().forbidden = namespace;
     }

@@ -7,11 +7,13 @@
 //!   exactly while its name is reserved, and counts on ([`lines`]).
 //! - Once a reload has taken effect, the names are those of its families.
 //! - Unless something was wrong, the first lists are complete only when custom resources are there too.
+//! - What both the old and the new options show stays, also if the server refuses what is new ([`continuity`]).
 //! - A reload takes effect in time after the last fault. Then each kind has the objects of the shard, and nothing else is there.
 //!
 //! `KSTATD_HISTORIES=100 cargo test --lib sides::kubernetes` runs 100 histories of five minutes, `KSTATD_SEED=n` sets the first
 //! seed, and `KSTATD_FIRST=1` ends them at the first violation.
 
+mod continuity;
 mod lines;
 mod options;
 
@@ -23,6 +25,7 @@ use fastrand::Rng;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
+use continuity::Continuity;
 use lines::Lines;
 use options::Options;
 
@@ -73,6 +76,9 @@ struct History {
     lines: Lines,
     /// The first lists, while they are incomplete and nothing was wrong, and the custom resources since the start.
     first: Option<(Arc<FirstSync>, BTreeSet<String>)>,
+    continuity: Continuity,
+    /// Determines namespaces, families and the permissions for both, if these change.
+    selection: Option<Rng>,
     /// Determines after which reloads the watched kinds have no objects, if there are any.
     emptied: Option<Rng>,
     /// The active fault with its end.
@@ -97,7 +103,14 @@ impl History {
         let server = Server::new(&KINDS, &mut rng, http2.then(tls), false);
         let folder = tempfile::tempdir().expect("a folder");
         let client = connect(&server, folder.path(), (http2, None));
-        let options = Options::random(&mut rng);
+        let mut options = Options::random(&mut rng);
+        let mut selection = Rng::with_seed(seed ^ 0x3956_c25b_f348_b538);
+        let mut selection = selection.bool().then_some(selection);
+        if let Some(rng) = &mut selection {
+            options.vary(rng);
+        }
+        let mut continuity = Continuity::default();
+        continuity.reload(&options);
         let config = options.config();
         let family_names = Arc::<FamilyNames>::default();
         family_names.set(KUBERNETES.name, names(&config));
@@ -131,6 +144,8 @@ impl History {
             config,
             lines,
             first,
+            continuity,
+            selection,
             emptied,
             fault: None,
             faults: 0,
@@ -193,6 +208,14 @@ impl History {
             return;
         }
         self.first = None;
+        if self.selection.as_mut().is_some_and(Rng::bool)
+            && let Some(rng) = &mut self.selection
+        {
+            // Nothing may be listed in one namespace, or in all of them at once.
+            self.server.forbid(Some(["east", "west", "", ""][rng.usize(..4)]));
+            self.fault = Some(Instant::now() + Duration::from_millis(rng.u64(500..40_000)));
+            return;
+        }
         let rng = &mut self.rng;
         let kind = KINDS[rng.usize(..KINDS.len())];
         let share = [0.5, 1.0][rng.usize(..2)];
@@ -214,6 +237,7 @@ impl History {
     fn end_fault(&mut self) {
         if self.fault.take().is_some() {
             self.server.end_fault(self.faults);
+            self.server.forbid(None);
             self.disturbed = Instant::now();
         }
     }
@@ -222,6 +246,10 @@ impl History {
     fn reload(&mut self) {
         self.first = None;
         self.options = self.options.next(&mut self.rng);
+        if let Some(rng) = &mut self.selection {
+            self.options.vary(rng);
+        }
+        self.continuity.reload(&self.options);
         if self.emptied.as_mut().is_some_and(Rng::bool) {
             let mut cluster = self.server.cluster();
             self.options.watched().for_each(|kind| cluster.empty(kind));
@@ -237,6 +265,7 @@ impl History {
         self.first = None;
         self.end_fault();
         self.server = self.server.successor(&KINDS, &mut self.rng);
+        self.continuity.change_server();
         self.server.note(Topic::Line, "another server".to_owned());
         let folder = tempfile::tempdir().expect("a folder");
         let client = connect(&self.server, folder.path(), (self.http2, None));
@@ -269,6 +298,7 @@ impl History {
         if is_in_force && *reserved != names(&self.config).into_iter().collect() {
             return Err("a reload is in force, but other names are reserved".to_owned());
         }
+        self.continuity.check(&self.server.cluster(), &text, is_in_force)?;
         let hashes = [&text, &of_lines].map(|text| hash(text.as_bytes()));
         self.server.note(Topic::Scrape, format!("in force: {is_in_force}, hashes {hashes:x?}"));
         Ok(())

@@ -11,11 +11,22 @@ use crate::kube::shard::Shard;
 use crate::kube::tests::history::cluster::{Cluster, Kind, Object};
 
 /// The built-in kinds that may be watched, each with the family that shows all of its objects and the label with their names.
-const BUILT_IN: [(Kind, &str, &str); 3] = [
+pub(super) const BUILT_IN: [(Kind, &str, &str); 3] = [
     (Kind::ConfigMap, "kube_configmap_info", "configmap"),
     (Kind::Node, "kube_node_info", "node"),
     (Kind::Secret, "kube_secret_info", "secret"),
 ];
+/// The families that options may leave out. Each object keeps one that names it.
+const DENIED: [&str; 6] = [
+    "kube_configmap_info",
+    "kube_configmap_metadata_resource_version",
+    "kube_node_created",
+    "kube_node_info",
+    "kube_secret_info",
+    "kube_secret_type",
+];
+/// The namespaces that options may name; none are all of them.
+const NAMESPACES: [&[&str]; 4] = [&[], &["east"], &["west"], &["east", "west"]];
 /// The prefixes of the families of the custom kind.
 const PREFIXES: [&str; 3] = ["w0", "w1", "w2"];
 /// The last parts of their names. The second one is an info metric.
@@ -42,6 +53,8 @@ pub(super) struct Options {
     /// A label that is allowed in addition to none.
     label: Option<u8>,
     shard: (i32, i64),
+    namespaces: &'static [&'static str],
+    denied: BTreeSet<&'static str>,
     /// The configuration of custom resources, if there is one, and its entry, if it has one.
     custom: Option<Option<Entry>>,
 }
@@ -53,7 +66,31 @@ impl Options {
             kinds.insert(rng.usize(..BUILT_IN.len()));
         }
         let custom = (rng.u32(0..5) > 0).then(|| Entry::random(rng));
-        Self { kinds, label: None, shard: shard(rng), custom }
+        let (namespaces, denied) = (NAMESPACES[0], BTreeSet::new());
+        Self { kinds, label: None, shard: shard(rng), namespaces, denied, custom }
+    }
+
+    /// Changes what not all histories change.
+    pub(super) fn vary(&mut self, rng: &mut Rng) {
+        if rng.bool() {
+            self.namespaces = NAMESPACES[rng.usize(..NAMESPACES.len())];
+        }
+        if rng.bool() {
+            self.denied = DENIED.into_iter().filter(|_| rng.u32(0..4) == 0).collect();
+        }
+    }
+
+    /// Returns true if they show an object of a built-in kind.
+    pub(super) fn show(&self, kind: usize, object: &Object) -> bool {
+        self.kinds.contains(&kind) && self.select(object)
+    }
+
+    /// Returns true if an object is of their shard and namespaces.
+    fn select(&self, object: &Object) -> bool {
+        let (namespace, (index, total)) = (object.scope.namespace, self.shard);
+        let is_named = self.namespaces.is_empty() || self.namespaces.contains(&namespace);
+        (is_named || !object.scope.kind.namespaced())
+            && Shard::new(index, total).keeps(object.uid.as_bytes())
     }
 
     /// Returns other options, some of which stay.
@@ -81,6 +118,8 @@ impl Options {
         let kube = &mut args.kube.0;
         kube.resources.extend(self.kinds.iter().map(|kind| BUILT_IN[*kind].0.plural().to_owned()));
         (kube.shard, kube.total_shards) = self.shard;
+        kube.namespaces.extend(self.namespaces.iter().map(|&name| name.to_owned()));
+        kube.metric_denylist.extend(self.denied.iter().map(|name| format!("^{name}$")));
         kube.custom_resource_config = self.custom_text();
         if let Some(label) = self.label {
             let names = self.kinds.iter().map(|kind| BUILT_IN[*kind].0.plural());
@@ -119,20 +158,17 @@ impl Options {
 
     /// Returns the names of the custom resources that these options show.
     pub(super) fn custom_objects(&self, cluster: &Cluster) -> BTreeSet<String> {
-        let shard = Shard::new(self.shard.0, self.shard.1);
         let is_shown = self.custom.flatten().is_some() && cluster.serves(Kind::Widget);
         let objects = cluster.of_kind(Kind::Widget).filter(|_| is_shown);
-        let own = objects.filter(|object| shard.keeps(object.uid.as_bytes()));
+        let own = objects.filter(|object| self.select(object));
         own.map(|object| object.name.clone()).collect()
     }
 
     /// Compares a scrape with the objects of a cluster that has not changed for a while.
     pub(super) fn check(&self, cluster: &Cluster, text: &str) -> Result<(), String> {
-        let (index, total) = self.shard;
-        let shard = Shard::new(index, total);
-        let is_own = |object: &&Object| shard.keeps(object.uid.as_bytes());
+        let is_own = |object: &&Object| self.select(object);
         for (number, (kind, family, label)) in BUILT_IN.into_iter().enumerate() {
-            let is_watched = self.kinds.contains(&number);
+            let is_watched = self.kinds.contains(&number) && !self.denied.contains(family);
             let objects = cluster.of_kind(kind).filter(is_own).filter(|_| is_watched);
             same(family, objects.map(name).collect(), shown(text, family, label))?;
         }

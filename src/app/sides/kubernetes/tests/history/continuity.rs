@@ -1,0 +1,116 @@
+//! What scrapes show of objects while options change: what both the old and the new options show stays, and each series has existed.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::options::{BUILT_IN, Options};
+use crate::kube::tests::history::cluster::{Cluster, Scope};
+
+/// The time after which an object that is shown is certainly the one that the cluster has, and not a former one with its name.
+const KNOWN: Duration = Duration::from_secs(60);
+
+/// The families whose series are those that the cluster has noted. The other ones are not compared.
+const NOTED: [&str; 4] = [
+    "kube_configmap_metadata_resource_version{",
+    "kube_node_spec_taint{",
+    "kube_node_spec_unschedulable{",
+    "kube_secret_type{",
+];
+
+/// The number of a kind, and the UID of an object.
+type Key = (usize, String);
+
+/// What the last scrapes have shown.
+#[derive(Default)]
+pub(super) struct Continuity {
+    /// All options since the last scrape at which a reload was in force.
+    options: Vec<Options>,
+    /// The objects that each scrape since this time has shown.
+    shown: BTreeMap<Key, Instant>,
+    /// All series of the noted families that have existed.
+    series: HashSet<String>,
+    /// The number of states of each scope that are among them.
+    considered: BTreeMap<Scope, usize>,
+}
+
+impl Continuity {
+    /// Notes other options.
+    pub(super) fn reload(&mut self, options: &Options) {
+        self.options.push(options.clone());
+    }
+
+    /// Notes another server, whose objects are other ones.
+    pub(super) fn change_server(&mut self) {
+        self.shown.clear();
+        self.considered.clear();
+    }
+
+    /// Compares a scrape with the cluster and with the scrapes before. The last options may be in force by now.
+    pub(super) fn check(
+        &mut self,
+        cluster: &Cluster,
+        text: &str,
+        is_in_force: bool,
+    ) -> Result<(), String> {
+        self.check_series(cluster, text)?;
+        let mut still: BTreeMap<Key, Instant> = BTreeMap::new();
+        for (number, (kind, _, label)) in BUILT_IN.into_iter().enumerate() {
+            let names = names(text, &format!("kube_{label}_"), label);
+            for object in cluster.of_kind(kind) {
+                let key = (number, object.uid.clone());
+                let since = self.shown.get(&key).copied();
+                if names.contains(&(object.scope.namespace, &*object.name)) {
+                    still.insert(key, since.unwrap_or_else(Instant::now));
+                    continue;
+                }
+                let is_known = since.is_some_and(|since| since.elapsed() >= KNOWN);
+                if is_known && self.options.iter().all(|options| options.show(number, object)) {
+                    let (scope, name) = (object.scope, &object.name);
+                    return Err(format!("{name} of {scope:?} is gone: {:#?}", self.options));
+                }
+            }
+        }
+        self.shown = still;
+        if is_in_force {
+            self.options.drain(..self.options.len().saturating_sub(1));
+        }
+        Ok(())
+    }
+
+    /// Checks that each series of the noted families has existed, and that info metrics are 1.
+    fn check_series(&mut self, cluster: &Cluster, text: &str) -> Result<(), String> {
+        for (scope, snapshots) in &cluster.snapshots {
+            let considered = self.considered.entry(*scope).or_default();
+            let new = snapshots.get(*considered..).unwrap_or_default();
+            let lines = new.iter().flat_map(|snapshot| snapshot.lines.iter());
+            let is_noted = |line: &&String| NOTED.iter().any(|family| line.starts_with(family));
+            self.series.extend(lines.filter(is_noted).cloned());
+            *considered = snapshots.len();
+        }
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let is_noted = NOTED.iter().any(|family| line.starts_with(family));
+            if is_noted && !self.series.contains(line) {
+                return Err(format!("never existed: {line}"));
+            }
+            let is_info = BUILT_IN.iter().any(|(_, family, _)| line.starts_with(family));
+            if is_info && !line.ends_with("} 1") {
+                return Err(format!("an info metric has another value than 1: {line}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns namespaces and names of the objects that have series of families with this beginning.
+fn names<'t>(text: &'t str, families: &str, label: &str) -> BTreeSet<(&'t str, &'t str)> {
+    let of = |line: &'t str, label: &str| {
+        let (_, rest) = line.split_once(&format!("{label}=\""))?;
+        Some(rest.split_once('"')?.0)
+    };
+    let series = text.lines().filter(|line| line.starts_with(families));
+    series
+        .filter_map(|line| Some((of(line, "namespace").unwrap_or_default(), of(line, label)?)))
+        .collect()
+}
