@@ -300,7 +300,6 @@ impl Cluster {
     }
 
     /// Returns the present objects of a kind.
-    #[cfg(test)]
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Object> {
         self.objects.values().filter(move |object| object.scope.kind == kind)
     }

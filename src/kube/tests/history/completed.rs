@@ -36,6 +36,12 @@ pub struct Dropped {
 }
 
 impl Dropped {
+    /// Returns true if the process has certainly dropped a pod that ended at this second, in this state.
+    pub fn has_certainly(self, ended: Option<u64>, state: u64) -> bool {
+        // What has just changed may not have arrived yet.
+        self.shows(ended) == Some(false) && state.cast_signed() <= self.certain
+    }
+
     /// Returns whether a pod that ended at this second is shown, or `None` if it need not be.
     pub fn shows(self, ended: Option<u64>) -> Option<bool> {
         match ended.map(u64::cast_signed) {

@@ -605,11 +605,11 @@ impl World {
             }
             let differences = Differences {
                 shard: *shard,
-                are_dropped: self.completed.is_some(),
+                dropped: checker.selected.dropped,
                 max_series: self.max_rows,
                 are_left_out: self.limits.is_some(),
             };
-            totals::compare(&lines, &cluster.accounts, differences).map_err(Violation)?;
+            totals::compare(&lines, &cluster, differences).map_err(Violation)?;
             let Lines { counters, states, .. } = &lines;
             // It takes the states from the scrape, which may lack some.
             let is_counted = self.limits.is_none() && !self.scenario.has_pods_of_jobs();

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::accounts::{Account, Accounts};
-use super::cluster::Kind;
+use super::cluster::{Cluster, Kind};
+use super::completed::Dropped;
 use super::ledger::shows_uid;
 use crate::cache::Catalog;
 use crate::kube::WatchedResource;
@@ -51,6 +52,9 @@ pub fn attach(workloads: &Workloads, resources: &mut Vec<WatchedResource>, kinds
 
 /// The family with a series for each workload.
 const WORKLOADS: &str = "kstatd_workload_info";
+
+/// The family with a series for each reason for which containers wait.
+const WAITING: &str = "kstatd_namespace_pods_waiting{";
 
 /// The largest number of series of a namespace.
 const MAX_NAMESPACE_SERIES: u64 = 20;
@@ -97,6 +101,18 @@ fn label<'l>(line: &'l str, name: &str) -> Option<&'l str> {
     Some(rest.split_once('"')?.0)
 }
 
+/// Returns the numbers of pods that have certainly lost their series, by namespace and phase. Totals count them.
+fn certainly_dropped(cluster: &Cluster, dropped: Dropped) -> BTreeMap<(String, String), f64> {
+    let mut counts: BTreeMap<(String, String), f64> = BTreeMap::new();
+    let pods = cluster.of_kind(Kind::Pod);
+    for pod in pods.filter(|pod| dropped.has_certainly(pod.ended(), pod.state)) {
+        let Some(end) = &pod.status.end else { continue };
+        let key = (pod.scope.namespace.to_owned(), end.phase.to_owned());
+        *counts.entry(key).or_default() += 1.0;
+    }
+    counts
+}
+
 /// Returns the number of pods of a namespace that have ever ended in this phase.
 fn ended(accounts: &Accounts, (namespace, phase): &(String, String)) -> usize {
     let pods = accounts.of_kind(Kind::Pod).map(|(_, account)| account);
@@ -109,8 +125,8 @@ fn ended(accounts: &Accounts, (namespace, phase): &(String, String)) -> usize {
 pub struct Differences {
     /// The shard that has them.
     pub shard: Shard,
-    /// Completed pods lose their series, but totals still count them.
-    pub are_dropped: bool,
+    /// The completed pods that have lost their series, if any do. Totals still count them.
+    pub dropped: Option<Dropped>,
     /// The largest number of series; without a limit 0.
     pub max_series: u64,
     /// Budgets leave out objects, but not their workloads.
@@ -193,9 +209,14 @@ fn uids(lines: &[&str], name: &str) -> BTreeSet<String> {
 /// Describes the difference.
 pub fn compare(
     lines: &Lines<'_>,
-    accounts: &Accounts,
-    Differences { shard, are_dropped, max_series, are_left_out }: Differences,
+    cluster: &Cluster,
+    Differences { shard, dropped, max_series, are_left_out }: Differences,
 ) -> Result<(), String> {
+    let accounts = &cluster.accounts;
+    let is_empty = |line: &&&str| line.starts_with(WAITING) && line.ends_with(" 0");
+    if let Some(line) = lines.totals.iter().find(is_empty) {
+        return Err(format!("no pod waits for this reason any more: {line}"));
+    }
     let series = lines.budgeted();
     // A row that fits into the room that is left has been taken.
     let may_miss = |row: u64| max_series > 0 && series + row > max_series;
@@ -217,9 +238,11 @@ pub fn compare(
         count(&lines.states, "kube_pod_status_phase{"),
     );
     want.retain(|(namespace, _), _| shows_uid(shard, namespace));
-    if are_dropped {
+    let least = dropped.map(|dropped| certainly_dropped(cluster, dropped)).unwrap_or_default();
+    if dropped.is_some() {
         // A namespace may have no other pods.
-        for key in have.keys() {
+        let of_shard = least.keys().filter(|(namespace, _)| shows_uid(shard, namespace));
+        for key in have.keys().chain(of_shard) {
             want.entry(key.clone()).or_default();
         }
     }
@@ -228,11 +251,12 @@ pub fn compare(
     }
     let are_equal = have.keys().eq(want.keys())
         && have.iter().all(|(key, have)| {
-            let most = if are_dropped { ended(accounts, key) as f64 } else { 0.0 };
-            (0.0..=most).contains(&(have - want[key]))
+            let least = least.get(key).copied().unwrap_or_default();
+            let most = if dropped.is_some() { ended(accounts, key) as f64 } else { 0.0 };
+            (least..=most).contains(&(have - want[key]))
         });
     if !are_equal {
-        return Err(format!("totals {have:?}, pods {want:?}"));
+        return Err(format!("totals {have:?}, pods {want:?}, at least {least:?} without series"));
     }
     if shard == Shard::ALL {
         compare_jobs(lines, accounts, may_miss(1), are_left_out)?;
