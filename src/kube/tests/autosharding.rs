@@ -1,5 +1,7 @@
 //! Tests of the watch for the number of replicas, in simulated time.
 
+mod history;
+
 use std::convert::Infallible;
 use std::future::{pending, ready};
 use std::sync::Arc;
