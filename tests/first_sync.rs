@@ -203,6 +203,31 @@ fn custom_resources_belong_to_the_first_lists() {
     assert!(text.lines().any(|line| line.starts_with("kube_customresource_size{")), "{text}");
 }
 
+/// In a rollout a replica that has not listed anything must not replace one that has.
+#[test]
+fn a_standby_is_not_ready_before_its_first_lists() {
+    let server = ApiServer::start();
+    server.serve("/version", json!({"gitVersion": "v1.36.0"}));
+    let failure = json!({"kind": "Status", "apiVersion": "v1", "code": 503, "message": "busy"});
+    server.serve("/api/v1/pods", failure);
+    let reserved = Reserved::new();
+    let telemetry = reserved.address;
+    let (port, peers) = (telemetry.port(), format!("--standby-peers={telemetry}"));
+    let port = format!("--telemetry-port={port}");
+    let kubeconfig = format!("--kubeconfig={}", server.kubeconfig().display());
+    let here = ["--host=127.0.0.1", "--telemetry-host=127.0.0.1", "--port=0", "--resources=pods"];
+    let args = [&here[..], &["--standby", &peers, &port, &kubeconfig]].concat();
+    let program = Program::start("kube-state-metrics", args);
+    program.line(&["Started self metrics server"]);
+    let is_requested = || server.requests().iter().any(|path| path.starts_with("/api/v1/pods"));
+    until("pods are requested", || is_requested().then_some(()));
+    assert_eq!(get(telemetry, "/readyz").status, 503);
+    let mut pods = list(&[]);
+    pods["kind"] = "PodList".into();
+    server.serve("/api/v1/pods", pods);
+    until("it is ready", || (get(telemetry, "/readyz").status == 200).then_some(()));
+}
+
 #[test]
 fn gate_is_opt_in_under_the_original_name() {
     let start = |flags: &[&str]| {

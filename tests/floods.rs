@@ -557,7 +557,7 @@ fn few_profiles_that_nobody_reads_are_held() {
             "--statsd.listen-tcp=127.0.0.1:0",
         ],
     );
-    let main = program.address(&["Started metrics server"], "address");
+    let main = program.address(&["Accepting Prometheus Requests"], "addr");
     let path = "/debug/pprof/configuration";
     let clients: Vec<String> = (2..12).map(|last| format!("127.0.0.{last}")).collect();
     let streams = clients.iter().flat_map(|client| [client; 2]);

@@ -251,9 +251,12 @@ fn oversized_heads_are_rejected() {
     let huge = "x".repeat(100 << 10);
     let response = request(exporter.main, "GET", "/healthz", &[("X", &huge)]).expect("answer");
     assert_eq!(response.status, 431);
-    let many: Vec<(&str, &str)> = vec![("X", "y"); 500];
-    let response = request(exporter.main, "GET", "/healthz", &many).expect("answer");
-    assert_eq!(response.status, 431);
+    // Proxies add many short lines.
+    for (number, status) in [(1_000, 200), (1_100, 431)] {
+        let many: Vec<(&str, &str)> = vec![("X", "y"); number];
+        let response = request(exporter.main, "GET", "/healthz", &many).expect("answer");
+        assert_eq!(response.status, status, "{number}");
+    }
     assert_eq!(get(exporter.main, "/healthz").status, 200);
 }
 

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use common::{Program, command, get, run, until, valid_text};
+use common::{Program, command, get, replace, run, until, valid_text};
 use kubelet::{Answer, Kubelet};
 
 /// A running `kstatd node`.
@@ -178,6 +178,37 @@ fn kubelet_figures_are_joined_with_limits_and_owners() {
     let page = get(node.main, "/status").text();
     assert!(page.contains("shop/grow"), "{page}");
     assert_eq!(get(node.main, "/readyz").status, 200);
+}
+
+/// Credentials may be in it.
+#[test]
+fn a_changed_kubeconfig_is_read_again() {
+    let (kubelet, other) = (Kubelet::start(), Kubelet::start());
+    other.edit_pods(|pods| {
+        let mut pods = pods["items"].as_array_mut().expect("pods").iter_mut();
+        let grow = pods.find(|pod| pod["metadata"]["name"] == "grow").expect("the pod");
+        let main = &mut grow["spec"]["containers"][0]["resources"];
+        main["requests"]["ephemeral-storage"] = "2000".into();
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config");
+    let configure = |server: &Kubelet| {
+        let url = server.url();
+        let text = format!(
+            "clusters: [{{name: c, cluster: {{server: '{url}'}}}}]\nusers: [{{name: u, user: {{token: t}}}}]\n\
+             contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"
+        );
+        replace(&file, &text);
+    };
+    configure(&kubelet);
+    let kubeconfig = format!("--kubeconfig={}", file.display());
+    let node = Node::start(&[&kubelet.flag(), "--node=worker-1", &kubeconfig]);
+    let requests = |of: &Series| {
+        of.get("kstatd_node_container_request_bytes", &of_grow(&[("container", "main")]))
+    };
+    node.shows("requests", |of| requests(of) == Some(1_000.0));
+    configure(&other);
+    node.shows("those of the other server", |of| requests(of) == Some(2_000.0));
 }
 
 #[test]

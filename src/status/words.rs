@@ -157,6 +157,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn times_after_the_present_are_old() {
+        let now = 1_000_000.0;
+        for (at, is_new) in [
+            (now, true),
+            (now - 299.0, true),
+            (now - 300.0, false),
+            (now + 5.0, true),
+            (now + 7_200.0, false),
+        ] {
+            assert_eq!(is_recent(now, at, 300.0), is_new, "{at}");
+        }
+    }
+
+    #[test]
     fn numbers_are_abbreviated() {
         for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(count(number), text);

@@ -64,7 +64,11 @@ impl Kubelet {
 
     /// The flag with the kubelet's URL.
     pub fn flag(&self) -> String {
-        format!("--kubelet=http://{}", self.address)
+        format!("--kubelet={}", self.url())
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     pub fn set(&self, answer: Answer) {
@@ -92,7 +96,9 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
             line.clear();
         }
         let mut state = state.lock().expect("state");
-        let (status, body, shown) = if path.starts_with("GET /pods ") {
+        // Also as an API server.
+        let are_pods = ["GET /pods ", "GET /api/v1/pods?"].iter().any(|of| path.starts_with(of));
+        let (status, body, shown) = if are_pods {
             (200, state.pods.to_string(), None)
         } else {
             let body = state.summary.to_string();

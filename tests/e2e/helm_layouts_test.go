@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -170,6 +171,67 @@ func TestHelmNetworkPolicyPorts(t *testing.T) {
 	}
 }
 
+// TestHelmSocketOfNodes checks that only the processes of the DaemonSet bind a socket that extraArgs give to all.
+func TestHelmSocketOfNodes(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	chart := renderChart(t, "daemonset: {enabled: true}\nextraArgs: [--statsd.listen-unixgram=/run/kstatd/statsd.sock]")
+	for _, w := range chart.workloads(t) {
+		// The last one counts.
+		last := ""
+		for _, arg := range w.container.Args {
+			if value, found := strings.CutPrefix(arg, "--statsd.listen-unixgram="); found {
+				last = value
+			}
+		}
+		if isNode := w.workload == "r-kstatd"; (last != "") != isNode {
+			t.Errorf("%s listens on the socket %q", w.workload, last)
+		}
+	}
+}
+
+// TestHelmRulesSelectTheirTargets finds the job of each monitor among those that the rules select, or the label that they select as well.
+func TestHelmRulesSelectTheirTargets(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	jobs := regexp.MustCompile("^(.+[/_-])?(kstatd|kube-state-metrics|statsd[-_]exporter)([/_-].+)?$")
+	for _, values := range []string{
+		"prometheus: {rule: {enabled: true}, monitor: {enabled: true}}",
+		"nameOverride: other\nprometheus: {rule: {enabled: true}, monitor: {enabled: true}}",
+		"prometheus: {rule: {enabled: true}, monitor: {enabled: true, jobLabel: app.kubernetes.io/instance}}",
+		"nameOverride: other\nprometheus: {rule: {enabled: true}, scrapeconfig: {enabled: true, jobName: other}}",
+		"personality: statsd_exporter\nfullnameOverride: statsd\nserviceMonitor: {enabled: true}\nprometheus: {rule: {enabled: true}}",
+		"personality: statsd_exporter\nserviceMonitor: {enabled: true}\nprometheus: {rule: {enabled: true}}",
+	} {
+		chart := renderChart(t, values)
+		var service *unstructured.Unstructured
+		for _, o := range chart.ofKind("Service") {
+			service = o
+		}
+		found := 0
+		for _, kind := range []string{"ServiceMonitor", "ScrapeConfig"} {
+			for _, o := range chart.ofKind(kind) {
+				found++
+				job, _, _ := unstructured.NestedString(o.Object, "spec", "jobName")
+				if label, _, _ := unstructured.NestedString(o.Object, "spec", "jobLabel"); label != "" {
+					job = service.GetLabels()[label]
+				} else if job == "" {
+					job = service.GetName()
+				}
+				text, err := o.MarshalJSON()
+				if err != nil {
+					t.Fatal(err)
+				}
+				hasLabel := strings.Contains(string(text), "app_kubernetes_io_name")
+				if hasLabel == jobs.MatchString(job) {
+					t.Errorf("%s: the %s has the job %q, and the label that rules select: %v", values, kind, job, hasLabel)
+				}
+			}
+		}
+		if found == 0 {
+			t.Errorf("%s: no monitor", values)
+		}
+	}
+}
+
 // TestHelmStatsdOnNodes checks that StatsD lines stay on the node of their sender next to a DaemonSet unless the values say otherwise,
 // as in deploy/daemonset-statsd: a process on another node would keep the sender's old gauges.
 func TestHelmStatsdOnNodes(t *testing.T) {
@@ -177,6 +239,7 @@ func TestHelmStatsdOnNodes(t *testing.T) {
 	for values, want := range map[string]corev1.ServiceInternalTrafficPolicy{
 		"": corev1.ServiceInternalTrafficPolicyLocal,
 		"service: {internalTrafficPolicy: Cluster}\n": corev1.ServiceInternalTrafficPolicyCluster,
+		"personality: statsd_exporter\n":              corev1.ServiceInternalTrafficPolicyLocal,
 	} {
 		taken := 0
 		for _, o := range renderChart(t, "daemonset: {enabled: true}\n"+values).ofKind("Service") {

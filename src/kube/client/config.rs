@@ -417,7 +417,15 @@ mod tests {
         };
         let user = Some(("me@x".to_owned(), "se:cret".to_owned()));
         assert_eq!(url("https://me%40x:se:cret@a:1/b"), ("https://a:1/b".to_owned(), user));
-        assert_eq!(url("[::1]:1").0, "http://[::1]:1/");
+        for (text, shown) in [
+            ("[::1]:1", "http://[::1]:1/"),
+            ("[::1]", "http://[::1]/"),
+            ("::1", "http://[::1]/"),
+            ("https://fd00::1:10250", "https://[fd00::1]:10250/"),
+            ("https://1:2:3:4:5:6:7:8:443/x", "https://[1:2:3:4:5:6:7:8]:443/x"),
+        ] {
+            assert_eq!(url(text).0, shown);
+        }
         let error = parse_url("ftp://me:secret@a", "http").expect_err("a scheme");
         assert!(!error.to_string().contains("secret"), "{error}");
         let error = parse_url("http://me:%secret@a", "http").expect_err("an escape");

@@ -199,6 +199,9 @@ mod tests {
         let proxy = parsed("http://us%40er:pa:ss%25@p:1");
         assert_eq!(proxy.authorization().expect("one"), "Basic dXNAZXI6cGE6c3Ml");
         assert_eq!(proxy.to_string(), "http://p:1");
+        // As in Go, the last one is the end of the password.
+        assert_eq!(parsed("socks5://u@s:p@s@s@p:1/@").user(), Some(("u@s", "p@s@s")));
+        assert_eq!(parsed("http://us:p@ss@p").to_string(), "http://p:80");
         for bad in
             ["ftp://u:secret@p", "http://u:secret@", "http://u:secret@p:x", "socks4://u:secret@p"]
         {

@@ -202,12 +202,11 @@ impl<'o> Workload<'o> {
             self.program = program;
             words.remove(0);
         }
-        self.argv = words.iter().filter_map(|word| self.expand(word)).collect();
+        self.argv = words.iter().map(|word| self.expand(word)).collect();
     }
 
-    /// Replaces `$(NAME)` by the variables of the container, as the kubelet does. `$$` becomes `$`. A flag with an unknown value is left
-    /// out.
-    fn expand(&mut self, word: &str) -> Option<String> {
+    /// Replaces `$(NAME)` by the variables of the container, as the kubelet does. `$$` becomes `$`. Unknown variables stay.
+    fn expand(&mut self, word: &str) -> String {
         let (mut out, mut rest) = (String::new(), word);
         while let Some(at) = rest.find('$') {
             out.push_str(&rest[..at]);
@@ -222,9 +221,6 @@ impl<'o> Workload<'o> {
                     Some(value) => out.push_str(&value),
                     None => {
                         self.doubts.push(format!("the variable {name} in {word:?} is not known"));
-                        if word.starts_with('-') && word.contains('=') {
-                            return None;
-                        }
                         out.push_str(&format!("$({name})"));
                     }
                 }
@@ -233,7 +229,7 @@ impl<'o> Workload<'o> {
                 out.push('$');
             }
         }
-        Some(out + rest)
+        out + rest
     }
 
     fn variable(&self, name: &str) -> Option<String> {
