@@ -369,8 +369,8 @@ pub struct DiffArgs {
     /// Candidate to compare with the baseline
     #[arg(value_name = "B")]
     pub b: String,
-    /// Sample repeatedly for this long and report all differences; waits while a side is
-    /// unavailable
+    /// Sample repeatedly for this long, and on until the result is certain, and report all
+    /// differences; waits while a side is unavailable
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub watch: Option<Duration>,
     /// Time between two samples [default: 1s, with --watch 15s]

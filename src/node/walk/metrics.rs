@@ -36,7 +36,7 @@ own_metrics! {
         counter pub(super) pauses: Counter = "kstatd_node_walk_pauses_total",
             "Pauses of the walk because of IO pressure on the host.";
         gauge pub(super) skipped: Gauge = "kstatd_node_walk_skipped_entries",
-            "Directories and hard-linked files that the walk skips because --walk-memory is exhausted.";
+            "Entries that the walk skips because --walk-memory is exhausted, or because it cannot examine them.";
         counter calls: Labelled<Counter, 1> ["call"] = "kstatd_node_walk_system_calls_total",
             "System calls made by the walk.";
         counter pub(super) unchanged: Counter = "kstatd_node_walk_unchanged_directories_total",
