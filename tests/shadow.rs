@@ -206,7 +206,7 @@ fn planted_differences_are_the_only_ones() {
     for part in [
         "\nkube_pod_created\n  only in B: 300 series, seen from ",
         "  memory, last                    not reported",
-        "\nRoll back\n  kubectl rollout undo -n NAMESPACE deployment/kube-state-metrics\n  helm rollback RELEASE",
+        "\nRoll back\n  kubectl rollout undo -n NAMESPACE deployment/kube-state-metrics\n  or\n  helm rollback RELEASE",
         "\nVerdict: 3 families differ in ",
     ] {
         assert!(output.stdout.contains(part), "{part:?} in {}", output.stdout);
