@@ -424,7 +424,10 @@ fn rights_of_aggregated_roles_are_those_of_their_parts() {
     assert!(!about(&known, "may not list"));
     // Which other roles there are is not known.
     let (_, found) = objections(&unknown);
-    assert!(found.iter().any(|(_, text)| text.contains("the role all is not in the")), "{found:#?}");
+    assert!(
+        found.iter().any(|(_, text)| text.contains("the role all is not in the")),
+        "{found:#?}"
+    );
     // The value of a flag that is not known is no wrong one.
     assert!(!about(&known, "invalid argument"));
 }

@@ -208,6 +208,15 @@ fn a_changed_kubeconfig_is_read_again() {
     };
     node.shows("requests", |of| requests(of) == Some(1_000.0));
     configure(&other);
+    node.program.line(&["The new configuration is in force"]);
+    // Pods are asked for when there is one that is not known.
+    kubelet.edit(|summary| {
+        let pods = summary["pods"].as_array_mut().expect("pods");
+        let mut new = pods[0].clone();
+        new["podRef"]["name"] = "new".into();
+        new["podRef"]["uid"] = "new".into();
+        pods.push(new);
+    });
     node.shows("those of the other server", |of| requests(of) == Some(2_000.0));
 }
 

@@ -234,6 +234,10 @@ impl<'d> Reader<'d> {
         if let Value::Mapping(_) = &node.value {
             return self.step_with_options(node);
         }
+        if node.is_null() {
+            self.wrong_type(node, "a step of normalise", "a keyword, truncate or regex");
+            return None;
+        }
         let text = self.text(node, "a step of normalise")?;
         if let Some((_, step)) = Step::KEYWORDS.into_iter().find(|(word, _)| *word == text) {
             return Some(step);
@@ -258,6 +262,10 @@ impl<'d> Reader<'d> {
                     }
                 }
                 "regex" => {
+                    if value.is_null() {
+                        self.wrong_type(value, key, "a regular expression");
+                        return None;
+                    }
                     let text = self.text(value, key)?;
                     match Step::replace(&text) {
                         Ok(compiled) => regex = Some(compiled),

@@ -34,8 +34,12 @@ impl ReportQueue {
         call: Call,
         make: impl FnOnce(Call) -> F,
     ) -> Response {
-        let client = call.head.extensions.get::<Peer>().and_then(Peer::address);
-        match self.0.acquire(client).await {
+        let peer = call.head.extensions.get::<Peer>().cloned();
+        match self.0.acquire(peer.as_ref().and_then(Peer::address)).await {
+            // Those of clients that have left meanwhile are not made.
+            Some(_) if peer.is_some_and(|peer| peer.has_left()) => {
+                response::closing(503, "Client disconnected\n")
+            }
             Some(permit) => make(call).await.map(|body| body.hold(permit)),
             None => response::text(503, "Too many reports at once\n"),
         }

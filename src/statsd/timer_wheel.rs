@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use super::clock::TICKS_PER_SECOND;
 use super::series::cell::Handle;
-use crate::util::shrink::Shrink as _;
 
 /// Returns the bucket for a deadline in ticks: the first full second after the deadline.
 pub(crate) const fn bucket_of(deadline: u32) -> u32 {
@@ -68,18 +67,20 @@ impl TimerWheel {
         is_due
     }
 
-    /// Drops the handles that are not alive from the first bucket at or after a second. Returns the second from which on to continue, or
-    /// `None` at the end.
-    pub(crate) fn purge(&mut self, from: u32, is_alive: impl Fn(Handle) -> bool) -> Option<u32> {
-        let (&second, handles) = self.buckets.range_mut(from..).next()?;
-        let before = handles.len();
-        handles.retain(|handle| is_alive(*handle));
-        handles.shrink();
-        self.entries -= before - handles.len();
-        if handles.is_empty() {
-            self.buckets.remove(&second);
+    /// Takes out the first bucket at or after a second.
+    pub(crate) fn take(&mut self, from: u32) -> Option<(u32, Vec<Handle>)> {
+        let (&second, _) = self.buckets.range(from..).next()?;
+        let handles = self.buckets.remove(&second)?;
+        self.entries -= handles.len();
+        Some((second, handles))
+    }
+
+    /// Puts back what is left of a bucket.
+    pub(crate) fn put_back(&mut self, second: u32, handles: Vec<Handle>) {
+        if !handles.is_empty() {
+            self.entries += handles.len();
+            self.buckets.entry(second).or_default().extend(handles);
         }
-        second.checked_add(1)
     }
 
     /// Removes the first bucket if it is due at `tick`.
@@ -125,9 +126,11 @@ mod tests {
         }
         assert!(!wheel.note_ended(PURGE_MIN));
         assert!(wheel.note_ended(PURGE_MIN));
-        let mut second = Some(0);
-        while let Some(from) = second {
-            second = wheel.purge(from, |handle| handle.slot == SlotId::scalar(6));
+        let mut from = 0;
+        while let Some((second, mut handles)) = wheel.take(from) {
+            handles.retain(|handle| handle.slot == SlotId::scalar(6));
+            wheel.put_back(second, handles);
+            from = second + 1;
         }
         assert_eq!((wheel.entries, wheel.next()), (1, Some(1_000_006)));
         assert!(!wheel.note_ended(1), "each purge is paid by the series that have ended since");

@@ -39,7 +39,8 @@ use crate::telemetry::{KubeMetrics, Recorder};
 use crate::tools::CommandError;
 use crate::util::recent_result::RecentResult;
 
-use connection::{ApiServerReviews, Connection, log_version};
+pub(super) use connection::Connection;
+use connection::{ApiServerReviews, log_version};
 pub(crate) use connection::{is_configured, own_identity};
 use custom::CustomState;
 use report::KubeReporter;
@@ -158,7 +159,7 @@ impl KubeSide {
     async fn start(start: StartContext<'_>) -> Result<Box<dyn Side>, CommandError> {
         let (name, kube) = (start.config.name, start.config.kube.as_ref());
         let config = kube.ok_or(ClientError::NotConfigured)?;
-        let connection = Connection::open(config, name, None).await?;
+        let connection = Connection::open(connection::options(config, name), None).await?;
         let client = &connection.client;
         if name == Name::KubeStateMetrics {
             let version = client.version().await?;
@@ -385,14 +386,15 @@ impl Side for KubeSide {
                 "--pod and --pod-namespace cannot change at run time, restart the process".into()
             );
         }
-        let (name, current) = (config.name, self.connection.clone());
+        let options = connection::options(&kube, config.name);
+        let current = self.connection.clone();
         let (sender, prepared) = oneshot::channel();
         self.prepared = Some(prepared);
         Ok(Some(Box::pin(async move {
             // Reads files, which may block.
             let runtime = Handle::current();
             let opening = tokio::task::spawn_blocking(move || {
-                runtime.block_on(Connection::open(&kube, name, Some(current)))
+                runtime.block_on(Connection::open(options, Some(current)))
             });
             let connection = opening.await?;
             // The receiver has been dropped if a newer configuration replaced this one.

@@ -6,10 +6,13 @@ use arc_swap::ArcSwap;
 use http::Response;
 use http_body_util::BodyExt;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::{Features, PrepareFuture, ReadinessCondition, Side, SideKind, StartContext, Task};
+use super::kubernetes::Connection;
+use super::{
+    ConfigStatus, Features, PrepareFuture, ReadinessCondition, Side, SideKind, StartContext, Task,
+};
 use crate::app::access::access;
 use crate::cli::config::Config;
 use crate::cli::node::{NodeArgs, PodSource};
@@ -83,6 +86,8 @@ struct NodeSide {
     kubelet: Option<KubeletPoll>,
     walk_metrics: WalkMetrics,
     walk: Option<Arc<Walk>>,
+    /// The connection for the next configuration.
+    prepared: Option<oneshot::Receiver<Connection>>,
 }
 
 /// The task that polls the kubelet.
@@ -90,8 +95,8 @@ struct KubeletPoll {
     _task: JoinSet<()>,
     /// True once a complete summary has been received.
     has_summary: watch::Receiver<bool>,
-    /// The client of the API server, if pods come from one.
-    client: Option<Arc<ArcSwap<Client>>>,
+    /// The connection to the API server, if pods come from one, and the client that polls use.
+    api_server: Option<(Connection, Arc<ArcSwap<Client>>)>,
 }
 
 impl NodeSide {
@@ -111,7 +116,8 @@ impl NodeSide {
         let walk = walks_disks(args)
             .then(|| Walk::start(walk_config(args), Arc::clone(&store), walk_metrics.clone()));
         let walk = walk.transpose().map_err(|error| format!("cannot walk: {error}"))?;
-        Ok(Box::new(Self { store, host, polls, kubelet, walk_metrics, walk: walk.map(Arc::new) }))
+        let (walk, prepared) = (walk.map(Arc::new), None);
+        Ok(Box::new(Self { store, host, polls, kubelet, walk_metrics, walk, prepared }))
     }
 
     fn health(&self) -> Checks {
@@ -165,11 +171,16 @@ async fn start_polling(
             json_response(endpoint.get_at(&path, "application/json", "identity").await)
         })
     });
-    let client = match api_options(args) {
-        Some(options) => Some(Arc::new(ArcSwap::from_pointee(Client::new(&options).await?))),
+    let api_server = match api_options(args) {
+        Some(options) => {
+            let connection = Connection::open(options, None).await?;
+            let client = Arc::new(ArcSwap::new(Arc::clone(&connection.client)));
+            Some((connection, client))
+        }
         None => None,
     };
-    let pods = match (&args.pods, client.clone()) {
+    let client = api_server.as_ref().map(|(_, client)| Arc::clone(client));
+    let pods = match (&args.pods, client) {
         (PodSource::Nobody, _) => None,
         (PodSource::Kubelet, _) => {
             Some(Pods { server: Arc::clone(&kubelet), is_api_server: false })
@@ -194,7 +205,7 @@ async fn start_polling(
     let mut task = JoinSet::new();
     let (interval, deadline) = (args.interval, args.timeout);
     task.spawn(Poller { store, kubelet, pods, interval, deadline, polls }.run(first));
-    Ok(KubeletPoll { _task: task, has_summary, client })
+    Ok(KubeletPoll { _task: task, has_summary, api_server })
 }
 
 fn json_response(
@@ -248,23 +259,43 @@ impl Side for NodeSide {
     }
 
     fn prepare(&mut self, config: &Config) -> Result<Option<PrepareFuture>, CommandError> {
-        let client = self.kubelet.as_ref().and_then(|kubelet| kubelet.client.clone());
+        let current = self.kubelet.as_ref().and_then(|kubelet| kubelet.api_server.as_ref());
+        let current = current.map(|(connection, _)| connection.clone());
         let options = config.node.as_deref().and_then(api_options);
-        let Some((client, options)) = client.zip(options) else { return Ok(None) };
+        let Some((current, options)) = current.zip(options) else { return Ok(None) };
+        let (sender, prepared) = oneshot::channel();
+        self.prepared = Some(prepared);
         Ok(Some(Box::pin(async move {
             // Reads the kubeconfig again, which may block.
             let runtime = Handle::current();
-            let new = tokio::task::spawn_blocking(move || runtime.block_on(Client::new(&options)));
-            client.store(Arc::new(new.await??));
+            let opening = tokio::task::spawn_blocking(move || {
+                runtime.block_on(Connection::open(options, Some(current)))
+            });
+            // The receiver has been dropped if a newer configuration replaced this one.
+            let _ = sender.send(opening.await??);
             Ok(())
         })))
     }
 
     fn reload(&mut self, config: &Config) -> Result<(), CommandError> {
+        let prepared = self.prepared.take().and_then(|mut prepared| prepared.try_recv().ok());
+        let kubelet = self.kubelet.as_mut();
+        let api_server = kubelet.and_then(|kubelet| kubelet.api_server.as_mut());
+        if let Some((prepared, (connection, client))) = prepared.zip(api_server) {
+            client.store(Arc::clone(&prepared.client));
+            *connection = prepared;
+        }
         if let Some(args) = &config.node {
             self.host.set_names(&process_names(args));
         }
         Ok(())
+    }
+
+    fn status(&self) -> ConfigStatus {
+        let kubelet = self.kubelet.as_ref();
+        let api_server = kubelet.and_then(|kubelet| kubelet.api_server.as_ref());
+        let rejected = api_server.and_then(|(connection, _)| connection.rejected.clone());
+        ConfigStatus { in_force: true, rejected }
     }
 
     fn stop(self: Box<Self>) -> Task<'static, ()> {

@@ -160,7 +160,11 @@ async fn poll(standby: &Standby, address: SocketAddr) -> Infallible {
         // If this process was stopped meanwhile, the other one may have answered before it took over, or have tried to.
         let was_stopped = standby.lock().election.was_stopped_since(sent, Instant::now());
         let pause = match answer.unwrap_or_else(|_| Err(format!("no answer within {BOUND:?}"))) {
-            _ if was_stopped => PAUSE,
+            _ if was_stopped => {
+                // The next answer is needed at once, also if nothing has changed there: until then neither replica may expose.
+                next_poll.version = 0;
+                PAUSE
+            }
             Ok(body) => {
                 set_client(standby, address, client);
                 match receive(standby, address, &body, &mut next_poll, &mut first_poll).await {

@@ -389,10 +389,11 @@ fn parse_url(text: &str, scheme: &str) -> Result<(Uri, Option<(String, String)>)
 }
 
 /// Adds the brackets of an IPv6 address, with or without a port, that has none. A manifest that takes the address from a field of the pod
-/// cannot know whether it needs them.
+/// cannot know whether it needs them. If the end may be either a port or a part of the address, it stays an error.
 fn with_brackets(place: &str) -> String {
     let is_address = |text: &str| text.parse::<Ipv6Addr>().is_ok();
     match place.rsplit_once(':') {
+        Some((host, _)) if is_address(host) && is_address(place) => place.to_owned(),
         _ if is_address(place) => format!("[{place}]"),
         Some((host, port)) if is_address(host) => format!("[{host}]:{port}"),
         _ => place.to_owned(),
@@ -426,6 +427,7 @@ mod tests {
         ] {
             assert_eq!(url(text).0, shown);
         }
+        assert!(parse_url("https://fd00::1:6443", "http").is_err(), "the port is ambiguous");
         let error = parse_url("ftp://me:secret@a", "http").expect_err("a scheme");
         assert!(!error.to_string().contains("secret"), "{error}");
         let error = parse_url("http://me:%secret@a", "http").expect_err("an escape");

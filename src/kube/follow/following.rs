@@ -261,6 +261,7 @@ pub(crate) struct Following {
 impl Following {
     /// Starts the list/watches of a plan, with new stores. They request nothing before `earliest`.
     pub(crate) fn start(plan: Plan, earliest: Option<Instant>, context: &mut WatchContext) -> Self {
+        let earliest = earliest.filter(|earliest| *earliest > Instant::now());
         let limit = (plan.object_limit > 0).then_some(plan.object_limit);
         let quota = limit.map(|limit| Quota::new(limit, plan.scopes.len()));
         let about = (plan.watched.api.unique_label(), &context.metrics);

@@ -101,7 +101,7 @@ struct DirectoryScan {
     /// The names of the subdirectories, and the memory that they will take.
     names: Vec<CString>,
     names_size: usize,
-    /// Subdirectories, and files with several hard links, that did not fit.
+    /// Subdirectories, and files with several hard links, that did not fit, and entries that cannot be examined.
     skipped: u64,
     /// The bytes by which known files have grown and shrunk.
     changed_bytes: u64,
@@ -143,7 +143,7 @@ struct Totals {
     unknown: u64,
     /// True if there are directories below the maximum depth, whose contents are unknown.
     is_cut: bool,
-    /// Entries skipped for lack of memory; part of `unknown`.
+    /// Entries skipped for lack of memory, or because they cannot be examined; part of `unknown`.
     skipped: u64,
     /// The memory of the entire tree and its limit, in bytes.
     memory: usize,
@@ -235,7 +235,7 @@ impl Tree {
         self.totals.memory
     }
 
-    /// Returns the number of entries skipped for lack of memory.
+    /// Returns the number of entries skipped for lack of memory, or because they cannot be examined.
     pub(super) const fn skipped(&self) -> u64 {
         self.totals.skipped
     }
@@ -266,8 +266,13 @@ impl Tree {
             }
         };
         limiter.call(Call::Stat)?;
-        let Ok(seen) = sys::stat(&root, c"") else {
-            return Ok(None);
+        let seen = match sys::stat(&root, c"") {
+            Ok(seen) => seen,
+            Err(error) => {
+                limiter.metrics.errors.inc();
+                tracing::debug!(path = %path.display(), %error, "Cannot be walked");
+                return Ok(None);
+            }
         };
         // A tree that now has less memory starts over.
         if seen.inode != self.root.inode || self.totals.memory > memory {
@@ -302,6 +307,11 @@ impl Tree {
         let Sum { bytes, inodes } = self.totals.sum;
         Ok(Some(Figure { bytes, inodes: Some(inodes), at: begun, coverage }))
     }
+}
+
+/// Returns true if an error shows that a directory is not there any more.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
 }
 
 /// The state of one pass.
@@ -341,14 +351,17 @@ impl Visit<'_> {
             self.limiter.call(Call::Stat)?;
             let is_exact = self.is_local || !needs_no_read;
             let stat = if is_exact { sys::known_stat } else { sys::stat };
-            let seen = match stat(parent, name) {
-                Ok(seen) => seen,
-                Err(error) => return Ok(self.open_failed(&error)),
-            };
-            if !seen.is_directory || seen.device != self.device {
-                return Ok(false);
+            let seen = stat(parent, name);
+            match &seen {
+                Ok(seen) if !seen.is_directory || seen.device != self.device => return Ok(false),
+                Err(error) if is_gone(error) => return Ok(false),
+                // Opening it tells whether something is mounted here that another user may not see.
+                _ => {}
             }
-            if needs_no_read && seen.inode == directory.inode && seen.times == directory.times {
+            let is_unchanged = |seen: FileAttributes| {
+                seen.inode == directory.inode && seen.times == directory.times
+            };
+            if needs_no_read && seen.is_ok_and(is_unchanged) {
                 self.limiter.metrics.entries.inc();
                 directory.passes_left -= 1;
                 self.limiter.metrics.unchanged.inc();
@@ -377,7 +390,8 @@ impl Visit<'_> {
     /// Interprets the error of opening a directory, or of its attributes. Returns true unless it shows that the directory is gone.
     fn open_failed(&mut self, error: &io::Error) -> bool {
         match error.raw_os_error() {
-            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV) => false,
+            _ if is_gone(error) => false,
+            Some(libc::EXDEV) => false,
             code => {
                 // Without free descriptors the directory is treated as too deep: the open ones
                 // belong to its ancestors.
@@ -493,7 +507,8 @@ impl Visit<'_> {
         }
         self.limiter.call(Call::Stat)?;
         self.limiter.metrics.entries.inc();
-        let file = match sys::stat(open, entry.name) {
+        let stat = if self.is_local { sys::known_stat } else { sys::stat };
+        let file = match stat(open, entry.name) {
             Ok(file) => file,
             // A file that has been removed meanwhile uses nothing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -2,7 +2,7 @@
 //!
 //! The registry updates these numbers under its lock.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::cell::{Handle, ObserverCell, Scalar, SlotId};
@@ -36,6 +36,9 @@ pub(crate) struct Account {
     pub(crate) widths: Widths,
     /// The series into which each label set was folded, with its time to live in ticks.
     pub(crate) folded: HashMap<u64, (Handle, u32), foldhash::fast::FixedState>,
+    /// The series of a sender into which lines of others have been folded because of the value of a label that describes senders. They do
+    /// not end with the sender.
+    pub(crate) shared: HashSet<SlotId, foldhash::fast::FixedState>,
     /// True if a series has been removed since `folded` was last purged.
     pub(crate) has_removed: bool,
     /// The number of label sets that did not fit into `folded` since then. A purge costs time in proportion

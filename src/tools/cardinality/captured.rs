@@ -73,6 +73,8 @@ pub(crate) struct Captured {
     file: File,
     start: u64,
     pub(super) form: Form,
+    /// It may have own metrics of its program.
+    has_own: bool,
 }
 
 impl Captured {
@@ -90,11 +92,11 @@ impl Captured {
         let form = Form::Lines(flags);
         if file.metadata().map_err(failed)?.is_file() {
             let start = file.stream_position().map_err(failed)?;
-            return Ok(Self { file, start, form });
+            return Ok(Self { file, start, form, has_own: false });
         }
         let mut kept = without_name()?;
         io::copy(&mut file, &mut kept).map_err(failed)?;
-        Ok(Self { file: kept, start: 0, form })
+        Ok(Self { file: kept, start: 0, form, has_own: false })
     }
 
     /// Fetches the series of a running process. For an address without a path, those of the StatsD
@@ -115,16 +117,16 @@ impl Captured {
         let server = Endpoint::new(&url, access)?;
         // Both requests share one timeout.
         let end = Instant::now() + BEGIN;
-        let file = if path.is_some_and(|path| !path.is_empty()) {
-            fetched(server.get(TEXT, "identity"), end).await?
+        let (file, has_own) = if path.is_some_and(|path| !path.is_empty()) {
+            (fetched(server.get(TEXT, "identity"), end).await?, true)
         } else {
             match fetched(server.get_at(STATSD_ALONE, TEXT, "identity"), end).await {
-                Ok(file) => file,
+                Ok(file) => (file, false),
                 // The originals have a different page there, or none.
-                Err(_) => fetched(server.get_at(METRICS, TEXT, "identity"), end).await?,
+                Err(_) => (fetched(server.get_at(METRICS, TEXT, "identity"), end).await?, true),
             }
         };
-        Ok(Self { file, start: 0, form: Form::Exposition })
+        Ok(Self { file, start: 0, form: Form::Exposition, has_own })
     }
 
     /// Passes all samples to `each`, in order, and returns the number of lines or samples.
@@ -165,7 +167,8 @@ impl Captured {
     }
 
     fn replay_exposition(&mut self, each: &mut dyn FnMut(&CapturedSample<'_>)) -> Result<u64> {
-        let mut families = Families { each, name: String::new(), kind: String::new(), samples: 0 };
+        let (name, kind) = (String::new(), String::new());
+        let mut families = Families { each, has_own: self.has_own, name, kind, samples: 0 };
         let mut writer = LineWriter::new(|line: Line<'_>| families.line(&line));
         let mut input = BufReader::with_capacity(PIECE, &mut self.file);
         io::copy(&mut input, &mut writer).map_err(|error| error.to_string())?;
@@ -248,6 +251,7 @@ impl line::Sink for Lines<'_> {
 struct Families<'e> {
     each: &'e mut dyn FnMut(&CapturedSample<'_>),
     /// The current family and its type.
+    has_own: bool,
     name: String,
     kind: String,
     samples: u64,
@@ -266,7 +270,7 @@ impl Families<'_> {
     }
 
     fn sample(&mut self, sample: &Sample<'_>) {
-        if OWN.iter().any(|prefix| sample.name.starts_with(prefix)) {
+        if self.has_own && OWN.iter().any(|prefix| sample.name.starts_with(prefix)) {
             return;
         }
         self.samples += 1;

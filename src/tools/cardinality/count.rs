@@ -168,6 +168,10 @@ impl SeriesCounts {
 
     /// Adds a sample. `source` is its name before mapping.
     pub(super) fn note(&mut self, source: &str, placed: &MappedSample<'_>) {
+        if placed.is_refused {
+            self.refused += 1;
+            return;
+        }
         if !self.metrics.contains_key(placed.metric) {
             if let Some(rule) = placed.rule.filter(|_| placed.names_vary) {
                 let count = self.by_rule.entry(rule).or_insert_with(|| Count::new(&self.room));

@@ -30,6 +30,8 @@ pub(super) struct MappedSample<'a> {
     pub part: Option<&'a str>,
     /// The number of series of the label set.
     pub weight: u64,
+    /// The metric cannot have one of the labels.
+    pub is_refused: bool,
 }
 
 /// A mapping to apply.
@@ -101,9 +103,7 @@ impl Mapping {
             }
             _ => ("", 1),
         };
-        if labels.iter().any(|(name, _)| name.starts_with("__") || *name == reserved) {
-            return;
-        }
+        let is_refused = labels.iter().any(|(name, _)| name.starts_with("__") || *name == reserved);
         let normalise = rule.map_or(&self.mapper.defaults().normalise, |rule| &rule.normalise);
         then(&MappedSample {
             metric,
@@ -114,6 +114,7 @@ impl Mapping {
             labels: normalised(labels, normalise, &mut self.emptied),
             part: None,
             weight: weight as u64,
+            is_refused,
         });
     }
 
@@ -156,6 +157,7 @@ impl Mapping {
             labels: normalised(labels, normalise, &mut self.emptied),
             part,
             weight: 1,
+            is_refused: false,
         });
     }
 

@@ -291,7 +291,7 @@ impl Finding<'_> {
             }
         }
         out.push_str(&fragment.text());
-        for line in self.without_rule(after)? {
+        for line in self.without_rule(after, fragment.rules.len())? {
             comment(&mut out, "", &line);
         }
         Ok(out)
@@ -312,7 +312,8 @@ impl Finding<'_> {
     }
 
     /// Describes labels that still have many values, and rules with many metrics.
-    fn without_rule(&mut self, after: &SeriesCounts) -> Result<Vec<String>> {
+    /// Those of `after` have been mapped by as many suggested rules before those of the file.
+    fn without_rule(&mut self, after: &SeriesCounts, suggested: usize) -> Result<Vec<String>> {
         let mut lines = Vec::new();
         let mapper = Mapper::from_yaml(&self.session.mapping).unwrap_or_default();
         let mut varying: Vec<_> = self.before.by_rule.iter().collect();
@@ -337,7 +338,8 @@ impl Finding<'_> {
         }
         for (metric, label) in exploding(after, self.least) {
             let Some(found) = after.metrics.get(&metric) else { continue };
-            let rule = found.rule.and_then(|index| mapper.rules().get(index));
+            let rule = found.rule.and_then(|index| index.checked_sub(suggested));
+            let rule = rule.and_then(|index| mapper.rules().get(index));
             let own = rule.is_some_and(|rule| {
                 rule.normalise.steps(&label) != mapper.defaults().normalise.steps(&label)
             });

@@ -64,7 +64,7 @@ fn table(before: &SeriesCounts, after: &SeriesCounts) -> String {
     if after.refused > before.refused {
         let _ = writeln!(
             out,
-            "warning: {} more samples would be rejected because their metric has another type",
+            "warning: {} more samples would be rejected because their metric has another type or cannot have one of their labels",
             after.refused - before.refused
         );
     }

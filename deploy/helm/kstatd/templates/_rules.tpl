@@ -19,7 +19,7 @@ storage.k8s.io: {namespaced: [], cluster: [storageclasses, volumeattachments]}
 {{- $values := .Values -}}
 {{- $own := eq $values.personality "run" -}}
 {{- $collectors := include "kstatd.collectors" . | fromJsonArray -}}
-{{- if and $own (not $collectors) (not (regexMatch "--custom-resource-state-only" (join " " $values.extraArgs))) -}}
+{{- if and $own (not $collectors) (not $values.rbac.useExistingRole) (not $values.rbac.extraRules) (not (regexMatch "--(custom-resource-state-only|resources[= ]|config[= ])" (join " " $values.extraArgs))) -}}
 {{- fail "collectors: without any, the default kinds would be watched, to which no access is granted; list those to watch" -}}
 {{- end -}}
 {{- $flags := join " " $values.extraArgs -}}

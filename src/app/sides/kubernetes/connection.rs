@@ -62,18 +62,16 @@ impl Connection {
         Self { options, files, client: Arc::new(client), rejected: None }
     }
 
-    /// Builds the client for this configuration. Returns the `current` client if its options and files are unchanged,
+    /// Builds the client for these options. Returns the `current` client if its options and files are unchanged,
     /// or if a changed file is invalid. Does not contact the server.
     ///
     /// # Errors
     ///
     /// Returns an error if no API server is configured, or if the credentials of changed options are invalid.
     pub(crate) async fn open(
-        config: &KubeConfig,
-        name: Name,
+        options: ClientOptions,
         current: Option<Self>,
     ) -> Result<Self, ClientError> {
-        let options = options(config, name);
         // Read before the client reads them, so that a change in between is noticed.
         let content = |path: PathBuf| {
             let content = reader::peek(&path).ok();

@@ -353,6 +353,26 @@ fn a_sender_with_the_fold_value_shares_its_series() {
     assert_eq!(world.series()[0], folded);
 }
 
+/// A namespace may have the fold value. As long as nothing is folded into them, series of its pods end with these.
+#[test]
+fn series_with_the_fold_value_end_with_their_sender() {
+    let budget = Budget {
+        mode: BudgetMode::Enforce,
+        values_per_label: 20,
+        fold_value: "shop".to_owned(),
+        ..Budget::default()
+    };
+    let mut world = World::with("namespace,pod", "", budget);
+    for (last, name) in ["w1", "w2"].into_iter().enumerate() {
+        world.put(pod(name, last as u8));
+        world.send(Some(last as u8), "a:1|c");
+    }
+    world.index.remove(0, "uid-w1");
+    world.clock.advance(Duration::from_secs(120));
+    world.offline.expire();
+    assert_eq!(world.series(), ["a{namespace=\"shop\",pod=\"w2\"} 1"]);
+}
+
 /// Lines that another replica has received may arrive long after the end of their pod.
 #[test]
 fn replicated_lines_of_ended_pods_have_labels() {

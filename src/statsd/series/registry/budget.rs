@@ -53,13 +53,9 @@ fn remaining(most: u64, used: u64) -> u64 {
     if most == 0 { u64::MAX } else { most.saturating_sub(used) }
 }
 
-/// Returns true for the name of a label that describes the sender.
-fn is_of_pod(name: &[u8]) -> bool {
-    PodLabel::ALL.iter().any(|own| own.as_str().as_bytes() == name)
-}
-
 /// Returns whether folding changes a label that describes the sender.
 fn folds_pod(labels: &[u8], folded: &[u8]) -> bool {
+    let is_of_pod = |name: &[u8]| PodLabel::ALL.iter().any(|own| own.as_str().as_bytes() == name);
     let mut pairs = labels::iter(labels).zip(labels::iter(folded));
     pairs.any(|((name, value), (_, folded))| value != folded && is_of_pod(name))
 }
@@ -144,17 +140,12 @@ impl Registry {
             );
         }
         match planned.map_err(|rejection| RejectedSeries { rejection, exceeded })? {
-            PlannedSeries::Create(absent) => {
-                let mut own = *series;
-                let mut labels = labels::iter(series.key.labels);
-                let fold = &*self.fold;
-                if self.enforces() && labels.any(|(name, value)| value == fold && is_of_pod(name)) {
-                    // A sender has the value into which those of others are folded: they will share the series.
-                    own.sender = 0;
+            PlannedSeries::Create(absent) => Ok(self.make(members, series, absent)),
+            PlannedSeries::Existing(resolved, labels) => {
+                if labels != OVERFLOW && folds_pod(series.key.labels, &labels) {
+                    // It may be that of a sender which has the value into which those of others are folded.
+                    members.account.shared.insert(resolved.handle.slot);
                 }
-                Ok(self.make(members, &own, absent))
-            }
-            PlannedSeries::Existing(resolved, _) => {
                 Ok(self.remember_folded(members, series, resolved))
             }
             PlannedSeries::CreateFolded(absent, labels) => {

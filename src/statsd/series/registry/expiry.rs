@@ -14,6 +14,7 @@ use crate::statsd::clock::{TICK_NANOS, TICKS_PER_SECOND};
 use crate::statsd::series::account::{OVERFLOW, RemovedSeries};
 use crate::statsd::series::cell::{Handle, Lifetime, ObserverCell, Scalar, SlotId, View};
 use crate::statsd::timer_wheel::{DueBucket, bucket_of};
+use crate::util::shrink::Shrink as _;
 
 /// The maximum number of expired pairs of name and label names to remember, so that `metrics_total` does not
 /// count returning ones twice.
@@ -123,6 +124,9 @@ impl Registry {
         for sender in senders {
             own.extend(self.write().by_sender.remove(sender).unwrap_or_default());
         }
+        let members = self.read();
+        own.retain(|handle| !members.account.shared.contains(&handle.slot));
+        drop(members);
         self.end(&own, |_, _| ExpiryDecision::Expire);
         let is_purge_due = self.timer_wheel.lock().note_ended(own.len());
         if is_purge_due {
@@ -130,14 +134,19 @@ impl Registry {
         }
     }
 
-    /// Drops the entries of series that have ended before their time to live was over. Other threads insert series between two buckets.
+    /// Drops the entries of series that have ended before their time to live was over, one bucket after the other. Other threads may use the
+    /// wheel meanwhile.
     fn purge_timer_wheel(&self) {
-        let mut second = Some(0);
-        while let Some(from) = second {
-            let mut timer_wheel = self.timer_wheel.lock();
-            // They show all series that are in the wheel by now.
+        let mut from = 0;
+        loop {
+            let Some((second, mut handles)) = self.timer_wheel.lock().take(from) else { return };
+            // They show all series that have been in the bucket.
             let (scalars, observers) = (self.scalars.view(), self.observers.view());
-            second = timer_wheel.purge(from, |handle| handle.is_alive(&scalars, &observers));
+            handles.retain(|handle| handle.is_alive(&scalars, &observers));
+            handles.shrink();
+            self.timer_wheel.lock().put_back(second, handles);
+            let Some(next) = second.checked_add(1) else { return };
+            from = next;
         }
     }
 
@@ -201,6 +210,7 @@ impl Registry {
         );
         for gone in removed {
             self.remove_from_family(members, &gone);
+            members.account.shared.remove(&gone.slot);
             members.slots[gone.slot.slab()].free.push(gone.slot.index() as u32);
         }
     }
