@@ -372,6 +372,8 @@ async fn peers_changed(peers: &mut Option<Peers>) {
 
 #[cfg(test)]
 mod tests {
+    mod history;
+
     use super::*;
     use crate::kube::shard::Ownership;
 

@@ -70,6 +70,7 @@ mod features;
 mod lifetime;
 mod many_series;
 mod many_values;
+mod metric_count;
 mod model;
 mod native_buckets;
 mod options;
@@ -168,6 +169,8 @@ pub(crate) struct History {
     unreadable: Option<Rng>,
     /// The malformed lines among others.
     spoiled: Spoiled,
+    /// The metrics that scrapes have shown.
+    metrics_seen: metric_count::Seen,
 }
 
 impl History {
@@ -300,6 +303,7 @@ impl History {
             is_focused: false,
             unreadable,
             spoiled: Spoiled::new(seed),
+            metrics_seen: metric_count::Seen::new(),
         }
     }
 

@@ -56,6 +56,7 @@ impl History {
         self.check_derived_names(&samples)?;
         self.check_options(&samples)?;
         self.check_random_rules(&samples)?;
+        self.check_metric_count(&text, &samples)?;
         self.model.samples = self.check_start_times(&samples)?;
         if self.scrapes_each {
             self.changes(&shown, &distributions)?;
