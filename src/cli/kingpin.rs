@@ -120,7 +120,8 @@ impl<A> Parser<'_, A> {
                 };
                 format!("failed to open arguments file \"{path}\": open {path}: {reason}")
             })?;
-            let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+            let lines =
+                text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
             self.words.extend(lines.rev().map(str::to_owned));
         }
         Ok(())

@@ -102,7 +102,7 @@ flags! {
             "Keep running when the options file is missing or broken, and apply it when it appears.";
         custom_resource_config: Text, "custom-resource-state-config", ["custom_resource_config"], "",
             "Configuration of custom resource metrics as YAML text. Takes precedence over the file.";
-        custom_resource_config_file: Text, "custom-resource-state-config-file", ["custom_resource_config_file", "custom_resource_state_config_file"], "",
+        custom_resource_config_file: Text, "custom-resource-state-config-file", ["custom_resource_state_config_file", "custom_resource_config_file"], "",
             "Path of the configuration of custom resource metrics (YAML); it is watched for changes.";
         continue_without_custom_resource_config: Switch, "continue-without-custom-resource-state-config-file", ["continue_without_custom_resource_state_config_file"], "",
             "Keep running when the file of the previous flag is missing, and apply it when it appears.";

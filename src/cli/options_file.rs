@@ -26,11 +26,11 @@ struct Key {
     name: &'static str,
     flag: &'static str,
     field: &'static Field<KubeArgs>,
-    /// True if an empty string is ignored.
-    ignores_empty: bool,
+    /// True for a deprecated key, which is used only if the flag is empty otherwise.
+    is_fallback: bool,
 }
 
-/// Iterates over all keys in the order of the flags; of two keys for one flag, the second wins.
+/// Iterates over all keys in the order of the flags; the second key of a flag is a deprecated one.
 fn keys() -> impl Iterator<Item = Key> + Clone {
     FLAGS.iter().flat_map(|flag| {
         flag.keys.into_iter().flat_map(|keys| {
@@ -38,7 +38,7 @@ fn keys() -> impl Iterator<Item = Key> + Clone {
                 name,
                 flag: flag.name,
                 field: &keys.field,
-                ignores_empty: at > 0,
+                is_fallback: at > 0,
             };
             keys.names.iter().enumerate().map(key)
         })
@@ -141,7 +141,10 @@ fn apply(values: &mut Values<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
     match key.field {
         Field::Text(field) => {
             let text = values.text(node, name);
-            put(field(args), text.filter(|text| !key.ignores_empty || !text.is_empty()));
+            let target = field(args);
+            if !key.is_fallback || target.is_empty() {
+                put(target, text);
+            }
         }
         Field::Url(field) => {
             let text = values.text(node, name);
@@ -184,10 +187,8 @@ fn apply(values: &mut Values<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
         Field::OptInPatterns(field) => patterns(values, name, node, field(args), true),
         Field::Labels(field) => {
             let Some(lists) = values.lists(node, name) else { return };
-            // A list for every resource (`*`) replaces all others.
-            let every = lists.iter().any(|((resource, _), _)| resource == "*");
             for ((resource, position), keys) in &lists {
-                if !every && resources::find(resource).is_none() {
+                if resource != "*" && resources::find(resource).is_none() {
                     values.problems.push(unknown_resource(name, resource, *position));
                 }
                 for (label, position) in keys.iter().filter(|(key, _)| key.matches('*').count() > 1)
@@ -489,8 +490,33 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_list_replaces_all_others() {
-        assert!(positions("labels_allow_list: {\"*\": [a], foo: [b]}\n").is_empty());
+    fn resources_beside_a_wildcard_must_exist() {
+        assert!(positions("labels_allow_list: {\"*\": [a], pods: [b]}\n").is_empty());
+        assert_eq!(positions("labels_allow_list: {\"*\": [a], foo: [b]}\n").len(), 1);
+    }
+
+    /// The deprecated key of the custom resource file is used only if neither the flag nor the other key names a file.
+    #[test]
+    fn the_deprecated_key_is_a_fallback() {
+        let merged = |flag: &str, text: &str| {
+            let flags =
+                KubeArgs { custom_resource_config_file: flag.to_owned(), ..KubeArgs::default() };
+            merge(text, &flags, Load::First).args.custom_resource_config_file
+        };
+        let old = "custom_resource_config_file: B\n";
+        assert_eq!(merged("A", old), "A");
+        assert_eq!(merged("", old), "B");
+        assert_eq!(merged("A", "custom_resource_config_file: ''\n"), "A");
+        assert_eq!(merged("A", "custom_resource_state_config_file: ''\n"), "");
+        assert_eq!(merged("A", "custom_resource_state_config_file: C\n"), "C");
+        for text in [
+            format!("{old}custom_resource_state_config_file: C\n"),
+            format!("custom_resource_state_config_file: C\n{old}"),
+        ] {
+            assert_eq!(merged("A", &text), "C");
+        }
+        let text = format!("custom_resource_state_config_file: ''\n{old}");
+        assert_eq!(merged("A", &text), "B");
     }
 
     #[test]

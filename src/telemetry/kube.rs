@@ -3,6 +3,7 @@
 //! Labels are sorted by name, like Go's client does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::metric::{Counter, Gauge, Labelled, own_metrics};
@@ -100,6 +101,9 @@ impl CustomProblems {
 
 /// The number of absent paths of a resource above which those of former configurations are forgotten.
 const MAX_ABSENT: usize = 1_000;
+
+/// The definitions of custom resources, whose lists and watches kube-state-metrics does not count.
+const DEFINITIONS: &str = "*v1.CustomResourceDefinition";
 
 /// The query of own metrics for the stage of a shard change alone, which pods of a sharded deployment send to one another.
 pub(crate) const SHARD_STAGE_QUERY: &str = "name%5B%5D=kstatd_kubernetes_shard_stage";
@@ -235,12 +239,16 @@ pub struct DefinitionEvents {
 impl KubeMetrics {
     /// Counts a plain list request.
     pub fn list(&self, resource: &str, succeeded: bool) {
-        self.list.with([resource, result(succeeded)]).inc();
+        if resource != DEFINITIONS {
+            self.list.with([resource, result(succeeded)]).inc();
+        }
     }
 
     /// Counts a watch request, including streaming lists.
     pub fn watch(&self, resource: &str, succeeded: bool) {
-        self.watch.with([resource, result(succeeded)]).inc();
+        if resource != DEFINITIONS {
+            self.watch.with([resource, result(succeeded)]).inc();
+        }
     }
 
     /// Returns the counters of a resource.
@@ -265,10 +273,17 @@ impl KubeMetrics {
 
     /// Records the number of objects of a resource after a list, and the limit; only with
     /// `--object-limit`.
-    pub fn listed(&self, resource: &str, objects: usize, limit: usize) {
+    pub fn listed(&self, resource: &str, objects: usize) {
         let limited = self.limited.lock();
         if limited.as_ref().is_none_or(|limited| limited.contains(resource)) {
             self.list_objects.with([resource]).set(objects as f64);
+        }
+    }
+
+    /// Sets the object limit of a resource whose list begins.
+    pub(crate) fn limited(&self, resource: &str, limit: usize) {
+        let limited = self.limited.lock();
+        if limited.as_ref().is_none_or(|limited| limited.contains(resource)) {
             self.list_objects_limit.with([resource]).set(limit as f64);
         }
     }
@@ -334,7 +349,8 @@ impl KubeMetrics {
 
     /// Records that a configuration file with this content is in use since `now` (Unix seconds).
     pub fn config_loaded(&self, file: ConfigFile, path: &str, content: &[u8], now: f64) {
-        let labels = [path, file.as_str()];
+        let path = cleaned(path);
+        let labels = [&*path, file.as_str()];
         self.config_hash.with(labels).set(config_hash(content) as f64);
         self.reload_ok.with(labels).set(1.0);
         self.reload_time.with(labels).set(now);
@@ -342,13 +358,13 @@ impl KubeMetrics {
 
     /// Records that a configuration file could not be loaded.
     pub fn config_failed(&self, file: ConfigFile, path: &str) {
-        self.reload_ok.with([path, file.as_str()]).set(0.0);
+        self.reload_ok.with([&*cleaned(path), file.as_str()]).set(0.0);
     }
 
     /// Removes a configuration file that is no longer configured.
     pub(crate) fn config_forgotten(&self, file: ConfigFile, path: &str) {
         for series in [&self.config_hash, &self.reload_ok, &self.reload_time] {
-            series.remove([path, file.as_str()]);
+            series.remove([&*cleaned(path), file.as_str()]);
         }
     }
 
@@ -369,6 +385,21 @@ impl KubeMetrics {
     }
 }
 
+/// Returns a path as Go's `filepath.Clean` does, which kube-state-metrics shows: without `.`, double slashes, and `..` after a name.
+fn cleaned(path: &str) -> String {
+    let mut clean = PathBuf::new();
+    for part in Path::new(path).components() {
+        match (part, clean.components().next_back()) {
+            (Component::ParentDir, Some(Component::Normal(_))) => {
+                clean.pop();
+            }
+            (Component::ParentDir, Some(Component::RootDir)) | (Component::CurDir, _) => {}
+            _ => clean.push(part),
+        }
+    }
+    if clean.as_os_str().is_empty() { ".".to_owned() } else { clean.to_string_lossy().into() }
+}
+
 /// Returns the first six bytes of the MD5 digest as a little-endian number, which dashboards compare between replicas.
 fn config_hash(content: &[u8]) -> u64 {
     let md5::Digest(digest) = md5::compute(content);
@@ -380,6 +411,20 @@ mod tests {
     use super::*;
     use crate::exposition::Format;
     use crate::telemetry::Recorder;
+
+    #[test]
+    fn paths_are_shown_clean() {
+        for (path, clean) in [
+            ("./a.yaml", "a.yaml"),
+            ("/a//b/./c/", "/a/b/c"),
+            ("a/../b", "b"),
+            ("../a/..", ".."),
+            ("/../a", "/a"),
+            ("a/..", "."),
+        ] {
+            assert_eq!(cleaned(path), clean, "{path}");
+        }
+    }
 
     #[test]
     fn absent_values_are_forgotten_when_the_configuration_no_longer_requires_them() {
@@ -445,8 +490,10 @@ mod tests {
     fn numbers_of_objects_do_not_return_without_a_limit() {
         let metrics = KubeMetrics::default();
         let listed = || -> [BTreeSet<Box<str>>; 2] {
-            metrics.listed("*v1.Pod", 7, 10);
-            metrics.listed("*v1.Node", 3, 10);
+            metrics.limited("*v1.Pod", 10);
+            metrics.listed("*v1.Pod", 7);
+            metrics.limited("*v1.Node", 10);
+            metrics.listed("*v1.Node", 3);
             let gauges = [&metrics.list_objects, &metrics.list_objects_limit];
             gauges.map(|gauge| gauge.each().into_iter().map(|([resource], _)| resource).collect())
         };
@@ -473,7 +520,8 @@ mod tests {
         metrics.watch("*v1.Pod", false);
         metrics.failed("*v1.Pod", "", Reason::Frozen);
         metrics.failed("*v1.Pod", "a", Reason::of_status(503));
-        metrics.listed("*v1.Pod", 7, 10);
+        metrics.limited("*v1.Pod", 10);
+        metrics.listed("*v1.Pod", 7);
         metrics.shard(1, 3);
         metrics.shard(0, 2);
         metrics.config_loaded(ConfigFile::Options, "/c.yaml", b"a", 1.5);

@@ -328,6 +328,9 @@ impl Reflector {
             self.health.setbacks = self.versions.setbacks();
         }
         self.progress.phase(Phase::Listing);
+        if let Some((_, limit)) = self.sink.limit_usage() {
+            self.calls.limited(&self.scope.api.label, limit);
+        }
         self.sink.collect();
         self.health.list_began.get_or_insert_with(Instant::now);
     }
@@ -352,8 +355,8 @@ impl Reflector {
             self.health.list_began = None;
         }
         if order == Collected::Commit {
-            if let Some((kept, limit)) = self.sink.limit_usage() {
-                self.calls.listed(&self.scope.api.label, kept, limit);
+            if let Some((kept, _)) = self.sink.limit_usage() {
+                self.calls.listed(&self.scope.api.label, kept);
             }
             self.health.is_verified = true;
             let began = self.health.list_began.take();

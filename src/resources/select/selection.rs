@@ -184,11 +184,9 @@ impl AllowLists {
                 resolved.insert(resource.to_owned(), keys.clone());
             }
         }
-        if every.is_some() {
-            return Ok(Self(resolved));
-        }
-        self.0.keys().try_for_each(|resource| known(resource))?;
-        Ok(self.clone())
+        let named = self.0.keys().filter(|resource| *resource != "*");
+        named.into_iter().try_for_each(|resource| known(resource))?;
+        Ok(if every.is_some() { Self(resolved) } else { self.clone() })
     }
 
     /// Returns the selection of `resource`; call it on [resolved](Self::resolve) lists.
