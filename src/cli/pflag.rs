@@ -129,7 +129,7 @@ pub fn first_word<A>(flags: &[Flag<A>], argv: &[String]) -> Option<usize> {
 /// Returns the `Flags:` block of the help, sorted by name.
 pub fn usages<A>(flags: &[Flag<A>]) -> String {
     let mut sorted: Vec<&Flag<A>> = flags.iter().collect();
-    sorted.sort_by_key(|flag| flag.name);
+    sorted.sort_unstable_by_key(|flag| flag.name);
     let lines: Vec<(String, String)> = sorted.into_iter().map(usage).collect();
     let width = lines.iter().map(|(left, _)| left.len()).max().unwrap_or(0);
     lines.into_iter().map(|(left, right)| format!("{left:width$}   {right}\n")).collect()

@@ -103,7 +103,7 @@ impl LookupLimiter {
     fn select(&mut self, peers: &mut [Peer], now: Instant) {
         let mut due: Vec<&mut Peer> =
             peers.iter_mut().filter(|peer| peer.is_lookup_due(now)).collect();
-        due.sort_by_key(|peer| (peer.last_lookup, peer.number));
+        due.sort_unstable_by_key(|peer| (peer.last_lookup, peer.number));
         due.into_iter().for_each(|peer| peer.may_look_up = self.acquire(now));
     }
 }

@@ -363,7 +363,7 @@ impl<'d> Reader<'d> {
             return buckets;
         }
         buckets.retain(|bound| !bound.is_nan());
-        buckets.sort_by(f64::total_cmp);
+        buckets.sort_unstable_by(f64::total_cmp);
         buckets.dedup();
         let message = format!("buckets are not strictly increasing; used as {buckets:?}");
         let hint = "list each upper bound once, in ascending order";

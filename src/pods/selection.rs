@@ -56,7 +56,7 @@ impl Selection {
             label.ok_or_else(|| UnknownLabel(name.to_owned()))
         };
         let mut labels = text.split(',').map(label).collect::<Result<Vec<_>, _>>()?;
-        labels.sort();
+        labels.sort_unstable();
         labels.dedup();
         Ok(Self(labels))
     }

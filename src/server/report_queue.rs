@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::connection::Peer;
-use super::fair_queue::FairQueue;
+use super::fair_queue::{FairQueue, Permit};
 use super::response::{self, Response};
 use super::router::Call;
 
@@ -34,14 +34,21 @@ impl ReportQueue {
         call: Call,
         make: impl FnOnce(Call) -> F,
     ) -> Response {
-        let peer = call.head.extensions.get::<Peer>().cloned();
+        match self.turn(call.head.extensions.get::<Peer>().cloned()).await {
+            Ok(permit) => make(call).await.map(|body| body.hold(permit)),
+            Err(refusal) => refusal,
+        }
+    }
+
+    /// Waits for the turn of a client.
+    async fn turn(&self, peer: Option<Peer>) -> Result<Permit, Response> {
         match self.0.acquire(peer.as_ref().and_then(Peer::address)).await {
             // Those of clients that have left meanwhile are not made.
             Some(_) if peer.is_some_and(|peer| peer.has_left()) => {
-                response::closing(503, "Client disconnected\n")
+                Err(response::closing(503, "Client disconnected\n"))
             }
-            Some(permit) => make(call).await.map(|body| body.hold(permit)),
-            None => response::text(503, "Too many reports at once\n"),
+            Some(permit) => Ok(permit),
+            None => Err(response::text(503, "Too many reports at once\n")),
         }
     }
 }

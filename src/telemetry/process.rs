@@ -196,7 +196,7 @@ pub fn threads() -> String {
         };
         lines.push((id, format!("{id} {} {}\n", field("Name:"), field("State:"))));
     }
-    lines.sort();
+    lines.sort_unstable();
     let count = lines.len();
     let list: String = lines.into_iter().map(|(_, line)| line).collect();
     format!("threads: {count}\n{list}")

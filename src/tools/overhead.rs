@@ -129,7 +129,7 @@ fn rates(before: &Reading, after: &Reading, seconds: f64) -> [f64; ROWS.len()] {
 /// Returns minimum, median and maximum.
 fn spread(values: &[f64]) -> Option<[f64; 3]> {
     let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
+    sorted.sort_unstable_by(f64::total_cmp);
     let (first, last) = (*sorted.first()?, *sorted.last()?);
     let half = sorted.len() / 2;
     let median = if sorted.len() % 2 == 1 {

@@ -20,6 +20,8 @@ impl SerialBlocking {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, JoinError> {
+        // The code of a task exists once for each type, which would be one for each job.
+        let work: Box<dyn FnOnce() -> T + Send> = Box::new(work);
         let guard = Arc::clone(&self.0).lock_owned().await;
         let done = spawn_blocking(move || {
             let _guard = guard;

@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(pods.next_due(), None);
         advance(&now, 20);
         let mut due: Vec<_> = std::iter::from_fn(|| pods.next_due()).collect();
-        due.sort();
+        due.sort_unstable();
         assert_eq!(due, [&b"condition"[..], b"container", b"start"].map(Box::from));
         advance(&now, 3600);
         assert_eq!(pods.next_due().as_deref(), Some(&b"later"[..]));

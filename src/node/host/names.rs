@@ -40,7 +40,7 @@ impl ProcessNames {
     pub(crate) fn new(names: &[String]) -> Result<Self, NameError> {
         let mut names: Vec<String> =
             names.iter().filter(|name| !name.is_empty()).cloned().collect();
-        names.sort();
+        names.sort_unstable();
         names.dedup();
         if names.len() > MAX_NAMES {
             return Err(NameError::TooMany);

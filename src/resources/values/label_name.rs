@@ -274,7 +274,7 @@ mod tests {
             let marks = (0..15).map(|bit| if n >> bit & 1 == 0 { '-' } else { '.' });
             format!("a{}", marks.collect::<String>())
         }));
-        keys.sort();
+        keys.sort_unstable();
         let pairs: Vec<_> = keys.iter().map(|key| (key.as_str(), "")).collect();
         let text = written("label", &pairs);
         let names: std::collections::HashSet<&str> = text.split(',').skip(1).collect();

@@ -31,7 +31,7 @@ pub(crate) fn enriched<'a>(
         Some((exported(name, sender, has_label)?.into(), value.clone()))
     });
     let mut labels: Vec<(Box<str>, Box<str>)> = labels.collect();
-    labels.sort();
+    labels.sort_unstable();
     (Cow::Owned(all), Cow::Owned(Mapping { labels: labels.into(), ..mapping.clone() }))
 }
 

@@ -127,7 +127,7 @@ impl Examples {
     /// Returns the most frequent names with their estimated number of events.
     pub(crate) fn unmapped_names(&self) -> Vec<NameCount> {
         let mut names = self.unmapped.lock().names.clone();
-        names.sort_by(|a, b| b.events.cmp(&a.events).then_with(|| a.name.cmp(&b.name)));
+        names.sort_unstable_by(|a, b| b.events.cmp(&a.events).then_with(|| a.name.cmp(&b.name)));
         names
     }
 

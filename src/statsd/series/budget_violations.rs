@@ -148,7 +148,7 @@ impl ViolationLog {
         let inner = self.0.lock();
         let mut all: Vec<Violation> =
             inner.entries.values().map(|entry| entry.violation.clone()).collect();
-        all.sort();
+        all.sort_unstable();
         all
     }
 }

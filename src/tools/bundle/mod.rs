@@ -142,7 +142,7 @@ pub(crate) async fn collect(subject: Subject) -> Vec<Part> {
     }
     // Most pods have had no other container.
     parts.retain(|part| part.name != "pod-log-previous.txt" || part.content.is_ok());
-    parts.sort_by_key(|part| part.name);
+    parts.sort_unstable_by_key(|part| part.name);
     parts
 }
 

@@ -317,7 +317,7 @@ impl Finding<'_> {
         let mut lines = Vec::new();
         let mapper = Mapper::from_yaml(&self.session.mapping).unwrap_or_default();
         let mut varying: Vec<_> = self.before.by_rule.iter().collect();
-        varying.sort_by_key(|(rule, _)| **rule);
+        varying.sort_unstable_by_key(|(rule, _)| **rule);
         for (index, count) in varying {
             let Some(rule) = mapper.rules().get(*index) else { continue };
             if count.number().value >= self.least as u64 {

@@ -262,7 +262,7 @@ impl Meter {
         let seconds = |side, coding| {
             let mut seconds: Vec<f64> =
                 self.scrapes(side, coding).map(|scrape| scrape.seconds).collect();
-            seconds.sort_by(f64::total_cmp);
+            seconds.sort_unstable_by(f64::total_cmp);
             seconds.get(seconds.len() / 2).copied()
         };
         let size = |side, coding| self.scrapes(side, coding).last().map(|scrape| scrape.bytes);
