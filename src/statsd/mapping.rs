@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::config_file;
 use crate::mapper::{Mapper, Problem};
 
+/// The number of warnings about a mapping file that are logged.
+const MAX_WARNINGS: usize = 10;
+
 /// An error while loading a mapping file.
 #[derive(Debug, thiserror::Error)]
 pub enum MappingError {
@@ -62,8 +65,13 @@ pub(crate) fn load(path: &Path) -> Result<Mapper, MappingError> {
 /// Fails if the file cannot be read or is invalid.
 pub(crate) fn load_and_warn(path: &Path) -> Result<Mapper, MappingError> {
     let mapper = load(path)?;
-    for warning in mapper.warnings() {
-        tracing::warn!(file = %path.display(), "{warning}");
+    let file = path.display();
+    for warning in mapper.warnings().iter().take(MAX_WARNINGS) {
+        tracing::warn!(%file, "{warning}");
+    }
+    let others = mapper.warnings().len().saturating_sub(MAX_WARNINGS);
+    if others > 0 {
+        tracing::warn!(%file, others, "There are more warnings; `kstatd check-config` prints all");
     }
     Ok(mapper)
 }

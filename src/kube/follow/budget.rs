@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::handover::{CollectedObjects, CurrentObjects, ServedObjects};
 use super::labels::{Exceeded, RejectedSeries, Room, Rules, Table, Wanted};
@@ -20,9 +20,14 @@ use crate::resources::Renderer;
 use crate::telemetry::KubeMetrics;
 use crate::util::lock::Lock;
 use crate::util::log_limit::LogLimit;
+use crate::util::work_counter;
 
 #[cfg(test)]
 mod tests;
+
+/// The time after a list for which the label value counts of a small kind are kept: the next list would have to visit all objects
+/// to count them again, and the lists of many namespaces follow each other.
+const TABLE_KEPT: Duration = Duration::from_secs(60);
 
 /// The budgets of one kind, for all its list/watches together.
 pub(crate) struct KindBudget {
@@ -49,6 +54,8 @@ struct State {
     table: Option<Table>,
     /// The table counts objects that are gone. It is dropped when no list is in progress.
     stale: bool,
+    /// When the last list that needs the table began.
+    listed_at: Option<tokio::time::Instant>,
     /// Limits log lines about exceeded budgets.
     log_limit: LogLimit,
 }
@@ -118,8 +125,10 @@ impl KindBudget {
         }
         let rules = Rules::new(budget, &renderer.schema(), renderer.user_labels());
         let members = std::iter::repeat_with(Member::default).take(members).collect();
-        let (lists, objects, series, claims, table, stale, log_limit) = Default::default();
-        let state = State { members, lists, objects, series, claims, table, stale, log_limit };
+        let (lists, objects, series, claims, table, stale, listed_at, log_limit) =
+            Default::default();
+        let state =
+            State { members, lists, objects, series, claims, table, stale, listed_at, log_limit };
         let state = Lock::new(state);
         let (mode, max_series, metrics) = (budget.mode, budget.series_per_kind, metrics.clone());
         Some(Arc::new(Self { mode, max_series, rules, resource, metrics, state }))
@@ -192,6 +201,7 @@ impl Allowance {
             && state.table.is_some()
             && state.lists == 0
             && rules.population(state.objects, state.series) < rules.safe_population() / 2
+            && state.listed_at.is_none_or(|at| at.elapsed() >= TABLE_KEPT)
         {
             state.drop_table();
         }
@@ -206,10 +216,11 @@ impl Allowance {
         let is_needed = |rules: &&Rules| {
             state.members.len() > 1 || rules.counts_series() && current.served.len() > 0
         };
-        if let Some(rules) = self.kind.rules.as_ref().filter(is_needed)
-            && state.table.is_none()
-        {
-            state.table = Some(self.count_labels(&state, rules, current));
+        if let Some(rules) = self.kind.rules.as_ref().filter(is_needed) {
+            state.listed_at = Some(tokio::time::Instant::now());
+            if state.table.is_none() {
+                state.table = Some(self.count_labels(&state, rules, current));
+            }
         }
         let Some(member) = state.members.get_mut(self.number) else { return };
         let old = current.served.series();
@@ -439,8 +450,12 @@ impl Allowance {
     /// Counts the label values of all objects of the kind.
     fn count_labels(&self, state: &State, rules: &Rules, current: &mut CurrentObjects) -> Table {
         let mut table = rules.table();
-        let mut see = |object: ObjectView<'_>| rules.count(object, true, &mut table);
+        let mut see = |object: ObjectView<'_>| {
+            work_counter::add(1);
+            rules.count(object, true, &mut table);
+        };
         for served in state.members.iter().filter_map(|member| member.served.as_ref()) {
+            work_counter::add(1);
             served.each(&mut see);
         }
         if let Some(collected) = &mut current.collected {

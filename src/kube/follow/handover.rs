@@ -12,6 +12,7 @@ use crate::exposition::escape;
 use crate::kube::observer::ObjectSeries;
 use crate::kube::shard::{Ownership, Shard};
 use crate::util::lock::Lock;
+use crate::util::shrink::Shrink as _;
 
 #[cfg(test)]
 mod tests;
@@ -33,11 +34,13 @@ impl HiddenObjects {
 
     fn remove(&mut self, uid: &[u8]) {
         self.series -= self.objects.remove(uid).map_or(0, |old| u64::from(old.series));
+        self.objects.shrink();
     }
 
     /// Removes those that the shard does not follow: their changes are missed from now on.
     fn retain(&mut self, shard: Shard) {
         self.objects.retain(|uid, _| shard.keeps(uid));
+        self.objects.shrink();
         self.series = self.objects.values().map(|object| u64::from(object.series)).sum();
     }
 
@@ -47,6 +50,7 @@ impl HiddenObjects {
         let exposed: Vec<Rendered> =
             self.objects.extract_if(|uid, _| is_exposed(uid)).map(|(_, object)| object).collect();
         self.series -= exposed.iter().map(|object| u64::from(object.series)).sum::<u64>();
+        self.objects.shrink();
         exposed
     }
 

@@ -95,6 +95,8 @@ fn log_reason(reason: Reason) -> Reason {
 struct JournalState {
     /// The failing list/watches by number.
     failing: BTreeMap<usize, Failing>,
+    /// Their number by reason.
+    reasons: BTreeMap<Reason, usize>,
     /// List/watches that work again after their failure was logged.
     works: BTreeMap<usize, Works>,
     /// The last log lines by [`log_reason`].
@@ -108,6 +110,7 @@ struct JournalState {
 impl JournalState {
     fn failed(&mut self, id: usize, name: &Arc<str>, reason: Reason, error: &str, now: Instant) {
         let before = self.works.remove(&id).map(|works| (works.since, true));
+        let old = self.failing.get(&id).map(|failing| failing.reason);
         let failing = self.failing.entry(id).or_insert_with(|| {
             let (since, logged) = before.unwrap_or((now, false));
             Failing { name: Arc::clone(name), reason, error: String::new(), since, logged }
@@ -117,10 +120,36 @@ impl JournalState {
         }
         failing.reason = reason;
         error.clone_into(&mut failing.error);
+        *self.reasons.entry(reason).or_default() += 1;
+        if let Some(old) = old {
+            self.forget(old);
+        }
+    }
+
+    /// Removes and returns the failure of a list/watch.
+    fn remove(&mut self, id: usize) -> Option<Failing> {
+        let failing = self.failing.remove(&id)?;
+        self.forget(failing.reason);
+        Some(failing)
+    }
+
+    /// Counts a failure for this reason no more.
+    fn forget(&mut self, reason: Reason) {
+        if let Some(count) = self.reasons.get_mut(&reason) {
+            *count -= 1;
+        }
+    }
+
+    /// Returns the number of list/watches, of `total`, that the server refuses.
+    fn refused(&self, total: usize) -> usize {
+        let count = |reason| self.reasons.get(&reason).copied().unwrap_or_default();
+        let is_all = self.failing.len() >= total;
+        let absent = if is_all { count(Reason::NotFound) } else { 0 };
+        absent + count(Reason::Forbidden) + count(Reason::Refused)
     }
 
     fn works(&mut self, id: usize, now: Instant) {
-        if let Some(Failing { name, reason, since, logged, .. }) = self.failing.remove(&id)
+        if let Some(Failing { name, reason, since, logged, .. }) = self.remove(id)
             && (logged || self.covers(reason))
         {
             self.works.insert(id, Works { name, since, again: now });
@@ -244,7 +273,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         self.journal.total.fetch_sub(1, Ordering::Relaxed);
-        self.journal.state.lock().failing.remove(&self.id);
+        self.journal.state.lock().remove(self.id);
     }
 }
 
@@ -269,12 +298,7 @@ impl Journal {
     /// Returns the number of list/watches that the server refuses. Kinds that it does not have (404) count only if all
     /// list/watches fail.
     pub(crate) fn refused(&self) -> usize {
-        let absent = self.is_all_failing();
-        let is_refused = |failing: &&Failing| match failing.reason {
-            Reason::NotFound => absent,
-            reason => matches!(reason, Reason::Forbidden | Reason::Refused),
-        };
-        self.state.lock().failing.values().filter(is_refused).count()
+        self.state.lock().refused(self.members())
     }
 
     /// Schedules a flush and releases the lock.
@@ -368,6 +392,23 @@ mod tests {
             });
             lines.collect()
         }
+    }
+
+    /// The refused list/watches are counted as they change; kinds that are not there count if nothing else works.
+    #[test]
+    fn refused_are_counted() {
+        let mut fixture = Fixture::new();
+        fixture.fails(0..10, Reason::Forbidden);
+        fixture.fails(10..15, Reason::Refused);
+        fixture.fails(15..20, Reason::NotFound);
+        fixture.fails(20..22, Reason::Broken);
+        assert_eq!((fixture.state.refused(40), fixture.state.refused(22)), (15, 20));
+        fixture.fails(0..3, Reason::Broken);
+        fixture.fails(3..5, Reason::Forbidden);
+        fixture.works(5..8);
+        fixture.works(5..8);
+        assert!(fixture.state.remove(8).is_some() && fixture.state.remove(8).is_none());
+        assert_eq!((fixture.state.refused(40), fixture.state.refused(18)), (8, 13));
     }
 
     const ALL: &str = "kind00, kind01, kind02, kind03, kind04, kind05, kind06, kind07 and 32 more";

@@ -1,10 +1,11 @@
 //! The path of one object into the store: shard filter, object limit, rendering, budgets, observers.
 //!
 //! Objects are processed one at a time, and their bytes are not kept. A malformed object affects only itself: it has no
-//! series, is counted and named in the log.
+//! series, is counted, and one a minute is named in the log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::budget::Allowance;
 use super::completed_pods::CompletedPods;
@@ -19,6 +20,7 @@ use crate::kube::observer::ObjectObserver;
 use crate::kube::shard::{Ownership, Shard};
 use crate::resources::{ObjectBytes, Renderer};
 use crate::telemetry::kube::ReflectorMetrics;
+use crate::util::log_limit::LogLimit;
 use crate::wire::view::decode;
 
 /// The observers of one list/watch.
@@ -56,6 +58,8 @@ pub(crate) struct ObjectSink {
     scratch: Rendered,
     /// The resourceVersion of the last object or bookmark.
     version: String,
+    /// Limits log lines about objects without some or all series.
+    unusable: LogLimit,
 }
 
 impl ObjectSink {
@@ -81,6 +85,7 @@ impl ObjectSink {
             metrics,
             scratch: Rendered::default(),
             version: String::new(),
+            unusable: LogLimit::default(),
         }
     }
 
@@ -328,12 +333,13 @@ impl ObjectSink {
     #[cold]
     fn oversized(&mut self, object: ObjectBytes<'_>, family: usize) {
         self.metrics.oversized.inc();
+        let Some(objects) = self.unusable.add(1, Instant::now()) else { return };
         let resource = &self.scope.api.plural;
         let view: IdentifiedObject<'_> = decode(object).unwrap_or_default();
         let (namespace, name) = (&*view.metadata.namespace, &*view.metadata.name);
         let schema = self.renderer.schema();
         let family = schema.families.get(family).map(|family| &*family.name);
-        tracing::warn!(%resource, namespace, name, family, "Too many series of one object, it has none of this family");
+        tracing::warn!(%resource, namespace, name, family, objects, "Too many series of one object, it has none of this family");
     }
 
     /// Removes all served objects and returns their number.
@@ -356,7 +362,9 @@ impl ObjectSink {
         let resource = &self.scope.api.plural;
         let view: IdentifiedObject<'_> = decode(object).unwrap_or_default();
         let (namespace, name) = (&*view.metadata.namespace, &*view.metadata.name);
-        tracing::warn!(%resource, namespace, name, error, "Malformed object, it has no series");
+        if let Some(objects) = self.unusable.add(1, Instant::now()) {
+            tracing::warn!(%resource, namespace, name, error, objects, "Malformed object, it has no series");
+        }
         if !view.metadata.resource_version.is_empty() {
             (*view.metadata.resource_version).clone_into(&mut self.version);
         }

@@ -1,6 +1,6 @@
 //! The families of workloads and of totals over pods, and their rendering.
 
-use super::tally::{Amount, PHASES, Sums, Tally};
+use super::tally::{Figures, PHASES, Tally};
 use crate::cache::{Family, MetricKind, Rendered};
 use crate::resources::RenderOptions;
 use crate::resources::series::{Label, Series};
@@ -178,8 +178,8 @@ impl<'a> Row<'a> {
                             series.with(&[("reason", reason)], *pods as f64);
                         }
                     }
-                    Figure::Requests => amounts(&totals.requests, &mut series),
-                    Figure::Limits => amounts(&totals.limits, &mut series),
+                    Figure::Requests => amounts(totals, Figures::Requests, &mut series),
+                    Figure::Limits => amounts(totals, Figures::Limits, &mut series),
                 }
             }
             series.end_family();
@@ -188,8 +188,8 @@ impl<'a> Row<'a> {
     }
 }
 
-fn amounts(sums: &Sums, series: &mut Series<'_>) {
-    for Amount { resource, unit, nanos } in sums.iter() {
-        series.with(&[("resource", resource), ("unit", unit)], nanos.value());
-    }
+fn amounts(totals: &Tally, figures: Figures, series: &mut Series<'_>) {
+    totals.resources.each(figures, |resource, unit, sum| {
+        series.with(&[("resource", resource), ("unit", unit)], sum.value());
+    });
 }

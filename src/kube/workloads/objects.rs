@@ -170,12 +170,12 @@ fn contribution(Pod { spec, status, .. }: &Pod<'_>) -> Contribution {
 
 /// Returns the sum over containers of each resource.
 fn amounts<'v, 'a: 'v>(lists: impl Iterator<Item = &'v ResourceList<'a>>) -> Vec<Amount> {
-    let mut sums: BTreeMap<(Box<str>, &'static str), Nanos> = BTreeMap::new();
+    let mut sums: BTreeMap<(Arc<str>, &'static str), Nanos> = BTreeMap::new();
     for list in lists {
         // Of resources with equal labels, the families of pods show the first.
         let mut own = BTreeMap::new();
         resource_list::pod_amounts(list, |resource, unit, value| {
-            own.entry((Box::from(resource), unit)).or_insert(Nanos::new(value));
+            own.entry((Arc::from(resource), unit)).or_insert(Nanos::new(value));
         });
         own.into_iter().for_each(|(key, value)| *sums.entry(key).or_default() += value);
     }

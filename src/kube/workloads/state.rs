@@ -16,6 +16,7 @@ use crate::kube::shard::{Ownership, Shard};
 use crate::pods::{Pod, PodIndex, PodWorkload};
 use crate::telemetry::KubeMetrics;
 use crate::util::shrink::Shrink as _;
+use crate::util::work_counter;
 
 #[cfg(test)]
 mod tests;
@@ -331,6 +332,7 @@ impl State {
         let old = entry.held.take();
         let holders = old.as_ref().map_or(0, |old| old.holders) + u32::from(is_new);
         let is_same = old.as_ref().is_some_and(|old| old.facts == facts);
+        let is_workload_same = old.as_ref().is_some_and(|old| old.facts.workload == facts.workload);
         let held = Held { facts: Arc::clone(&facts), holders };
         entry.held = Some(held);
         self.set_labels(uid, &facts.labels);
@@ -345,7 +347,9 @@ impl State {
             self.dirty.insert(RowKey::Workload(Arc::clone(id)));
         }
         self.ledger.assign_owner(uid, &facts.workload);
-        self.resolve_pods_of(uid);
+        if !is_workload_same {
+            self.resolve_pods_of(uid);
+        }
     }
 
     /// Compares the labels on a pod's series, which may have been rendered anew, with those of its workload again.
@@ -395,6 +399,7 @@ impl State {
     fn resolve_pods_of(&mut self, owner: &Uid) {
         let Some(entry) = self.owners.get(owner) else { return };
         for uid in entry.pods.iter().cloned().collect::<Vec<_>>() {
+            work_counter::add(1);
             let Some(pod) = self.pods.get(&uid) else { continue };
             let (facts, old) = (Arc::clone(&pod.held.facts), pod.workload.clone());
             let new = self.resolve(&facts.owner, &facts.namespace);
@@ -620,7 +625,9 @@ impl Rows {
         };
         row.render(families, key, &mut self.scratch);
         let added = u64::from(self.scratch.series);
-        if *max_series > 0 && !store.contains(key) && self.series() + added > *max_series {
+        let old = store.look(key, |row| row.series()).unwrap_or_default();
+        if *max_series > 0 && added > old && self.series() - old + added > *max_series {
+            store.delete(key);
             let labels = [Action::Refused.as_str(), "", Limit::SeriesPerKind.as_str(), ""];
             if !was_refused {
                 self.metrics.over_budget(labels, RESOURCE, 1);

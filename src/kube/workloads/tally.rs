@@ -2,6 +2,9 @@
 //! depend on the order in which pods came and went.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::util::work_counter;
 
 /// The phases of a pod, in the order of `kube_pod_status_phase`.
 pub(super) const PHASES: [&str; 5] = ["Pending", "Succeeded", "Failed", "Unknown", "Running"];
@@ -11,6 +14,12 @@ const WHOLE: i128 = 1_000_000_000;
 
 /// The largest number of wholes, far beyond what a quantity can be (2^63 - 1), so that sums of pods cannot overflow.
 const MOST: f64 = 1e22;
+
+/// The largest number of sums of a row. Anyone who may create pods can name resources, and each change of a pod renders its rows.
+pub(super) const MAX_RESOURCES: usize = if cfg!(test) { 8 } else { 500 };
+
+/// Resources that are shown of a row whatever others it has, in the order of their names.
+const USUAL_RESOURCES: [&str; 3] = ["cpu", "ephemeral_storage", "memory"];
 
 /// An exact number of billionths, the smallest unit of a Kubernetes quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -44,7 +53,7 @@ impl std::ops::AddAssign for Nanos {
 /// An amount of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Amount {
-    pub(super) resource: Box<str>,
+    pub(super) resource: Arc<str>,
     pub(super) unit: &'static str,
     pub(super) nanos: Nanos,
 }
@@ -68,35 +77,54 @@ pub(super) struct Tally {
     pub(super) phases: [u64; PHASES.len()],
     pub(super) ready: u64,
     pub(super) waiting: BTreeMap<Box<str>, u64>,
-    pub(super) requests: Sums,
-    pub(super) limits: Sums,
+    pub(super) resources: Sums,
 }
 
-/// The sums of amounts, sorted by resource and unit, each with the number of its pods.
+/// What a sum is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Figures {
+    Requests,
+    Limits,
+}
+
+/// The resource and unit of a sum.
+type SumKey = (Figures, Arc<str>, &'static str);
+
+/// The sums of amounts, each with the number of its pods.
 #[derive(Debug, Default)]
-pub(super) struct Sums(Vec<(Amount, u64)>);
+pub(super) struct Sums(BTreeMap<SumKey, (Nanos, u64)>);
 
 impl Sums {
-    fn change(&mut self, amount: &Amount, is_added: bool) {
-        let key = (&*amount.resource, amount.unit);
-        match self.0.binary_search_by(|(sum, _)| (&*sum.resource, sum.unit).cmp(&key)) {
-            Ok(at) => {
-                let (sum, pods) = &mut self.0[at];
-                let Nanos(nanos) = amount.nanos;
-                sum.nanos += Nanos(if is_added { nanos } else { -nanos });
-                count(pods, is_added);
-                if *pods == 0 {
-                    self.0.remove(at);
-                }
+    fn change(&mut self, figures: Figures, amount: &Amount, is_added: bool) {
+        let key = (figures, Arc::clone(&amount.resource), amount.unit);
+        if let Some((sum, pods)) = self.0.get_mut(&key) {
+            let Nanos(nanos) = amount.nanos;
+            *sum += Nanos(if is_added { nanos } else { -nanos });
+            count(pods, is_added);
+            if *pods == 0 {
+                self.0.remove(&key);
             }
-            Err(at) if is_added => self.0.insert(at, (amount.clone(), 1)),
-            Err(_) => {}
+        } else if is_added {
+            self.0.insert(key, (amount.nanos, 1));
         }
     }
 
-    /// Returns the sums in the order of their resources.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Amount> {
-        self.0.iter().map(|(sum, _)| sum)
+    /// Calls `see` with the resource, unit and sum of the first [`MAX_RESOURCES`] sums by name, and of the usual resources.
+    pub(super) fn each(&self, figures: Figures, mut see: impl FnMut(&str, &'static str, Nanos)) {
+        let from = |name: &str| self.0.range((figures, Arc::from(name), "")..);
+        let mut last = None;
+        for (key, (sum, _)) in from("").take_while(|(key, _)| key.0 == figures).take(MAX_RESOURCES)
+        {
+            work_counter::add(1);
+            see(&key.1, key.2, *sum);
+            last = Some(key);
+        }
+        for name in USUAL_RESOURCES {
+            let of_it = from(name).take_while(|(key, _)| key.0 == figures && *key.1 == *name);
+            for (key, (sum, _)) in of_it.filter(|(key, _)| Some(*key) > last) {
+                see(&key.1, key.2, *sum);
+            }
+        }
     }
 }
 
@@ -125,8 +153,10 @@ impl Tally {
                 self.waiting.insert(reason.clone(), 1);
             }
         }
-        pod.requests.iter().for_each(|amount| self.requests.change(amount, is_added));
-        pod.limits.iter().for_each(|amount| self.limits.change(amount, is_added));
+        let figures = [(Figures::Requests, &pod.requests), (Figures::Limits, &pod.limits)];
+        for (figures, amounts) in figures {
+            amounts.iter().for_each(|amount| self.resources.change(figures, amount, is_added));
+        }
     }
 
     /// Returns whether there are no pods.
@@ -162,8 +192,10 @@ mod tests {
     }
 
     fn sums(tally: &Tally) -> Vec<(String, f64)> {
-        let sums = tally.requests.iter();
-        sums.map(|sum| (sum.resource.to_string(), sum.nanos.value())).collect()
+        let mut sums = Vec::new();
+        let see = |resource: &str, _, sum: Nanos| sums.push((resource.to_owned(), sum.value()));
+        tally.resources.each(Figures::Requests, see);
+        sums
     }
 
     proptest! {

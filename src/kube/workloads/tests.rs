@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use tokio::time::timeout;
 
 use super::ledger::{LedgerOptions, SharedLedger};
+use super::tally::MAX_RESOURCES;
 use super::{FAMILIES, PodLabels, WorkloadOptions, Workloads};
 use crate::cache::{Catalog, Rendered, Store};
 use crate::exposition::budget::{Budget, BudgetMode};
@@ -19,6 +20,7 @@ use crate::kube::shard::Shard;
 use crate::resources::{ObjectBytes, RenderOptions, Renderer, find};
 use crate::telemetry::KubeMetrics;
 use crate::util::shrink::SMALL;
+use crate::util::work_counter;
 
 /// A series: its name, and its labels by name.
 type Series = (String, BTreeMap<String, String>);
@@ -271,6 +273,16 @@ fn pod(number: u8, state: u8, owner: &str) -> String {
     )
 }
 
+/// A pod that requests one of each of these resources.
+fn requesting(number: u8, resources: &[&str]) -> String {
+    let requests: Vec<String> = resources.iter().map(|name| format!(r#""{name}":"1""#)).collect();
+    format!(
+        r#"{{{},"spec":{{"containers":[{{"name":"c","resources":{{"requests":{{{}}}}}}}]}},"status":{{"phase":"Running"}}}}"#,
+        metadata(&format!("pod-{number}"), &format!("p{number}"), ""),
+        requests.join(",")
+    )
+}
+
 /// The owners that a pod can have, by number.
 fn pod_owner(number: u8) -> String {
     match number % 7 {
@@ -510,6 +522,67 @@ fn rows_beyond_the_budget_are_left_out() {
         observer.delete(format!("p{number}").as_bytes(), false);
     }
     assert_eq!(rows(), [format!("pod-{left_out}")], "{shown:?} before");
+}
+
+/// A row that grows beyond the budget has no series until there is room, as an object of a kind has none.
+#[test]
+fn rows_do_not_grow_beyond_the_budget() {
+    let options = WorkloadOptions {
+        families: FAMILIES.iter().filter(|family| family.name.contains("_namespace_")).collect(),
+        max_series: 12,
+        ..WorkloadOptions::default()
+    };
+    let world = World::of(Shard::ALL, &options);
+    let series =
+        || world.series().keys().filter(|(name, _)| name.starts_with("kstatd_namespace")).count();
+    world.put("pods", &requesting(1, &["cpu"]));
+    let one = series();
+    assert!((1..=12).contains(&one), "{one}");
+    world.put("pods", &requesting(2, &["x/a", "x/b", "x/c", "x/d", "x/e", "x/f", "x/g"]));
+    assert_eq!(series(), 0);
+    world.put("pods", &requesting(2, &["cpu"]));
+    assert_eq!(series(), one);
+}
+
+/// Resources with any names cost other pods of their namespace nothing: a row has few of them, and the usual ones always.
+#[test]
+fn resources_of_a_row_are_bounded() {
+    let world = World::new(Shard::ALL);
+    let mut most = 0;
+    for pod in 0..20 {
+        let names: Vec<String> = (0..50).map(|name| format!("a/{pod}-{name}")).collect();
+        let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+        names.extend(["cpu", "memory"]);
+        work_counter::take();
+        world.put("pods", &requesting(pod, &names));
+        most = most.max(work_counter::take());
+    }
+    assert!(most <= 4 * 2 * MAX_RESOURCES as u64, "{most}");
+    let series = world.series();
+    let resources = series.keys().filter(|(name, _)| name == "kstatd_namespace_resource_requests");
+    let resources: Vec<String> = resources.map(|(_, labels)| labels["resource"].clone()).collect();
+    assert_eq!(resources.len(), MAX_RESOURCES + 2, "{resources:?}");
+    assert!(resources.ends_with(&["cpu".to_owned(), "memory".to_owned()]), "{resources:?}");
+}
+
+/// A replica set that is scaled has the same workload, so its pods are not visited.
+#[test]
+fn scaled_owners_do_not_visit_their_pods() {
+    let world = World::new(Shard::ALL);
+    let set = |owner: &str, replicas: u32| {
+        let set = metadata("rs", "r", &reference("Deployment", owner, owner));
+        format!(r#"{{{set},"spec":{{"replicas":{replicas}}}}}"#)
+    };
+    world.put("replicasets", &set("web", 1));
+    for number in 0..100 {
+        world.put("pods", &pod(number, 1, &reference("ReplicaSet", "rs", "r")));
+    }
+    work_counter::take();
+    (2..10).for_each(|replicas| world.put("replicasets", &set("web", replicas)));
+    assert_eq!(work_counter::take(), 0);
+    world.put("replicasets", &set("other", 10));
+    assert!(work_counter::take() >= 100);
+    assert_eq!(by_workload(&world, "kstatd_workload_pods")["other"], 100.0);
 }
 
 /// Labels on the series of a pod follow its own labels and those of its workload, whichever is seen first, and values over

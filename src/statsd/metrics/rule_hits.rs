@@ -7,6 +7,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::util::work_counter;
+
 /// The maximum number of rules counted individually. Further rules in the file are counted together, because
 /// each rule number multiplies the plans in the key cache.
 const MAX_RULES: usize = 10_000;
@@ -59,15 +61,19 @@ impl RuleHits {
     pub(crate) fn new(names: impl Iterator<Item = String>, before: &Self) -> Self {
         let known: HashMap<&str, &Arc<AtomicU64>> =
             before.rules.iter().map(|(name, count)| (&**name, count)).collect();
-        let mut taken = HashSet::new();
+        let (mut taken, mut repeats) = (HashSet::new(), HashMap::new());
         let mut rules = Vec::new();
         let mut names = names.map(truncate_name);
         let first: Vec<String> = names.by_ref().take(MAX_RULES).collect();
         let others = names.next().map(|_| OTHERS.to_owned());
         for name in first.into_iter().chain(others) {
-            let again = (2..).map(|time| format!("{name} #{time}"));
-            let mut names = std::iter::once(name.clone()).chain(again);
-            let Some(name) = names.find(|name| !taken.contains(name)) else { continue };
+            let next = repeats.entry(name.clone()).or_insert(1_u32);
+            let names = (*next..).map(|time| (time, numbered(&name, time)));
+            let Some((time, name)) = names.into_iter().find(|(_, name)| !taken.contains(name))
+            else {
+                continue;
+            };
+            *next = time + 1;
             let count = known.get(&*name).map_or_else(Arc::default, |count| Arc::clone(count));
             rules.push((name.as_str().into(), count));
             taken.insert(name);
@@ -91,6 +97,12 @@ impl RuleHits {
     }
 }
 
+/// Returns the name of the rule that is the n-th of this name.
+fn numbered(name: &str, time: u32) -> String {
+    work_counter::add(1);
+    if time == 1 { name.to_owned() } else { format!("{name} #{time}") }
+}
+
 /// Truncates a name, because regular expressions can be very long.
 fn truncate_name(mut name: String) -> String {
     if name.len() > MAX_NAME {
@@ -103,6 +115,19 @@ fn truncate_name(mut name: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The work for rules whose names begin alike is linear in their number.
+    #[test]
+    fn many_rules_of_one_name() {
+        let names = std::iter::repeat_with(|| "same".to_owned());
+        work_counter::take();
+        let hits = RuleHits::new(names.take(1000), &RuleHits::default());
+        assert_eq!(work_counter::take(), 1000);
+        assert_eq!(hits.iter().last(), Some(("same #1000", 0)));
+        let hits = rules(&["a #2", "a", "a", "a"], &RuleHits::default());
+        let names: Vec<&str> = hits.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["a #2", "a", "a #3", "a #4"]);
+    }
 
     fn rules(names: &[&str], before: &RuleHits) -> RuleHits {
         RuleHits::new(names.iter().map(|&name| name.to_owned()), before)

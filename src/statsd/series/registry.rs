@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use arc_swap::ArcSwap;
 use hashbrown::HashTable;
+use helps::Helps;
 
 use super::account::Account;
 use super::budget_violations::ViolationLog;
@@ -34,6 +35,7 @@ use crate::util::per_minute::{MINUTES, PerMinuteCounter};
 mod admission;
 mod budget;
 mod expiry;
+mod helps;
 mod preview;
 #[cfg(test)]
 mod tests;
@@ -202,8 +204,7 @@ struct Members {
     /// several sets. A sender may give a metric a different set for each series.
     sets: HashMap<u32, HashMap<u64, LabelSet, foldhash::fast::FixedState>>,
     expired_pairs: HashSet<u64, foldhash::fast::FixedState>,
-    helps: Arc<Vec<Arc<str>>>,
-    help_numbers: HashMap<Arc<str>, u32, foldhash::fast::RandomState>,
+    helps: Helps,
     /// The distinct times to live, and their indexes in this list.
     ttls: Vec<u32>,
     ttl_numbers: HashMap<u32, u16>,
@@ -238,17 +239,6 @@ impl Members {
     fn samples_of(&self, slot: SlotId) -> u64 {
         let sample_counts = &self.slots[slot.slab()].sample_counts;
         sample_counts.get(slot.index()).copied().map_or(1, u64::from)
-    }
-
-    fn help(&mut self, text: &str) -> u32 {
-        if let Some(&number) = self.help_numbers.get(text) {
-            return number;
-        }
-        let number = self.helps.len() as u32;
-        let text: Arc<str> = text.into();
-        Arc::make_mut(&mut self.helps).push(Arc::clone(&text));
-        self.help_numbers.insert(text, number);
-        number
     }
 
     /// Returns the index of a time to live. There are 65535 of them; series with any other use the time to
@@ -402,7 +392,7 @@ impl Registry {
         let members = self.read();
         View {
             pages: members.tree.snapshot(),
-            helps: Arc::clone(&members.helps),
+            helps: members.helps.snapshot(),
             scalars: self.scalars.view(),
             observers: self.observers.view(),
             reserved: self.reserved(),
@@ -498,17 +488,13 @@ impl Registry {
         let names = absent.names;
         let family = match absent.family {
             Some(family) => {
-                let other = members
-                    .helps
-                    .get(family.help as usize)
-                    .is_some_and(|help| **help != *series.help);
-                if other {
+                if members.helps.get(family.help).is_some_and(|help| *help != *series.help) {
                     self.counts.help_mismatches.fetch_add(1, Ordering::Relaxed);
                 }
                 family
             }
             None => {
-                let help = members.help(series.help);
+                let help = members.helps.add(series.help);
                 let id = members.next_family;
                 members.next_family = members.next_family.wrapping_add(1);
                 let family = Arc::new(Family::new(series.key.name, id, kind, help, names));
@@ -531,6 +517,10 @@ impl Registry {
             if own.len() == own.capacity() {
                 let (scalars, observers) = (self.scalars.view(), self.observers.view());
                 own.retain(|handle| handle.is_alive(&scalars, &observers));
+                if own.len() > own.capacity() / 2 {
+                    // So that the next purge is as many series away.
+                    own.reserve(own.len());
+                }
             }
             own.push(handle);
         }

@@ -67,6 +67,33 @@ fn a_list_that_is_not_continued_is_counted_no_more() {
     assert!(kind.state.lock().table.is_none());
 }
 
+/// The lists of many namespaces, one after the other, do not each visit the objects of all.
+#[test]
+fn lists_of_many_namespaces_count_labels_once() {
+    const NAMESPACES: usize = 100;
+    let labels = Selection::new(&["app".to_owned()]);
+    let options = RenderOptions { labels, ..RenderOptions::default() };
+    let watched = WatchedResource::built_in(find("pods").expect("a kind"), &options);
+    let budget = Budget { mode: BudgetMode::Enforce, values_per_label: 5000, ..Budget::default() };
+    let about = (String::new(), &KubeMetrics::default());
+    let kind = KindBudget::new(&budget, &*watched.renderer, about, NAMESPACES).expect("a budget");
+    let members: Vec<_> = (0..NAMESPACES)
+        .map(|number| {
+            let store = Arc::new(Store::new(watched.renderer.schema()));
+            let served = Arc::new(ServedObjects::new(None, store, Shard::ALL));
+            (kind.allowance(number, &served, &Arc::default()), served)
+        })
+        .collect();
+    work_counter::take();
+    for (allowance, served) in &members {
+        let mut current = CurrentObjects::new(Arc::clone(served));
+        allowance.begin_list(&mut current);
+        allowance.end_list(&mut current, true);
+        allowance.set_size(10, 10);
+    }
+    assert_eq!(work_counter::take(), NAMESPACES as u64);
+}
+
 /// Several list/watches that wait for room do not all list again for one free place.
 #[test]
 fn room_is_claimed_once() {

@@ -14,13 +14,24 @@ use crate::exposition::{float, labels};
 use crate::telemetry::KubeMetrics;
 use crate::util::shrink::Shrink as _;
 
-/// The largest number of series of an owner in one family; the values of [`FOLDED`] labels become [`OTHER`] beyond it.
+/// The largest number of series of an owner in one family; the values of [`FOLDED`] labels become [`OTHER`] beyond it, and those
+/// of all labels beyond twice as many.
 const MAX_SERIES: usize = if cfg!(test) { 12 } else { 500 };
 /// The labels whose values come from the status of objects.
 const FOLDED: [&str; 4] = ["reason", "exit_code", "involved_kind", "type"];
 const OTHER: &str = "other";
 /// The largest length of a label value that comes from the status of objects, in bytes.
 const MAX_VALUE: usize = 256;
+
+/// The label values that become [`OTHER`].
+#[derive(Clone, Copy)]
+enum Fold {
+    /// Those of the status that are too long.
+    Long,
+    /// All of the status.
+    Status,
+    All,
+}
 
 /// The selection of the ledger's families, and their limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -138,21 +149,26 @@ impl Counters {
             return;
         }
         let row = &self.resource.families[family];
-        let text = |is_folded: bool| {
+        let text = |fold: Fold| {
             let mut text = Vec::new();
             for (name, value) in row.labels.iter().zip(values) {
-                let is_folded = FOLDED.contains(name) && (is_folded || value.len() > MAX_VALUE);
+                let is_of_status = FOLDED.contains(name);
+                let is_folded = match fold {
+                    Fold::Long => is_of_status && value.len() > MAX_VALUE,
+                    Fold::Status => is_of_status,
+                    Fold::All => true,
+                };
                 labels::push(&mut text, name, if is_folded { OTHER } else { value });
             }
             (family, text.into_boxed_slice())
         };
         let counts = self.owners.entry(owner.clone()).or_default();
-        let mut key = text(false);
-        if !counts.contains_key(&key)
-            && counts.range((family, Box::default())..(family + 1, Box::default())).count()
-                >= MAX_SERIES
-        {
-            key = text(true);
+        let mut key = text(Fold::Long);
+        for (fold, limit) in [(Fold::Status, MAX_SERIES), (Fold::All, 2 * MAX_SERIES)] {
+            let of_family = counts.range((family, Box::default())..(family + 1, Box::default()));
+            if !counts.contains_key(&key) && of_family.take(limit).count() == limit {
+                key = text(fold);
+            }
         }
         if let Some(known) = counts.get_mut(&key) {
             *known += count;

@@ -579,6 +579,19 @@ fn series_are_bounded() {
     assert!(counts.len() <= 13, "{counts:?}");
     assert_eq!(counts.iter().map(|(_, count)| count).sum::<f64>(), 59.0);
     assert!(counts.iter().any(|(reason, _)| reason == "other"));
+    // The containers of one workload, which may be as many.
+    let mut world = World::new();
+    for number in 0..60 {
+        let pod = pod(&format!("p{number}"), 0, &running(0, "r"));
+        world.see(
+            &format!("p{number}"),
+            &pod.replace(r#""name":"c""#, &format!(r#""name":"c{number}""#)),
+        );
+    }
+    let series = world.series();
+    let is_of_it = |name: &&String| name.starts_with("kstatd_workload_container_terminations");
+    let containers: Vec<&String> = series.keys().filter(is_of_it).collect();
+    assert!((24..=25).contains(&containers.len()), "{containers:?}");
     // All workloads.
     let mode = BudgetMode::Enforce;
     let budget = Budget { mode, series_per_kind: 30, ..Budget::default() };

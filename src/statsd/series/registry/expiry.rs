@@ -245,6 +245,7 @@ impl Registry {
             let hash = self.hasher.hash_one(&*family.name);
             if let Ok(entry) = members.families.find_entry(hash, |known| known.id == family.id) {
                 entry.remove();
+                members.helps.remove(family.help);
             }
         }
     }

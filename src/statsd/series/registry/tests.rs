@@ -691,7 +691,7 @@ fn other_help_texts_of_a_metric_are_counted() {
     let members = registry.read();
     let help = |name: &str| {
         let family = registry.family(&members, name).expect("a family");
-        members.helps[family.help as usize].to_string()
+        members.helps.get(family.help).expect("a text").to_owned()
     };
     assert_eq!((help("c"), help("d")), ("a".to_owned(), "b".to_owned()));
 }
