@@ -433,24 +433,38 @@ impl<K: Kind> Resource for K {
     }
 
     fn renderer(&self, options: &RenderOptions) -> Arc<dyn Renderer> {
-        let on: Vec<&'static Family<K>> = K::FAMILIES
-            .iter()
-            .filter(|family| options.families.enabled(family.info.name, family.info.opt_in))
-            .collect();
+        let is_on =
+            |family: &&Family<K>| options.families.enabled(family.info.name, family.info.opt_in);
+        let on = K::FAMILIES.iter().filter(is_on).map(|family| (family.info, family.emit));
+        let (families, emits): (Vec<FamilyInfo>, Vec<Emit<K>>) = on.unzip();
+        let described = Described::new(&K::API, K::IDENTITY_REPRESENTATION, &families, options);
+        Arc::new(KindRenderer::<K> { described, emits, options: options.clone() })
+    }
+}
+
+/// What a renderer says about itself. It depends on the kind through data alone, so its code exists once.
+struct Described {
+    schema: Arc<Schema>,
+    representation: Representation,
+    user_labels: Vec<UserLabelFamily>,
+}
+
+impl Described {
+    fn new(
+        api: &Api,
+        identity: Representation,
+        on: &[FamilyInfo],
+        options: &RenderOptions,
+    ) -> Self {
         let families = on.iter().map(|family| cache::Family {
-            name: family.info.name.to_owned(),
-            help: family.info.full_help(),
-            kind: family.info.kind,
+            name: family.name.to_owned(),
+            help: family.full_help(),
+            kind: family.kind,
         });
-        let schema =
-            Arc::new(Schema { resource: K::API.name.to_owned(), families: families.collect() });
-        let emits = on.iter().map(|family| family.emit).collect();
-        let representation = on
-            .iter()
-            .map(|family| family.info.representation)
-            .fold(K::IDENTITY_REPRESENTATION, Representation::and);
-        let user_labels = on.iter().enumerate().filter_map(|(family, row)| {
-            let (selection, prefix) = match row.info.labels {
+        let schema = Schema { resource: api.name.to_owned(), families: families.collect() };
+        let representations = on.iter().map(|family| family.representation);
+        let user_labels = on.iter().enumerate().filter_map(|(family, info)| {
+            let (selection, prefix) = match info.labels {
                 ["label_*"] => (&options.labels, "label_"),
                 ["annotation_*"] => (&options.annotations, "annotation_"),
                 _ => return None,
@@ -458,28 +472,23 @@ impl<K: Kind> Resource for K {
             let labels = UserLabels::Prefixed(prefix);
             (!selection.is_empty()).then_some(UserLabelFamily { family, labels })
         });
-        let user_labels = user_labels.collect();
-        Arc::new(KindRenderer::<K> {
-            schema,
-            emits,
-            representation,
-            user_labels,
-            options: options.clone(),
-        })
+        Self {
+            schema: Arc::new(schema),
+            representation: representations.fold(identity, Representation::and),
+            user_labels: user_labels.collect(),
+        }
     }
 }
 
 struct KindRenderer<K: Kind> {
-    schema: Arc<Schema>,
+    described: Described,
     emits: Vec<Emit<K>>,
-    representation: Representation,
-    user_labels: Vec<UserLabelFamily>,
     options: RenderOptions,
 }
 
 impl<K: Kind> Renderer for KindRenderer<K> {
     fn schema(&self) -> Arc<Schema> {
-        Arc::clone(&self.schema)
+        Arc::clone(&self.described.schema)
     }
 
     fn settings(&self) -> String {
@@ -489,11 +498,11 @@ impl<K: Kind> Renderer for KindRenderer<K> {
     }
 
     fn representation(&self) -> Representation {
-        self.representation
+        self.described.representation
     }
 
     fn user_labels(&self) -> Vec<UserLabelFamily> {
-        self.user_labels.clone()
+        self.described.user_labels.clone()
     }
 
     fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError> {
