@@ -371,9 +371,10 @@ async fn peers_changed(peers: &mut Option<Peers>) {
 }
 
 #[cfg(test)]
-mod tests {
-    mod history;
+mod history;
 
+#[cfg(test)]
+mod tests {
     use super::*;
     use crate::kube::shard::Ownership;
 

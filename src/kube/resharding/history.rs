@@ -6,7 +6,7 @@
 //! - If pods can ask each other, a pod that loses an object is scraped with it once more at most after another one shows it.
 //! - All pods have finished soon after all of them are ready.
 //!
-//! `KSTATD_HISTORIES=1000 cargo test --lib resharding::tests::history` runs 1,000 histories, `KSTATD_SEED=n` sets the first seed, and
+//! `KSTATD_HISTORIES=1000 cargo test --lib resharding::history` runs 1,000 histories, `KSTATD_SEED=n` sets the first seed, and
 //! `KSTATD_FIRST=1` ends them at the first violation.
 
 use std::collections::BTreeMap;
@@ -28,6 +28,10 @@ const OBSERVED: Duration = Duration::from_millis(50);
 const DETECTED: u64 = 500;
 /// The time without changes at the end of a scaling.
 const CALM: Duration = Duration::from_secs(90);
+
+fn detected(index: i32, total: i64) -> DetectedShard {
+    DetectedShard { shard: Shard::new(index, total), all_ready: true }
+}
 
 /// A pod, from the start of its process on.
 struct Pod {
