@@ -159,32 +159,32 @@ fn token_is_used_while_its_file_is_unreadable() {
     std::fs::write(&config, text).expect("write");
     let flag = format!("--kubeconfig={}", config.display());
     let program = Program::start("kube-state-metrics", [&flag, "--port=0", "--telemetry-port=0"]);
-    // Answers a request, which must have this token.
-    let asked_with = |token: &str| {
-        let mut stream = asked();
-        let mut head = Vec::new();
+    // Returns the head of a request, and its connection.
+    let request = || {
+        let (mut stream, mut head) = (asked(), Vec::new());
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
             stream.read_exact(&mut byte).expect("a head");
             head.extend(byte);
         }
-        let head = String::from_utf8(head).expect("a head").to_lowercase();
-        assert!(head.contains(&format!("authorization: bearer {token}\r\n")), "{head}");
-        let body = r#"{"gitVersion":"v1.36.0"}"#;
-        let length = body.len();
-        let answer = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
-             Connection: close\r\n\r\n{body}"
-        );
-        stream.write_all(answer.as_bytes()).expect("answered");
+        (String::from_utf8(head).expect("a head").to_lowercase(), stream)
     };
-    asked_with("beside");
+    let has =
+        |head: &str, token: &str| head.contains(&format!("authorization: bearer {token}\r\n"));
+    let (head, mut stream) = request();
+    assert!(has(&head, "beside"), "{head}");
+    let body = r#"{"gitVersion":"v1.36.0"}"#;
+    let length = body.len();
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n{body}"
+    );
+    stream.write_all(answer.as_bytes()).expect("answered");
     let log = program.line(&["the token beside it is used"]);
     assert!(log.contains(&token.display().to_string()), "{log}");
     common::replace(&token, "newer");
-    // A request in flight may still have the previous token.
-    asked().read_exact(&mut [0; 4]).expect("for something");
-    asked_with("newer");
+    // Requests in flight may still have the previous token.
+    until("the newer token is used", || has(&request().0, "newer").then_some(()));
 }
 
 #[test]
