@@ -55,6 +55,11 @@ struct Entry {
     is_unsorted: bool,
 }
 
+/// Returns how often an entry with families of these names counts an object: its `Count` is one of objects, or one of their two parts.
+fn times(prefix: u64) -> u64 {
+    1 + prefix % 2
+}
+
 /// A kind and a namespace.
 type KindInNamespace = (Kind, String);
 /// The number of an entry, and true for its second family.
@@ -298,7 +303,14 @@ impl CustomResources {
                 text += "    - {name: about_info, help: A label., each: {type: Info, info: {labelsFromPath: {state: [spec, state]}}}}\n";
             }
             if has_count {
-                text += "    - {name: by_state, help: A count., each: {type: Count, count: {labelsFromPath: {state: [spec, state]}}}}\n";
+                let of = match times(prefix) {
+                    1 => "labelsFromPath: {state: [spec, state]}",
+                    _ => "path: [spec, parts], labelsFromPath: {state: [state]}",
+                };
+                let _ = writeln!(
+                    text,
+                    "    - {{name: by_state, help: A count., each: {{type: Count, count: {{{of}}}}}}}"
+                );
             }
         }
         text + "  - groupVersionKind: {group: absent.example.com, version: v1, kind: Absent}\n    metrics:\n    - {name: absent, help: Nothing., each: {type: Gauge, gauge: {path: [spec]}}}\n"
@@ -402,13 +414,16 @@ impl CustomResources {
         Ok(CustomLines { states, numbers })
     }
 
-    /// Returns the entry, the kind and the state of a series of a `Count` that is 1.
+    /// Returns the entry, the kind and the state of a series of a `Count` that counts one object.
     fn count(&self, line: &str) -> Option<(u64, Kind, String)> {
         let (name, rest) = line.strip_prefix('c')?.split_once('{')?;
         let (prefix, family) = name.split_once('_')?;
-        let labels = Labels(rest.strip_suffix("} 1")?);
+        let (labels, value) = rest.rsplit_once("} ")?;
+        let labels = Labels(labels);
         let entry = self.entry(labels)?;
-        let is_its = prefix.parse() == Ok(entry.prefix) && family == "by_state";
+        let is_its = prefix.parse() == Ok(entry.prefix)
+            && family == "by_state"
+            && value.parse() == Ok(times(entry.prefix));
         is_its.then_some((entry.number, labels.kind()?, labels.get("state")?.to_owned()))
     }
 

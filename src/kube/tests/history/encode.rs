@@ -173,7 +173,8 @@ fn json(object: &Object, form: ObjectForm) -> String {
         (_, Kind::Secret) => format!(r#","type":"{}","data":{{"k":"dg=="}}"#, object.secret_type()),
         (_, Kind::Widget | Kind::WidgetV2) => {
             let back = backwards(name);
-            format!(r#","spec":{{"state":"{state}","back":"{back}"}}"#)
+            let part = format!(r#"{{"state":"{state}"}}"#);
+            format!(r#","spec":{{"state":"{state}","back":"{back}","parts":[{part},{part}]}}"#)
         }
     };
     format!(r#"{{"kind":"{kind}","apiVersion":"{api}",{metadata}{rest}}}"#)

@@ -66,9 +66,9 @@ pub(super) fn pod(object: &Object) -> Vec<u8> {
     let names = object.containers().iter().zip(&object.status.containers).zip([8, 10]);
     let [first, second] = two(names
         .map(|((name, container), tag)| field(tag, &container_status(object, name, container))));
-    let disruption = object.status.disruption.map(|reason| {
-        let condition =
-            [field(1, b"DisruptionTarget"), field(2, b"True"), field(5, reason.as_bytes())];
+    let disruption = object.disruption().map(|(status, reason)| {
+        let (status, reason) = (status.as_bytes(), reason.as_bytes());
+        let condition = [field(1, b"DisruptionTarget"), field(2, status), field(5, reason)];
         field(2, &condition.concat())
     });
     let status = [
@@ -170,8 +170,8 @@ pub(super) fn pod_json(object: &Object) -> String {
     let other =
         object.second_address().map(|other| format!(r#",{{"ip":"{other}"}}"#)).unwrap_or_default();
     let reason = object.status.end.map_or("", |end| end.reason);
-    let disruption = object.status.disruption.map(|reason| {
-        format!(r#"{{"type":"DisruptionTarget","status":"True","reason":"{reason}"}}"#)
+    let disruption = object.disruption().map(|(status, reason)| {
+        format!(r#"{{"type":"DisruptionTarget","status":"{status}","reason":"{reason}"}}"#)
     });
     let conditions = disruption.unwrap_or_default();
     format!(

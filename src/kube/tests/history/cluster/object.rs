@@ -67,6 +67,14 @@ impl Object {
         [10, 9, 0, self.number() % 2].into()
     }
 
+    /// Returns status and reason of a pod's DisruptionTarget condition. Some pods have one that was called off.
+    pub fn disruption(&self) -> Option<(&'static str, &'static str)> {
+        let called_off = ("False", "PreemptionByScheduler");
+        let is_called_off = self.number().is_multiple_of(5);
+        let disruption = self.status.disruption.map(|reason| ("True", reason));
+        disruption.or(is_called_off.then_some(called_off))
+    }
+
     /// Returns true if a pod has the address of its node.
     pub fn is_in_host_network(&self) -> bool {
         self.number().is_multiple_of(12)
