@@ -438,7 +438,7 @@ mod tests {
     #[test]
     fn arguments_are_read_from_files() {
         let file = tempfile::NamedTempFile::new().expect("file");
-        fs::write(file.path(), "--size=7\n# comment\n\n--check\n").expect("write");
+        fs::write(file.path(), "--size=7\n# comment\n\n  \n--check\n").expect("write");
         let (_, args) = run(&[&format!("@{}", file.path().display())]).expect("valid");
         assert_eq!((args.size.as_str(), args.check), ("7", Some(true)));
         let outer = tempfile::NamedTempFile::new().expect("file");

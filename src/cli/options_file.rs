@@ -118,8 +118,11 @@ pub fn merge(text: &str, args: &KubeArgs, load: Load<'_>) -> MergedOptions {
     for key in keys {
         // Of duplicate keys, which are reported separately, the last one counts.
         if let Some((_, node)) = entries.iter().rev().find(|((name, _), _)| *name == key.name) {
-            given.push((key, *node));
-            merged.positions.insert(key.name, node.position);
+            // The type of a deprecated key without effect is checked nevertheless.
+            if is_used(&key, &mut merged.args) {
+                given.push((key, *node));
+                merged.positions.insert(key.name, node.position);
+            }
             apply(&mut values, &key, node, &mut merged.args);
         }
     }
@@ -128,6 +131,11 @@ pub fn merge(text: &str, args: &KubeArgs, load: Load<'_>) -> MergedOptions {
     problems.sort_by_key(|problem| (problem.line, problem.column));
     merged.problems = problems;
     merged
+}
+
+/// Returns whether a key of the file has an effect: a deprecated one has none if the flag or the key in its place has a value.
+fn is_used(key: &Key, args: &mut KubeArgs) -> bool {
+    !key.is_fallback || matches!(key.field, Field::Text(field) if field(args).is_empty())
 }
 
 /// Stores the value of a key in the flags.
@@ -141,9 +149,8 @@ fn apply(values: &mut Values<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
     match key.field {
         Field::Text(field) => {
             let text = values.text(node, name);
-            let target = field(args);
-            if !key.is_fallback || target.is_empty() {
-                put(target, text);
+            if is_used(key, args) {
+                put(field(args), text);
             }
         }
         Field::Url(field) => {
@@ -441,6 +448,24 @@ mod tests {
                 (19, 1, DuplicateKey),
             ]
         );
+    }
+
+    /// The file that is read has an error at the key that names it, whatever the other key says.
+    #[test]
+    fn an_error_of_a_file_is_at_the_key_that_names_it() {
+        let (new, old) = ("custom_resource_state_config_file", "custom_resource_config_file");
+        for (text, line) in [
+            (format!("{new}: /none\n{old}: /other\n"), 1),
+            (format!("{old}: /other\n{new}: /none\n"), 2),
+            (format!("{new}: ''\n{old}: /other\n"), 2),
+        ] {
+            let mut found = positions(&text);
+            found.retain(|(_, _, class)| *class == ProblemClass::InvalidOptions);
+            assert_eq!(found.iter().map(|(line, ..)| *line).collect::<Vec<_>>(), [line], "{text}");
+        }
+        let flag = KubeArgs { custom_resource_config_file: "/none".into(), ..KubeArgs::default() };
+        let problems = merge(&format!("{old}: /other\n"), &flag, Load::First).problems;
+        assert!(problems.iter().all(|problem| problem.class == ProblemClass::Deprecated));
     }
 
     /// As in kube-state-metrics, wherever the switch is.

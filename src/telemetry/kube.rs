@@ -271,8 +271,7 @@ impl KubeMetrics {
         self.errors.with([namespace, reason.as_str(), resource]).inc();
     }
 
-    /// Records the number of objects of a resource after a list, and the limit; only with
-    /// `--object-limit`.
+    /// Records the number of objects of a resource after a list; only with `--object-limit`.
     pub fn listed(&self, resource: &str, objects: usize) {
         let limited = self.limited.lock();
         if limited.as_ref().is_none_or(|limited| limited.contains(resource)) {
@@ -280,7 +279,7 @@ impl KubeMetrics {
         }
     }
 
-    /// Sets the object limit of a resource whose list begins.
+    /// Records the object limit of a resource whose list begins.
     pub(crate) fn limited(&self, resource: &str, limit: usize) {
         let limited = self.limited.lock();
         if limited.as_ref().is_none_or(|limited| limited.contains(resource)) {
@@ -518,6 +517,8 @@ mod tests {
         assert!(!fresh.contains("kube_state_metrics_list_total{"), "{fresh}");
         metrics.list("*v1.Pod", true);
         metrics.watch("*v1.Pod", false);
+        metrics.list(DEFINITIONS, true);
+        metrics.watch(DEFINITIONS, false);
         metrics.failed("*v1.Pod", "", Reason::Frozen);
         metrics.failed("*v1.Pod", "a", Reason::of_status(503));
         metrics.limited("*v1.Pod", 10);

@@ -134,6 +134,7 @@ the status page names the kind that cannot be listed.
 in `pods_waiting`, whatever the number of its containers, init containers included. Pods that a budget leaves without series count
 nevertheless. `pods_desired` is `spec.replicas`, or `status.desiredNumberScheduled` of a DaemonSet, of watched kinds. A workload,
 namespace or node has totals of `cpu`, `memory`, `ephemeral_storage` and the first 500 resources by name; others are left out.
+One whose totals outgrow `--limit.series-per-kind` has none until there is room.
 
 **Labels on the families of pods.** `--pod-workload-labels=workload,workload_type,labels=[team],pod_labels=[track]` adds labels to every
 series of `kube_pod_*` and `kstatd_pod_*`, for queries without joins; off by default, also under the original's name. They follow `uid`: `pod_label_*`
@@ -257,10 +258,10 @@ with `unknown`. The same applies to jobs, whose reasons are `Complete` and those
 status that it leads to.
 
 **Removal.** Counters of a pod or node end with it. Counters of a workload are removed `--workload-counter-retention` (1h) after the
-workload and its last pod or job are gone. Beyond 500 label sets of one workload or pod in a family, the reason is `other`, and
-beyond 1,000 the container, too; beyond
-`--limit.series-per-kind` new series are omitted and counted; Kubernetes Events have a budget of their own. Counters of Kubernetes Events
-without a workload are removed after the same time without events in the namespace.
+workload and its last pod or job are gone. Beyond 500 label sets of one workload, pod or node in a family, the reason is `other`, and
+beyond 1,000 all labels but those of the owner; beyond `--limit.series-per-kind` new series are omitted and counted; Kubernetes
+Events have a budget of their own. Counters of Kubernetes Events without a workload are removed after the same time without events in
+the namespace.
 
 **Shards.** The UID of the workload decides which shard serves its counters and those of its pods, and the node's UID those of the node.
 A workload that moves to another shard starts at 0 there. If a new workload has the name of an old one and belongs to another shard, the

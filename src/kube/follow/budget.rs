@@ -25,7 +25,7 @@ use crate::util::work_counter;
 #[cfg(test)]
 mod tests;
 
-/// The time after a list for which the label value counts of a small kind are kept: the next list would have to visit all objects
+/// The time after the beginning or end of a list for which the label value counts of a small kind are kept: the next list would have to visit all objects
 /// to count them again, and the lists of many namespaces follow each other.
 const TABLE_KEPT: Duration = Duration::from_secs(60);
 
@@ -54,7 +54,7 @@ struct State {
     table: Option<Table>,
     /// The table counts objects that are gone. It is dropped when no list is in progress.
     stale: bool,
-    /// When the last list that needs the table began.
+    /// When the last list that needs the table began or ended.
     listed_at: Option<tokio::time::Instant>,
     /// Limits log lines about exceeded budgets.
     log_limit: LogLimit,
@@ -243,6 +243,7 @@ impl Allowance {
         }
         let Some(collecting) = member.collecting.take() else { return };
         state.lists -= 1;
+        state.listed_at = state.listed_at.map(|_| tokio::time::Instant::now());
         if let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) {
             rules.end_overlap(&collecting.overlap, table);
             let remove = |object: ObjectView<'_>| rules.count(object, false, table);

@@ -58,8 +58,10 @@ pub(crate) struct ObjectSink {
     scratch: Rendered,
     /// The resourceVersion of the last object or bookmark.
     version: String,
-    /// Limits log lines about objects without some or all series.
-    unusable: LogLimit,
+    /// Limits log lines about objects that lack a family.
+    oversized: LogLimit,
+    /// Limits log lines about objects without series.
+    malformed: LogLimit,
 }
 
 impl ObjectSink {
@@ -85,7 +87,8 @@ impl ObjectSink {
             metrics,
             scratch: Rendered::default(),
             version: String::new(),
-            unusable: LogLimit::default(),
+            oversized: LogLimit::default(),
+            malformed: LogLimit::default(),
         }
     }
 
@@ -333,7 +336,7 @@ impl ObjectSink {
     #[cold]
     fn oversized(&mut self, object: ObjectBytes<'_>, family: usize) {
         self.metrics.oversized.inc();
-        let Some(objects) = self.unusable.add(1, Instant::now()) else { return };
+        let Some(objects) = self.oversized.add(1, Instant::now()) else { return };
         let resource = &self.scope.api.plural;
         let view: IdentifiedObject<'_> = decode(object).unwrap_or_default();
         let (namespace, name) = (&*view.metadata.namespace, &*view.metadata.name);
@@ -362,7 +365,7 @@ impl ObjectSink {
         let resource = &self.scope.api.plural;
         let view: IdentifiedObject<'_> = decode(object).unwrap_or_default();
         let (namespace, name) = (&*view.metadata.namespace, &*view.metadata.name);
-        if let Some(objects) = self.unusable.add(1, Instant::now()) {
+        if let Some(objects) = self.malformed.add(1, Instant::now()) {
             tracing::warn!(%resource, namespace, name, error, objects, "Malformed object, it has no series");
         }
         if !view.metadata.resource_version.is_empty() {

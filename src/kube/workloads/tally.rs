@@ -111,16 +111,21 @@ impl Sums {
 
     /// Calls `see` with the resource, unit and sum of the first [`MAX_RESOURCES`] sums by name, and of the usual resources.
     pub(super) fn each(&self, figures: Figures, mut see: impl FnMut(&str, &'static str, Nanos)) {
-        let from = |name: &str| self.0.range((figures, Arc::from(name), "")..);
-        let mut last = None;
-        for (key, (sum, _)) in from("").take_while(|(key, _)| key.0 == figures).take(MAX_RESOURCES)
-        {
+        let from = |name: Arc<str>| {
+            let sums = self.0.range((figures, name, "")..);
+            sums.take_while(move |(key, _)| key.0 == figures)
+        };
+        let (mut last, mut sums) = (None, from(Arc::default()));
+        for (key, (sum, _)) in sums.by_ref().take(MAX_RESOURCES) {
             work_counter::add(1);
             see(&key.1, key.2, *sum);
             last = Some(key);
         }
+        if sums.next().is_none() {
+            return;
+        }
         for name in USUAL_RESOURCES {
-            let of_it = from(name).take_while(|(key, _)| key.0 == figures && *key.1 == *name);
+            let of_it = from(name.into()).take_while(|(key, _)| *key.1 == *name);
             for (key, (sum, _)) in of_it.filter(|(key, _)| Some(*key) > last) {
                 see(&key.1, key.2, *sum);
             }

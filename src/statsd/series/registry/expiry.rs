@@ -346,6 +346,29 @@ mod tests {
         registry
     }
 
+    /// Mappings whose HELP texts change with each reload leave none of them behind.
+    #[test]
+    fn help_texts_end_with_their_families() {
+        let registry =
+            Registry::new(Clock::manual(), Arc::new(|_| false), Budget::default(), Box::new(|| ()));
+        for revision in 0..50 {
+            let (name, help) = (format!("c{revision}"), format!("of revision {revision}"));
+            let series = NewSeries {
+                key: Key { name: &name, labels: b"", label_count: 0 },
+                aggregation: Aggregation::Counter,
+                help: &help,
+                ttl: 10,
+                generation: 1,
+                budget: RuleBudget::default(),
+                origin: &Origin::default(),
+                sender: 7,
+            };
+            registry.resolve(&series).expect("room");
+            registry.end_senders(&[7]);
+        }
+        assert!(registry.view().helps.len() <= 2, "{:?}", registry.view().helps);
+    }
+
     /// Series end in the order of their events or creation, which is not that of their labels.
     #[test]
     fn each_page_is_rewritten_once_in_a_run() {
