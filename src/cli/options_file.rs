@@ -450,7 +450,7 @@ mod tests {
         );
     }
 
-    /// The file that is read has an error at the key that names it, whatever the other key says.
+    /// An error of the file that is read is reported at the key that names it, not at the other one.
     #[test]
     fn an_error_of_a_file_is_at_the_key_that_names_it() {
         let (new, old) = ("custom_resource_state_config_file", "custom_resource_config_file");

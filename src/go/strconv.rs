@@ -104,7 +104,7 @@ pub fn parse_int(text: &str, bits: u32) -> Result<i64, ParseError> {
     signed(text, bits, magnitude)
 }
 
-/// Parses an integer like `strconv.ParseInt` with base 10: digits, of which the first ones may be 0.
+/// Parses an integer like `strconv.ParseInt` with base 10: decimal digits, also after leading zeros.
 ///
 /// # Errors
 ///

@@ -442,7 +442,7 @@ impl<K: Kind> Resource for K {
     }
 }
 
-/// What a renderer says about itself. It depends on the kind through data alone, so its code exists once.
+/// The description of a renderer. It depends on the kind through data alone, so the code that makes it exists once.
 struct Described {
     schema: Arc<Schema>,
     representation: Representation,

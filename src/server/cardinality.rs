@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::explain::refuse;
 use super::query::{self, QueryError};
 use super::report_queue::ReportQueue;
-use super::response::{self, Response, json};
+use super::response::{Response, json};
 use super::router::{Call, Methods, Router};
 use crate::telemetry::cardinality::{self, DEFAULT_LIMIT, MAX_LIMIT};
 use crate::telemetry::census::{Order, Question};
@@ -51,7 +51,7 @@ async fn answer(call: Call, (sides, worker, queue): Shared, report: Report) -> R
         let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
         json(200, report(&sides, &parse_question))
     };
-    queue.answer(call, |_| response::blocking(worker, make)).await
+    queue.answer_blocking(call, worker, make).await
 }
 
 /// Parses the parameters: `limit=` for the list length, `sort=` for the order of metrics, `metric=`

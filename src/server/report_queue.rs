@@ -7,6 +7,7 @@ use super::connection::Peer;
 use super::fair_queue::{FairQueue, Permit};
 use super::response::{self, Response};
 use super::router::Call;
+use crate::util::serial_blocking::SerialBlocking;
 
 /// The maximum number of reports in one queue, and of those for one client.
 const REPORTS: (usize, usize) = (8, 2);
@@ -38,6 +39,16 @@ impl ReportQueue {
             Ok(permit) => make(call).await.map(|body| body.hold(permit)),
             Err(refusal) => refusal,
         }
+    }
+
+    /// [Answers](Self::answer) a request with what `make` returns on the blocking pool.
+    pub(super) async fn answer_blocking(
+        self,
+        call: Call,
+        worker: SerialBlocking,
+        make: impl FnOnce() -> Response + Send + 'static,
+    ) -> Response {
+        self.answer(call, |_| response::blocking(worker, make)).await
     }
 
     /// Waits for the turn of a client.

@@ -33,20 +33,14 @@ pub(crate) fn routes(board: &Arc<Board>, web_config: Option<PathBuf>) -> Router 
     let [of_log, of_configuration] = [(); 2].map(|()| SerialBlocking::default());
     let (log_queue, queue) = (ReportQueue::new(), ReportQueue::new());
     let log = move |call| {
-        let of_log = of_log.clone();
-        log_queue.clone().answer(call, |_| {
-            response::blocking(of_log, || {
-                response::nosniff(response::text(200, redaction::redact(&log::recent())))
-            })
+        log_queue.clone().answer_blocking(call, of_log.clone(), || {
+            response::nosniff(response::text(200, redaction::redact(&log::recent())))
         })
     };
     let configuration = move |call| {
         let (board, web_config) = (Arc::clone(&board), web_config.clone());
-        let of_configuration = of_configuration.clone();
-        queue.clone().answer(call, |_| {
-            response::blocking(of_configuration, move || {
-                response::json(200, configuration(&board, web_config).to_string())
-            })
+        queue.clone().answer_blocking(call, of_configuration.clone(), move || {
+            response::json(200, configuration(&board, web_config).to_string())
         })
     };
     let router = Router::default().at_async(LOG_PATH, Methods::Read, log);

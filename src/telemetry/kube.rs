@@ -273,17 +273,19 @@ impl KubeMetrics {
 
     /// Records the number of objects of a resource after a list; only with `--object-limit`.
     pub fn listed(&self, resource: &str, objects: usize) {
-        let limited = self.limited.lock();
-        if limited.as_ref().is_none_or(|limited| limited.contains(resource)) {
-            self.list_objects.with([resource]).set(objects as f64);
-        }
+        self.set_limited(&self.list_objects, resource, objects);
     }
 
     /// Records the object limit of a resource whose list begins.
     pub(crate) fn limited(&self, resource: &str, limit: usize) {
+        self.set_limited(&self.list_objects_limit, resource, limit);
+    }
+
+    /// Sets a number of a resource with an object limit, unless it has none any more.
+    fn set_limited(&self, gauge: &Labelled<Gauge, 1>, resource: &str, number: usize) {
         let limited = self.limited.lock();
         if limited.as_ref().is_none_or(|limited| limited.contains(resource)) {
-            self.list_objects_limit.with([resource]).set(limit as f64);
+            gauge.with([resource]).set(number as f64);
         }
     }
 

@@ -11,6 +11,10 @@ pub(crate) trait Shrink {
     /// Halves the capacity or more if less than a quarter is used. Called after each removal, it costs as little as growth
     /// does, because a quarter of the entries must leave or as many enter before the table is moved again.
     fn shrink(&mut self);
+
+    /// Makes room in a full table after a purge, so that the next one is at least as many insertions away as entries are left: a purge
+    /// that finds little to remove is not repeated at once.
+    fn make_room(&mut self);
 }
 
 macro_rules! shrink {
@@ -19,6 +23,13 @@ macro_rules! shrink {
             fn shrink(&mut self) {
                 if self.capacity() > SMALL && self.len() < self.capacity() / 4 {
                     self.shrink_to(self.len() * 2);
+                }
+            }
+
+            fn make_room(&mut self) {
+                let left = self.len();
+                if left > self.capacity() / 2 {
+                    self.reserve(left);
                 }
             }
         }

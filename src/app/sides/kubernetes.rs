@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::OptionFuture;
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -387,20 +386,9 @@ impl Side for KubeSide {
             );
         }
         let options = connection::options(&kube, config.name);
-        let current = self.connection.clone();
-        let (sender, prepared) = oneshot::channel();
+        let (opening, prepared) = self.connection.clone().reopen(options);
         self.prepared = Some(prepared);
-        Ok(Some(Box::pin(async move {
-            // Reads files, which may block.
-            let runtime = Handle::current();
-            let opening = tokio::task::spawn_blocking(move || {
-                runtime.block_on(Connection::open(options, Some(current)))
-            });
-            let connection = opening.await?;
-            // The receiver has been dropped if a newer configuration replaced this one.
-            let _ = sender.send(connection?);
-            Ok(())
-        })))
+        Ok(Some(opening))
     }
 
     fn reload(&mut self, config: &Config) -> Result<(), CommandError> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::Response;
 use http_body_util::BodyExt;
-use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -118,6 +117,12 @@ impl NodeSide {
         let walk = walk.transpose().map_err(|error| format!("cannot walk: {error}"))?;
         let (walk, prepared) = (walk.map(Arc::new), None);
         Ok(Box::new(Self { store, host, polls, kubelet, walk_metrics, walk, prepared }))
+    }
+
+    /// Returns the connection to the API server, if pods come from one.
+    fn connection(&self) -> Option<&Connection> {
+        let (connection, _) = self.kubelet.as_ref()?.api_server.as_ref()?;
+        Some(connection)
     }
 
     fn health(&self) -> Checks {
@@ -259,22 +264,11 @@ impl Side for NodeSide {
     }
 
     fn prepare(&mut self, config: &Config) -> Result<Option<PrepareFuture>, CommandError> {
-        let current = self.kubelet.as_ref().and_then(|kubelet| kubelet.api_server.as_ref());
-        let current = current.map(|(connection, _)| connection.clone());
         let options = config.node.as_deref().and_then(api_options);
-        let Some((current, options)) = current.zip(options) else { return Ok(None) };
-        let (sender, prepared) = oneshot::channel();
+        let Some((current, options)) = self.connection().zip(options) else { return Ok(None) };
+        let (opening, prepared) = current.clone().reopen(options);
         self.prepared = Some(prepared);
-        Ok(Some(Box::pin(async move {
-            // Reads the kubeconfig again, which may block.
-            let runtime = Handle::current();
-            let opening = tokio::task::spawn_blocking(move || {
-                runtime.block_on(Connection::open(options, Some(current)))
-            });
-            // The receiver has been dropped if a newer configuration replaced this one.
-            let _ = sender.send(opening.await??);
-            Ok(())
-        })))
+        Ok(Some(opening))
     }
 
     fn reload(&mut self, config: &Config) -> Result<(), CommandError> {
@@ -292,9 +286,7 @@ impl Side for NodeSide {
     }
 
     fn status(&self) -> ConfigStatus {
-        let kubelet = self.kubelet.as_ref();
-        let api_server = kubelet.and_then(|kubelet| kubelet.api_server.as_ref());
-        let rejected = api_server.and_then(|(connection, _)| connection.rejected.clone());
+        let rejected = self.connection().and_then(|connection| connection.rejected.clone());
         ConfigStatus { in_force: true, rejected }
     }
 

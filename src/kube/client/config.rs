@@ -13,7 +13,7 @@ use secrecy::ExposeSecret;
 
 use super::error::{ClientError, causes};
 use super::identity::Identity;
-use super::proxy::{self, Proxy};
+use super::proxy::{self, Proxy, split_authority};
 use crate::config_file::{self, reader};
 use crate::util::percent;
 
@@ -362,14 +362,12 @@ pub fn check_url(text: &str) -> Result<(), ClientError> {
 /// Splits a URL into a URL without user info, and its user and password. Prepends `scheme` if it has none.
 fn parse_url(text: &str, scheme: &str) -> Result<(Uri, Option<(String, String)>), ClientError> {
     let full = if text.contains("://") { text.to_owned() } else { format!("{scheme}://{text}") };
-    let (head, rest) = full.split_once("://").unwrap_or_default();
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
+    let (head, authority, path) = split_authority(&full);
     let (user, place) = match authority.rsplit_once('@') {
         Some((user, place)) => (Some(user), place),
         None => (None, authority),
     };
-    let bare = format!("{head}://{}{path}", with_brackets(place));
+    let bare = format!("{head}{}{path}", with_brackets(place));
     let shown = if user.is_some() { bare.as_str() } else { text };
     let fault =
         |reason: &str| ClientError::Url { url: shown.to_owned(), reason: reason.to_owned() };

@@ -24,14 +24,18 @@ impl std::fmt::Display for Proxy {
     }
 }
 
+/// Splits a URL into its beginning up to `://`, user and host, and the rest.
+pub(super) fn split_authority(text: &str) -> (&str, &str, &str) {
+    let (head, rest) = text.split_at(text.find("://").map_or(0, |at| at + 3));
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    (head, authority, path)
+}
+
 /// Encodes each `@` of user and password: as in Go, the last one separates them from the host, but hyper-util takes the first one.
 fn with_encoded_user(text: &str) -> String {
-    let start = text.find("://").map_or(0, |at| at + 3);
-    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
-    match text[start..end].rsplit_once('@') {
-        Some((user, host)) => {
-            format!("{}{}@{host}{}", &text[..start], user.replace('@', "%40"), &text[end..])
-        }
+    let (head, authority, path) = split_authority(text);
+    match authority.rsplit_once('@') {
+        Some((user, host)) => format!("{head}{}@{host}{path}", user.replace('@', "%40")),
         None => text.to_owned(),
     }
 }

@@ -25,8 +25,8 @@ use crate::util::work_counter;
 #[cfg(test)]
 mod tests;
 
-/// The time after the beginning or end of a list for which the label value counts of a small kind are kept: the next list would have to visit all objects
-/// to count them again, and the lists of many namespaces follow each other.
+/// The time after the beginning or end of a list for which the label value counts of a small kind are kept. The lists of many
+/// namespaces follow each other, and each would have to visit all objects to count them again.
 const TABLE_KEPT: Duration = Duration::from_secs(60);
 
 /// The budgets of one kind, for all its list/watches together.

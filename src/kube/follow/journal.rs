@@ -142,10 +142,14 @@ impl JournalState {
 
     /// Returns the number of list/watches, of `total`, that the server refuses.
     fn refused(&self, total: usize) -> usize {
-        let count = |reason| self.reasons.get(&reason).copied().unwrap_or_default();
         let is_all = self.failing.len() >= total;
-        let absent = if is_all { count(Reason::NotFound) } else { 0 };
-        absent + count(Reason::Forbidden) + count(Reason::Refused)
+        let absent = if is_all { self.count(Reason::NotFound) } else { 0 };
+        absent + self.count(Reason::Forbidden) + self.count(Reason::Refused)
+    }
+
+    /// Returns the number of list/watches that fail for a reason.
+    fn count(&self, reason: Reason) -> usize {
+        self.reasons.get(&reason).copied().unwrap_or_default()
     }
 
     fn works(&mut self, id: usize, now: Instant) {
@@ -165,8 +169,7 @@ impl JournalState {
     fn flush(&mut self, total: usize, now: Instant) -> Vec<Line> {
         let mut lines = Vec::new();
         // Kinds that the server does not have neither fail nor recover with it.
-        let is_absent = |failing: &&Failing| failing.reason == Reason::NotFound;
-        let served = total - self.failing.values().filter(is_absent).count().min(total);
+        let served = total - self.count(Reason::NotFound).min(total);
         for reason in Reason::ALL.into_iter().filter(|reason| log_reason(*reason) == *reason) {
             let is_of_it = |failing: &&Failing| log_reason(failing.reason) == reason;
             let all = self.failing.values().filter(is_of_it);

@@ -1,6 +1,6 @@
 //! The families of workloads and of totals over pods, and their rendering.
 
-use super::tally::{Figures, PHASES, Tally};
+use super::tally::{AmountKind, PHASES, Tally};
 use crate::cache::{Family, MetricKind, Rendered};
 use crate::resources::RenderOptions;
 use crate::resources::series::{Label, Series};
@@ -125,14 +125,14 @@ impl WorkloadFamily {
     }
 }
 
-/// One row: a pod, a workload, a namespace or a node with its figures.
+/// One row: a pod, a workload, a namespace or a node with its kind.
 pub(super) struct Row<'a> {
     pub(super) subject: Subject,
     pub(super) namespace: &'a str,
     pub(super) labels: &'a [Label<'a>],
     /// Rendered labels after these, each after a comma.
     pub(super) more: &'a [u8],
-    /// The pods that the figures are totals of.
+    /// The pods that the kind are totals of.
     pub(super) pods: &'a Tally,
     pub(super) desired: Option<i64>,
 }
@@ -178,8 +178,8 @@ impl<'a> Row<'a> {
                             series.with(&[("reason", reason)], *pods as f64);
                         }
                     }
-                    Figure::Requests => amounts(totals, Figures::Requests, &mut series),
-                    Figure::Limits => amounts(totals, Figures::Limits, &mut series),
+                    Figure::Requests => amounts(totals, AmountKind::Requests, &mut series),
+                    Figure::Limits => amounts(totals, AmountKind::Limits, &mut series),
                 }
             }
             series.end_family();
@@ -188,8 +188,8 @@ impl<'a> Row<'a> {
     }
 }
 
-fn amounts(totals: &Tally, figures: Figures, series: &mut Series<'_>) {
-    totals.resources.each(figures, |resource, unit, sum| {
+fn amounts(totals: &Tally, kind: AmountKind, series: &mut Series<'_>) {
+    totals.resources.each(kind, |resource, unit, sum| {
         series.with(&[("resource", resource), ("unit", unit)], sum.value());
     });
 }

@@ -236,11 +236,7 @@ impl Hub {
         if all.len() == all.capacity() {
             all.retain(|shared| Arc::strong_count(shared) > 1);
             all.shrink();
-            let left = all.len();
-            if left > all.capacity() / 2 {
-                // So that the next purge is as many insertions away.
-                all.reserve(left);
-            }
+            all.make_room();
         }
         all.insert(Arc::clone(&contribution));
         contribution

@@ -18,7 +18,7 @@ const MOST: f64 = 1e22;
 /// The largest number of sums of a row. Anyone who may create pods can name resources, and each change of a pod renders its rows.
 pub(super) const MAX_RESOURCES: usize = if cfg!(test) { 8 } else { 500 };
 
-/// Resources that are shown of a row whatever others it has, in the order of their names.
+/// Resources that a row shows beside its first [`MAX_RESOURCES`], in the order of their names.
 const USUAL_RESOURCES: [&str; 3] = ["cpu", "ephemeral_storage", "memory"];
 
 /// An exact number of billionths, the smallest unit of a Kubernetes quantity.
@@ -80,23 +80,23 @@ pub(super) struct Tally {
     pub(super) resources: Sums,
 }
 
-/// What a sum is of.
+/// The two amounts of a resource that a container states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Figures {
+pub(super) enum AmountKind {
     Requests,
     Limits,
 }
 
-/// The resource and unit of a sum.
-type SumKey = (Figures, Arc<str>, &'static str);
+/// What a sum is of: the resource and its unit.
+type SumKey = (AmountKind, Arc<str>, &'static str);
 
 /// The sums of amounts, each with the number of its pods.
 #[derive(Debug, Default)]
 pub(super) struct Sums(BTreeMap<SumKey, (Nanos, u64)>);
 
 impl Sums {
-    fn change(&mut self, figures: Figures, amount: &Amount, is_added: bool) {
-        let key = (figures, Arc::clone(&amount.resource), amount.unit);
+    fn change(&mut self, kind: AmountKind, amount: &Amount, is_added: bool) {
+        let key = (kind, Arc::clone(&amount.resource), amount.unit);
         if let Some((sum, pods)) = self.0.get_mut(&key) {
             let Nanos(nanos) = amount.nanos;
             *sum += Nanos(if is_added { nanos } else { -nanos });
@@ -110,10 +110,10 @@ impl Sums {
     }
 
     /// Calls `see` with the resource, unit and sum of the first [`MAX_RESOURCES`] sums by name, and of the usual resources.
-    pub(super) fn each(&self, figures: Figures, mut see: impl FnMut(&str, &'static str, Nanos)) {
+    pub(super) fn each(&self, kind: AmountKind, mut see: impl FnMut(&str, &'static str, Nanos)) {
         let from = |name: Arc<str>| {
-            let sums = self.0.range((figures, name, "")..);
-            sums.take_while(move |(key, _)| key.0 == figures)
+            let sums = self.0.range((kind, name, "")..);
+            sums.take_while(move |(key, _)| key.0 == kind)
         };
         let (mut last, mut sums) = (None, from(Arc::default()));
         for (key, (sum, _)) in sums.by_ref().take(MAX_RESOURCES) {
@@ -158,9 +158,9 @@ impl Tally {
                 self.waiting.insert(reason.clone(), 1);
             }
         }
-        let figures = [(Figures::Requests, &pod.requests), (Figures::Limits, &pod.limits)];
-        for (figures, amounts) in figures {
-            amounts.iter().for_each(|amount| self.resources.change(figures, amount, is_added));
+        let lists = [(AmountKind::Requests, &pod.requests), (AmountKind::Limits, &pod.limits)];
+        for (kind, amounts) in lists {
+            amounts.iter().for_each(|amount| self.resources.change(kind, amount, is_added));
         }
     }
 
@@ -199,7 +199,7 @@ mod tests {
     fn sums(tally: &Tally) -> Vec<(String, f64)> {
         let mut sums = Vec::new();
         let see = |resource: &str, _, sum: Nanos| sums.push((resource.to_owned(), sum.value()));
-        tally.resources.each(Figures::Requests, see);
+        tally.resources.each(AmountKind::Requests, see);
         sums
     }
 

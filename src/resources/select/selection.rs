@@ -184,8 +184,8 @@ impl AllowLists {
                 resolved.insert(resource.to_owned(), keys.clone());
             }
         }
-        let named = self.0.keys().filter(|resource| *resource != "*");
-        named.into_iter().try_for_each(|resource| known(resource))?;
+        let mut named = self.0.keys().filter(|resource| *resource != "*");
+        named.try_for_each(|resource| known(resource))?;
         Ok(if every.is_some() { Self(resolved) } else { self.clone() })
     }
 

@@ -68,9 +68,8 @@ impl RuleHits {
         let others = names.next().map(|_| OTHERS.to_owned());
         for name in first.into_iter().chain(others) {
             let next = repeats.entry(name.clone()).or_insert(1_u32);
-            let names = (*next..).map(|time| (time, numbered(&name, time)));
-            let Some((time, name)) = names.into_iter().find(|(_, name)| !taken.contains(name))
-            else {
+            let mut names = (*next..).map(|time| (time, numbered(&name, time)));
+            let Some((time, name)) = names.find(|(_, name)| !taken.contains(name)) else {
                 continue;
             };
             *next = time + 1;

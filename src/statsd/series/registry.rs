@@ -31,6 +31,7 @@ use crate::statsd::clock::{Clock, Moment};
 use crate::statsd::timer_wheel::{DueBucket, TimerWheel};
 use crate::util::lock::Lock;
 use crate::util::per_minute::{MINUTES, PerMinuteCounter};
+use crate::util::shrink::Shrink as _;
 
 mod admission;
 mod budget;
@@ -517,10 +518,7 @@ impl Registry {
             if own.len() == own.capacity() {
                 let (scalars, observers) = (self.scalars.view(), self.observers.view());
                 own.retain(|handle| handle.is_alive(&scalars, &observers));
-                if own.len() > own.capacity() / 2 {
-                    // So that the next purge is as many series away.
-                    own.reserve(own.len());
-                }
+                own.make_room();
             }
             own.push(handle);
         }

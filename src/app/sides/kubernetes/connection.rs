@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
-use crate::app::sides::RejectedFile;
+use crate::app::sides::{PrepareFuture, RejectedFile};
 use crate::cli::config::{Config, KubeConfig, Name};
 use crate::cli::kube_flags::KubeArgs;
 use crate::config_file::reader;
@@ -99,6 +101,23 @@ impl Connection {
             }
             (Err(error), _) => Err(error),
         }
+    }
+
+    /// Returns a future that [opens](Self::open) the connection for other options or changed files, and the receiver of the connection.
+    pub(crate) fn reopen(self, options: ClientOptions) -> (PrepareFuture, oneshot::Receiver<Self>) {
+        let (sender, reopened) = oneshot::channel();
+        let open = async move {
+            // Reads files, which may block.
+            let runtime = Handle::current();
+            let opening = tokio::task::spawn_blocking(move || {
+                runtime.block_on(Self::open(options, Some(self)))
+            });
+            let connection = opening.await?;
+            // The receiver has been dropped if a newer configuration replaced this one.
+            let _ = sender.send(connection?);
+            Ok(())
+        };
+        (Box::pin(open), reopened)
     }
 }
 

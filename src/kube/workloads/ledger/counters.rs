@@ -26,10 +26,11 @@ const MAX_VALUE: usize = 256;
 /// The label values that become [`OTHER`].
 #[derive(Clone, Copy)]
 enum Fold {
-    /// Those of the status that are too long.
+    /// Values from the status of objects, if they are too long.
     Long,
-    /// All of the status.
+    /// All values from the status of objects.
     Status,
+    /// All values.
     All,
 }
 

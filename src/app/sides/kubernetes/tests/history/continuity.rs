@@ -1,4 +1,4 @@
-//! What scrapes show of objects while options change: what both the old and the new options show stays, and each series has existed.
+//! Compares scrapes while options change: objects that both the old and the new options show stay, and each series has existed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::options::{BUILT_IN, Options};
 use crate::kube::tests::history::cluster::{Cluster, Scope};
 
-/// The time after which an object that is shown is certainly the one that the cluster has, and not a former one with its name.
+/// The time after which a shown object is certainly the present one of the cluster, and not a former one with its name.
 const KNOWN: Duration = Duration::from_secs(60);
 
 /// The families whose series are those that the cluster has noted. The other ones are not compared.
@@ -22,10 +22,10 @@ const NOTED: [&str; 4] = [
 /// The number of a kind, and the UID of an object.
 type Key = (usize, String);
 
-/// What the last scrapes have shown.
+/// The objects and series of the last scrapes.
 #[derive(Default)]
 pub(super) struct Continuity {
-    /// All options since the last scrape at which a reload was in force.
+    /// All options since the last scrape with no reload pending.
     options: Vec<Options>,
     /// The objects that each scrape since this time has shown.
     shown: BTreeMap<Key, Instant>,
@@ -36,7 +36,7 @@ pub(super) struct Continuity {
 }
 
 impl Continuity {
-    /// Notes other options.
+    /// Notes the options of a reload.
     pub(super) fn reload(&mut self, options: &Options) {
         self.options.push(options.clone());
     }
