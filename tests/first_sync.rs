@@ -141,27 +141,14 @@ fn unlistable_kinds_are_waited_for() {
 #[test]
 fn custom_resources_belong_to_the_first_lists() {
     let server = ApiServer::start();
-    let serve = |path: &str, kind: &str, item: serde_json::Value| {
-        let mut list = list(&[item]);
-        list["kind"] = kind.into();
-        server.serve(path, list);
-    };
     server.serve("/version", json!({"gitVersion": "v1.36.0"}));
     let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "ksm", "uid": "s", "controller": true});
     let metadata = json!({"name": "ksm-0", "ownerReferences": [owner]});
     server.serve("/api/v1/namespaces/m/pods/ksm-0", json!({"metadata": metadata}));
     let set = json!({"metadata": {"name": "ksm"}, "spec": {"replicas": 1}});
     server.serve("/apis/apps/v1/namespaces/m/statefulsets/ksm", set.clone());
-    serve("/apis/apps/v1/namespaces/m/statefulsets", "StatefulSetList", set);
-    let names = json!({"plural": "widgets", "kind": "Widget"});
-    let versions = json!([{"name": "v1", "served": true}]);
-    let spec =
-        json!({"group": "example.io", "names": names, "scope": "Namespaced", "versions": versions});
-    serve(
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-        "CustomResourceDefinitionList",
-        json!({"metadata": {"name": "widgets.example.io", "uid": "d"}, "spec": spec}),
-    );
+    server.serve_one("/apis/apps/v1/namespaces/m/statefulsets", "StatefulSet", &set);
+    server.define_widgets();
     let widgets = "/apis/example.io/v1/widgets";
     let failure = "conversion webhook failed";
     server.serve(
@@ -197,7 +184,7 @@ fn custom_resources_belong_to_the_first_lists() {
     until("custom resources are requested", || is_requested().then_some(()));
     assert_eq!(state(), (503, Some(0.0), Some(-1.0)));
     let metadata = json!({"namespace": "n", "name": "w", "uid": "w"});
-    serve(widgets, "WidgetList", json!({"metadata": metadata, "spec": {"size": 7}}));
+    server.serve_one(widgets, "Widget", &json!({"metadata": metadata, "spec": {"size": 7}}));
     until("they are listed", || (state() == (200, Some(1.0), Some(3.0))).then_some(()));
     let text = get(main, "/metrics").text();
     assert!(text.lines().any(|line| line.starts_with("kube_customresource_size{")), "{text}");

@@ -11,7 +11,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use api_server::{ApiServer, list};
+use api_server::ApiServer;
 use common::cluster::Cluster;
 use common::{DEADLINE, Gate, Passage, Program, command, get, replace, run, until};
 
@@ -177,24 +177,11 @@ spec:
 #[test]
 fn custom_resource_with_a_typo_that_is_replaced_for_a_moment() {
     let server = ApiServer::start();
-    let serve = |path: &str, kind: &str, item: serde_json::Value| {
-        let mut list = list(&[item]);
-        list["kind"] = kind.into();
-        server.serve(path, list);
-    };
-    let names = json!({"plural": "widgets", "kind": "Widget"});
-    let versions = json!([{"name": "v1", "served": true}]);
-    let spec =
-        json!({"group": "example.io", "names": names, "scope": "Namespaced", "versions": versions});
-    serve(
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-        "CustomResourceDefinitionList",
-        json!({"metadata": {"name": "widgets.example.io", "uid": "d"}, "spec": spec}),
-    );
+    server.define_widgets();
     let widgets = ["one", "two"].map(|of| format!("/apis/example.io/v1/namespaces/{of}/widgets"));
     for (path, namespace) in widgets.iter().zip(["one", "two"]) {
         let metadata = json!({"namespace": namespace, "name": "w", "uid": namespace});
-        serve(path, "WidgetList", json!({"metadata": metadata, "spec": {}}));
+        server.serve_one(path, "Widget", &json!({"metadata": metadata, "spec": {}}));
     }
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("custom.yml");

@@ -148,6 +148,28 @@ pub fn list(items: &[Value]) -> Value {
     json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items})
 }
 
+/// The kind Widget of the group example.io, as the only custom resource of a server.
+impl ApiServer {
+    /// Serves the definition.
+    pub fn define_widgets(&self) {
+        let names = json!({"plural": "widgets", "kind": "Widget"});
+        let versions = json!([{"name": "v1", "served": true}]);
+        let spec = json!({"group": "example.io", "names": names, "scope": "Namespaced", "versions": versions});
+        self.serve_one(
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            "CustomResourceDefinition",
+            &json!({"metadata": {"name": "widgets.example.io", "uid": "d"}, "spec": spec}),
+        );
+    }
+
+    /// Serves a list of one object at a path.
+    pub fn serve_one(&self, path: &str, kind: &str, object: &Value) {
+        let mut list = list(std::slice::from_ref(object));
+        list["kind"] = format!("{kind}List").into();
+        self.serve(path, list);
+    }
+}
+
 /// Returns the refusal of a request.
 pub fn forbidden(message: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "reason": "Forbidden", "code": 403, "message": message})

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::sync::watch;
@@ -33,16 +33,28 @@ struct Wire(Arc<Server>);
 
 impl Network for Wire {
     fn connect<'a>(&'a self, _: &'a str, _: u16) -> Connecting<'a> {
-        let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let server = Arc::clone(&self.0);
-        let service = service_fn(move |request: Request<Incoming>| {
+        connect(move |request| {
             let server = Arc::clone(&server);
-            async move { Ok::<_, Infallible>(server.answer(&request).await) }
-        });
-        let http = hyper::server::conn::http1::Builder::new();
-        tokio::spawn(http.serve_connection(TokioIo::new(theirs), service));
-        Box::pin(ready(Ok(Box::new(ours) as Box<dyn Stream>)))
+            async move { server.answer(&request).await }
+        })
     }
+}
+
+/// Opens a connection to a server that answers requests in this way.
+fn connect<F, B>(answer: impl Fn(Request<Incoming>) -> F + Send + 'static) -> Connecting<'static>
+where
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let (ours, theirs) = tokio::io::duplex(64 * 1024);
+    let service = service_fn(move |request| {
+        let answer = answer(request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let http = hyper::server::conn::http1::Builder::new();
+    tokio::spawn(http.serve_connection(TokioIo::new(theirs), service));
+    Box::pin(ready(Ok(Box::new(ours) as Box<dyn Stream>)))
 }
 
 impl Server {

@@ -67,6 +67,7 @@ mod checker;
 mod derived_names;
 mod expiry_timer;
 mod features;
+mod known_series;
 mod lifetime;
 mod many_series;
 mod many_values;

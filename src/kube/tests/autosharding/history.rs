@@ -4,7 +4,6 @@
 //! `KSTATD_HISTORIES=100 cargo test --lib autosharding::history` runs 100 histories, `KSTATD_SEED=n` sets the first seed, and
 //! `KSTATD_FIRST=1` ends them at the first violation.
 
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::future::ready;
 use std::sync::{Arc, Mutex};
@@ -15,16 +14,15 @@ use bytes::Bytes;
 use fastrand::Rng;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::super::autosharding::{PodName, StatefulSetWatcher};
-use super::super::super::client::connection::{Connecting, Network, Stream};
+use super::super::super::client::connection::{Connecting, Network};
 use super::super::history::body::{ChannelBody, ChunkSender, build_response, complete_response};
 use super::super::history::setup::in_simulated_time;
 use super::super::{Client, ClientOptions};
+use super::connect;
 use crate::tests::seeds::run_all;
 use crate::tests::{env_number, time_bound};
 
@@ -60,18 +58,12 @@ struct Wire(Arc<Server>);
 
 impl Network for Wire {
     fn connect<'a>(&'a self, _: &'a str, _: u16) -> Connecting<'a> {
-        let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let server = Arc::clone(&self.0);
-        let service = service_fn(move |request: Request<Incoming>| {
-            ready(Ok::<_, Infallible>(server.answer(&request)))
-        });
-        let http = hyper::server::conn::http1::Builder::new();
-        tokio::spawn(http.serve_connection(TokioIo::new(theirs), service));
-        Box::pin(ready(Ok(Box::new(ours) as Box<dyn Stream>)))
+        connect(move |request| ready(server.answer(&request)))
     }
 }
 
-/// How a watch ends.
+/// The ways in which a watch ends.
 #[derive(Clone, Copy)]
 enum End {
     Regular,

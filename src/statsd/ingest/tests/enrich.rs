@@ -306,15 +306,16 @@ fn an_origin_that_is_not_text_is_refused_whatever_is_cached() {
     assert_eq!(world.series(), [r#"a{t="x"} 4"#]);
 }
 
+/// Returns a budget of values of each label, beyond which they become `fold_value`.
+fn folding(values_per_label: u64, fold_value: &str) -> Budget {
+    let (mode, fold_value) = (BudgetMode::Enforce, fold_value.to_owned());
+    Budget { mode, values_per_label, fold_value, ..Budget::default() }
+}
+
 /// A value over budget is folded, and the folded series does not end with one of its pods.
 #[test]
 fn labels_of_senders_count_for_budgets() {
-    let budget = Budget {
-        mode: BudgetMode::Enforce,
-        values_per_label: 2,
-        fold_value: "other".to_owned(),
-        ..Budget::default()
-    };
+    let budget = folding(2, "other");
     let mut world = World::with("pod", "", budget);
     for last in 1..6 {
         world.put(pod(&format!("w{last}"), last));
@@ -334,12 +335,7 @@ fn labels_of_senders_count_for_budgets() {
 /// The series into which values are folded may begin as that of a sender with this value. It does not end with that.
 #[test]
 fn a_sender_with_the_fold_value_shares_its_series() {
-    let budget = Budget {
-        mode: BudgetMode::Enforce,
-        values_per_label: 2,
-        fold_value: "other".to_owned(),
-        ..Budget::default()
-    };
+    let budget = folding(2, "other");
     let mut world = World::with("pod", "", budget);
     for (last, name) in ["other", "w1", "w2", "w3"].into_iter().enumerate() {
         world.put(pod(name, last as u8));
@@ -356,12 +352,7 @@ fn a_sender_with_the_fold_value_shares_its_series() {
 /// A namespace may have the fold value. As long as nothing is folded into them, series of its pods end with these.
 #[test]
 fn series_with_the_fold_value_end_with_their_sender() {
-    let budget = Budget {
-        mode: BudgetMode::Enforce,
-        values_per_label: 20,
-        fold_value: "shop".to_owned(),
-        ..Budget::default()
-    };
+    let budget = folding(20, "shop");
     let mut world = World::with("namespace,pod", "", budget);
     for (last, name) in ["w1", "w2"].into_iter().enumerate() {
         world.put(pod(name, last as u8));
@@ -415,12 +406,7 @@ fn replicated_lines_of_pods_that_ended_before_the_first_list_have_labels() {
 /// A series whose folded labels are not those of its sender ends with the sender.
 #[test]
 fn series_with_other_labels_folded_end_with_their_sender() {
-    let budget = Budget {
-        mode: BudgetMode::Enforce,
-        values_per_label: 1,
-        fold_value: "other".to_owned(),
-        ..Budget::default()
-    };
+    let budget = folding(1, "other");
     let mut world = World::with("workload", "", budget);
     world.put(pod("w1", 1));
     for user in 0..3 {

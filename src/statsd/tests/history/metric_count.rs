@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::History;
 use crate::exposition::tests::samples::Samples;
 
-/// The metric.
+/// The beginning of the series whose sum is that number.
 const FAMILY: &str = "statsd_exporter_metrics_total{";
 
 /// The names, each with its type and label names, that scrapes have shown.
 pub(super) type Seen = BTreeSet<(String, String, Vec<String>)>;
 
 impl History {
-    /// Compares the number with what each scrape has shown so far.
+    /// Compares the number with the metrics that scrapes have shown so far.
     pub(super) fn check_metric_count(
         &mut self,
         text: &[u8],

@@ -1,7 +1,6 @@
 //! Lines whose series depend on options that the other lines do not use: tags of dialects that are switched off, `honor_labels`,
 //! `normalise`, labels without a value, names with captures, and defaults for lines without a rule.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use fastrand::Rng;
 
 use super::History;
 use super::features::Feature;
+use super::known_series::KnownSeries;
 use super::model::{Labels, Mapping};
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::tests::samples::Samples;
@@ -58,21 +58,13 @@ impl Reloaded {
     }
 }
 
-/// A series.
-#[derive(Debug)]
-struct Known {
-    value: f64,
-    touched: Duration,
-    ttl: Duration,
-}
-
 /// The options of a history.
 pub(super) struct Options {
     rng: Rng,
     pub(super) flags: ParserFlags,
     pub(super) keep_empty_labels: bool,
     reloaded: Reloaded,
-    known: BTreeMap<(String, Labels), Known>,
+    known: KnownSeries,
 }
 
 impl Options {
@@ -89,7 +81,7 @@ impl Options {
             origins: is_of_pods,
         };
         let (keep_empty_labels, reloaded) = (rng.bool(), Reloaded::random(&mut rng, mapping));
-        Self { rng, flags, keep_empty_labels, reloaded, known: BTreeMap::new() }
+        Self { rng, flags, keep_empty_labels, reloaded, known: KnownSeries::default() }
     }
 
     pub(super) fn reload(&mut self, mapping: &Mapping) {
@@ -206,39 +198,21 @@ impl History {
         let is_budget = |reason: &&str| matches!(*reason, "series_limit" | "label_limit");
         if !reasons.is_empty() {
             let may_be = mode == BudgetMode::Enforce && reasons.iter().all(is_budget);
-            return match may_be && !self.options.known.contains_key(&key) {
+            return match may_be && !self.options.known.contains(&key) {
                 true => Ok(()),
                 false => Err(format!("{line} is rejected for {reasons:?}: {key:?}")),
             };
         }
-        let (now, ttl) = (self.now, self.options.reloaded.ttl);
-        let new = Known { value: 0.0, touched: now, ttl };
-        let known = self.options.known.entry(key).or_insert(new);
-        let before = if suffix == "c" { known.value } else { 0.0 };
-        (known.value, known.touched) = (before + f64::from(number), now);
+        let ttl = self.options.reloaded.ttl;
+        let adds = suffix == "c";
+        self.options.known.apply(key, (f64::from(number), adds), (self.now, ttl));
         Ok(())
     }
 
     /// Compares these metrics of a scrape with the model.
     pub(super) fn check_options(&mut self, samples: &Samples) -> Result<(), String> {
-        let is_own = |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-        if let Some((key, value)) =
-            samples.iter().find(|(key, _)| is_own(&key.0) && !self.options.known.contains_key(*key))
-        {
-            return Err(format!("{key:?} {value:?} was never sent"));
-        }
-        let mut ended = Vec::new();
-        for (key, known) in &self.options.known {
-            let end = known.touched + known.ttl;
-            match samples.get(key) {
-                None if self.may_have_ended(&key.1, end) => ended.push(key.clone()),
-                Some(value) if value.0 == known.value && !self.must_have_ended(&key.1, end) => {}
-                value => {
-                    return Err(format!("{key:?} is {value:?}: {known:?}, now {:?}", self.now));
-                }
-            }
-        }
-        self.options.known.retain(|key, _| !ended.contains(key));
+        let ended = self.compare_known(&self.options.known, &PREFIXES, samples)?;
+        self.options.known.forget(&ended);
         Ok(())
     }
 }

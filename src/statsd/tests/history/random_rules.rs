@@ -1,7 +1,6 @@
 //! Lines of a mapping with random rules: globs of different lengths that hide each other, regular expressions, and rules for one type or
 //! that drop lines. The model tries each rule on its own.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use fastrand::Rng;
 
 use super::History;
 use super::features::Feature;
+use super::known_series::KnownSeries;
 use super::model::{Labels, Mapping};
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::tests::samples::Samples;
@@ -97,14 +97,6 @@ impl Rule {
     }
 }
 
-/// A series.
-#[derive(Debug)]
-struct Known {
-    value: f64,
-    touched: Duration,
-    ttl: Duration,
-}
-
 /// The rules of a history and their series.
 pub(super) struct RandomRules {
     rng: Rng,
@@ -112,7 +104,7 @@ pub(super) struct RandomRules {
     ttl: Duration,
     by_specificity: bool,
     rules: Vec<Rule>,
-    known: BTreeMap<(String, Labels), Known>,
+    known: KnownSeries,
 }
 
 impl RandomRules {
@@ -125,7 +117,7 @@ impl RandomRules {
             ttl: Duration::ZERO,
             by_specificity: false,
             rules: Vec::new(),
-            known: BTreeMap::new(),
+            known: KnownSeries::default(),
         };
         all.reload(mapping);
         all
@@ -202,42 +194,21 @@ impl History {
         let is_budget = |reason: &&str| matches!(*reason, "series_limit" | "label_limit");
         if !reasons.is_empty() {
             let may_be = mode == BudgetMode::Enforce && reasons.iter().all(is_budget);
-            let known = self.random_rules.known.get(&key);
-            let may_be_gone =
-                known.is_none_or(|known| self.may_have_ended(&key.1, known.touched + known.ttl));
+            let end = self.random_rules.known.end(&key);
+            let may_be_gone = end.is_none_or(|end| self.may_have_ended(&key.1, end));
             return match may_be && may_be_gone {
                 true => Ok(()),
                 false => Err(format!("{line} is rejected for {reasons:?}: {key:?}")),
             };
         }
-        let now = self.now;
-        let new = Known { value: 0.0, touched: now, ttl };
-        let known = self.random_rules.known.entry(key).or_insert(new);
-        let before = if is_gauge { 0.0 } else { known.value };
-        (known.value, known.touched) = (before + f64::from(number), now);
+        self.random_rules.known.apply(key, (f64::from(number), !is_gauge), (self.now, ttl));
         Ok(())
     }
 
     /// Compares these metrics of a scrape with the model.
     pub(super) fn check_random_rules(&mut self, samples: &Samples) -> Result<(), String> {
-        let is_own = |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-        let known = &self.random_rules.known;
-        let mut own = samples.iter().filter(|(key, _)| is_own(&key.0));
-        if let Some((key, value)) = own.find(|(key, _)| !known.contains_key(*key)) {
-            return Err(format!("{key:?} {value:?} was never sent"));
-        }
-        let mut ended = Vec::new();
-        for (key, known) in &self.random_rules.known {
-            let end = known.touched + known.ttl;
-            match samples.get(key) {
-                None if self.may_have_ended(&key.1, end) => ended.push(key.clone()),
-                Some(value) if value.0 == known.value && !self.must_have_ended(&key.1, end) => {}
-                value => {
-                    return Err(format!("{key:?} is {value:?}: {known:?}, now {:?}", self.now));
-                }
-            }
-        }
-        self.random_rules.known.retain(|key, _| !ended.contains(key));
+        let ended = self.compare_known(&self.random_rules.known, &PREFIXES, samples)?;
+        self.random_rules.known.forget(&ended);
         Ok(())
     }
 }
