@@ -388,8 +388,8 @@ mod tests {
     use std::sync::Arc;
 
     use k8s_pb::api::core::v1::{
-        ConfigMap, Container, Node, NodeSpec, NodeStatus, Pod, PodIp, PodSpec, PodStatus, Secret,
-        Taint,
+        ConfigMap, Container, Node, NodeSpec, NodeStatus, Pod, PodCondition, PodIp, PodSpec,
+        PodStatus, Secret, Taint,
     };
     use k8s_pb::apimachinery::pkg::apis::meta::v1::{
         ObjectMeta, OwnerReference, PartialObjectMetadata, Status, Time,
@@ -453,8 +453,15 @@ mod tests {
         let node = Node { metadata: metadata(""), spec, status: Some(NodeStatus::default()) };
         check(Kind::Node, ObjectForm::Complete, node.encode_to_vec());
         let phase = Some(object(Kind::Pod, "east").phase().to_owned());
+        let called_off = PodCondition {
+            r#type: Some("DisruptionTarget".to_owned()),
+            status: Some("False".to_owned()),
+            reason: Some("PreemptionByScheduler".to_owned()),
+            ..PodCondition::default()
+        };
         let status = Some(PodStatus {
             phase,
+            conditions: vec![called_off],
             host_ip: Some("10.9.0.1".to_owned()),
             pod_ip: Some("10.1.0.5".to_owned()),
             pod_ips: vec![PodIp { ip: Some("10.1.0.5".to_owned()) }],
