@@ -48,7 +48,7 @@ struct HeadStats {
 /// are not counted as labels.
 pub(crate) fn tsdb(sides: &[Snapshot], question: &Question) -> String {
     let limit = question.limit;
-    let census = Census::of(sides, question);
+    let census = Census::of_labels(sides, question);
     let candidates = census.values.pairs.candidates().map(|hash| (hash, (0, String::new())));
     let mut exact = Pairs(candidates.collect());
     sides.iter().for_each(|side| (side.visit)(&mut exact));

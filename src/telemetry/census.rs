@@ -264,11 +264,22 @@ pub(super) struct Census {
 }
 
 impl Census {
+    /// Counts everything but the labels of each family, whose memory would be a multiple of all else.
+    pub(super) fn of_labels(sides: &[Snapshot], question: &Question) -> Self {
+        Self::count(sides, question, 0)
+    }
+
+    /// Counts everything.
     pub(super) fn of(sides: &[Snapshot], question: &Question) -> Self {
+        Self::count(sides, question, question.limit)
+    }
+
+    /// Counts the labels of each family if `families`, the number of families to keep, is not 0.
+    fn count(sides: &[Snapshot], question: &Question, families: usize) -> Self {
         let mut census = Self {
             question: question.clone(),
             now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            families: Top::new(question.limit),
+            families: Top::new(families),
             names: Top::new(question.limit),
             ..Self::default()
         };
@@ -333,6 +344,7 @@ impl SeriesVisitor for Census {
     }
 
     fn series(&mut self, series: &Series<'_>) {
+        let keeps_families = self.families.limit > 0;
         let Some((_, current)) = self.current.last_mut() else { return };
         let Series { labels: text, samples, bytes, created } = *series;
         current.label_sets += 1;
@@ -348,8 +360,10 @@ impl SeriesVisitor for Census {
             self.oldest = Some(self.oldest.map_or(created, |oldest| oldest.min(created)));
         }
         for (at, label) in hashed(text).enumerate() {
-            // Series of one family usually have the same labels.
-            current.note(at, &label, 1);
+            if keeps_families {
+                // Series of one family usually have the same labels.
+                current.note(at, &label, 1);
+            }
             self.values.note(&label, 1);
         }
     }
@@ -357,14 +371,18 @@ impl SeriesVisitor for Census {
     fn objects(&mut self, objects: &ObjectSeries<'_>) {
         let own: Vec<Vec<Label<'_>>> =
             objects.objects.iter().map(|text| hashed(text).collect()).collect();
+        let keeps_families = self.families.limit > 0;
         for ((_, current), family) in self.current.iter_mut().zip(&objects.families) {
             let present = own.iter().zip(&family.counts).filter(|(_, series)| **series > 0);
             for (labels, series) in present {
                 current.label_sets += series;
                 current.samples += series;
-                for (at, label) in labels.iter().enumerate() {
+                for (at, label) in labels.iter().enumerate().filter(|_| keeps_families) {
                     current.note(at, label, *series);
                 }
+            }
+            if !keeps_families {
+                continue;
             }
             let before = own.first().map_or(0, Vec::len);
             for (text, series) in &family.labels {
