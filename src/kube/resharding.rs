@@ -371,10 +371,9 @@ async fn peers_changed(peers: &mut Option<Peers>) {
 }
 
 #[cfg(test)]
-mod history;
-
-#[cfg(test)]
 mod tests {
+    mod history;
+
     use super::*;
     use crate::kube::shard::Ownership;
 

@@ -6,7 +6,7 @@
 //! - If pods can ask each other, a pod that loses an object is scraped with it once more at most after another one shows it.
 //! - All pods have finished soon after all of them are ready.
 //!
-//! `KSTATD_HISTORIES=1000 cargo test --lib resharding::history` runs 1,000 histories, `KSTATD_SEED=n` sets the first seed, and
+//! `KSTATD_HISTORIES=1000 cargo test --lib resharding::tests::history` runs 1,000 histories, `KSTATD_SEED=n` sets the first seed, and
 //! `KSTATD_FIRST=1` ends them at the first violation.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 
 use fastrand::Rng;
 
-use super::*;
+use super::super::*;
 use crate::tests::env_number;
 use crate::tests::seeds::run_all;
 
