@@ -68,6 +68,15 @@ const MAX_POLLED_PODS: i64 = 128;
 /// The time that a starting pod waits for the first response of another pod.
 const FIRST_POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What becomes of the poll of other pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PollChange {
+    Keep,
+    /// Other pods are asked, or the same ones about another number of shards.
+    Restart,
+    Stop,
+}
+
 /// The state machine of the move from one shard assignment to another.
 #[derive(Debug)]
 struct ShardTransition {
@@ -129,6 +138,15 @@ impl ShardTransition {
     /// Returns true during a transition, when the stages of other pods matter.
     fn is_in_progress(&self) -> bool {
         self.shard.stage() != Some(Stage::Done)
+    }
+
+    /// Returns what becomes of a poll about `polled` shards; `None` if no pods are polled.
+    fn poll_change(&self, polled: Option<i64>) -> PollChange {
+        match polled {
+            _ if !self.is_in_progress() => PollChange::Stop,
+            Some(total) if total == self.shard.total => PollChange::Keep,
+            _ => PollChange::Restart,
+        }
     }
 
     /// Returns true if the list/watches are complete, or have had enough time: a kind that cannot be listed must not
@@ -310,14 +328,16 @@ impl ShardCoordinator {
             let mut handle_changes = handle.clone();
             handle_changes.mark_unchanged();
             let total = self.shard().total;
-            if !self.transition.is_in_progress() {
-                self.peers = None;
-            } else if self.peers.as_ref().is_none_or(|peers| peers.total() != total) {
-                let StatefulSetWatcher { client, pod, .. } = &*self.watcher;
-                let (client, namespace) = (Arc::clone(client), pod.namespace.clone());
-                self.peers = self
-                    .peer_names()
-                    .map(|names| Peers::poll(client, namespace, names, &self.peer_options, total));
+            match self.transition.poll_change(self.peers.as_ref().map(Peers::total)) {
+                PollChange::Keep => {}
+                PollChange::Stop => self.peers = None,
+                PollChange::Restart => {
+                    let StatefulSetWatcher { client, pod, .. } = &*self.watcher;
+                    let (client, namespace) = (Arc::clone(client), pod.namespace.clone());
+                    self.peers = self.peer_names().map(|names| {
+                        Peers::poll(client, namespace, names, &self.peer_options, total)
+                    });
+                }
             }
             let sync = SyncProgress {
                 applied: handle.has_observed(change),

@@ -15,6 +15,7 @@
 //! - A quantile is that of the values in the window ([`many_values`]), also in a registry of many series ([`many_series`]).
 //! - A metric is hidden while another side has its name, and counts on ([`taken_name`]).
 //! - Messages have the native buckets of the values ([`native_buckets`]).
+//! - A family has a HELP text of its own metric ([`helps`]).
 //! - Each option of the rules and of the tags has its effect ([`options`]), and each line the rule that [`random_rules`] give it.
 //! - The target of the relay gets each line in time, unchanged and once, unless it refuses datagrams or the line is too long, and
 //!   each line counts once as relayed, dropped or too long, also while the target moves ([`relay_target`]).
@@ -67,6 +68,7 @@ mod checker;
 mod derived_names;
 mod expiry_timer;
 mod features;
+mod helps;
 mod known_series;
 mod lifetime;
 mod many_series;
@@ -454,6 +456,7 @@ impl History {
         let spoiled = if way.is_some() { self.spoiled.among(lines) } else { Vec::new() };
         let lines = if spoiled.is_empty() { lines } else { &spoiled };
         let before = self.offline.shared().metrics.rejections();
+        let mut is_preceded = false;
         if let Some(way) = way {
             self.used(match way {
                 Way::Worker(_) => Feature::Workers,
@@ -461,7 +464,8 @@ impl History {
                 Way::Unixgram => Feature::Unixgram,
                 Way::Tcp => Feature::Tcp,
             });
-            self.transport.send(way, lines, &mut self.rng);
+            let may_be_preceded = self.relay.is_none() && spoiled.is_empty();
+            is_preceded = self.transport.send(way, lines, may_be_preceded, &mut self.rng)?;
         } else {
             lines.iter().for_each(|line| drop(self.offline.line(line.as_bytes())));
         }
@@ -470,6 +474,10 @@ impl History {
         }
         self.trace("lines", lines.join("\n").as_bytes());
         let mut reasons = self.offline.reasons_since(&before);
+        if is_preceded {
+            // The line before them is dropped by its rule.
+            reasons.retain(|reason| !matches!(*reason, "dropped_by_rule" | "dropped"));
+        }
         if !spoiled.is_empty() {
             self.used(Feature::Garbage);
             let after = self.offline.shared().metrics.rejections();

@@ -3,7 +3,8 @@
 //!
 //! - No object is missing for longer than a quarter of the scrape interval beyond it: each interval between two scrapes that show it, of
 //!   whichever pods, is bounded.
-//! - If pods can ask each other, a pod that loses an object is scraped with it once more at most after another one shows it.
+//! - If pods can ask each other, a pod that loses an object is scraped with it once more at most after another one shows it, unless the
+//!   StatefulSet is scaled again before the pods have finished: then what they show stays.
 //! - All pods have finished soon after all of them are ready.
 //!
 //! `KSTATD_HISTORIES=1000 cargo test --lib resharding::tests::history` runs 1,000 histories, `KSTATD_SEED=n` sets the first seed, and
@@ -89,6 +90,8 @@ struct History {
     interval: Duration,
     pods: Vec<Pod>,
     can_ask: bool,
+    /// The StatefulSet has been scaled again before the pods had finished.
+    is_scaled_again: bool,
     shown: BTreeMap<u32, Shown>,
 }
 
@@ -98,8 +101,8 @@ impl History {
         let (now, total) = (Instant::now(), rng.i64(1..4));
         let interval = Duration::from_secs([5, 15, 30][rng.usize(0..3)]);
         let can_ask = rng.bool();
-        let mut history =
-            Self { rng, now, interval, pods: Vec::new(), can_ask, shown: BTreeMap::new() };
+        let (pods, shown) = (Vec::new(), BTreeMap::new());
+        let mut history = Self { rng, now, interval, pods, can_ask, is_scaled_again: false, shown };
         for index in 0..total {
             let detected = detected(index as i32, total);
             let pod = Pod::new(detected, now, &mut history.rng, interval);
@@ -136,10 +139,10 @@ impl History {
             }
         }
         let total = pod.total();
-        if !pod.transition.is_in_progress() {
-            pod.asks = None;
-        } else if pod.asks.is_none_or(|(of, _)| of != total) {
-            pod.asks = Some((total, now));
+        match pod.transition.poll_change(pod.asks.map(|(total, _)| total)) {
+            PollChange::Keep => {}
+            PollChange::Restart => pod.asks = Some((total, now)),
+            PollChange::Stop => pod.asks = None,
         }
         let peers = self.peers(at);
         let pod = &mut self.pods[at];
@@ -184,7 +187,7 @@ impl History {
             }
             if shown.former == Some(at) {
                 shown.doubles += 1;
-                if self.can_ask && shown.doubles > 1 {
+                if self.can_ask && !self.is_scaled_again && shown.doubles > 1 {
                     return Err(format!("{uid} is shown by two pods for several scrapes"));
                 }
             } else {
@@ -219,17 +222,14 @@ impl History {
         }
     }
 
-    /// Adds pods, and waits until all have finished.
+    /// Adds pods, sometimes more of them before the first have finished, and waits until all have.
     fn scale_up(&mut self) -> Result<(), String> {
-        let before = self.pods.len() as i64;
-        let total = before + self.rng.i64(1..4);
-        self.publish(total, false);
-        for index in before..total {
-            let pause = Duration::from_millis(self.rng.u64(500..8_000));
+        let mut total = self.add_pods()?;
+        self.is_scaled_again = self.rng.u32(0..3) == 0;
+        if self.is_scaled_again {
+            let pause = Duration::from_millis(self.rng.u64(0..10_000));
             self.run_for(pause)?;
-            let detected = DetectedShard { all_ready: false, ..detected(index as i32, total) };
-            let pod = Pod::new(detected, self.now, &mut self.rng, self.interval);
-            self.pods.push(pod);
+            total = self.add_pods()?;
         }
         while self.pods.iter().any(|pod| self.now < pod.first_listed_at) {
             self.step()?;
@@ -249,6 +249,21 @@ impl History {
             }
         }
         self.run_for(CALM)
+    }
+
+    /// Starts up to three more pods, and returns their new number.
+    fn add_pods(&mut self) -> Result<i64, String> {
+        let before = self.pods.len() as i64;
+        let total = before + self.rng.i64(1..4);
+        self.publish(total, false);
+        for index in before..total {
+            let pause = Duration::from_millis(self.rng.u64(500..8_000));
+            self.run_for(pause)?;
+            let detected = DetectedShard { all_ready: false, ..detected(index as i32, total) };
+            let pod = Pod::new(detected, self.now, &mut self.rng, self.interval);
+            self.pods.push(pod);
+        }
+        Ok(total)
     }
 }
 

@@ -57,6 +57,7 @@ impl History {
         self.check_options(&samples)?;
         self.check_random_rules(&samples)?;
         self.check_metric_count(&text, &samples)?;
+        super::helps::check(&text)?;
         self.model.samples = self.check_start_times(&samples)?;
         if self.scrapes_each {
             self.changes(&shown, &distributions)?;

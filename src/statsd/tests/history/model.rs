@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::CHANGING;
 use super::native_buckets::NativeOptions;
+use super::{CHANGING, helps};
 
 /// The bounds of buckets, or the quantiles, of one of the mappings.
 const SHAPES: [&[&str]; 3] = [&["0.5", "0.9"], &["0.01", "0.1", "0.75"], &["0.99"]];
@@ -238,8 +238,9 @@ impl Mapping {
                 true => format!("  match_metric_type: {}\n", kind.metric_type()),
                 false => String::new(),
             };
+            let help = helps::text(name, self.order.len());
             format!(
-                "- match: {pattern}\n  match_type: {match_type}\n{metric_type}  name: {name}\n  ttl: {}s\n  labels: {{{labels}}}\n{limits}{scale}{cut}{observer}",
+                "- match: {pattern}\n  match_type: {match_type}\n{metric_type}  name: {name}\n  help: {help}\n  ttl: {}s\n  labels: {{{labels}}}\n{limits}{scale}{cut}{observer}",
                 self.ttl
             )
         };

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::History;
 use super::features::Feature;
 use super::known_series::KnownSeries;
 use super::model::{Labels, Mapping};
+use super::{History, helps};
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::tests::samples::Samples;
 
@@ -79,8 +79,9 @@ impl Rule {
             first => first,
         };
         let mut yaml = format!(
-            "- match: {pattern}\n  match_type: {match_type}\n  name: {}{name}\n  ttl: {}s\n",
+            "- match: {pattern}\n  match_type: {match_type}\n  name: {}{name}\n  help: {}\n  ttl: {}s\n",
             PREFIXES[0],
+            helps::text(PREFIXES[0], number),
             ttl.as_secs()
         );
         if let Some(metric_type) = self.metric_type {

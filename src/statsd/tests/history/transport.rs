@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
+use super::senders::DROPPED;
 use crate::statsd::Listener;
 use crate::statsd::ingest::{Shared, Worker};
 use crate::statsd::receive::net::{bind_tcp, bind_udp, bind_unixgram};
@@ -46,6 +47,8 @@ pub(super) struct Transport {
     tcp: TcpStream,
     /// Determines when a connection is reset after its last line, which has no line feed.
     resets: Rng,
+    /// Determines when lines come together with one of another socket.
+    others: Rng,
 }
 
 /// Returns true once the kernel and the receiver have taken everything that was written to a connection.
@@ -88,11 +91,38 @@ impl Transport {
         receiver.add_tcp(listener, None, descriptors::of_process()).expect("watched");
         let workers = [(); 2].map(|()| Worker::new(shared, Listener::Direct));
         let resets = Rng::with_seed(0x510e_527f_ade6_82d1);
-        Self { shared: Arc::clone(shared), workers, receiver, udp, unixgram, tcp, resets }
+        let others = Rng::with_seed(0x1f83_d9ab_fb41_bd6b);
+        let shared = Arc::clone(shared);
+        Self { shared, workers, receiver, udp, unixgram, tcp, resets, others }
     }
 
-    /// Sends lines in order, in datagrams or writes of random sizes, and applies them.
-    pub(super) fn send(&mut self, way: Way, lines: &[String], rng: &mut Rng) {
+    /// Sends a line that its rule drops to a socket other than that of `listener`, which the next read finds there together with those of
+    /// `listener`. Returns its listener and the number of lines that it will have had.
+    fn send_to_another(&mut self, listener: Listener) -> (Listener, u64) {
+        let all = [Listener::Udp, Listener::Unixgram, Listener::Tcp];
+        let mut others = all.into_iter().filter(|other| *other != listener);
+        let other = others.nth(self.others.usize(0..2)).expect("two others");
+        let line = DROPPED.as_bytes();
+        match other {
+            Listener::Udp => self.udp.send(line).expect("sent"),
+            Listener::Unixgram => self.unixgram.send(line).expect("sent"),
+            _ => self.tcp.write([line, b"\n"].concat().as_slice()).expect("sent"),
+        };
+        (other, self.shared.metrics.lines(Some(other)) + 1)
+    }
+
+    /// Sends lines in order, in datagrams or writes of random sizes, and applies them. Returns true if a line that its rule drops has come
+    /// before them, which it only does if it `may_be_preceded`.
+    ///
+    /// # Errors
+    /// The lines are counted for other listeners.
+    pub(super) fn send(
+        &mut self,
+        way: Way,
+        lines: &[String],
+        may_be_preceded: bool,
+        rng: &mut Rng,
+    ) -> Result<bool, String> {
         let mut rest = lines;
         let mut packets = Vec::new();
         while !rest.is_empty() {
@@ -105,13 +135,18 @@ impl Transport {
                 let worker = &mut self.workers[number];
                 worker.begin();
                 packets.iter().for_each(|packet| worker.lines(packet.as_bytes()));
-                return worker.end();
+                worker.end();
+                return Ok(false);
             }
             Way::Udp => Listener::Udp,
             Way::Unixgram => Listener::Unixgram,
             Way::Tcp => Listener::Tcp,
         };
-        let expected = self.shared.metrics.lines(Some(listener)) + lines.len() as u64;
+        let is_preceded = may_be_preceded && self.others.u32(0..4) == 0;
+        let mut expected =
+            vec![(listener, self.shared.metrics.lines(Some(listener)) + lines.len() as u64)];
+        expected.extend(is_preceded.then(|| self.send_to_another(listener)));
+        let all = self.shared.metrics.lines(None) + lines.len() as u64 + u64::from(is_preceded);
         match way {
             Way::Tcp => {
                 let is_reset = self.resets.u32(0..8) == 0;
@@ -138,8 +173,16 @@ impl Transport {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             self.receiver.apply_received();
-            if self.shared.metrics.lines(Some(listener)) == expected {
-                return;
+            let is_counted =
+                |(of, lines): &(Listener, u64)| self.shared.metrics.lines(Some(*of)) == *lines;
+            if expected.iter().all(is_counted) {
+                return Ok(is_preceded);
+            }
+            if self.shared.metrics.lines(None) == all {
+                let metrics = &self.shared.metrics;
+                let counts: Vec<_> =
+                    expected.iter().map(|(of, _)| metrics.lines(Some(*of))).collect();
+                return Err(format!("lines are counted as {counts:?} instead of {expected:?}"));
             }
             // The kernel delivers to the loopback interface at once, unless the machine is busy.
             assert!(Instant::now() < end, "lines got lost");

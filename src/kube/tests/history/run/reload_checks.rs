@@ -1,5 +1,6 @@
 //! Reloads of the options, those that change the kinds, the time within which any reload takes effect, and the cost of watches.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +66,21 @@ impl World {
         }
         let pending = self.pipeline.handle().pending();
         Err(Violation(format!("a reload has not been applied: {pending:?}")))
+    }
+
+    /// Checks that the status has each list/watch once after a reload: those that it replaced have ended.
+    pub(super) fn check_status(&self) -> Result<(), Violation> {
+        let late = self.may_be_stale_until.max(self.disturbed) + *RELOAD;
+        let handle = self.pipeline.handle();
+        if Instant::now() < late || !self.lasting.is_empty() || !handle.is_applied(self.applied) {
+            return Ok(());
+        }
+        let mut seen = BTreeSet::new();
+        let statuses = handle.status();
+        match statuses.iter().find(|one| !seen.insert((&one.resource, &one.namespace))) {
+            Some(twice) => Err(Violation(format!("a list/watch is there twice: {twice:?}"))),
+            None => Ok(()),
+        }
     }
 
     /// Limits the requests of watches in times without faults and reloads: one at the end of each, which lasts for minutes on a
