@@ -1,5 +1,7 @@
 //! Type resolution of plain scalars: YAML 1.1 as Go's library reads it.
 
+use crate::go::strconv;
+
 /// The resolved type of an unquoted scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Resolved {
@@ -32,52 +34,14 @@ pub(crate) fn resolve(text: &str) -> Resolved {
         return Resolved::Text;
     }
     let digits = text.replace('_', "");
-    if let Some(integer) = integer(&digits) {
+    let signed = strconv::parse_int(&digits, 64).ok().map(i128::from);
+    if let Some(integer) = signed.or_else(|| strconv::parse_uint(&digits).ok().map(i128::from)) {
         return Resolved::Int(integer);
     }
     match digits.parse::<f64>() {
-        Ok(number) if is_float(&digits) && number.is_finite() => Resolved::Float(number),
+        Ok(number) if number.is_finite() => Resolved::Float(number),
         _ => Resolved::Text,
     }
-}
-
-/// Parses an integer: decimal, `0x`, `0o`, `0b`, or octal with a leading 0.
-fn integer(text: &str) -> Option<i128> {
-    let (negative, digits) = match text.as_bytes().first()? {
-        b'-' => (true, text.get(1..)?),
-        b'+' => (false, text.get(1..)?),
-        _ => (false, text),
-    };
-    let (radix, digits) = match digits.as_bytes() {
-        [b'0', b'x' | b'X', ..] => (16, digits.get(2..)?),
-        [b'0', b'o' | b'O', ..] => (8, digits.get(2..)?),
-        [b'0', b'b' | b'B', ..] => (2, digits.get(2..)?),
-        [b'0', _, ..] => (8, digits.get(1..)?),
-        _ => (10, digits),
-    };
-    if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
-        return None;
-    }
-    let magnitude = i128::from(u64::from_str_radix(digits, radix).ok()?);
-    let value = if negative { -magnitude } else { magnitude };
-    (value >= i128::from(i64::MIN)).then_some(value)
-}
-
-/// True for `[-+]?(\.d+|d+(\.d*)?)([eE][-+]?d+)?`.
-fn is_float(text: &str) -> bool {
-    let text = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => {
-            (mantissa, Some(exponent.strip_prefix(['-', '+']).unwrap_or(exponent)))
-        }
-        None => (text, None),
-    };
-    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, "0"));
-    all_digits(whole)
-        && all_digits(fraction)
-        && !(whole.is_empty() && fraction.is_empty())
-        && exponent.is_none_or(|exponent| !exponent.is_empty() && all_digits(exponent))
 }
 
 #[cfg(test)]
