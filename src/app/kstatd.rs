@@ -21,7 +21,7 @@ use crate::cli::native::{
     ProfileCommand, ProfileDiffArgs, RbacArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs,
 };
 use crate::cli::statsd_flags::StatsdArgs;
-use crate::cli::{completion, config, manual, removed};
+use crate::cli::{completion, config, manual};
 use crate::exposition::Format;
 use crate::mapper::{Mapper, ProblemClass, Severity};
 use crate::resources::custom;
@@ -51,10 +51,7 @@ pub fn main(argv: Vec<OsString>, is_kubectl: bool) -> ExitCode {
         Err(error) => {
             // Help and version go to standard output and exit with 0; everything else is an error.
             let failed = error.use_stderr();
-            match removed::error_of_clap(&error) {
-                Some(error) => print_error(&format!("error: {error}")),
-                None => drop(error.print()),
-            }
+            drop(error.print());
             return match failed {
                 true if has_results => exit_code(Ok(Outcome::Failed)),
                 true => ExitCode::FAILURE,

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use super::flag::{Flag, ValueType, find, wrap};
-use super::removed;
 use super::usage_error::UsageError;
 
 /// The action requested by the command line.
@@ -153,8 +152,7 @@ impl<A> Parser<'_, A> {
         if let Some((_, request)) = REQUESTS.iter().find(|(request, _)| *request == positive) {
             return Ok(Some(*request));
         }
-        let unknown =
-            || removed::error(name).unwrap_or_else(|| format!("unknown long flag '--{name}'"));
+        let unknown = || format!("unknown long flag '--{name}'");
         let flag = find(self.flags, positive).ok_or_else(unknown)?;
         if flag.is_switch() {
             self.actions.push((flag, if negated { "false" } else { "true" }.to_owned()));

@@ -30,7 +30,6 @@ pub mod options_file;
 pub(crate) mod pflag;
 pub(crate) mod process;
 pub(crate) mod read_options;
-pub(crate) mod removed;
 pub(crate) mod selection;
 pub(crate) mod services;
 pub(crate) mod shadow;

@@ -5,7 +5,6 @@
 //! Error messages are those of pflag and cobra.
 
 use super::flag::{Flag, ValueType, find};
-use super::removed;
 use super::usage_error::UsageError;
 
 /// Stores all flags and returns the positional arguments, in order.
@@ -48,8 +47,7 @@ fn parse_long<'a, A>(
         Some((name, value)) => (name, Some(value)),
         None => (long, None),
     };
-    let flag = find(flags, name)
-        .ok_or_else(|| removed::error(name).unwrap_or_else(|| format!("unknown flag: --{name}")))?;
+    let flag = find(flags, name).ok_or_else(|| format!("unknown flag: --{name}"))?;
     let value = match value {
         Some(value) => value,
         None if flag.is_switch() => "true",
