@@ -366,7 +366,7 @@ fn render_kube_accepts_helm_output() {
     assert_eq!(
         said,
         "skipped 6 objects: no metrics for CustomResourceDefinition of apiextensions.k8s.io/v1 (1); \
-         Foo of example.com/v1 (2); Ingress of extensions/v1beta1, only of networking.k8s.io/v1 (1); \
+         Foo of example.com/v1 (2); Ingress of extensions/v1beta1 (1); \
          off unless --resources names them: clusterroles (1), serviceaccounts (1)\n"
     );
     let (found, said) = families(&["render", "kube", "--resources=serviceaccounts,clusterroles"]);

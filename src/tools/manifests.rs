@@ -96,7 +96,7 @@ pub fn parse(file: &str, text: &str, into: &mut Vec<Manifest>) -> Result<()> {
     }
     let mut bytes = text.as_bytes();
     serde_saphyr::read_with_options::<_, Value>(&mut bytes, options())
-        .map(|value| value.map_err(|error| reason(error.without_snippet())))
+        .map(|value| value.map_err(|error| error.without_snippet().render()))
         .try_for_each(&mut next)
 }
 
@@ -116,24 +116,6 @@ fn options() -> serde_saphyr::Options {
     options.legacy_octal_numbers = true;
     options.duplicate_keys = serde_saphyr::options::DuplicateKeyPolicy::LastWins;
     options
-}
-
-/// Describes a parse error with its position in the file.
-fn reason(error: &serde_saphyr::Error) -> String {
-    use serde_saphyr::Error;
-    use serde_saphyr::budget::BudgetBreach;
-    let own = match error {
-        Error::Budget { breach: BudgetBreach::Depth { depth }, .. } => {
-            format!("nested {depth} levels deep, more than supported")
-        }
-        Error::Budget { .. } => "too large after expanding its aliases".to_owned(),
-        Error::RecursiveReferencesRequireWeakTypes { .. } => "recursive anchor".to_owned(),
-        _ => return error.render(),
-    };
-    match error.location() {
-        Some(at) => format!("{own}: line {}, column {}", at.line(), at.column()),
-        None => own,
-    }
 }
 
 /// Adds the object or the objects of a document, or of an item of its list.
@@ -229,9 +211,9 @@ mod tests {
             ("kind: Pod\n", vec!["f.yaml, document 1", "apiVersion is missing"]),
             (
                 &format!("kind:\n  {}{}", "[".repeat(99), "]".repeat(99)),
-                vec!["document 1: nested 65 levels", "line 2"],
+                vec!["f.yaml, document 1: ", "depth: 65", "line 2"],
             ),
-            ("a: &a {b: *a}\n", vec!["recursive anchor: line 1"]),
+            ("a: &a {b: *a}\n", vec!["document 1: recursive references", "line 1"]),
             ("[1]\n", vec!["f.yaml, document 1", "not an object"]),
             ("{\"kind\": \"Pod\",}}", vec!["f.yaml, document 1"]),
             (

@@ -16,30 +16,11 @@ use crate::resources::custom::{Definition, Resolved};
 use crate::resources::{self, ObjectBytes, RenderOptions, Renderer, Resource};
 use crate::tools::{CommandError, Result};
 
-/// The resource of a manifest's kind.
-enum Known {
-    /// A supported resource.
-    Resource(&'static dyn Resource),
-    /// A resource that is supported in this version instead.
-    OtherVersion(String),
-    Nothing,
-}
-
-fn known(manifest: &Manifest) -> Known {
-    let of_kind = |resource: &&&'static dyn Resource| resource.api().kind == manifest.kind;
-    let mut same_kind = resources::registry().iter().filter(of_kind);
-    let exact = same_kind.clone().find(|one| api_version(**one) == manifest.api_version);
-    match (exact, same_kind.next()) {
-        (Some(resource), _) => Known::Resource(*resource),
-        // `extensions` is the former group of several kinds.
-        (None, Some(other))
-            if [group(&api_version(*other)), "extensions"]
-                .contains(&group(&manifest.api_version)) =>
-        {
-            Known::OtherVersion(api_version(*other))
-        }
-        _ => Known::Nothing,
-    }
+/// Returns the supported resource of a manifest's kind and version.
+fn known(manifest: &Manifest) -> Option<&'static dyn Resource> {
+    resources::registry().iter().copied().find(|resource| {
+        resource.api().kind == manifest.kind && api_version(*resource) == manifest.api_version
+    })
 }
 
 /// Returns the group of an API version.
@@ -118,18 +99,13 @@ pub fn skipped(manifests: &[Manifest], selection: &Selection, named: bool) -> Op
         if is_used || selection.custom(manifest).is_some() {
             continue;
         }
-        let what = match known(manifest) {
-            Known::Resource(resource) => {
-                let name = resource.name();
-                if !named && selection.resources.iter().all(|(one, _)| one.name() != name) {
-                    *off.entry(name).or_default() += 1;
-                }
-                continue;
-            }
-            Known::OtherVersion(known) => format!("{kind} of {api_version}, only of {known}"),
-            Known::Nothing => format!("{kind} of {api_version}"),
-        };
-        *foreign.entry(what).or_default() += 1;
+        let is_selected =
+            |name: &str| selection.resources.iter().any(|(one, _)| one.name() == name);
+        match known(manifest).map(|resource| resource.name()) {
+            None => *foreign.entry(format!("{kind} of {api_version}")).or_default() += 1,
+            Some(name) if !named && !is_selected(name) => *off.entry(name).or_default() += 1,
+            Some(_) => {}
+        }
     }
     let objects: u64 = foreign.values().chain(off.values()).sum();
     let list = |(what, count): (&str, &u64)| format!("{what} ({count})");
@@ -185,10 +161,7 @@ pub fn render(
     let mut rendered = Rendered::default();
     for (index, manifest) in manifests.iter().enumerate() {
         let custom = selection.custom(manifest).map(|custom| custom.definition.resource_name());
-        let built_in = match known(manifest) {
-            Known::Resource(resource) => Some(resource.name().to_owned()),
-            _ => None,
-        };
+        let built_in = known(manifest).map(|resource| resource.name().to_owned());
         for target in [custom, built_in].into_iter().flatten().filter_map(|name| targets.get(&name))
         {
             let stores = target.stores_for(manifest.name().0, selection);
@@ -266,12 +239,7 @@ fn malformed(manifest: &Manifest, reason: String) -> CommandError {
 fn without_position(reason: &str) -> String {
     let reason = reason.strip_prefix("JSON: ").unwrap_or(reason);
     let end = reason.rfind(" at line ").unwrap_or(reason.len());
-    let hint = if reason.contains("invalid type: boolean") {
-        " (without quotes y, yes, on, n, no and off are booleans)"
-    } else {
-        ""
-    };
-    format!("{}{hint}", &reason[..end])
+    reason[..end].to_owned()
 }
 
 #[cfg(test)]
@@ -330,7 +298,7 @@ mod tests {
             ),
             (
                 "{apiVersion: v1, kind: Pod, metadata: {name: p, labels: {a: y}}}",
-                "expected a string (without quotes y, yes, on",
+                "expected a string",
             ),
         ] {
             let error = rendered(text, &[], &[]).expect_err(text);
@@ -362,7 +330,7 @@ mod tests {
                      {apiVersion: v1, kind: Pod}\n";
         assert_eq!(
             line(mixed, &[]).expect("something"),
-            "skipped 5 objects: no metrics for Deployment of extensions/v1beta1, only of apps/v1 (1); \
+            "skipped 5 objects: no metrics for Deployment of extensions/v1beta1 (1); \
              Foo of a/v1 (2); Service of serving.knative.dev/v1 (1); off unless --resources names \
              them: roles (1)"
         );
