@@ -299,20 +299,11 @@ fn rbac(args: &RbacArgs) -> Result<(), CommandError> {
         definitions = custom.served(definitions);
     }
     let custom = custom.and_then(|custom| custom.config);
-    let senders = args.enrich.is_some();
-    let resources = config::watched(&kube, config::Name::Kstatd, senders)?;
-    let namespaces = config::namespaces(&kube);
-    let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
+    let resources = config::watched(&kube, config::Name::Kstatd, args.enrich.is_some())?;
     written(&rbac::manifests(&rbac::Needs {
-        resources,
-        kube_events: config::counts_kube_events(&kube),
-        custom: custom.as_deref(),
-        definitions: &definitions,
-        namespaces: &namespaces,
-        auth_filter: kube.auth_filter,
-        sharded_in: sharded.then_some(kube.pod_namespace.as_str()),
         account: Some(&args.service_account),
         name: Some(&args.name),
+        ..rbac::Needs::of(&kube, resources, custom.as_deref(), &definitions)
     }))
 }
 

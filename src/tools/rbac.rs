@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use crate::cli::config;
+use crate::cli::kube_args::KubeArgs;
 use crate::cli::native::ServiceAccount;
 use crate::resources::Resource;
 use crate::resources::custom::{Config, Definition};
@@ -24,7 +26,7 @@ pub struct Needs<'n> {
     /// The known custom resource definitions; of other custom resources only the group is known.
     pub definitions: &'n [Definition],
     /// The namespaces to watch; empty for all.
-    pub namespaces: &'n [String],
+    pub namespaces: Vec<String>,
     /// True if requests are authenticated by the API server.
     pub auth_filter: bool,
     /// The namespace of a pod that determines its own shard.
@@ -33,6 +35,28 @@ pub struct Needs<'n> {
     pub account: Option<&'n ServiceAccount>,
     /// Name of the roles and of their bindings; `kstatd` by default.
     pub name: Option<&'n str>,
+}
+
+impl<'n> Needs<'n> {
+    /// Returns the needs of a process with the flags `kube`, which watches `resources` and those of `custom`.
+    pub fn of(
+        kube: &'n KubeArgs,
+        resources: Vec<&'static dyn Resource>,
+        custom: Option<&'n Config>,
+        definitions: &'n [Definition],
+    ) -> Self {
+        let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
+        Self {
+            resources,
+            kube_events: config::counts_kube_events(kube),
+            custom,
+            definitions,
+            namespaces: config::namespaces(kube),
+            auth_filter: kube.auth_filter,
+            sharded_in: sharded.then_some(kube.pod_namespace.as_str()),
+            ..Self::default()
+        }
+    }
 }
 
 /// Resources by API group.
@@ -78,7 +102,7 @@ impl Rule {
 }
 
 /// Returns the roles that a configuration needs.
-pub(crate) fn roles<'n>(needs: &Needs<'n>) -> Vec<Role<'n>> {
+pub(crate) fn roles<'n>(needs: &'n Needs<'_>) -> Vec<Role<'n>> {
     let (mut cluster, mut namespaced) = (Resources::new(), Resources::new());
     let mut add = |in_namespaces: bool, group: &str, resource: &str| {
         let rules = if in_namespaces { &mut namespaced } else { &mut cluster };
@@ -211,10 +235,9 @@ mod tests {
         let (_, binding) = bound.split_once("---\n").expect("two documents");
         let deployed = include_str!("../../deploy/base/cluster-role-binding.yaml");
         assert_eq!(binding.replace('"', ""), deployed);
-        let namespaces = ["x".to_owned(), "y".to_owned()];
         let text = manifests(&Needs {
             resources: vec![resources::find("pods").expect("known")],
-            namespaces: &namespaces,
+            namespaces: vec!["x".to_owned(), "y".to_owned()],
             sharded_in: Some("z"),
             account: Some(&account("monitoring", "me")),
             ..Needs::default()
@@ -251,7 +274,6 @@ mod tests {
             plural: "ks".into(),
             namespaced: true,
         }];
-        let namespaces = ["x".to_owned(), "y".to_owned()];
         let text = manifests(&Needs {
             resources: vec![
                 resources::find("pods").expect("known"),
@@ -260,7 +282,7 @@ mod tests {
             kube_events: true,
             custom: Some(&config),
             definitions: &definitions,
-            namespaces: &namespaces,
+            namespaces: vec!["x".to_owned(), "y".to_owned()],
             auth_filter: true,
             sharded_in: Some("z"),
             account: None,

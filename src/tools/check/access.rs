@@ -206,20 +206,9 @@ fn needed(
     }
     let senders = settings.statsd.as_ref().is_some_and(StatsdArgs::recognises_senders);
     let resources = config::watched(kube, settings.config.name, senders).unwrap_or_default();
-    let namespaces = config::namespaces(kube);
-    let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
-    let roles = rbac::roles(&Needs {
-        resources,
-        kube_events: config::counts_kube_events(kube),
-        custom: settings.custom.as_ref(),
-        definitions: &definitions,
-        namespaces: &namespaces,
-        auth_filter: kube.auth_filter,
-        sharded_in: sharded.then_some(kube.pod_namespace.as_str()),
-        ..Needs::default()
-    });
+    let needs = Needs::of(kube, resources, settings.custom.as_ref(), &definitions);
     let mut rights = BTreeSet::new();
-    for role in &roles {
+    for role in &rbac::roles(&needs) {
         for rule in &role.rules {
             for resource in &rule.resources {
                 let is_own = role.name.ends_with("-sharding") && resource == "statefulsets";
