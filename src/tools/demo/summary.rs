@@ -1,6 +1,5 @@
 //! Summarises the exporter's state in one line, from scrapes of its listeners.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use indicatif::{DecimalBytes, HumanCount};
@@ -53,17 +52,19 @@ impl Summary {
     /// # Errors
     /// When a listener does not respond.
     pub async fn take(&mut self, objects: usize) -> Result<String> {
-        let mut counter = SeriesCounter::default();
+        let mut body: Vec<u8> = Vec::new();
         let start = Instant::now();
-        let fetched = fetch(&self.metrics, TEXT, "identity", TIMEOUT, &mut counter).await;
+        let fetched = fetch(&self.metrics, TEXT, "identity", TIMEOUT, &mut body).await;
         self.last_scrape = start.elapsed();
         let transferred = fetched?.transferred;
+        let lines = body.split(|byte| *byte == b'\n');
+        let series = lines.filter(|line| line.first().is_some_and(|first| *first != b'#')).count();
         let own = self.own_metrics().await?;
         let rate = self.line_rate(&own);
         Ok(format!(
             "{} objects, {} series, scrape {} in {:.1} ms, {} StatsD lines/s",
             HumanCount(objects as u64),
-            HumanCount(counter.series),
+            HumanCount(series as u64),
             DecimalBytes(transferred),
             self.last_scrape.as_secs_f64() * 1e3,
             rate.map_or_else(|| "…".to_owned(), |rate| format!("{rate:.0}")),
@@ -81,42 +82,10 @@ impl Summary {
     }
 }
 
-/// Counts the series of a body that arrives in chunks.
-#[derive(Default)]
-struct SeriesCounter {
-    series: u64,
-    inside: bool,
-}
-
-impl Write for SeriesCounter {
-    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
-        let behind_lines = memchr::memchr_iter(b'\n', part).map(|end| end + 1);
-        let starts = (!self.inside).then_some(0).into_iter().chain(behind_lines);
-        let firsts = starts.filter_map(|start| part.get(start));
-        self.series += firsts.filter(|first| **first != b'#').count() as u64;
-        self.inside = part.last().map_or(self.inside, |last| *last != b'\n');
-        Ok(part.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kube::client::endpoint::Access;
-
-    #[test]
-    fn series_are_counted_across_chunks() {
-        let body = b"# HELP a\n# TYPE a gauge\na 1\na{b=\"#\"} 2\nc 3\n";
-        for size in 1..body.len() {
-            let mut counter = SeriesCounter::default();
-            body.chunks(size).for_each(|part| counter.write_all(part).unwrap());
-            assert_eq!(counter.series, 3, "{size}");
-        }
-    }
 
     #[tokio::test]
     async fn rates_need_two_samples() {
