@@ -173,21 +173,35 @@ impl ProcessClient {
         }
     }
 
-    /// Requests the status as JSON. Under the name statsd_exporter, kstatd's usual path may return any page.
+    /// Requests the status with a query. Tries both paths: under the name statsd_exporter, kstatd's usual one may return any
+    /// page.
+    ///
+    /// # Errors
+    /// There is no successful response.
+    pub(super) async fn status_text(&self, query: &str) -> Result<String> {
+        let mut last = String::new();
+        for path in [PREFIXED_PATH, PATH] {
+            let (status, body) = self.get(&format!("{path}?{query}"), "*/*").await?;
+            let text = String::from_utf8_lossy(&body);
+            if status == 200 {
+                return Ok(text.into_owned());
+            }
+            last = refusal(status, &text);
+            if status != 404 {
+                break;
+            }
+        }
+        Err(last.into())
+    }
+
+    /// Requests the status as JSON.
     ///
     /// # Errors
     /// There is no response, or none with a status.
     pub(crate) async fn status<T: DeserializeOwned>(&self) -> Result<T> {
-        for path in [PREFIXED_PATH, PATH] {
-            let target = format!("{path}?format=json&labels=0");
-            let (status, body) = self.get(&target, "application/json").await?;
-            if status == 200
-                && let Ok(status) = serde_json::from_slice(&body)
-            {
-                return Ok(status);
-            }
-        }
-        Err(format!("no status from {}", self.address).into())
+        let text = self.status_text("format=json&labels=0").await?;
+        serde_json::from_str(&text)
+            .map_err(|_| format!("{} is not a kstatd process", self.address).into())
     }
 }
 

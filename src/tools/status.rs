@@ -4,10 +4,8 @@
 
 use serde_json::Value;
 
-use super::process_client::{ProcessClient, refusal};
-use crate::server::status::{PATH, PREFIXED_PATH};
+use super::process_client::ProcessClient;
 use crate::status::words::{json_line, printable_lines};
-use crate::tools::Result;
 
 /// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +34,8 @@ impl ProcessState {
 /// Requests the status as text or JSON. The text is safe for a terminal; without a status it contains the reason.
 pub(crate) async fn fetch(process: &ProcessClient, json: bool) -> (ProcessState, String) {
     let address = process.address();
-    let text = match process.with_timeout(fetch_text(process, json)).await.flatten() {
+    let query = if json { "format=json" } else { "format=text" };
+    let text = match process.with_timeout(process.status_text(query)).await.flatten() {
         Ok(text) => text,
         Err(error) => return (ProcessState::Down, format!("no status from {address}: {error}\n")),
     };
@@ -55,22 +54,4 @@ pub(crate) async fn fetch(process: &ProcessClient, json: bool) -> (ProcessState,
         return (state, json_line(&facts));
     }
     (state, printable_lines(&text))
-}
-
-/// Tries both paths; under the name statsd_exporter, the other path may return any page.
-pub(super) async fn fetch_text(process: &ProcessClient, json: bool) -> Result<String> {
-    let (format, accept) = if json { ("json", "application/json") } else { ("text", "text/plain") };
-    let mut last = String::new();
-    for path in [PREFIXED_PATH, PATH] {
-        let (status, body) = process.get(&format!("{path}?format={format}"), accept).await?;
-        let text = String::from_utf8_lossy(&body);
-        if status == 200 {
-            return Ok(text.into_owned());
-        }
-        last = refusal(status, &text);
-        if status != 404 {
-            break;
-        }
-    }
-    Err(last.into())
 }

@@ -10,7 +10,6 @@ use crate::kube::Client;
 use crate::telemetry::VERSION;
 use crate::tools::Result;
 use crate::tools::process_client::ProcessClient;
-use crate::tools::status;
 
 const PAGE: &str = "docs/status.md";
 
@@ -66,13 +65,10 @@ pub(crate) async fn of_pods(
 
 /// Reports the status of a process.
 async fn report(process: &ProcessClient, section: &mut Section) {
-    let text = process.with_timeout(status::fetch_text(process, true)).await.flatten();
-    let facts = text.and_then(|text| {
-        let facts = serde_json::from_str::<Value>(&text).unwrap_or_default();
-        match facts["state"].as_str() {
-            Some("ok" | "warn" | "degraded") => Ok(facts),
-            _ => Err("it is not kstatd's".into()),
-        }
+    let facts = process.with_timeout(process.status::<Value>()).await.flatten();
+    let facts = facts.and_then(|facts| match facts["state"].as_str() {
+        Some("ok" | "warn" | "degraded") => Ok(facts),
+        _ => Err("it is not kstatd's".into()),
     });
     let facts = match facts {
         Ok(facts) => facts,
