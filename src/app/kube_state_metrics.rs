@@ -6,13 +6,19 @@ use super::output::{print, print_error};
 use super::{personality, run};
 use crate::cli::flag::Flag;
 use crate::cli::kube_flags::{self, KubeArgs};
-use crate::cli::{completion, config, native, pflag};
+use crate::cli::{completion, config, pflag};
 use crate::telemetry::{REVISION, VERSION};
 
 const ABOUT: &str =
     "Metrics for the state of Kubernetes objects, as kube-state-metrics serves them.";
 
 const PROGRAM: &str = "kube-state-metrics";
+
+const COMPLETION_HELP: &str = "Generate the completion script for a shell.\n\n\
+    In this session of bash:\n\n    source <(kube-state-metrics completion bash)\n\n\
+    In every new one:\n\n    \
+    kube-state-metrics completion bash > /etc/bash_completion.d/kube-state-metrics\n\n\
+    Usage:\n  kube-state-metrics completion [bash|zsh|fish]\n";
 
 /// Runs the program with the arguments after its name.
 pub fn main(argv: &[String]) -> ExitCode {
@@ -119,49 +125,18 @@ fn completions(argv: &[String]) -> ExitCode {
     let mut args = HelpOnly::default();
     let words = match pflag::parse(&flags, &mut args, argv) {
         Err(error) => return usage_error(&error.to_string(), &format!("{usage}\n")),
-        Ok(_) if args.help => return print(&completion_help()),
+        Ok(_) if args.help => return print(COMPLETION_HELP),
         Ok(words) => words,
     };
     let [shell] = words.as_slice() else {
         let error = format!("accepts 1 arg(s), received {}", words.len());
         return usage_error(&error.to_string(), &format!("{usage}\n"));
     };
-    let shell = match shell.as_str() {
-        "bash" => native::Shell::Bash,
-        "zsh" => native::Shell::Zsh,
-        "fish" => native::Shell::Fish,
+    match shell.parse() {
+        Ok(shell) => print(&completion::kube_state_metrics(shell)),
         // The original prints nothing and succeeds.
-        _ => return ExitCode::SUCCESS,
-    };
-    print(&completion::kube_state_metrics(shell))
-}
-
-/// Returns the installation instructions for the completion scripts.
-fn completion_help() -> String {
-    let shell = std::env::var("SHELL").unwrap_or_default();
-    let shell = match shell.rsplit('/').next() {
-        Some("zsh") => "zsh",
-        Some("fish") => "fish",
-        _ => "bash",
-    };
-    let (now, always) = match shell {
-        "zsh" => (
-            format!("source <({PROGRAM} completion zsh)"),
-            format!("{PROGRAM} completion zsh > \"${{fpath[1]}}/_{PROGRAM}\""),
-        ),
-        "fish" => (
-            format!("{PROGRAM} completion fish | source"),
-            format!("{PROGRAM} completion fish > ~/.config/fish/completions/{PROGRAM}.fish"),
-        ),
-        _ => (
-            format!("source <({PROGRAM} completion bash)"),
-            format!("{PROGRAM} completion bash > /etc/bash_completion.d/{PROGRAM}"),
-        ),
-    };
-    format!(
-        "Generate the completion script for {shell}.\n\nIn this session:\n\n    {now}\n\n\
-         In every new session:\n\n    {always}\n\nUsage:\n  {PROGRAM} completion [bash|zsh|fish]\n"
-    )
+        Err(_) => ExitCode::SUCCESS,
+    }
 }
 
 fn help(flags: &[Flag<KubeArgs>], argv: &[String]) -> ExitCode {

@@ -4,7 +4,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 use clap_complete::Shell;
 
 use super::flag::Flag;
-use super::native::{self, Cli};
+use super::native::Cli;
 use super::{clap_table, kube_flags, statsd_flags};
 use crate::telemetry::{REVISION, TOOLCHAIN, VERSION};
 
@@ -31,12 +31,12 @@ fn kingpin_builtin_flags() -> [Arg; 4] {
 }
 
 /// Returns the completion script for kstatd.
-pub fn kstatd(shell: native::Shell) -> String {
+pub fn kstatd(shell: Shell) -> String {
     generate(command(), "kstatd", shell)
 }
 
 /// Returns the completion script for the name kube-state-metrics.
-pub fn kube_state_metrics(shell: native::Shell) -> String {
+pub fn kube_state_metrics(shell: Shell) -> String {
     let command = Command::new("kube-state-metrics").disable_help_flag(true);
     let command = with_flags(command, &kube_flags::all())
         .subcommand(Command::new("version").about("Print version information."))
@@ -54,12 +54,7 @@ fn with_flags<A: Default + 'static>(command: Command, flags: &[Flag<A>]) -> Comm
     flags.iter().fold(command, |command, flag| command.args(clap_table::arguments(flag, "Flags")))
 }
 
-fn generate(mut command: Command, name: &str, shell: native::Shell) -> String {
-    let shell = match shell {
-        native::Shell::Bash => Shell::Bash,
-        native::Shell::Zsh => Shell::Zsh,
-        native::Shell::Fish => Shell::Fish,
-    };
+fn generate(mut command: Command, name: &str, shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut script);
     String::from_utf8_lossy(&script).into_owned()
@@ -83,7 +78,7 @@ mod tests {
 
     #[test]
     fn completion_scripts_contain_all_flags() {
-        for shell in [native::Shell::Bash, native::Shell::Zsh, native::Shell::Fish] {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let own = kstatd(shell);
             for word in
                 ["check-config", "metric-labels-allowlist", "statsd.mapping-config", "vmodule"]

@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 use super::asking::{BundleArgs, ExplainArgs, StatusArgs, TopArgs};
 use super::check::ClusterCheckArgs;
@@ -127,17 +128,6 @@ pub struct OriginalArgs {
     /// Flags of the original; see --help of this command.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
     pub args: Vec<String>,
-}
-
-/// Shells with completions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Shell {
-    /// bash
-    Bash,
-    /// zsh
-    Zsh,
-    /// fish
-    Fish,
 }
 
 /// Flags of `kstatd run`.
