@@ -120,7 +120,8 @@ pub fn main(argv: Vec<OsString>, is_kubectl: bool) -> ExitCode {
 /// Runs `kstatd run` or `kstatd node`.
 fn serve(personality: Personality, log: &LogArgs) -> Result<(), CommandError> {
     crate::telemetry::log::init(config::own_log(log));
-    tracing::info!(version = VERSION, revision = REVISION, "Starting {}", personality.program());
+    let name = personality.name.as_str();
+    tracing::info!(version = VERSION, revision = REVISION, "Starting {name}");
     run::main(personality)
 }
 

@@ -58,12 +58,9 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     }
 }
 
+/// Returns the original with this name.
 fn name_of(word: &str) -> Option<Name> {
-    match word {
-        "kube-state-metrics" => Some(Name::KubeStateMetrics),
-        "statsd_exporter" => Some(Name::StatsdExporter),
-        _ => None,
-    }
+    Name::parse(word).filter(|name| matches!(name, Name::KubeStateMetrics | Name::StatsdExporter))
 }
 
 fn original(name: Name, argv: &[OsString], skip: usize) -> ExitCode {

@@ -68,16 +68,6 @@ impl Personality {
         Self { name, sides, resolve, named_files, options_file }
     }
 
-    /// Returns the name of the program.
-    pub(crate) fn program(&self) -> &'static str {
-        match self.name {
-            Name::Kstatd => "kstatd",
-            Name::Node => "kstatd node",
-            Name::KubeStateMetrics => "kube-state-metrics",
-            Name::StatsdExporter => "statsd_exporter",
-        }
-    }
-
     /// Returns true if SIGHUP and file changes resolve the flags again. Sides reload their own files in any case.
     pub(crate) fn reloads_flags(&self) -> bool {
         self.name != Name::StatsdExporter

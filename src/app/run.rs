@@ -176,7 +176,7 @@ fn board(
     let standby = standby.map(|standby| Arc::new(standby.clone()) as Arc<dyn Reporter>);
     let sides = sides.iter().map(|running| Arc::clone(&running.features.reporter));
     let reporters = sides.chain(standby).chain([files]).collect();
-    Arc::new(Board::new(personality.program(), telemetry.http.log.clone(), reporters))
+    Arc::new(Board::new(personality.name.as_str(), telemetry.http.log.clone(), reporters))
 }
 
 /// Holds the process unready until the future that is returned has waited for each side's condition.

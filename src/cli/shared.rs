@@ -8,18 +8,21 @@ use tracing::Level;
 
 use super::usage_error::UsageError;
 use crate::go::strconv;
+use crate::util::words::words;
 
-/// The name under which the program runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
-    /// kstatd.
-    Kstatd,
-    /// kube-state-metrics.
-    KubeStateMetrics,
-    /// statsd_exporter.
-    StatsdExporter,
-    /// `kstatd node`.
-    Node,
+words! {
+    /// The name under which the program runs.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Name {
+        /// kstatd.
+        Kstatd = "kstatd",
+        /// kube-state-metrics.
+        KubeStateMetrics = "kube-state-metrics",
+        /// statsd_exporter.
+        StatsdExporter = "statsd_exporter",
+        /// `kstatd node`.
+        Node = "kstatd node",
+    }
 }
 
 /// The log format.

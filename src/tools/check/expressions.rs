@@ -57,7 +57,7 @@ pub(crate) fn check(
         for captures in found.captures_iter(&text) {
             let (metric, matchers) = (&captures[1], &captures[2]);
             let row = own.of(metric);
-            let prefix = workload.program_name().replace('-', "_");
+            let prefix = workload.program.as_str().replace('-', "_");
             let is_own = families.contains(metric) || row.is_some() && metric.starts_with(&prefix);
             let job = JOB.as_ref().and_then(|job| job.captures(matchers));
             let job = job.map(|job| (job[1].to_owned(), job[2].to_owned()));
@@ -67,7 +67,7 @@ pub(crate) fn check(
                 continue;
             };
             let names: Vec<&str> = match jobs.is_empty() {
-                true => vec![workload.program_name()],
+                true => vec![workload.program.as_str()],
                 false => jobs.iter().map(String::as_str).collect(),
             };
             let is_selected = names.iter().any(|job| matches(&operator, &value, job));

@@ -44,7 +44,8 @@ pub(crate) async fn before(
         searched(inventory, selection, "kube-state-metrics or statsd_exporter", &mut report);
     let mut all = Vec::new();
     for workload in found {
-        let mut flags = Section::new(format!("{}: {}", workload.program_name(), workload.title()));
+        let mut flags =
+            Section::new(format!("{}: {}", workload.program.as_str(), workload.title()));
         let settings = configuration::check(&workload, inventory, &mut flags);
         flags.ok(format!("image {}", workload.container["image"].as_str().unwrap_or_default()));
         report.push(flags);
@@ -58,7 +59,7 @@ pub(crate) async fn before(
     let jobs_of_all = jobs_by_program(inventory);
     for (workload, _, jobs) in &all {
         let mut queries = Section::new(format!("{}: alerts and dashboards", workload.title()));
-        let of_program = jobs_of_all.get(workload.program_name()).unwrap_or(jobs);
+        let of_program = jobs_of_all.get(workload.program.as_str()).unwrap_or(jobs);
         expressions::check(workload, inventory, (jobs, of_program), &mut queries);
         report.push(queries);
     }
@@ -74,7 +75,7 @@ fn jobs_by_program(inventory: &Inventory) -> BTreeMap<&'static str, BTreeSet<Str
         if let Some(settings) = settings {
             let listeners = Listeners::new(&workload, &settings);
             let (_, jobs) = scraping::check(&workload, inventory, &listeners);
-            all.entry(workload.program_name()).or_default().extend(jobs);
+            all.entry(workload.program.as_str()).or_default().extend(jobs);
         }
     }
     all

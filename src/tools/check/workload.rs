@@ -138,15 +138,6 @@ impl<'o> Workload<'o> {
         format!("{} {namespace}{}", self.manifest.kind, name.unwrap_or_default())
     }
 
-    /// Returns the name of the program.
-    pub(crate) const fn program_name(&self) -> &'static str {
-        match self.program {
-            Name::KubeStateMetrics => "kube-state-metrics",
-            Name::StatsdExporter => "statsd_exporter",
-            Name::Kstatd | Name::Node => "kstatd",
-        }
-    }
-
     /// Returns the template of its pods.
     pub(crate) fn template(&self) -> &'o Value {
         &self.manifest.object["spec"]["template"]
