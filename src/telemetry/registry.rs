@@ -111,15 +111,6 @@ impl OwnMetrics {
         families
     }
 
-    /// Returns whether any family has series.
-    pub fn are_readable(&self) -> bool {
-        self.collectors.iter().any(|of| {
-            let mut families = Vec::new();
-            of.collect(&mut families);
-            families.iter().any(|family| !family.series.is_empty())
-        })
-    }
-
     /// Returns the names of all families that currently have series.
     pub fn names(&self) -> BTreeSet<String> {
         self.families(None).iter().map(|family| family.name.to_owned()).collect()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::native::lives;
 use super::own_metrics;
 use crate::exposition::negotiate::Dialect;
-use crate::server::health::{self, Check, Checks};
+use crate::server::health::{self, Checks};
 use crate::server::landing_page;
 use crate::server::pprof;
 use crate::server::query::Filters;
@@ -27,7 +27,7 @@ pub(crate) fn router(
     checks: &Checks,
     board: &Arc<Board>,
 ) -> Router {
-    let (probe, ready) = (own.clone(), checks.clone());
+    let ready = checks.clone();
     // Queries that the original does not know are ignored there.
     let about_checks = if with_health { health::is_about_checks } else { health::is_verbose };
     let scrape = Scrape {
@@ -45,7 +45,7 @@ pub(crate) fn router(
         &[
             ["/metrics", "metrics", "own metrics"],
             [place, "status", "health, with reasons"],
-            ["/readyz", "readyz", "own metrics are readable"],
+            ["/readyz", "readyz", "readiness"],
             ["/readyz?verbose", "readyz?verbose", "health checks of each kind"],
             ["/debug/pprof/", "debug/pprof", "profiles"],
         ],
@@ -54,18 +54,17 @@ pub(crate) fn router(
     let mut router = own_metrics(router, "/metrics", scrape)
         .by_namespace()
         .at_async("/readyz", Methods::Any, move |call| {
-            let (is_readable, ready) = (probe.are_readable(), ready.clone());
+            let ready = ready.clone();
             let is_waiting =
                 readiness.as_ref().is_some_and(|readiness| !readiness.waiting_for().is_empty());
             async move {
                 if about_checks(call.query()) {
-                    let mut checks = ready.ready().await;
-                    checks.insert(1, readable(is_readable));
+                    let checks = ready.ready().await;
                     return health::report("readyz", call.query(), &checks);
                 }
-                match is_readable && !is_waiting {
-                    true => response::text(200, "OK"),
-                    false => response::text(503, "Service Unavailable"),
+                match is_waiting {
+                    true => response::text(503, "Service Unavailable"),
+                    false => response::text(200, "OK"),
                 }
             }
         })
@@ -77,11 +76,6 @@ pub(crate) fn router(
         router = router.at_async("/livez", Methods::Any, move |call| lives(call, live.clone()));
     }
     router
-}
-
-fn readable(is_readable: bool) -> Check {
-    let failure = (!is_readable).then(|| "there are none".to_owned());
-    Check { name: "metrics".to_owned(), failure }
 }
 
 #[cfg(test)]
