@@ -23,7 +23,7 @@ use crate::cli::native::{
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::cli::{completion, config, manual};
 use crate::exposition::Format;
-use crate::mapper::{Mapper, ProblemClass, Severity};
+use crate::mapper::Mapper;
 use crate::resources::custom;
 use crate::statsd::explain as statsd_explain;
 use crate::statsd::mapping;
@@ -133,16 +133,7 @@ fn render(args: &RenderKubeArgs) -> Result<(), CommandError> {
     let mut kube = args.kube.0.clone();
     let file = config::read_options_file(&mut kube, config::Load::First)?;
     for problem in file.iter().flat_map(|file| &file.problems) {
-        // Skip problems that only matter for a running process.
-        match problem.class {
-            ProblemClass::SeveralWildcards => print_error(&format!(
-                "warning: {problem}; ignored here, but a running exporter rejects it"
-            )),
-            _ if problem.severity == Severity::Warning => {
-                print_error(&format!("warning: {problem}"))
-            }
-            _ => {}
-        }
+        print_error(&format!("warning: {problem}"));
     }
     let manifests = manifests::load(&args.files)?;
     if manifests.is_empty() {

@@ -503,7 +503,7 @@ mod tests {
             ("metric-labels-allowlist: {}\n", "write labels_allow_list"),
             ("use-apiserver-cache: true\n", "write use_api_server_cache"),
             ("resources: {pod: }\n", "write pods"),
-            ("resources: [pods]\n", "{pods: {}}"),
+            ("resources: [pods]\n", "write a map"),
             ("labels_allow_list: {pods: a}\n", "list"),
             ("port: \"1\"\n", "without quotes"),
             ("server_read_timeout: 5\n", "60s"),

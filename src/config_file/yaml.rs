@@ -96,8 +96,11 @@ impl Document {
         check_characters(text)?;
         let mut composer = Composer::default();
         for item in Parser::new_from_str(text) {
-            let (event, span) =
-                item.map_err(|error| syntax_problem(text, &error.info(), *error.marker()))?;
+            let (event, span) = item.map_err(|error| {
+                let message = format!("not YAML: {}", error.info());
+                let hint = "check indentation, quotes and brackets";
+                syntax_error(position(*error.marker()), message, hint)
+            })?;
             if matches!(event, Event::DocumentEnd) {
                 break;
             }
@@ -150,24 +153,6 @@ fn check_characters(text: &str) -> Result<(), Problem> {
     };
     let message = format!("control character {character:?}");
     Err(syntax_error(position, message, "remove it, or write it as an escape in quotes"))
-}
-
-fn syntax_problem(text: &str, info: &str, marker: Marker) -> Problem {
-    let position = position(marker);
-    let line = usize::try_from(position.line)
-        .ok()
-        .and_then(|line| text.lines().nth(line.saturating_sub(1)));
-    let line = line.unwrap_or_default();
-    let hint = if line.trim_start_matches([' ', '-']).starts_with('\t') {
-        "indent with blanks, not with tabs"
-    } else if line.contains(": *") {
-        "quote a pattern that begins with *"
-    } else if line.contains('"') && line.contains('\\') {
-        "write regular expressions in single quotes, where a backslash is a backslash"
-    } else {
-        "check indentation, quotes and brackets"
-    };
-    syntax_error(position, format!("not YAML: {info}"), hint)
 }
 
 fn syntax_error(position: Position, message: impl Into<String>, hint: &str) -> Problem {

@@ -3,13 +3,13 @@
 //! Integers also accept a number and truncate it; durations are strings; `null` empties a
 //! collection and leaves anything else unchanged.
 
-use crate::config_file::{Entry, Node, Position, Resolved, Value, Values};
+use crate::config_file::{Node, Position, Resolved, Value, Values};
 use crate::go::strconv;
 
 /// A string and its position.
 pub(super) type Placed = (String, Position);
 
-impl<'d> Values<'d> {
+impl Values<'_> {
     /// Parses a 32- or 64-bit integer, or a number that is truncated to one.
     pub(super) fn int(&mut self, node: &Node, what: &str, bits: u32) -> Option<i64> {
         let (_, resolved) = self.scalar(node, what, "a number without quotes")?;
@@ -74,7 +74,7 @@ impl<'d> Values<'d> {
     /// Parses a set, written as a map with empty values. Returns `Some(None)` for null and `None`
     /// for any other type.
     pub(super) fn set(&mut self, node: &Node, what: &str) -> Option<Option<Vec<Placed>>> {
-        let Some(entries) = self.mapping(node, what) else {
+        let Some(entries) = self.entries(node, what, "a map") else {
             return node.is_null().then_some(None);
         };
         let problems = self.problems.len();
@@ -97,7 +97,7 @@ impl<'d> Values<'d> {
     /// Parses a list of strings for each key; null means no keys. Returns `None` for any other
     /// type.
     pub(super) fn lists(&mut self, node: &Node, what: &str) -> Option<Vec<(Placed, Vec<Placed>)>> {
-        let Some(entries) = self.mapping(node, what) else {
+        let Some(entries) = self.entries(node, what, "a map") else {
             return node.is_null().then(Vec::new);
         };
         let problems = self.problems.len();
@@ -108,20 +108,5 @@ impl<'d> Values<'d> {
             }
         }
         (self.problems.len() == problems).then_some(lists)
-    }
-
-    /// Returns the entries of a map; `None` if it is null, or of another type, which is reported.
-    fn mapping(&mut self, node: &Node, what: &str) -> Option<Vec<Entry<'d>>> {
-        let Value::Sequence(_) = &node.value else {
-            return self.entries(node, what, "a map");
-        };
-        // For a list, the hint shows its first item as a map.
-        let items = self.items(node, what).unwrap_or_default();
-        let name = match items.first().map(|item| &item.value) {
-            Some(Value::Scalar(scalar)) => &scalar.text,
-            _ => "name",
-        };
-        self.report_type(node, what, &format!("a map, such as {what}: {{{name}: {{}}}}"));
-        None
     }
 }

@@ -37,14 +37,8 @@ fn problems_have_line_column_and_hint() {
         ),
         ("mappings:\n- match: é.*\n  name: n\n", ProblemClass::InvalidGlob, 2, 10, "segments"),
         ("mappings:\n- match: *.a\n  name: n\n", ProblemClass::YamlSyntax, 2, 10, "quote"),
-        (
-            "mappings:\n- match: \"a\\.b\"\n  name: n\n",
-            ProblemClass::YamlSyntax,
-            2,
-            10,
-            "single quotes",
-        ),
-        ("mappings:\n\t- match: a\n", ProblemClass::YamlSyntax, 2, 2, "blanks"),
+        ("mappings:\n- match: \"a\\.b\"\n  name: n\n", ProblemClass::YamlSyntax, 2, 10, "quotes"),
+        ("mappings:\n\t- match: a\n", ProblemClass::YamlSyntax, 2, 2, "indentation"),
         ("defaults:\n  a: 1\n  a: 2\n", ProblemClass::UnknownField, 2, 3, "known keys are"),
         (
             "mappings:\n- match: 'a(b**)'\n  match_type: regex\n  name: n\n",
