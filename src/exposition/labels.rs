@@ -124,6 +124,14 @@ pub(crate) fn plain(escaped: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
+/// Unescapes a label value or a HELP text.
+pub(crate) fn plain_text(escaped: &str) -> Cow<'_, str> {
+    match plain(escaped.as_bytes()) {
+        Cow::Borrowed(_) => Cow::Borrowed(escaped),
+        Cow::Owned(plain) => Cow::Owned(String::from_utf8_lossy(&plain).into_owned()),
+    }
+}
+
 /// True if an escaped value has more than `most` bytes once unescaped; 0 means no limit.
 pub(crate) fn is_long(escaped: &[u8], most: u64) -> bool {
     most > 0 && escaped.len() as u64 > most && plain(escaped).len() as u64 > most

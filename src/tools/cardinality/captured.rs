@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -199,25 +199,11 @@ async fn fetched(
     let answer = timeout_at(end, answer).await.map_err(|_| late(BEGIN))??;
     let mut file = without_name()?;
     // Another program may have a plain page there.
-    let received = receive(answer, "version=", PATIENCE, &mut Saved(&mut file)).await?;
+    let received = receive(answer, "version=", PATIENCE, &mut file).await?;
     if received.is_open_metrics {
         return Err("the response is OpenMetrics, which was not requested".into());
     }
     Ok(file)
-}
-
-/// A response that is saved.
-struct Saved<'f>(&'f mut File);
-
-impl Write for Saved<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let cause = |error| io::Error::other(format!("cannot save the response: {error}"));
-        self.0.write(bytes).map_err(cause)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
 }
 
 /// Receives the events of StatsD lines.
@@ -290,7 +276,7 @@ impl Families<'_> {
             .labels
             .iter()
             .filter(|(name, _)| own.is_empty() || *name != own)
-            .map(|(name, value)| (*name, unescaped(value)))
+            .map(|(name, value)| (*name, labels::plain_text(value)))
             .collect();
         let mut labels: Vec<(&str, &str)> =
             plain.iter().map(|(name, value)| (*name, &**value)).collect();
@@ -306,12 +292,5 @@ impl Families<'_> {
             labels: &labels,
             part: Some(part),
         });
-    }
-}
-
-fn unescaped(value: &str) -> Cow<'_, str> {
-    match labels::plain(value.as_bytes()) {
-        Cow::Borrowed(_) => Cow::Borrowed(value),
-        Cow::Owned(plain) => Cow::Owned(String::from_utf8_lossy(&plain).into_owned()),
     }
 }

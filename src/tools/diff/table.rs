@@ -12,6 +12,7 @@ use regex::Regex;
 
 use super::known::{self, DifferenceKind};
 use super::movement::{self, Counters, SampleKind};
+use crate::exposition::labels;
 use crate::exposition::reader::{Line, Sample};
 
 /// The chunk size of the string arena, which grows without moving strings.
@@ -440,7 +441,9 @@ impl Reading<'_> {
     /// Processes the next line.
     pub(super) fn line(&mut self, line: Line<'_>) {
         match line {
-            Line::Help { name, text } => self.announced(name).help = Some(unescaped(text)),
+            Line::Help { name, text } => {
+                self.announced(name).help = Some(labels::plain_text(text).into_owned())
+            }
             Line::Type { name, kind } => self.announced(name).kind = Some(kind.to_owned()),
             Line::Sample(sample) => self.sample(sample),
             Line::End => {}
@@ -594,19 +597,4 @@ fn part(kind: &str, suffix: &str) -> SampleKind {
         ("summary", _) => SampleKind::Quantile,
         _ => SampleKind::Gauge,
     }
-}
-
-/// Unescapes a HELP text: line feed and backslash in both formats, quotes in one of them.
-fn unescaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text.chars().peekable();
-    while let Some(next) = rest.next() {
-        let escaped = rest.next_if(|escaped| next == '\\' && matches!(escaped, 'n' | '\\' | '"'));
-        out.push(match escaped {
-            Some('n') => '\n',
-            Some(escaped) => escaped,
-            None => next,
-        });
-    }
-    out
 }
