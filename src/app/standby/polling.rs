@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
@@ -108,16 +107,11 @@ async fn poll_each(standby: &Standby, mut addresses: watch::Receiver<BTreeSet<So
         for address in all {
             polls.entry(address).or_insert_with(|| Box::pin(poll(standby, address)));
         }
-        let polled = std::future::poll_fn(|context| {
-            for poll in polls.values_mut() {
-                let Poll::Pending = poll.as_mut().poll(context);
-            }
-            Poll::<()>::Pending
-        });
         tokio::select! {
             biased;
             changed = addresses.changed() => if changed.is_err() { return },
-            () = polled => {}
+            // No poll ends, but joining none would.
+            _ = join_all(polls.values_mut()), if !polls.is_empty() => {}
         }
     }
 }

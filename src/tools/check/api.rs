@@ -177,21 +177,10 @@ impl Inventory {
         let mut objects = Vec::new();
         manifests::parse(place, &body, &mut objects).map_err(|error| unreadable(&error))?;
         self.objects.extend(objects.into_iter().filter(keep));
-        let list: Page = serde_json::from_str(&body).map_err(|error| unreadable(&error))?;
-        Ok(list.metadata.next.filter(|token| !token.is_empty()))
+        let list: Value = serde_json::from_str(&body).map_err(|error| unreadable(&error))?;
+        let next = list.pointer("/metadata/continue").and_then(Value::as_str);
+        Ok(next.filter(|token| !token.is_empty()).map(str::to_owned))
     }
-}
-
-/// The part of a list that leads to the next page.
-#[derive(serde::Deserialize)]
-struct Page {
-    metadata: PageMetadata,
-}
-
-#[derive(serde::Deserialize)]
-struct PageMetadata {
-    #[serde(rename = "continue")]
-    next: Option<String>,
 }
 
 fn scope(namespace: Option<&str>) -> String {
