@@ -199,8 +199,8 @@ impl Kubernetes {
         self.shown().map(|kind| kind.objects).sum()
     }
 
-    /// Returns the number of series of all kinds, if known.
-    pub(crate) fn series(&self) -> Option<u64> {
+    /// Returns the number of series of all kinds.
+    pub(crate) fn series(&self) -> u64 {
         self.shown().map(|kind| kind.series).sum()
     }
 }
@@ -242,9 +242,9 @@ pub(crate) struct Kind {
     pub(crate) objects: u64,
     /// The number of objects in the list under way.
     pub(crate) coming: u64,
-    pub(crate) series: Option<u64>,
+    pub(crate) series: u64,
     /// The uncompressed size of its metrics in a scrape.
-    pub(crate) bytes: Option<u64>,
+    pub(crate) bytes: u64,
     /// Objects without series because of a budget.
     pub(crate) left_out: u64,
     /// The time of the last complete list.

@@ -161,10 +161,8 @@ fn tiles(facts: &Facts) -> Markup {
         (a, b) => Some(count(a.unwrap_or(0) + b.unwrap_or(0))),
     };
     let kubernetes = facts.kubernetes.as_ref();
-    let series = both(
-        kubernetes.and_then(Kubernetes::series),
-        facts.statsd.as_ref().map(|statsd| statsd.series),
-    );
+    let series =
+        both(kubernetes.map(Kubernetes::series), facts.statsd.as_ref().map(|statsd| statsd.series));
     let scrape = facts.scrapes.first();
     html! {
         div.grid {
@@ -316,8 +314,8 @@ fn kind_rows(kind: &Kind, now: f64) -> Markup {
                 small { " " (kind.phase) @if !kind.shown { ", staged" } @if kind.given_up { ", no longer served" } }
             }
             td.n { (count(kind.objects)) @if kind.coming > 0 { small { " +" (count(kind.coming)) } } }
-            td.n { (or_dash(kind.series, count)) }
-            td.n.w { (or_dash(kind.bytes, |size| bytes(size as f64))) }
+            td.n { (count(kind.series)) }
+            td.n.w { (bytes(kind.bytes as f64)) }
             td.n.w { (ago(kind.listed, now)) }
             td.n { (ago(kind.heard, now)) }
             td.n.w { (kind.events_per_second.map_or("–".to_owned(), rate)) }

@@ -83,7 +83,7 @@ fn numbers(facts: &Facts) -> String {
     let last = |what: &str| facts.history.track(what).and_then(Track::last).map(f64::from);
     if let Some(kubernetes) = &facts.kubernetes {
         parts.push(format!("objects {}", count(kubernetes.objects())));
-        parts.extend(kubernetes.series().map(|series| format!("series {}", count(series))));
+        parts.push(format!("series {}", count(kubernetes.series())));
         parts.extend(last("events").map(|events| format!("events {}", rate(events))));
     }
     if let Some(statsd) = &facts.statsd {
@@ -133,18 +133,17 @@ fn node(out: &mut Writer, node: &Node, now: f64) {
 }
 
 fn kind_row(kind: &Kind, now: f64) -> Vec<String> {
-    let dash = || "-".to_owned();
     let ago = |at: Option<f64>| at.map_or_else(|| "never".to_owned(), |at| duration(now - at));
     vec![
         kind.name(),
         kind.health.as_str().to_owned(),
         kind.phase.to_owned(),
         count(kind.objects),
-        kind.series.map_or_else(dash, count),
-        kind.bytes.map_or_else(dash, |size| bytes(size as f64)),
+        count(kind.series),
+        bytes(kind.bytes as f64),
         ago(kind.listed),
         ago(kind.heard),
-        kind.events_per_second.map_or_else(dash, rate),
+        kind.events_per_second.map_or("-".to_owned(), rate),
         count(kind.errors),
     ]
 }

@@ -91,7 +91,7 @@ fn total(scrape: &Scrape, facts: &Facts) -> Option<u64> {
     let kubernetes = || {
         let kinds = &facts.kubernetes.as_ref()?.kinds;
         let is_served = scrape.form != "protobuf" && scrape.path.starts_with("/metrics");
-        let sizes = kinds.iter().filter_map(|kind| kind.bytes);
+        let sizes = kinds.iter().map(|kind| kind.bytes);
         is_served.then(|| sizes.sum())
     };
     seen.or_else(kubernetes).filter(|total| *total > scrape.text_bytes)
