@@ -41,12 +41,10 @@ pub fn main(args: &DemoArgs) -> Result<(), CommandError> {
 /// Returns the equivalent flags of `kstatd run`.
 fn run_args(args: &DemoArgs, log: &LogArgs, api_server: String) -> RunArgs {
     let mut run = RunArgs {
-        profiles: Default::default(),
         listen: args.listen.clone(),
         telemetry_listen: args.telemetry_listen.clone(),
         log: log.clone(),
-        kube: Default::default(),
-        statsd: Default::default(),
+        ..RunArgs::default()
     };
     run.kube.0.apiserver = api_server;
     run.statsd.0.listen_udp.clone_from(&args.statsd_listen);

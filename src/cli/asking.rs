@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::clap_table::{FlagSelection, Table};
 use super::flag_selection::RenderStatsd;
 use super::process::ProcessArgs;
 use super::shared::{OutputArgs, duration};
-use super::usage_error::UsageError;
 
 /// Flags of `kstatd status`.
 #[derive(Clone, Args)]
@@ -42,7 +42,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
     pub interval: Duration,
     /// Maximum rows of the table [default: the height of the terminal, else 20]
-    #[arg(long, value_name = "N", value_parser = rows)]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     pub rows: Option<usize>,
     /// The process whose series are counted.
     #[command(flatten)]
@@ -61,14 +61,6 @@ pub enum TopSort {
     Bytes,
     /// Events per mapping rule and per unmapped name.
     Lines,
-}
-
-/// Parses a number of rows.
-fn rows(text: &str) -> Result<usize, UsageError> {
-    match text.parse() {
-        Ok(rows @ 1..=10_000) => Ok(rows),
-        _ => Err("must be from 1 to 10000".into()),
-    }
 }
 
 /// Returns the flags that control local parsing; they conflict with asking a running process, which uses its own.

@@ -51,10 +51,8 @@ impl Selection {
         if text == "workload" {
             return Ok(Self(vec![PodLabel::Namespace, PodLabel::Workload, PodLabel::WorkloadType]));
         }
-        let label = |name: &str| {
-            let label = PodLabel::ALL.into_iter().find(|label| label.as_str() == name.trim());
-            label.ok_or_else(|| UnknownLabel(name.to_owned()))
-        };
+        let label =
+            |name: &str| PodLabel::parse(name.trim()).ok_or_else(|| UnknownLabel(name.to_owned()));
         let mut labels = text.split(',').map(label).collect::<Result<Vec<_>, _>>()?;
         labels.sort_unstable();
         labels.dedup();

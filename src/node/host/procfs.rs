@@ -62,8 +62,7 @@ pub(super) fn for_each_id(directory: &OwnedFd, mut with: impl FnMut(u32)) -> io:
 
 /// Parses the ID of a process or thread.
 fn id(name: &CStr) -> Option<u32> {
-    let name = name.to_str().ok()?;
-    name.bytes().all(|byte| byte.is_ascii_digit()).then(|| name.parse().ok())?
+    name.to_str().ok()?.parse().ok()
 }
 
 /// The used fields of `/proc/PID/stat`.
