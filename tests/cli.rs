@@ -156,12 +156,21 @@ fn kube_state_metrics_usage_errors() {
              duration \"5\"",
         ),
         (
+            vec!["--log_file_max_size=-1"],
+            "invalid argument \"-1\" for \"--log_file_max_size\" flag: parse error",
+        ),
+        (
             vec!["-vx"],
             "invalid argument \"x\" for \"-v, --v\" flag: strconv.ParseInt: parsing \"x\": invalid \
              syntax",
         ),
         (vec!["foo", "--bogus"], "unknown flag: --bogus"),
         (vec!["foo", "version"], "unknown command \"foo\" for \"kube-state-metrics\""),
+        (
+            vec!["--log_backtrace_at=a.go:0"],
+            "invalid argument \"a.go:0\" for \"--log_backtrace_at\" flag: negative or zero value for \
+             level",
+        ),
         (vec!["version", "--port=1"], "unknown flag: --port"),
         (vec!["completion"], "accepts 1 arg(s), received 0"),
         (vec!["completion", "bash", "zsh"], "accepts 1 arg(s), received 2"),
