@@ -1,15 +1,15 @@
 //! The API's scalar types as fields of lean views: time, quantity, integer-or-string.
 
 use std::borrow::Cow;
-use std::fmt;
 
-use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Deserializer, de};
+use serde_json::Number;
 
 use super::values::quantity::Quantity;
-use super::values::time::{self, Moment};
+use super::values::time;
 use crate::wire::view::{DecodeError, Field, Message, Str, Wire};
 
-/// `metav1.Time`, in whole unix seconds (rounded down).
+/// `metav1.Time` or `metav1.MicroTime`, in whole unix seconds (rounded down).
 ///
 /// The default is Go's zero time, the first instant of year 1, which an empty message and `null` also mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,12 +50,6 @@ impl Default for Time {
     }
 }
 
-impl From<Moment> for Time {
-    fn from(moment: Moment) -> Self {
-        Self { seconds: moment.seconds, fraction: moment.nanoseconds > 0 }
-    }
-}
-
 impl<'a> Field<'a> for Time {
     fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
         let mut message = Message(wire.bytes()?);
@@ -74,22 +68,8 @@ impl<'a> Field<'a> for Time {
     }
 
     fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
-        time::parse(&Str::json(json)?).map(Self::from).map_err(de::Error::custom)
-    }
-}
-
-/// `metav1.MicroTime`: a [`Time`] with another JSON format.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MicroTime(pub Time);
-
-impl<'a> Field<'a> for MicroTime {
-    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
-        self.0.merge(wire)
-    }
-
-    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
-        let time = time::parse_micro(&Str::json(json)?).map_err(de::Error::custom)?;
-        Ok(Self(Time::from(time)))
+        let (seconds, fraction) = time::parse(&Str::json(json)?).map_err(de::Error::custom)?;
+        Ok(Self { seconds, fraction })
     }
 }
 
@@ -161,29 +141,24 @@ impl<'a> Field<'a> for IntOrString<'a> {
     }
 }
 
+/// A JSON string or number.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a string or a number")]
+enum Scalar<'a> {
+    Number(Number),
+    #[serde(borrow)]
+    Text(Cow<'a, str>),
+}
+
 /// Reads a JSON string, or the text of a JSON number; the flag is true for a number.
 fn scalar_text<'a, D: Deserializer<'a>>(json: D) -> Result<(Str<'a>, bool), D::Error> {
-    struct Scalar;
-    impl<'de> Visitor<'de> for Scalar {
-        type Value = (Str<'de>, bool);
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a string or a number")
+    Ok(match Scalar::deserialize(json)? {
+        Scalar::Text(text) => (Str::from(text), false),
+        Scalar::Number(number) => {
+            // A number such as 1.0 or 1e3 is written as a whole one.
+            let float = number.as_f64().filter(|_| number.is_f64());
+            let text = float.map_or_else(|| number.to_string(), |float| float.to_string());
+            (Str::from(Cow::Owned(text)), true)
         }
-        fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-            Ok((Str::from(Cow::Borrowed(text)), false))
-        }
-        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-            Ok((Str::from(Cow::Owned(text.to_owned())), false))
-        }
-        fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-            Ok((Str::from(Cow::Owned(number.to_string())), true))
-        }
-        fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-            Ok((Str::from(Cow::Owned(number.to_string())), true))
-        }
-        fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-            Ok((Str::from(Cow::Owned(number.to_string())), true))
-        }
-    }
-    json.deserialize_any(Scalar)
+    })
 }

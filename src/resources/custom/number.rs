@@ -42,8 +42,8 @@ pub(super) fn of_text(text: &str) -> Result<f64, Reason> {
     if is(&["false", "no", "unknown"]) {
         return Ok(0.0);
     }
-    if let Ok(moment) = time::parse(text) {
-        return Ok(moment.seconds as f64);
+    if let Ok((seconds, _)) = time::parse(text) {
+        return Ok(seconds as f64);
     }
     if let Some(quantity) = Quantity::parse(text) {
         return Ok(quantity.approximate());

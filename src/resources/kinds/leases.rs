@@ -1,14 +1,13 @@
 //! `leases` (coordination.k8s.io/v1 Lease).
 
 use crate::resources::prelude::*;
-use crate::resources::scalars::MicroTime;
 
 object! {
     /// The fields of a Lease that metrics read.
     pub struct Lease<'a> {
         spec: LeaseSpec<'a> = 2 "spec" struct LeaseSpec {
             holder_identity: Option<Str<'a>> = 1 "holderIdentity",
-            renew_time: Option<MicroTime> = 4 "renewTime",
+            renew_time: Option<Time> = 4 "renewTime",
         },
     }
 }
@@ -27,13 +26,9 @@ kind! {
             } for [kind, name, _] in lease.metadata.owners(),
             "Who holds the lease, and the objects that own it.";
         alpha "kube_lease_renew_time" ["namespace"],
-            "Unix time at which the holder last renewed the lease.": renew_time(lease, s);
-}
-
-fn renew_time(lease: &Lease<'_>, s: &mut Series<'_>) {
-    if let Some(MicroTime(time)) = lease.spec.renew_time
-        && !time.is_zero()
-    {
-        s.with(&[("namespace", &lease.metadata.namespace)], time.seconds());
-    }
+            "Unix time at which the holder last renewed the lease.": {
+                if let Some(time) = lease.spec.renew_time.and_then(Time::set) {
+                    s.with(&[("namespace", &lease.metadata.namespace)], time.seconds());
+                }
+            };
 }

@@ -1,53 +1,31 @@
 //! Times as the API writes them in JSON.
 //!
-//! A text goes in; unix seconds and nanoseconds come out. Parsing follows Go's `time.Parse` for the API's two layouts,
-//! because objects can contain what it accepts beyond RFC 3339 (an hour of one digit, a comma before the fraction,
-//! offsets up to 24:60), and cannot contain what it rejects. The seconds are counted here, because jiff's points in time
-//! do not cover the whole range from year 0 to year 9999, offsets included.
+//! A text goes in; unix seconds come out. Parsing follows Go's `time.Parse` for the layout of `metav1.Time`, because
+//! objects can contain what it accepts beyond RFC 3339 (an hour of one digit, a comma before the fraction, offsets up to
+//! 24:60), and cannot contain what it rejects. The seconds are counted here, because jiff's points in time do not cover
+//! the whole range from year 0 to year 9999, offsets included.
 
 use jiff::civil::Date;
 use thiserror::Error;
 
 /// A text that is not a time.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{text:?} is not a time like {layout}")]
-pub struct TimeError {
-    text: String,
-    layout: &'static str,
-}
+#[error("{0:?} is not a time like 2006-01-02T15:04:05Z")]
+pub struct TimeError(String);
 
-/// A point in time: unix seconds, rounded down, and nanoseconds from there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
-    /// Unix seconds.
-    pub seconds: i64,
-    /// Nanoseconds after that second.
-    pub nanoseconds: u32,
-}
-
-/// Parses a `metav1.Time`: `2006-01-02T15:04:05Z`, with an optional fraction of any length, and `Z` or an offset.
+/// Parses a `metav1.Time` or `metav1.MicroTime`: `2006-01-02T15:04:05Z`, with an optional fraction of any length, and `Z`
+/// or an offset. Returns unix seconds, rounded down, and whether they were rounded.
 ///
 /// # Errors
 ///
 /// The text has another form.
-pub fn parse(text: &str) -> Result<Moment, TimeError> {
-    let layout = "2006-01-02T15:04:05Z";
-    read(text, false).ok_or_else(|| TimeError { text: text.to_owned(), layout })
-}
-
-/// Parses a `metav1.MicroTime`, whose fraction always has six digits.
-///
-/// # Errors
-///
-/// The text has another form.
-pub fn parse_micro(text: &str) -> Result<Moment, TimeError> {
-    let layout = "2006-01-02T15:04:05.000000Z";
-    read(text, true).ok_or_else(|| TimeError { text: text.to_owned(), layout })
+pub fn parse(text: &str) -> Result<(i64, bool), TimeError> {
+    read(text).ok_or_else(|| TimeError(text.to_owned()))
 }
 
 const EPOCH: Date = Date::constant(1970, 1, 1);
 
-fn read(text: &str, is_micro: bool) -> Option<Moment> {
+fn read(text: &str) -> Option<(i64, bool)> {
     let mut rest = Rest(text.as_bytes());
     let year = rest.digits(4)?;
     rest.byte(b'-')?;
@@ -61,14 +39,14 @@ fn read(text: &str, is_micro: bool) -> Option<Moment> {
     let minute = rest.digits(2).filter(|minute| *minute < 60)?;
     rest.byte(b':')?;
     let second = rest.digits(2).filter(|second| *second < 60)?;
-    let nanoseconds = rest.fraction(is_micro)?;
+    let has_fraction = rest.fraction();
     let offset = rest.offset()?;
     if !rest.0.is_empty() {
         return None;
     }
     let seconds =
         date.duration_since(EPOCH).as_secs() + hour * 3600 + minute * 60 + second - offset;
-    Some(Moment { seconds, nanoseconds })
+    Some((seconds, has_fraction))
 }
 
 /// The unparsed rest of a text. Methods that return `None` consume nothing.
@@ -90,21 +68,15 @@ impl Rest<'_> {
         Some(())
     }
 
-    /// Parses a fraction, of six digits if `is_micro`, into nanoseconds; digits beyond the ninth are ignored.
-    fn fraction(&mut self, is_micro: bool) -> Option<u32> {
-        let length = match self.0 {
-            [b'.' | b',', digits @ ..] => digits.iter().take_while(|b| b.is_ascii_digit()).count(),
-            _ => 0,
-        };
-        match length {
-            _ if is_micro && length != 6 => return None,
-            0 => return Some(0),
-            _ => {}
+    /// Parses a fraction and returns whether it is more than 0; digits beyond the ninth are ignored.
+    fn fraction(&mut self) -> bool {
+        let [b'.' | b',', rest @ ..] = self.0 else { return false };
+        let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (digits, rest) = rest.split_at(length);
+        if length > 0 {
+            self.0 = rest;
         }
-        let (digits, rest) = self.0.get(1..)?.split_at_checked(length)?;
-        self.0 = rest;
-        let padded = digits.iter().chain(std::iter::repeat(&b'0')).take(9);
-        Some(padded.fold(0, |nanos, digit| nanos * 10 + u32::from(digit - b'0')))
+        digits.iter().take(9).any(|digit| *digit != b'0')
     }
 
     /// Parses an offset into seconds east of UTC.
@@ -128,7 +100,7 @@ mod tests {
     use super::*;
 
     fn seconds(text: &str) -> Option<i64> {
-        parse(text).ok().map(|moment| moment.seconds)
+        parse(text).ok().map(|(seconds, _)| seconds)
     }
 
     #[test]
@@ -195,15 +167,16 @@ mod tests {
 
     #[test]
     fn fractions() {
-        let nanoseconds = |text: &str| parse(text).expect(text).nanoseconds;
-        assert_eq!(nanoseconds("0001-01-01T00:00:00.5Z"), 500_000_000);
-        assert_eq!(nanoseconds("0001-01-01T00:00:00.9999999999+01:00"), 999_999_999);
-        assert_eq!(nanoseconds("0001-01-01T00:00:00.0000000001Z"), 0);
-        for text in ["2024-01-01T00:00:00.123456Z", "2024-01-01T5:00:00,123456+01:00"] {
-            assert_eq!(parse_micro(text).expect(text).nanoseconds, 123_456_000);
-        }
-        for text in ["00Z", "00.5Z", "00.1234567Z", "00.12345Z", "00.123456"] {
-            assert!(parse_micro(&format!("2024-01-01T00:00:{text}")).is_err(), "{text}");
+        for (text, is_more) in [
+            (".5Z", true),
+            (".9999999999+01:00", true),
+            (",000000001Z", true),
+            (".0000000001Z", false),
+            (".000000Z", false),
+            ("Z", false),
+        ] {
+            let parsed = parse(&format!("0001-01-01T00:00:00{text}")).expect(text);
+            assert_eq!(parsed.1, is_more, "{text}");
         }
     }
 }
