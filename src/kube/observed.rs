@@ -3,7 +3,8 @@
 use std::cell::OnceCell;
 
 use crate::resources::ObjectBytes;
-use crate::resources::kinds::pods::{ContainerStatus, PodCondition, PodIp, ResourceRequirements};
+use crate::resources::kinds::condition::DetailedCondition;
+use crate::resources::kinds::pods::{ContainerStatus, PodIp, ResourceRequirements};
 use crate::resources::scalars::Time;
 use crate::wire::view::{Str, decode, view};
 
@@ -91,7 +92,7 @@ view! {
     /// `status` of a Pod.
     pub struct PodStatus<'a> {
         phase: Str<'a> = 1 "phase",
-        conditions: Vec<PodCondition<'a>> = 2 "conditions",
+        conditions: Vec<DetailedCondition<'a>> = 2 "conditions",
         reason: Str<'a> = 4 "reason",
         host_ip: Str<'a> = 5 "hostIP",
         start_time: Option<Time> = 7 "startTime",

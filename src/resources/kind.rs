@@ -118,8 +118,6 @@ pub struct FamilyInfo {
     pub deprecated: Option<&'static str>,
     /// Labels after the identity labels, in order; `label_*` represents names that come from objects.
     pub labels: &'static [&'static str],
-    /// The labels of series whose labels differ from `labels`.
-    pub other_labels: Option<&'static [&'static str]>,
     /// The parts of an object that its series are computed from, identity labels excluded.
     pub representation: Representation,
 }
@@ -173,7 +171,6 @@ impl<K: Kind + ?Sized> Family<K> {
             opt_in: false,
             deprecated: None,
             labels,
-            other_labels: None,
             representation: Representation::Object,
         };
         Self { info, emit }
@@ -215,16 +212,6 @@ pub const fn of_metadata<K: Kind + ?Sized>(mut family: Family<K>) -> Family<K> {
 #[must_use]
 pub const fn of_column<K: Kind + ?Sized>(column: Column, mut family: Family<K>) -> Family<K> {
     family.info.representation = Representation::Column(column);
-    family
-}
-
-/// Declares that some series of a family have `labels` in place of the regular ones.
-#[must_use]
-pub const fn or_labels<K: Kind + ?Sized>(
-    labels: &'static [&'static str],
-    mut family: Family<K>,
-) -> Family<K> {
-    family.info.other_labels = Some(labels);
     family
 }
 

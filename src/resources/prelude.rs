@@ -6,9 +6,9 @@ pub(crate) use super::common::{
 pub(crate) use super::kind::Stability::{Alpha, Stable};
 pub(crate) use super::kind::{
     Api, counter, deprecated, kind, namespace_and, namespace_and_uid, of_column, of_metadata,
-    opt_in, or_labels,
+    opt_in,
 };
-pub(crate) use super::kinds::condition::{self, Condition};
+pub(crate) use super::kinds::condition::{self, Condition, DetailedCondition};
 pub(crate) use super::kinds::resource_list::{self, ResourceList};
 pub(crate) use super::metadata::{MetadataOnly, object};
 pub(crate) use super::scalars::{QuantityText, Time};

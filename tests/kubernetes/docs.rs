@@ -11,6 +11,8 @@ use kstatd::exposition::Format;
 use kstatd::kube::workloads::{FAMILIES, ledger};
 use kstatd::resources::{FamilyInfo, Resource, Stability, registry};
 
+use crate::families::other_labels;
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics")
 }
@@ -49,7 +51,7 @@ fn every_family_has_a_row() {
             let row = format!("| `{}` | ", family.name);
             let row = page.lines().find(|line| line.starts_with(&row));
             let row = row.unwrap_or_else(|| panic!("{name}.md has no row for {}", family.name));
-            for label in family.labels.iter().chain(family.other_labels.unwrap_or_default()) {
+            for label in family.labels.iter().chain(other_labels(family.name).unwrap_or_default()) {
                 assert!(row.contains(&format!("`{label}`")), "{row} lacks label {label}");
             }
             let meaning = row.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
@@ -357,7 +359,7 @@ fn row(out: &mut String, family: &FamilyInfo) {
     let opt_in = if family.opt_in { ", opt-in" } else { "" };
     let deprecated =
         family.deprecated.map_or(String::new(), |since| format!(", deprecated since {since}"));
-    let alternative = match family.other_labels {
+    let alternative = match other_labels(family.name) {
         Some([]) => " or none".to_owned(),
         Some(other) => format!(" or {}", labels(other)),
         None => String::new(),

@@ -22,6 +22,21 @@ fn conformance() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/ksm")
 }
 
+/// Families some of whose series have other labels than those of the table, and these labels.
+const OTHER_LABELS: [(&str, &[&str]); 3] = [
+    ("kube_horizontalpodautoscaler_info", &["scaletargetref_kind", "scaletargetref_name"]),
+    (
+        "kube_ingress_path",
+        &["host", "path", "path_type", "resource_api_group", "resource_kind", "resource_name"],
+    ),
+    ("kube_job_status_failed", &[]),
+];
+
+/// Returns the labels of the series of a family whose labels are not those of its table.
+pub fn other_labels(family: &str) -> Option<&'static [&'static str]> {
+    OTHER_LABELS.iter().find(|(name, _)| *name == family).map(|(_, labels)| *labels)
+}
+
 /// Returns the possible label lists of a family, without labels from object keys, and the prefix of those.
 fn label_sets(
     identity: &[&str],
@@ -29,7 +44,7 @@ fn label_sets(
 ) -> (BTreeSet<Vec<String>>, Option<&'static str>) {
     let mut prefix = None;
     let mut sets = BTreeSet::new();
-    for labels in [Some(family.labels), family.other_labels].into_iter().flatten() {
+    for labels in [Some(family.labels), other_labels(family.name)].into_iter().flatten() {
         let mut set: Vec<String> = identity.iter().map(|&label| label.to_owned()).collect();
         for label in labels {
             match label.strip_suffix('*') {

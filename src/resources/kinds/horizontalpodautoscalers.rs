@@ -101,8 +101,7 @@ kind! {
         Api::namespaced("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers");
     identity namespace_and::<Self>("horizontalpodautoscaler");
     families autoscaler, s:
-        alpha or_labels(&["scaletargetref_kind", "scaletargetref_name"])
-            "kube_horizontalpodautoscaler_info"
+        alpha "kube_horizontalpodautoscaler_info"
             ["scaletargetref_api_version", "scaletargetref_kind", "scaletargetref_name"],
             "What the autoscaler scales.": info(autoscaler, s);
         generation(Stable, "kube_horizontalpodautoscaler_metadata_generation");

@@ -52,8 +52,7 @@ kind! {
         labels(Stable, "kube_ingress_labels");
         created(Stable, "kube_ingress_created");
         version(Alpha, "kube_ingress_metadata_resource_version");
-        stable or_labels(&["host", "path", "path_type", "resource_api_group", "resource_kind", "resource_name"])
-            "kube_ingress_path" ["host", "path", "path_type", "service_name", "service_port"],
+        stable "kube_ingress_path" ["host", "path", "path_type", "service_name", "service_port"],
             "The paths that the ingress routes, and the service or other resource that each leads to.":
             paths(ingress, s);
         stable "kube_ingress_tls" {"tls_host": host, "secret": &tls.secret_name}

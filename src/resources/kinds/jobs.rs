@@ -11,11 +11,7 @@ object! {
             active_deadline_seconds: Option<i64> = 3 "activeDeadlineSeconds",
         },
         status: JobStatus<'a> = 3 "status" struct JobStatus {
-            conditions: Vec<JobCondition<'a>> = 1 "conditions" struct JobCondition {
-                kind: Str<'a> = 1 "type",
-                status: Str<'a> = 2 "status",
-                reason: Str<'a> = 5 "reason",
-            },
+            conditions: Vec<DetailedCondition<'a>> = 1 "conditions",
             start_time: Option<Time> = 2 "startTime",
             completion_time: Option<Time> = 3 "completionTime",
             active: i32 = 4 "active",
@@ -44,8 +40,7 @@ kind! {
             s.value(job.spec.active_deadline_seconds);
         stable "kube_job_status_succeeded", "How many pods of the job succeeded.":
             s.value(job.status.succeeded);
-        stable or_labels(&[])
-            "kube_job_status_failed" ["reason"],
+        stable "kube_job_status_failed" ["reason"],
             "How many pods of the job failed; where the reason is known, 1 for it and 0 for the other reasons.":
             failed(job, s);
         stable "kube_job_status_active", "How many pods of the job are pending or running.":
@@ -53,32 +48,19 @@ kind! {
         alpha "kube_job_status_ready", "How many pods of the job are ready.":
             s.value(job.status.ready);
         stable "kube_job_complete" ["condition"], "Whether the job has completed.":
-            conditions(job, "Complete", s);
+            condition::status(&job.status.conditions, "Complete", s);
         stable "kube_job_failed" ["condition"], "Whether the job has failed.":
-            conditions(job, "Failed", s);
+            condition::status(&job.status.conditions, "Failed", s);
         stable "kube_job_status_start_time", "Unix time at which the job was started.":
             s.value(job.status.start_time);
         stable "kube_job_status_completion_time", "Unix time at which the job completed.":
             s.value(job.status.completion_time);
         alpha "kube_job_status_suspended", "Whether the job is suspended.": {
-                for condition in of_kind(job, "Suspended") {
+                for condition in condition::of_type(&job.status.conditions, "Suspended") {
                     s.value(&*condition.status == "True");
                 }
             };
         owners(Stable, "kube_job_owner");
-}
-
-fn of_kind<'v, 'a>(
-    job: &'v Job<'a>,
-    kind: &'static str,
-) -> impl Iterator<Item = &'v JobCondition<'a>> {
-    job.status.conditions.iter().filter(move |condition| &*condition.kind == kind)
-}
-
-fn conditions(job: &Job<'_>, kind: &'static str, s: &mut Series<'_>) {
-    for condition in of_kind(job, kind) {
-        s.condition(&[], "condition", &condition.status);
-    }
 }
 
 fn failed(job: &Job<'_>, s: &mut Series<'_>) {
@@ -88,7 +70,7 @@ fn failed(job: &Job<'_>, s: &mut Series<'_>) {
         return;
     }
     let mut known = false;
-    for condition in of_kind(job, "Failed") {
+    for condition in condition::of_type(&job.status.conditions, "Failed") {
         s.state_set("reason", &KNOWN, &condition.reason);
         known |= KNOWN.contains(&&*condition.reason);
     }

@@ -41,12 +41,7 @@ object! {
         },
         status: PodStatus<'a> = 3 "status" struct PodStatus {
             phase: Str<'a> = 1 "phase",
-            conditions: Vec<PodCondition<'a>> = 2 "conditions" struct PodCondition {
-                kind: Str<'a> = 1 "type",
-                status: Str<'a> = 2 "status",
-                last_transition_time: Time = 4 "lastTransitionTime",
-                reason: Str<'a> = 5 "reason",
-            },
+            conditions: Vec<DetailedCondition<'a>> = 2 "conditions",
             reason: Str<'a> = 4 "reason",
             host_ip: Str<'a> = 5 "hostIP",
             pod_ip: Str<'a> = 6 "podIP",
@@ -258,7 +253,7 @@ kind! {
                 s.known_state("qos_class", &all, &pod.status.qos_class);
             };
         stable "kube_pod_status_ready" ["condition"], "Whether the pod is ready to serve requests.":
-            condition(pod, "Ready", s);
+            condition::status(&pod.status.conditions, "Ready", s);
         alpha "kube_pod_status_ready_time", "Unix time at which the pod became ready.":
             transition_time(pod, "Ready", "True", s);
         alpha "kube_pod_status_initialized_time",
@@ -272,11 +267,12 @@ kind! {
         alpha "kube_pod_status_disruption_reason" ["reason"],
             "Why the pod is about to be terminated by a disruption.": disruption_reasons(pod, s);
         stable "kube_pod_status_scheduled" ["condition"], "Whether the pod was given a node.":
-            condition(pod, "PodScheduled", s);
+            condition::status(&pod.status.conditions, "PodScheduled", s);
         stable "kube_pod_status_scheduled_time", "Unix time at which the pod was given a node.":
             transition_time(pod, "PodScheduled", "True", s);
         stable "kube_pod_status_unschedulable", "1 for a pod that no node can take.": {
-                for _ in conditions(pod, "PodScheduled").filter(|c| &*c.status == "False") {
+                let scheduled = condition::of_type(&pod.status.conditions, "PodScheduled");
+                for _ in scheduled.filter(|condition| &*condition.status == "False") {
                     s.value(1.0);
                 }
             };
@@ -442,21 +438,9 @@ fn volume_claims(pod: &Pod<'_>, value: fn(bool) -> f64, s: &mut Series<'_>) {
     }
 }
 
-fn conditions<'v, 'a>(
-    pod: &'v Pod<'a>,
-    kind: &'static str,
-) -> impl Iterator<Item = &'v PodCondition<'a>> {
-    pod.status.conditions.iter().filter(move |condition| &*condition.kind == kind)
-}
-
-fn condition(pod: &Pod<'_>, kind: &'static str, s: &mut Series<'_>) {
-    for condition in conditions(pod, kind) {
-        s.condition(&[], "condition", &condition.status);
-    }
-}
-
 fn transition_time(pod: &Pod<'_>, kind: &'static str, status: &str, s: &mut Series<'_>) {
-    for condition in conditions(pod, kind).filter(|condition| &*condition.status == status) {
+    let conditions = condition::of_type(&pod.status.conditions, kind);
+    for condition in conditions.filter(|condition| &*condition.status == status) {
         s.value(condition.last_transition_time.seconds());
     }
 }
@@ -498,7 +482,7 @@ fn disruption_reasons(pod: &Pod<'_>, s: &mut Series<'_>) {
         "DeletionByPodGC",
         "TerminationByKubelet",
     ];
-    for condition in conditions(pod, "DisruptionTarget") {
+    for condition in condition::of_type(&pod.status.conditions, "DisruptionTarget") {
         let reason = &*condition.reason;
         let reason = if KNOWN.contains(&reason) { reason } else { "Other" };
         s.with(&[("reason", reason)], 1.0);

@@ -8,7 +8,7 @@ use super::pods::{DELETED, UNKNOWN};
 use super::totals::{Totals, WorkloadOwner};
 use crate::kube::observed::Metadata;
 use crate::kube::workloads::objects::Workload;
-use crate::resources::kinds::pods::PodCondition;
+use crate::resources::kinds::condition::DetailedCondition;
 use crate::wire::view::view;
 
 view! {
@@ -18,9 +18,9 @@ view! {
         status: JobStatus<'a> = 3 "status",
     }
 
-    /// `status` of a Job, whose conditions have the form of a Pod's.
+    /// `status` of a Job.
     pub struct JobStatus<'a> {
-        conditions: Vec<PodCondition<'a>> = 1 "conditions",
+        conditions: Vec<DetailedCondition<'a>> = 1 "conditions",
     }
 }
 

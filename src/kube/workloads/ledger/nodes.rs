@@ -11,7 +11,7 @@ use super::totals::{NodeNames, Totals};
 use crate::cache::fnv1a64;
 use crate::kube::observed::Metadata;
 use crate::kube::shard::Ownership;
-use crate::resources::kinds::pods::PodCondition;
+use crate::resources::kinds::condition::DetailedCondition;
 use crate::wire::view::view;
 
 view! {
@@ -21,9 +21,9 @@ view! {
         status: NodeStatus<'a> = 3 "status",
     }
 
-    /// `status` of a Node, whose conditions have the form of a Pod's.
+    /// `status` of a Node.
     pub struct NodeStatus<'a> {
-        conditions: Vec<PodCondition<'a>> = 4 "conditions",
+        conditions: Vec<DetailedCondition<'a>> = 4 "conditions",
     }
 }
 
@@ -54,7 +54,7 @@ fn declare(counters: &mut Counters, owner: &Owner, condition: &str) {
 }
 
 /// Returns a status as a label value.
-fn status(condition: &PodCondition<'_>) -> &'static str {
+fn status(condition: &DetailedCondition<'_>) -> &'static str {
     match &*condition.status {
         "True" => "true",
         "False" => "false",
