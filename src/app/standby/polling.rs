@@ -121,7 +121,7 @@ async fn poll_each(standby: &Standby, mut addresses: watch::Receiver<BTreeSet<So
 async fn look_up(
     standby: &Standby,
     name: &str,
-    lookup: &NameLookup<String>,
+    lookup: &NameLookup,
 ) -> Result<BTreeSet<SocketAddr>, String> {
     #[cfg(test)]
     if let Some(network) = &standby.0.network

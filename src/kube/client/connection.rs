@@ -187,7 +187,7 @@ impl Connections {
             host: host.to_owned(),
             port,
             server_name,
-            lookup: NameLookup::new((dialed.0.to_owned(), dialed.1)),
+            lookup: NameLookup::new(dial::place(dialed.0, dialed.1)),
             proxy,
             #[cfg(any(test, fuzzing))]
             network: None,

@@ -39,7 +39,7 @@ pub(crate) struct Dialer {
     pub server_name: Option<String>,
     pub proxy: Option<Proxy>,
     /// The addresses of the server or, with a proxy, of the proxy.
-    pub lookup: NameLookup<(String, u16)>,
+    pub lookup: NameLookup,
     /// A replacement for name resolution and sockets.
     #[cfg(any(test, fuzzing))]
     pub network: Option<Arc<dyn Network>>,
@@ -176,7 +176,7 @@ pub(crate) fn place(host: &str, port: u16) -> String {
 
 /// Tries the addresses of a host in order, and returns the first connection.
 async fn connect(
-    lookup: &NameLookup<(String, u16)>,
+    lookup: &NameLookup,
     host: &str,
     end: Instant,
     activity: &Arc<Activity>,
