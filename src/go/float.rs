@@ -227,20 +227,20 @@ fn assemble(mantissa: u64, scale: i64, sticky: bool) -> Result<f64, GoFloatError
 }
 
 /// Checks Go's rule for underscores in a literal. `text` starts after the sign and any base prefix; a prefix counts as
-/// a digit.
-fn underscores_separate_digits(text: &[u8], hexadecimal: bool) -> bool {
+/// a digit, and after it letters may be digits.
+pub(super) fn underscores_separate_digits(text: &[u8], has_prefix: bool) -> bool {
     #[derive(PartialEq)]
     enum Left {
         Digit,
         Underscore,
         Other,
     }
-    let mut left = if hexadecimal { Left::Digit } else { Left::Other };
+    let mut left = if has_prefix { Left::Digit } else { Left::Other };
     for byte in text {
         left = match byte {
             b'_' if left == Left::Digit => Left::Underscore,
             b'_' => return false,
-            digit if digit.is_ascii_digit() || hexadecimal && digit.is_ascii_hexdigit() => {
+            digit if digit.is_ascii_digit() || has_prefix && digit.is_ascii_hexdigit() => {
                 Left::Digit
             }
             _ if left == Left::Underscore => return false,

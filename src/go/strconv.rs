@@ -146,39 +146,21 @@ pub fn parse_uint(text: &str) -> Result<u64, ParseError> {
 }
 
 fn magnitude(text: &str) -> Result<u64, NumberError> {
-    let bytes = text.as_bytes();
-    let (radix, digits, prefixed) = match bytes {
-        [b'0', b'x' | b'X', rest @ ..] => (16, rest, true),
-        [b'0', b'b' | b'B', rest @ ..] => (2, rest, true),
-        [b'0', b'o' | b'O', rest @ ..] => (8, rest, true),
-        [b'0', rest @ ..] if !rest.is_empty() => (8, rest, true),
-        digits => (10, digits, false),
+    let (radix, digits) = match text.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (16, &text[2..]),
+        [b'0', b'b' | b'B', ..] => (2, &text[2..]),
+        [b'0', b'o' | b'O', ..] => (8, &text[2..]),
+        [b'0', _, ..] => (8, &text[1..]),
+        _ => (10, text),
     };
-    let mut value = 0_u64;
-    let mut fits = true;
-    // An underscore needs a digit or the prefix on its left and a digit on its right.
-    let mut after_digit = prefixed;
-    let mut any = false;
-    for &byte in digits {
-        if byte == b'_' {
-            if !after_digit {
-                return Err(NumberError::Syntax);
-            }
-            after_digit = false;
-            continue;
-        }
-        let digit = (byte as char).to_digit(radix).ok_or(NumberError::Syntax)?;
-        after_digit = true;
-        any = true;
-        match value.checked_mul(u64::from(radix)).and_then(|v| v.checked_add(u64::from(digit))) {
-            Some(next) => value = next,
-            None => fits = false,
-        }
-    }
-    if !any || !after_digit {
+    let plain = digits.replace('_', "");
+    let is_number = !plain.is_empty()
+        && plain.chars().all(|digit| digit.is_digit(radix))
+        && float::underscores_separate_digits(digits.as_bytes(), radix != 10);
+    if !is_number {
         return Err(NumberError::Syntax);
     }
-    if fits { Ok(value) } else { Err(NumberError::Range) }
+    u64::from_str_radix(&plain, radix).map_err(|_| NumberError::Range)
 }
 
 /// Parses a number like `strconv.ParseFloat`.

@@ -116,14 +116,9 @@ impl Discovery {
     /// Returns the resource that the pipeline has to watch.
     #[must_use]
     pub fn watched(self: &Arc<Self>) -> WatchedResource {
-        let api = ApiResource::built_in(&Api {
-            name: "customresourcedefinitions",
-            group: "apiextensions.k8s.io",
-            version: "v1",
-            kind: "CustomResourceDefinition",
-            namespaced: false,
-            default_enabled: false,
-        });
+        let (group, kind) = ("apiextensions.k8s.io", "CustomResourceDefinition");
+        let api = Api::cluster_wide(group, "v1", kind, "customresourcedefinitions");
+        let api = ApiResource::built_in(&api);
         let renderer = Arc::new(NoFamilies::new("customresourcedefinitions.apiextensions.k8s.io"));
         WatchedResource { api, renderer, observers: vec![Arc::clone(self) as _] }
     }

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::resources::values::resource_name::{is_name_part, is_subdomain};
+
 /// The label or field selector of each kind, by the name of the resource.
 pub type KindSelectors = BTreeMap<String, String>;
 
@@ -186,24 +188,15 @@ pub fn check_labels(text: &str) -> Result<(), SelectorError> {
 
 /// Returns whether a text is a qualified name: up to 63 characters, after a DNS domain and a slash if there is one.
 fn is_label_key(key: &str) -> bool {
-    let (domain, name) =
-        key.rsplit_once('/').map_or((None, key), |(domain, name)| (Some(domain), name));
-    let is_domain = |domain: &str| {
-        let is_part =
-            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
-        !domain.is_empty() && domain.len() <= 253 && domain.chars().all(is_part)
-    };
-    !name.is_empty() && is_label_value(name) && domain.is_none_or(is_domain)
+    match key.rsplit_once('/') {
+        Some((domain, name)) => is_subdomain(domain, 253) && is_name_part(name),
+        None => is_name_part(key),
+    }
 }
 
 /// Returns whether a text is the value of a label: empty, or up to 63 characters that begin and end with a letter or digit.
 fn is_label_value(value: &str) -> bool {
-    let is_end = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
-    let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    value.len() <= 63
-        && value.chars().all(is_inner)
-        && is_end(value.chars().next())
-        && is_end(value.chars().next_back())
+    value.is_empty() || is_name_part(value)
 }
 
 /// Returns the selector for namespaced resources. It excludes the `denied` namespaces and, unless `node` is empty, all
@@ -272,6 +265,7 @@ mod tests {
             ("app in a", "column 8: \"a\" must be a list in parentheses"),
             ("app in (a,-)", "column 11: \"-\" is not the value of a label"),
             ("ü=a", "column 1: \"ü\" is not the key of a label"),
+            ("a..b/c", "column 1: \"a..b/c\" is not the key of a label"),
             ("size>x", "column 6: \"x\" is not a number"),
         ] {
             assert_eq!(check_labels(text).expect_err(text).to_string(), error);

@@ -185,14 +185,7 @@ impl Workloads {
 /// Returns the resource of Kubernetes Events. That of the core group exists in every cluster, and shows the events of
 /// `events.k8s.io` with their counts and series, too.
 pub(super) fn kube_events() -> WatchedResource {
-    WatchedResource::observed(&Api {
-        name: "events",
-        group: "",
-        version: "v1",
-        kind: "Event",
-        namespaced: true,
-        default_enabled: false,
-    })
+    WatchedResource::observed(&Api::namespaced("", "v1", "Event", "events"))
 }
 
 impl Hub {

@@ -81,13 +81,13 @@ pub fn is_extended(name: &str) -> bool {
 }
 
 /// True for a lower-case DNS subdomain (RFC 1123) of at most `longest` bytes.
-fn is_subdomain(text: &str, longest: usize) -> bool {
+pub(crate) fn is_subdomain(text: &str, longest: usize) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     text.len() <= longest && text.split('.').all(|part| framed(part, inner, |byte| byte == b'-'))
 }
 
 /// True for the name part of a qualified name: 1 to 63 of `[A-Za-z0-9_.-]`, alphanumeric at both ends.
-fn is_name_part(text: &str) -> bool {
+pub(crate) fn is_name_part(text: &str) -> bool {
     let between = |byte| matches!(byte, b'-' | b'_' | b'.');
     text.len() <= 63 && framed(text, |byte| byte.is_ascii_alphanumeric(), between)
 }
