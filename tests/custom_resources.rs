@@ -11,9 +11,7 @@ use kstatd::exposition::message::{Delimited, frames};
 use kstatd::exposition::{Format, ScrapeQuery, Source};
 use kstatd::resources::ObjectBytes;
 use kstatd::resources::custom::resolve::ResolveOptions;
-use kstatd::resources::custom::{
-    Definition, DuplicatePolicy, Resolution, ValueError, ValueErrors, load, resolve,
-};
+use kstatd::resources::custom::{Definition, Resolution, ValueError, ValueErrors, load, resolve};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -96,12 +94,8 @@ fn check(case: &Value) -> Result<(), String> {
         return Ok(());
     }
     let errors = Arc::new(Errors::default());
-    let options = ResolveOptions {
-        families: Arc::default(),
-        keep_duplicates: true,
-        duplicates: DuplicatePolicy::KeepLast,
-        errors: errors.clone(),
-    };
+    let options =
+        ResolveOptions { families: Arc::default(), keep_duplicates: true, errors: errors.clone() };
     let resolution = match resolve(&loaded.config, &served(case), &options) {
         Ok(resolution) => resolution,
         Err(error) if stage == Some("compile") => {
@@ -194,17 +188,10 @@ fn two_entries_for_a_kind_both_apply() {
     }];
     let object =
         serde_json::json!({"apiVersion": "e.io/v1", "kind": "W", "spec": {"m": {"x": 1, "y": 2}}});
-    for (duplicates, keep_duplicates, want) in [
-        (DuplicatePolicy::Merge, false, vec![("a", 1), ("b", 1), ("c", 1)]),
-        (DuplicatePolicy::KeepLast, true, vec![("b", 2), ("c", 2)]),
-    ] {
-        let options = ResolveOptions {
-            families: Arc::default(),
-            keep_duplicates,
-            duplicates,
-            errors: Arc::new(Errors::default()),
-        };
-        let resolution = resolve(&loaded.config, &served, &options).unwrap();
+    for (keep_duplicates, want) in
+        [(false, vec![("a", 1), ("b", 1), ("c", 1)]), (true, vec![("b", 2), ("c", 2)])]
+    {
+        let resolution = resolve(&loaded.config, &served, &options(keep_duplicates)).unwrap();
         let (lines, _) = expose(&resolution, std::slice::from_ref(&object));
         let names: BTreeSet<&str> =
             lines.iter().map(|line| &line[.."kube_customresource_x".len()]).collect();
@@ -215,17 +202,13 @@ fn two_entries_for_a_kind_both_apply() {
                 (&name[name.len() - 1..], count)
             })
             .collect();
-        assert_eq!(counts, want, "{duplicates:?}");
+        assert_eq!(counts, want, "{keep_duplicates}");
     }
 }
 
-fn options(duplicates: DuplicatePolicy) -> ResolveOptions {
-    ResolveOptions {
-        families: Arc::default(),
-        keep_duplicates: duplicates == DuplicatePolicy::KeepLast,
-        duplicates,
-        errors: Arc::new(Errors::default()),
-    }
+fn options(keep_duplicates: bool) -> ResolveOptions {
+    let (families, errors) = (Arc::default(), Arc::new(Errors::default()));
+    ResolveOptions { families, keep_duplicates, errors }
 }
 
 /// Returns a metric of any type with arbitrary names and texts.
@@ -292,7 +275,7 @@ proptest! {
         prop_assume!(loaded.errors().next().is_none());
         let config = loaded.config.with_valid_names();
         let served = [widget(), Definition { kind: "V".into(), plural: "vs".into(), ..widget() }];
-        let resolution = match resolve(&config, &served, &options(DuplicatePolicy::Merge)) {
+        let resolution = match resolve(&config, &served, &options(false)) {
             Ok(resolution) => resolution,
             Err(error) => {
                 prop_assert!(error.to_string().contains("a Count needs a name"), "{error}");
@@ -453,8 +436,8 @@ fn corrupted_configurations_are_errors_or_series() {
             continue;
         }
         let objects = case["objects"].as_array().cloned().unwrap_or_default();
-        for duplicates in [DuplicatePolicy::KeepLast, DuplicatePolicy::Merge] {
-            match resolve(&loaded.config, &served(case), &options(duplicates)) {
+        for keep_duplicates in [true, false] {
+            match resolve(&loaded.config, &served(case), &options(keep_duplicates)) {
                 Ok(resolution) => {
                     let (lines, families) = expose(&resolution, &objects);
                     let known = |line: &String| {

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use kstatd::cache::Rendered;
 use kstatd::resources::ObjectBytes;
 use kstatd::resources::custom::resolve::ResolveOptions;
-use kstatd::resources::custom::{
-    Definition, DuplicatePolicy, ValueError, ValueErrors, load, resolve,
-};
+use kstatd::resources::custom::{Definition, ValueError, ValueErrors, load, resolve};
 use libfuzzer_sys::fuzz_target;
 
 struct IgnoreErrors;
@@ -44,11 +42,10 @@ fuzz_target!(|data: &[u8]| {
             namespaced: true,
         })
         .collect();
-    for duplicates in [DuplicatePolicy::Merge, DuplicatePolicy::KeepLast] {
+    for keep_duplicates in [false, true] {
         let options = ResolveOptions {
             families: Arc::default(),
-            keep_duplicates: duplicates == DuplicatePolicy::KeepLast,
-            duplicates,
+            keep_duplicates,
             errors: Arc::new(IgnoreErrors),
         };
         let Ok(resolution) = resolve(&loaded.config, &served, &options) else { continue };

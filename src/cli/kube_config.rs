@@ -18,9 +18,7 @@ use crate::kube::workloads::ledger::{self, LedgerOptions};
 use crate::kube::workloads::{FAMILIES, PodLabels, WorkloadFamily, WorkloadOptions};
 use crate::kube::{PipelineConfig, Timing, WatchedResource};
 use crate::resources::custom::resolve::ResolveOptions;
-use crate::resources::custom::{
-    Config as CustomConfig, Definition, DuplicatePolicy, ValueErrors, with_built_in,
-};
+use crate::resources::custom::{Config as CustomConfig, Definition, ValueErrors, with_built_in};
 use crate::resources::select::filter::FamilyFilter;
 use crate::resources::{self, Resource};
 
@@ -88,11 +86,6 @@ impl CustomResources {
         ResolveOptions {
             families: Arc::clone(&self.families),
             keep_duplicates: self.as_original,
-            duplicates: if self.as_original {
-                DuplicatePolicy::KeepLast
-            } else {
-                DuplicatePolicy::Merge
-            },
             errors,
         }
     }

@@ -9,9 +9,7 @@ use super::stub::BodyWriter;
 use super::*;
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::resources::custom::resolve::ResolveOptions;
-use crate::resources::custom::{
-    Definition, DuplicatePolicy, ValueError, ValueErrors, load, resolve,
-};
+use crate::resources::custom::{Definition, ValueError, ValueErrors, load, resolve};
 use crate::resources::select::selection::Selection;
 use crate::resources::{RenderOptions, find};
 
@@ -273,7 +271,6 @@ fn gadgets() -> WatchedResource {
     let manner = ResolveOptions {
         families: Arc::default(),
         keep_duplicates: false,
-        duplicates: DuplicatePolicy::Merge,
         errors: Arc::new(IgnoredErrors),
     };
     let definition = Definition {

@@ -259,9 +259,7 @@ mod tests {
     use crate::cache::Rendered;
     use crate::resources::ObjectBytes;
     use crate::resources::custom::resolve::ResolveOptions;
-    use crate::resources::custom::{
-        Definition, DuplicatePolicy, ValueError, ValueErrors, load, resolve,
-    };
+    use crate::resources::custom::{Definition, ValueError, ValueErrors, load, resolve};
     use crate::util::work_counter::take;
 
     #[derive(Debug)]
@@ -284,7 +282,6 @@ mod tests {
         let options = ResolveOptions {
             families: Arc::default(),
             keep_duplicates: false,
-            duplicates: DuplicatePolicy::Merge,
             errors: Arc::new(NoErrors),
         };
         let served = Definition {

@@ -35,5 +35,5 @@ pub use number::Reason;
 pub use program::CompileError;
 pub(crate) use render::template;
 pub use render::{ValueError, ValueErrors};
-pub use resolve::{DuplicatePolicy, Resolution, Resolved, resolve};
+pub use resolve::{Resolution, Resolved, resolve};
 pub use shape::{Shape, is_metadata};

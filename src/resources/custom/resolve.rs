@@ -13,24 +13,14 @@ use super::definition::Definition;
 use super::program::{COUNT_NAME_TAKEN, CompileError, Program};
 use super::render::{CustomRenderer, ValueErrors};
 
-/// The policy for a kind that several entries match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DuplicatePolicy {
-    /// The kind has the metrics of all of them.
-    Merge,
-    /// The last entry wins, as in kube-state-metrics.
-    KeepLast,
-}
-
 /// The rendering options of custom resources.
 #[derive(Clone)]
 pub struct ResolveOptions {
     /// The families to expose.
     pub families: Arc<FamilyFilter>,
-    /// True if duplicate series are exposed.
+    /// True if duplicate series are exposed, and the last of several entries for a kind wins, as in kube-state-metrics.
+    /// Otherwise the kind has the metrics of all of them.
     pub keep_duplicates: bool,
-    /// The policy for a kind that several entries match.
-    pub duplicates: DuplicatePolicy,
     /// The consumer of value errors.
     pub errors: Arc<dyn ValueErrors>,
 }
@@ -157,10 +147,10 @@ pub fn resolve(
             let Definition { group, version, kind, .. } = definition;
             let mut program = Program::default();
             if let Some((_, earlier)) = programs.remove(&name) {
-                match options.duplicates {
-                    DuplicatePolicy::Merge => program = earlier,
-                    DuplicatePolicy::KeepLast if resolution.replaced.contains(&name) => {}
-                    DuplicatePolicy::KeepLast => resolution.replaced.push(name.clone()),
+                if !options.keep_duplicates {
+                    program = earlier;
+                } else if !resolution.replaced.contains(&name) {
+                    resolution.replaced.push(name.clone());
                 }
             }
             program.add(entry, [group, version, kind])?;

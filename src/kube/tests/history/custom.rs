@@ -27,7 +27,7 @@ use super::snapshot::Snapshot;
 use crate::kube::WatchedResource;
 use crate::kube::discovery::Discovery;
 use crate::kube::value_errors::ValueErrorLog;
-use crate::resources::custom::{DuplicatePolicy, load, resolve, resolve::ResolveOptions};
+use crate::resources::custom::{load, resolve, resolve::ResolveOptions};
 use crate::resources::select::filter::FamilyFilter;
 use crate::telemetry::KubeMetrics;
 use crate::tests::time_bound;
@@ -167,7 +167,6 @@ impl CustomResources {
         let options = ResolveOptions {
             families: Arc::new(FamilyFilter::new(&[], &[], &[]).expect("no patterns")),
             keep_duplicates: false,
-            duplicates: DuplicatePolicy::Merge,
             errors: Arc::new(ValueErrorLog::new(metrics.clone(), 0)),
         };
         let track = || Track {
