@@ -54,21 +54,22 @@ pub struct JsonList {
     meta: ListMeta,
     /// True once the member `items` has been seen, even if empty.
     has_items: bool,
-    /// Converts rows to objects if the response may be a table. `is_table` is true once it is known to be one.
-    pub(super) table: Option<TableConverter>,
+    /// True once the response is known to be a table.
     is_table: bool,
     /// The members of a `Status`.
     status: Status<'static>,
 }
 
 impl JsonList {
-    /// Returns the next complete item as JSON text, or `None` if more of the body is needed.
+    /// Returns the next complete item as JSON text, or `None` if more of the body is needed. Rows are converted to objects by
+    /// `table`, if the response may be one.
     ///
     /// # Errors
     /// Returns an error if the body is not a JSON list or an item is larger than [`MAX_OBJECT`].
     pub(super) fn next<'a>(
         &'a mut self,
         buffer: &'a mut Buffer,
+        table: &'a mut Option<TableConverter>,
     ) -> Result<Option<&'a [u8]>, WireError> {
         loop {
             let Some(byte) = self.peek_token(buffer) else {
@@ -87,11 +88,11 @@ impl JsonList {
                     self.state = ListState::Colon(match buffer.take(len) {
                         b"\"metadata\"" => Member::Metadata,
                         b"\"items\"" => Member::Items,
-                        b"\"rows\"" if self.table.is_some() => {
+                        b"\"rows\"" if table.is_some() => {
                             self.is_table = true;
                             Member::Items
                         }
-                        b"\"columnDefinitions\"" if self.table.is_some() => Member::Columns,
+                        b"\"columnDefinitions\"" if table.is_some() => Member::Columns,
                         b"\"kind\"" => Member::Kind,
                         b"\"message\"" => Member::Message,
                         b"\"reason\"" => Member::Reason,
@@ -115,7 +116,7 @@ impl JsonList {
                     };
                     self.state = ListState::AfterItem;
                     let item = buffer.take(len);
-                    return match &mut self.table {
+                    return match table {
                         Some(table) if self.is_table => table.convert_row(item, offset).map(Some),
                         _ => Ok(Some(item)),
                     };
@@ -124,7 +125,7 @@ impl JsonList {
                     let Some(len) = self.value_len(buffer, "list member")? else {
                         return Ok(None);
                     };
-                    self.read_member(buffer, member, len)?;
+                    self.read_member(buffer, member, len, table)?;
                     self.state = ListState::AfterValue;
                 }
                 _ => {
@@ -204,6 +205,7 @@ impl JsonList {
         buffer: &mut Buffer,
         member: Member,
         len: usize,
+        table: &mut Option<TableConverter>,
     ) -> Result<(), WireError> {
         let offset = buffer.offset();
         let bytes = buffer.take(len);
@@ -214,7 +216,7 @@ impl JsonList {
             // Go servers encode a nil slice as `null`.
             (Member::Items, _) => self.has_items = true,
             (Member::Columns, _) => {
-                if let Some(table) = &mut self.table {
+                if let Some(table) = table {
                     table.set_columns(bytes, offset)?;
                 }
             }
@@ -268,20 +270,20 @@ impl ListState {
 /// Reads a watch response as it arrives: one JSON object per line.
 #[derive(Debug, Default)]
 pub struct JsonWatch {
-    /// Converts tables to objects, if the response may contain any.
-    pub(super) table: Option<TableConverter>,
     /// The number of bytes of the line that have been searched for a line break.
     seen: usize,
 }
 
 impl JsonWatch {
-    /// Returns the next complete event, or `None` if more of the body is needed.
+    /// Returns the next complete event, or `None` if more of the body is needed. Tables are converted to objects by `table`, if
+    /// the response may contain any.
     ///
     /// # Errors
     /// Returns an error if a line is not a JSON event or is longer than [`MAX_OBJECT`].
     pub(super) fn next<'a>(
         &'a mut self,
         buffer: &'a mut Buffer,
+        table: &'a mut Option<TableConverter>,
     ) -> Result<Option<Event<'a>>, WireError> {
         let (len, offset) = loop {
             let offset = buffer.offset();
@@ -304,7 +306,7 @@ impl JsonWatch {
         };
         self.seen = 0;
         let mut event = parse_event(buffer.take(len), offset)?;
-        if let (Some(table), ObjectBytes::Json(object)) = (&mut self.table, event.object)
+        if let (Some(table), ObjectBytes::Json(object)) = (table, event.object)
             && event.kind != EventKind::Error
         {
             event.object = ObjectBytes::Json(table.convert_event(object, offset)?);

@@ -66,6 +66,8 @@ impl Encoding {
 #[derive(Debug)]
 pub struct Reader<P, J> {
     buffer: Buffer,
+    /// Converts tables to objects, if the response may contain any.
+    table: Option<TableConverter>,
     framing: Framing<P, J>,
 }
 
@@ -82,7 +84,13 @@ impl<P: Default, J: Default> Reader<P, J> {
             Encoding::Protobuf => Framing::Protobuf(P::default()),
             Encoding::Json => Framing::Json(J::default()),
         };
-        Self { buffer: Buffer::default(), framing }
+        Self { buffer: Buffer::default(), table: None, framing }
+    }
+
+    /// Accepts tables with this column as well, and converts their rows to objects.
+    #[must_use]
+    pub fn with_table(self, column: Option<Column>) -> Self {
+        Self { table: column.map(TableConverter::new), ..self }
     }
 
     /// Adds the next chunk of the body.
@@ -95,25 +103,16 @@ impl<P: Default, J: Default> Reader<P, J> {
 pub type ListReader = Reader<ProtobufList, JsonList>;
 
 impl ListReader {
-    /// Accepts tables with this column as well, and converts their rows to objects.
-    #[must_use]
-    pub fn with_table(mut self, column: Option<Column>) -> Self {
-        if let Framing::Json(reader) = &mut self.framing {
-            reader.table = column.map(TableConverter::new);
-        }
-        self
-    }
-
     /// Returns the next complete item, or `None` if more of the body is needed.
     ///
     /// # Errors
     /// Returns an error if the body is malformed.
     #[allow(clippy::should_implement_trait)] // The item is lent.
     pub fn next(&mut self) -> Result<Option<ObjectBytes<'_>>, WireError> {
-        let buffer = &mut self.buffer;
-        Ok(match &mut self.framing {
+        let Self { buffer, table, framing } = self;
+        Ok(match framing {
             Framing::Protobuf(reader) => reader.next(buffer)?.map(ObjectBytes::Protobuf),
-            Framing::Json(reader) => reader.next(buffer)?.map(ObjectBytes::Json),
+            Framing::Json(reader) => reader.next(buffer, table)?.map(ObjectBytes::Json),
         })
     }
 
@@ -137,15 +136,6 @@ impl ListReader {
 pub type WatchReader = Reader<ProtobufWatch, JsonWatch>;
 
 impl WatchReader {
-    /// Accepts tables with this column as well, and converts their rows to objects.
-    #[must_use]
-    pub fn with_table(mut self, column: Option<Column>) -> Self {
-        if let Framing::Json(reader) = &mut self.framing {
-            reader.table = column.map(TableConverter::new);
-        }
-        self
-    }
-
     /// Returns the next complete event, or `None` if more of the body is needed.
     ///
     /// # Errors
@@ -154,7 +144,7 @@ impl WatchReader {
     pub fn next(&mut self) -> Result<Option<Event<'_>>, WireError> {
         match &mut self.framing {
             Framing::Protobuf(_) => ProtobufWatch::next(&mut self.buffer),
-            Framing::Json(reader) => reader.next(&mut self.buffer),
+            Framing::Json(reader) => reader.next(&mut self.buffer, &mut self.table),
         }
     }
 
