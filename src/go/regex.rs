@@ -555,8 +555,9 @@ fn count(digits: &str) -> Option<u32> {
     Some(digits.parse().unwrap_or(u32::MAX))
 }
 
-fn push_literal(out: &mut String, character: char) {
-    if character.is_ascii_alphanumeric() || (!character.is_ascii() && !character.is_control()) {
+/// Appends a character that stands for itself to a pattern for the `regex` or `fancy_regex` crate.
+pub(crate) fn push_literal(out: &mut String, character: char) {
+    if character.is_alphanumeric() || character == '_' {
         out.push(character);
     } else {
         // Writing to a String cannot fail.

@@ -64,7 +64,6 @@ pub(super) struct CompiledMetric {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Program {
     pub(super) metrics: Vec<CompiledMetric>,
-    has_count: bool,
     /// The labels of items counted beyond the limit of label sets.
     pub(super) overflow: LabelTexts,
     pub(super) bases: Vec<BaseLabels>,
@@ -83,9 +82,9 @@ impl Program {
             let extractor = Extractor::compile(metric).map_err(error)?;
             let name = entry.family_name(metric);
             let is_count = extractor.kind == MetricType::Count;
-            self.has_count |= is_count;
-            let mut others = self.metrics.iter().filter(|other| other.name == name);
-            if self.has_count && others.any(|other| is_count || other.is_count()) {
+            let takes_name =
+                |other: &CompiledMetric| (is_count || other.is_count()) && other.name == name;
+            if self.metrics.iter().any(takes_name) {
                 return Err(error(COUNT_NAME_TAKEN.to_owned()));
             }
             let base = base(entry, metric, &extractor, gvk).map_err(error)?;

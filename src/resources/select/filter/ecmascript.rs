@@ -8,7 +8,7 @@
 use std::fmt::Write;
 
 use crate::go::cursor::Cursor;
-use crate::go::regex::DialectError;
+use crate::go::regex::{DialectError, push_literal};
 
 /// Translates a pattern.
 ///
@@ -561,15 +561,6 @@ fn is_name(name: &str) -> bool {
     !name.starts_with(|character: char| character.is_ascii_digit())
         && !name.is_empty()
         && name.chars().all(|character| character == '_' || character.is_alphanumeric())
-}
-
-fn push_literal(out: &mut String, character: char) {
-    if character.is_alphanumeric() || character == '_' {
-        out.push(character);
-    } else {
-        // Writing to a String cannot fail.
-        let _ = write!(out, "\\x{{{:X}}}", u32::from(character));
-    }
 }
 
 #[cfg(test)]
