@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::frames::FRAME;
 pub use super::typed::Kind;
 use super::typed::{FamilyEncoder, FamilyHead, Sample, SampleValue, TypedBody};
 use super::{Format, float, header, labels};
@@ -188,45 +189,22 @@ impl Family {
     }
 }
 
-/// The maximum number of series that [`TypedFamilies`] passes in one step.
-const STEP: usize = 1_000;
-
-/// Families as the typed form of a source.
+/// Families as the typed form of a source, in exposition order, each with the start of its series, if known.
 #[derive(Default)]
-pub struct TypedFamilies {
-    /// The families, in exposition order, each with the start of its series, if known.
-    families: Vec<(Family, Option<Duration>)>,
-    /// The position: family, pass and series.
-    at: (usize, u8, usize),
-}
+pub struct TypedFamilies(std::vec::IntoIter<(Family, Option<Duration>)>);
 
 impl TypedFamilies {
     /// Returns families in exposition order, each with the start of its series, if known.
     pub fn new(families: Vec<(Family, Option<Duration>)>) -> Self {
-        Self { families, at: (0, 0, 0) }
+        Self(families.into_iter())
     }
 }
 
 impl TypedBody for TypedFamilies {
     fn step(&mut self, encoder: &mut dyn FamilyEncoder, out: &mut Vec<u8>) -> bool {
-        let mut left = STEP;
-        while left > 0 {
-            let (number, pass, first) = self.at;
-            let Some((family, created)) = self.families.get(number) else { return false };
-            if first == 0 {
-                encoder.begin(&family.head(), pass);
-            }
-            let series = family.series.iter().skip(first).take(left);
-            let count = series.len();
-            series.for_each(|series| series.encode(*created, encoder, out));
-            left -= count;
-            self.at.2 += count;
-            if self.at.2 == family.series.len() {
-                encoder.end(out);
-                let is_last = pass + 1 == encoder.passes();
-                self.at = if is_last { (number + 1, 0, 0) } else { (number, pass + 1, 0) };
-                left = left.saturating_sub(1);
-            }
+        while out.len() < FRAME {
+            let Some((family, created)) = self.0.next() else { return false };
+            family.encode(created, encoder, out);
         }
         true
     }
