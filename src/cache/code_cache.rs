@@ -43,7 +43,7 @@ pub(super) fn little_text(resource: &Resource, wanted: impl Fn(&str) -> bool) ->
             continue;
         }
         for page in resource.stores.iter().flat_map(|store| store.pages.iter()) {
-            text += page.text_len(&family.name, at);
+            text += page.family_size(&family.name, at).bytes as usize;
             if text >= small {
                 return None;
             }

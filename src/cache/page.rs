@@ -8,8 +8,7 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, OnceLock};
 
 use super::schema::{Family, Rendered, Size};
 pub use crate::deflate::PAGE;
@@ -54,37 +53,9 @@ pub(super) struct Page {
     /// Fingerprints of the objects, for each group of families.
     fingerprints: Vec<Fingerprint>,
     /// Memoized size of the text.
-    size: MemoizedSize,
+    size: OnceLock<Size>,
     /// Memoized results of gzip scrapes.
     memo: PageMemo,
-}
-
-/// A memoized size: series in the upper bits, bytes in the lower ones; 0 if empty.
-#[derive(Debug, Default)]
-struct MemoizedSize(AtomicU64);
-
-/// Number of bits for the bytes of a [`MemoizedSize`]: up to a terabyte, and 16 million series. The size of a larger
-/// page is not memoized.
-const SIZE_BITS: u32 = 40;
-
-impl Clone for MemoizedSize {
-    fn clone(&self) -> Self {
-        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
-    }
-}
-
-impl MemoizedSize {
-    fn get(&self) -> Option<Size> {
-        let known = self.0.load(Ordering::Relaxed);
-        let size = Size { series: known >> SIZE_BITS, bytes: known & ((1 << SIZE_BITS) - 1) };
-        (known != 0).then_some(size)
-    }
-
-    fn note(&self, Size { series, bytes }: Size) {
-        if bytes >> SIZE_BITS == 0 && series >> (u64::BITS - SIZE_BITS) == 0 {
-            self.0.store(series << SIZE_BITS | bytes, Ordering::Relaxed);
-        }
-    }
 }
 
 impl Page {
@@ -109,39 +80,34 @@ impl Page {
         PageSample { len: self.len, identities, families }
     }
 
-    /// Returns the length of a family's text in bytes.
-    pub(super) fn text_len(&self, name: &str, family: usize) -> usize {
-        let Some(segment) = self.family(family) else { return 0 };
+    /// Returns the size of a family's text.
+    pub(super) fn family_size(&self, name: &str, family: usize) -> Size {
+        let mut size = Size::default();
         let mut identities = self.identities.iter().flat_map(Segment::iter);
-        let lens = segment.iter().map(|lines| {
+        // Neighbours mostly share the same text in memory.
+        let (mut last, mut series): (&[u8], u64) = (&[], 0);
+        for lines in self.family(family).into_iter().flat_map(Segment::iter) {
             let head = name.len() + identities.next().map_or(0, <[u8]>::len);
-            lines.len() + head * memchr::memchr_iter(b'\n', lines).count()
-        });
-        lens.sum()
+            if !std::ptr::eq(last, lines) {
+                (last, series) = (lines, memchr::memchr_iter(b'\n', lines).count() as u64);
+            }
+            size.series += series;
+            size.bytes += lines.len() as u64 + series * head as u64;
+        }
+        size
     }
 
     /// Returns the size of the text of all `families`, memoized until an object changes.
     pub(super) fn size(&self, families: &[Family]) -> Size {
-        if let Some(size) = self.size.get() {
-            return size;
-        }
-        let mut size = Size::default();
-        for (family, segment) in families.iter().zip(&self.families) {
-            let Some(segment) = segment else { continue };
-            let mut identities = self.identities.iter().flat_map(Segment::iter);
-            // Neighbours mostly share the same text in memory.
-            let (mut last, mut series): (&[u8], u64) = (&[], 0);
-            for lines in segment.iter() {
-                let head = family.name.len() + identities.next().map_or(0, <[u8]>::len);
-                if !std::ptr::eq(last, lines) {
-                    (last, series) = (lines, memchr::memchr_iter(b'\n', lines).count() as u64);
-                }
-                size.series += series;
-                size.bytes += lines.len() as u64 + series * head as u64;
+        *self.size.get_or_init(|| {
+            let mut sum = Size::default();
+            for (at, family) in families.iter().enumerate() {
+                let Size { series, bytes } = self.family_size(&family.name, at);
+                sum.series += series;
+                sum.bytes += bytes;
             }
-        }
-        self.size.note(size);
-        size
+            sum
+        })
     }
 
     /// Returns the number of objects.
@@ -348,7 +314,7 @@ impl Page {
     /// Drops memoized results, after a change of the text.
     fn forget(&mut self) {
         self.memo.clear();
-        self.size = MemoizedSize::default();
+        self.size = OnceLock::new();
     }
 
     fn put_group(&mut self, group: usize, slot: usize, object: &Rendered, scratch: &mut Scratch) {
@@ -357,7 +323,7 @@ impl Page {
         for family in families {
             let segment = &mut self.families[family];
             if set(segment, self.len, slot, object.family(family), scratch) {
-                self.size = MemoizedSize::default();
+                self.size = OnceLock::new();
                 self.memo.forget(family);
             }
         }

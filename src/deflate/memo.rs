@@ -1,7 +1,6 @@
 //! Per-page results that gzip scrapes reuse.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 
@@ -15,8 +14,8 @@ use super::segment::Segment;
 /// scrape that needs it and dropped when an object changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PageMemo {
-    /// Checksum of each family's text.
-    sums: Vec<MemoizedChecksum>,
+    /// Checksum of each family's text: CRC and length.
+    sums: Vec<OnceLock<(u32, u32)>>,
     /// Diffs of the identities in one code.
     diffs: Memoized<IdentityDiffs>,
     /// Encoded segments of the most expensive families.
@@ -26,35 +25,33 @@ pub(crate) struct PageMemo {
 impl PageMemo {
     /// Creates an empty memo for `families` families.
     pub(crate) fn new(families: usize) -> Self {
-        Self { sums: vec![MemoizedChecksum::default(); families], ..Self::default() }
+        Self { sums: vec![OnceLock::new(); families], ..Self::default() }
     }
 
     /// Drops all results, after a change of identities.
     pub(crate) fn clear(&mut self) {
         (self.diffs, self.encoded) = Default::default();
-        self.sums.fill(MemoizedChecksum::default());
+        self.sums.fill(OnceLock::new());
     }
 
     /// Drops the results of one family.
     pub(crate) fn forget(&mut self, family: usize) {
-        self.sums[family] = MemoizedChecksum::default();
+        self.sums[family] = OnceLock::new();
         self.encoded.forget(family);
     }
 
     /// Returns the checksum of a family's text, computing it if necessary.
     pub(super) fn checksum(&self, family: usize, compute: impl FnOnce() -> Checksum) -> Checksum {
-        let Some(MemoizedChecksum(known)) = self.sums.get(family) else { return compute() };
-        match known.load(Ordering::Relaxed) {
-            0 => {
-                let sum = compute();
-                // Checksums of texts of 4 GiB or more are not memoized.
-                if let Ok(len) = u32::try_from(sum.len) {
-                    known.store(u64::from(sum.crc) << 32 | u64::from(len), Ordering::Relaxed);
-                }
-                sum
-            }
-            known => Checksum { crc: (known >> 32) as u32, len: known & 0xffff_ffff },
+        let Some(memoized) = self.sums.get(family) else { return compute() };
+        if let Some(&(crc, len)) = memoized.get() {
+            return Checksum { crc, len: u64::from(len) };
         }
+        let sum = compute();
+        // Checksums of texts of 4 GiB or more are not memoized.
+        if let Ok(len) = u32::try_from(sum.len) {
+            let _ = memoized.set((sum.crc, len));
+        }
+        sum
     }
 
     /// Returns the diffs of the identities in `code`, computing them if necessary.
@@ -128,15 +125,5 @@ impl Memoized<Vec<(usize, Arc<EncodedSegment>)>> {
             others.retain(|(other, _)| *other != family);
             self.0.store((!others.is_empty()).then(|| Arc::new(others)));
         }
-    }
-}
-
-/// A memoized checksum: CRC in the upper half, length in the lower one; 0 if empty.
-#[derive(Debug, Default)]
-struct MemoizedChecksum(AtomicU64);
-
-impl Clone for MemoizedChecksum {
-    fn clone(&self) -> Self {
-        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
     }
 }
