@@ -3,18 +3,20 @@
 //! A body of hundreds of megabytes consists of thousands of frames, but a connection holds only a few at a time. New
 //! allocations would cost page faults, and the heap profiler would sample one in eight with a stack trace.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::util::lock::Lock;
+
 /// The buffers of one body.
 #[derive(Clone, Debug, Default)]
-pub(super) struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
+pub(super) struct BufferPool(Arc<Lock<Vec<Vec<u8>>>>);
 
 impl BufferPool {
     /// Takes a buffer that has been sent, with its old content, or an empty one.
     pub(super) fn buffer(&self) -> Vec<u8> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+        self.0.lock().pop().unwrap_or_default()
     }
 
     /// Turns the first `len` bytes of a buffer into a frame. The buffer returns to the pool when the frame is dropped.
@@ -27,7 +29,7 @@ impl BufferPool {
     }
 
     fn put(&self, buffer: Vec<u8>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        self.0.lock().push(buffer);
     }
 }
 

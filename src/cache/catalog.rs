@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use super::store::{Snapshot, Store};
 use super::typed_snapshot::TypedSnapshot;
 use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
+use crate::util::lock::Lock;
 use crate::util::per_minute::MINUTES;
 use crate::util::work_counter;
 
@@ -75,12 +76,12 @@ impl Entry {
 
 /// A lock that is held while several stores change together, so that a scrape sees all changes or none.
 #[derive(Clone, Debug, Default)]
-pub struct UpdateLock(Arc<Mutex<()>>);
+pub struct UpdateLock(Arc<Lock<()>>);
 
 impl UpdateLock {
     /// Blocks until no other change and no snapshot is in progress.
     pub fn hold(&self) -> MutexGuard<'_, ()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -97,7 +98,7 @@ struct Shared {
     is_unsettled: AtomicBool,
     /// True if the process is one of several shards.
     is_share: AtomicBool,
-    scrapes: Mutex<ScrapeIntervals>,
+    scrapes: Lock<ScrapeIntervals>,
     updates: UpdateLock,
 }
 
@@ -226,15 +227,13 @@ impl Catalog {
 
     /// Returns the scrape interval of the least frequent scraper; `None` before any scraper's second scrape.
     pub fn scrape_interval(&self) -> Option<Duration> {
-        let scrapes = self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner);
-        scrapes.interval(Instant::now())
+        self.0.scrapes.lock().interval(Instant::now())
     }
 
     /// Returns the selected resources.
     fn snapshot(&self, query: &ScrapeQuery, part: Option<&Part>) -> Vec<Resource> {
         if !query.by_a_command {
-            let mut scrapes = self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner);
-            scrapes.note(query, Instant::now());
+            self.0.scrapes.lock().note(query, Instant::now());
         }
         let update = self.0.updates.hold();
         let entries = self.entries();

@@ -4,7 +4,7 @@
 //! not change between scrapes. The cache belongs to the content of a store, so it is dropped when an object changes.
 //! It takes a few megabytes at most for each resource.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -13,6 +13,7 @@ use super::schema::Schema;
 use crate::deflate::Checksum;
 use crate::exposition::deflate::Deflater;
 use crate::exposition::{DeflatePart, Format, Piece};
+use crate::util::lock::Lock;
 
 /// Minimum text of a resource that gets a separate stream, in bytes. Shorter resources are compressed together with
 /// their neighbours, which takes less space and hardly any time.
@@ -40,27 +41,23 @@ impl ContentKey {
 
 /// The compressed texts of a resource, at most one per format, stored with the content of its first store.
 #[derive(Debug, Default)]
-pub(super) struct DeflateCache(Mutex<Vec<(ContentKey, DeflatePart)>>);
+pub(super) struct DeflateCache(Lock<Vec<(ContentKey, DeflatePart)>>);
 
 impl DeflateCache {
     /// Returns the compressed text, if it is up to date.
     pub(super) fn of(&self, content: &ContentKey) -> Option<DeflatePart> {
-        self.lock().iter().find(|(of, _)| of.is(content)).map(|(_, part)| part.clone())
+        self.0.lock().iter().find(|(of, _)| of.is(content)).map(|(_, part)| part.clone())
     }
 
     fn insert(&self, content: ContentKey, part: DeflatePart) {
-        let mut entries = self.lock();
+        let mut entries = self.0.lock();
         entries.retain(|(of, _)| of.format != content.format);
         entries.push((content, part));
     }
 
     /// Drops all compressed texts.
     pub(super) fn forget(&self) {
-        *self.lock() = Vec::new();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<(ContentKey, DeflatePart)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock() = Vec::new();
     }
 }
 
@@ -265,7 +262,7 @@ mod tests {
         let catalog = Catalog::new();
         let store = add(&catalog, "as", &["as_x"], 200);
         let all = ScrapeQuery::default();
-        let is_kept = || !store.snapshot().deflate_cache.lock().is_empty();
+        let is_kept = || !store.snapshot().deflate_cache.0.lock().is_empty();
         scrape(&catalog, Format::Text, &all);
         assert!(is_kept());
         store.apply(&object(3, 2, 1));

@@ -304,7 +304,8 @@ impl Objects {
 /// Fills [`Objects`] from a list, page by page.
 #[derive(Debug)]
 pub(super) struct BulkLoader {
-    objects: Objects,
+    /// The objects so far; the pages lack those of `tail`.
+    pub(super) objects: Objects,
     /// The last page while it grows; its objects already have places.
     tail: PageBuilder,
     keys: Vec<Key>,
@@ -329,23 +330,8 @@ impl BulkLoader {
         }
     }
 
-    /// Returns the number of objects.
-    pub(super) fn len(&self) -> usize {
-        self.objects.len()
-    }
-
-    /// Returns true if there is an object with this key.
-    pub(super) fn contains(&self, key: Key) -> bool {
-        self.objects.contains(key)
-    }
-
-    /// Returns the number of series of all objects.
-    pub(super) fn series(&self) -> u64 {
-        self.objects.series()
-    }
-
-    /// Returns the objects so far.
-    pub(super) fn objects(&mut self) -> &Objects {
+    /// Returns the objects so far, with all pages.
+    pub(super) fn flushed(&mut self) -> &Objects {
         self.flush();
         &self.objects
     }
@@ -381,7 +367,7 @@ impl BulkLoader {
 
     /// Removes an object added before. Returns true if there was one.
     pub(super) fn delete(&mut self, key: Key) -> bool {
-        if !self.contains(key) {
+        if !self.objects.contains(key) {
             return false;
         }
         // Until the page is full, every object that follows is inserted singly.
@@ -514,7 +500,7 @@ mod tests {
             loader.push(Key::from(7u32), &object(7));
             assert!(loader.delete(Key::from(8u32)));
             loader.push(Key::from(8u32), &object(8));
-            assert_eq!(loader.len(), list.len());
+            assert_eq!(loader.objects.len(), list.len());
             let objects = loader.end();
             assert_sound(&objects, list);
             assert!(objects.order.len() <= pages + 1, "{}", objects.order.len());

@@ -6,12 +6,13 @@
 //! numbers of shards, and none that nobody has scraped for ten minutes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::deflate_cache::DeflateCache;
 use super::page::Page;
 use super::part::Part;
+use crate::util::lock::Lock;
 
 /// Maximum number of different numbers of shards whose pages a store keeps.
 const PARTITIONINGS: usize = 2;
@@ -20,7 +21,7 @@ const KEPT: Duration = Duration::from_secs(600);
 
 /// The packed pages of a store, by virtual shard. The shard scraped last is the last one.
 #[derive(Debug, Default)]
-pub(super) struct PackedPages(Mutex<Vec<Shard>>);
+pub(super) struct PackedPages(Lock<Vec<Shard>>);
 
 #[derive(Debug)]
 struct Shard {
@@ -33,7 +34,7 @@ impl PackedPages {
     /// Returns the pages of a virtual shard, for a scrape at `now`.
     pub(super) fn of(&self, part: Part, now: Instant) -> Arc<PackedPart> {
         self.expire(now);
-        let mut shards = self.lock();
+        let mut shards = self.0.lock();
         let at = shards.iter().position(|shard| shard.part == part);
         let pages = at.map_or_else(Arc::default, |at| shards.remove(at).pages);
         shards.push(Shard { part, scraped: now, pages: Arc::clone(&pages) });
@@ -49,21 +50,17 @@ impl PackedPages {
 
     /// Drops the pages of a virtual shard.
     pub(super) fn remove(&self, part: Part) {
-        self.lock().retain(|shard| shard.part != part);
+        self.0.lock().retain(|shard| shard.part != part);
     }
 
     /// Drops the pages of shards that are no longer scraped.
     pub(super) fn expire(&self, now: Instant) {
-        self.lock().retain(|shard| now.saturating_duration_since(shard.scraped) < KEPT);
+        self.0.lock().retain(|shard| now.saturating_duration_since(shard.scraped) < KEPT);
     }
 
     /// Drops all pages.
     pub(super) fn clear(&self) {
-        self.lock().clear();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Shard>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().clear();
     }
 }
 
@@ -71,7 +68,7 @@ impl PackedPages {
 #[derive(Debug, Default)]
 pub(super) struct PackedPart {
     /// By the address of the first source page.
-    groups: Mutex<HashMap<usize, Group>>,
+    groups: Lock<HashMap<usize, Group>>,
     /// Compressed text of the shard, if it is short.
     pub(super) deflate_cache: Arc<DeflateCache>,
 }
@@ -79,7 +76,7 @@ pub(super) struct PackedPart {
 impl PackedPart {
     /// Returns the group that begins with the first of these source pages, if none of its pages has changed.
     pub(super) fn group(&self, pages: &[Arc<Page>]) -> Option<Group> {
-        let groups = self.lock();
+        let groups = self.groups.lock();
         let group = groups.get(&Arc::as_ptr(pages.first()?).addr())?;
         let is_same = |(old, page): (&Weak<Page>, &Arc<Page>)| old.as_ptr() == Arc::as_ptr(page);
         let is_current = group.len() <= pages.len() && group.sources.iter().zip(pages).all(is_same);
@@ -90,11 +87,7 @@ impl PackedPart {
     pub(super) fn replace(&self, groups: Vec<Group>) {
         let key = |group: Group| Some((group.sources.first()?.as_ptr().addr(), group));
         let groups: HashMap<usize, Group> = groups.into_iter().filter_map(key).collect();
-        *self.lock() = groups;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<usize, Group>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.groups.lock() = groups;
     }
 }
 

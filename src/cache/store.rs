@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use super::deflate_cache::DeflateCache;
@@ -13,6 +13,7 @@ use super::page::Page;
 use super::part::Part;
 use super::schema::{Rendered, Schema, Size};
 use super::tally::Count;
+use crate::util::lock::Lock;
 use crate::util::per_minute::{MINUTES, PerMinuteCounter};
 
 /// Start of the first minute.
@@ -31,8 +32,9 @@ fn minute() -> u64 {
 pub struct Store {
     schema: Arc<Schema>,
     hasher: Keys,
-    objects: Mutex<Objects>,
-    growth: Mutex<PerMinuteCounter>,
+    /// An update that panicked leaves at worst the text of one object stale.
+    objects: Lock<Objects>,
+    growth: Lock<PerMinuteCounter>,
     packed: PackedPages,
 }
 
@@ -98,7 +100,7 @@ impl Store {
     /// Inserts an object, or replaces the one with the same uid.
     pub fn apply(&self, object: &Rendered) {
         let key = self.hasher.key(&object.uid);
-        let mut objects = self.lock();
+        let mut objects = self.objects.lock();
         let before = objects.series();
         objects.apply(key, object, self.schema.families.len());
         let more = objects.series().saturating_sub(before);
@@ -107,38 +109,37 @@ impl Store {
 
     fn grown(&self, series: u64) {
         if series > 0 {
-            let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
-            growth.add(minute(), series);
+            self.growth.lock().add(minute(), series);
         }
     }
 
     /// Returns the number of series added in each of the last minutes, the current one first.
     pub(super) fn growth(&self) -> [u64; MINUTES] {
-        self.growth.lock().unwrap_or_else(PoisonError::into_inner).by_minute(minute())
+        self.growth.lock().by_minute(minute())
     }
 
     /// Removes the object with this uid. Returns true if there was one.
     pub fn delete(&self, uid: &[u8]) -> bool {
-        self.lock().delete(self.hasher.key(uid))
+        self.objects.lock().delete(self.hasher.key(uid))
     }
 
     /// Removes the objects whose [hash](fnv1a64) does not satisfy `keep`.
     pub fn retain(&self, keep: impl Fn(u64) -> bool) {
-        let others = self.lock().keys(|key| !keep(key as u64));
+        let others = self.objects.lock().keys(|key| !keep(key as u64));
         // The lock is released in between, because there may be many.
         for key in others {
-            self.lock().delete(key);
+            self.objects.lock().delete(key);
         }
     }
 
     /// Returns true if there is an object with this uid.
     pub fn contains(&self, uid: &[u8]) -> bool {
-        self.lock().contains(self.hasher.key(uid))
+        self.objects.lock().contains(self.hasher.key(uid))
     }
 
     /// Returns the number of objects.
     pub fn len(&self) -> usize {
-        self.lock().len()
+        self.objects.lock().len()
     }
 
     /// Returns true if there are no objects.
@@ -148,7 +149,7 @@ impl Store {
 
     /// Returns the number of series of the objects, without counts over objects.
     pub fn series(&self) -> u64 {
-        self.lock().series()
+        self.objects.lock().series()
     }
 
     /// Returns the key of a uid.
@@ -158,7 +159,7 @@ impl Store {
 
     /// Applies `look` to the object with this uid, under the lock.
     pub(crate) fn look<T>(&self, uid: &[u8], look: impl FnOnce(ObjectView<'_>) -> T) -> Option<T> {
-        self.lock().get(self.hasher.key(uid)).map(look)
+        self.objects.lock().get(self.hasher.key(uid)).map(look)
     }
 
     /// Calls `see` for every object of a snapshot, without its number of series.
@@ -216,7 +217,7 @@ impl Store {
 
     pub(super) fn snapshot(&self) -> Snapshot {
         self.packed.expire(Instant::now());
-        let objects = self.lock();
+        let objects = self.objects.lock();
         let (pages, counts) = (objects.pages(), objects.counts());
         let deflate_cache = Arc::clone(objects.deflate_cache());
         let content = objects.content();
@@ -225,7 +226,7 @@ impl Store {
 
     /// Returns all pages with the keys of their objects, and the counts over a virtual shard.
     pub(super) fn snapshot_for(&self, part: &Part) -> Snapshot {
-        let objects = self.lock();
+        let objects = self.objects.lock();
         let counts = objects.counts_of(|key| part.has(key));
         let (pages, keys, content) = (objects.pages(), objects.page_keys(), objects.content());
         drop(objects);
@@ -241,12 +242,7 @@ impl Store {
 
     #[cfg(test)]
     pub(super) fn counts(&self) -> Vec<Count> {
-        self.lock().counts()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Objects> {
-        // An update that panicked leaves at worst the text of one object stale.
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+        self.objects.lock().counts()
     }
 }
 
@@ -270,7 +266,7 @@ impl Replacement {
 
     /// Works like [`Store::retain`], on the new content.
     pub fn retain(&mut self, keep: impl Fn(u64) -> bool) {
-        let others = self.loader.objects().keys(|key| !keep(key as u64));
+        let others = self.loader.flushed().keys(|key| !keep(key as u64));
         for key in others {
             self.loader.delete(key);
         }
@@ -278,12 +274,12 @@ impl Replacement {
 
     /// Returns true if an object with this uid was added.
     pub fn contains(&self, uid: &[u8]) -> bool {
-        self.loader.contains(self.store.hasher.key(uid))
+        self.loader.objects.contains(self.store.hasher.key(uid))
     }
 
     /// Returns the number of series.
     pub fn series(&self) -> u64 {
-        self.loader.series()
+        self.loader.objects.series()
     }
 
     /// Works like [`Store::look`], on the new content.
@@ -293,22 +289,22 @@ impl Replacement {
         look: impl FnOnce(ObjectView<'_>) -> T,
     ) -> Option<T> {
         let key = self.store.hasher.key(uid);
-        if !self.loader.contains(key) {
+        if !self.loader.objects.contains(key) {
             return None;
         }
-        self.loader.objects().get(key).map(look)
+        self.loader.flushed().get(key).map(look)
     }
 
     /// Works like [`Store::each`], on the new content.
     pub(crate) fn each(&mut self, mut see: impl FnMut(ObjectView<'_>)) {
-        for page in self.loader.objects().pages() {
+        for page in self.loader.flushed().pages() {
             (0..page.len()).for_each(|slot| see(ObjectView::paged(&page, slot, 0)));
         }
     }
 
     /// Returns the number of objects added.
     pub fn len(&self) -> usize {
-        self.loader.len()
+        self.loader.objects.len()
     }
 
     /// Returns true if no object was added.
@@ -319,7 +315,7 @@ impl Replacement {
     /// Replaces the content of the store.
     pub fn commit(self) {
         let new = self.loader.end();
-        let mut objects = self.store.lock();
+        let mut objects = self.store.objects.lock();
         let old = std::mem::replace(&mut *objects, new);
         let more = objects.series().saturating_sub(old.series());
         drop(objects);
