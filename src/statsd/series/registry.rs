@@ -208,7 +208,6 @@ struct Members {
     helps: Helps,
     /// The distinct times to live, and their indexes in this list.
     ttls: Vec<u32>,
-    ttl_numbers: HashMap<u32, u16>,
     /// The slots of scalars and those of observers, see [`SlotId::slab`].
     slots: [Slots; 2],
     live: u64,
@@ -246,17 +245,12 @@ impl Members {
     /// live of the rule that maps them.
     fn ttl_number(&mut self, ttl: u32) -> u16 {
         // Most mapping files have only a few.
-        if let Some(number) = self.ttls.iter().take(4).position(|known| *known == ttl) {
-            return number as u16;
-        }
-        let number = self.ttls.len().min(usize::from(u16::MAX)) as u16;
-        if number == u16::MAX {
-            return self.ttl_numbers.get(&ttl).copied().unwrap_or(number);
-        }
-        *self.ttl_numbers.entry(ttl).or_insert_with(|| {
+        let known = self.ttls.iter().position(|known| *known == ttl);
+        let number = known.unwrap_or(self.ttls.len());
+        if number == self.ttls.len() && number < usize::from(u16::MAX) {
             self.ttls.push(ttl);
-            number
-        })
+        }
+        number as u16
     }
 
     fn resolved(&self, series_ref: SeriesRef, asked: u32) -> Resolved {

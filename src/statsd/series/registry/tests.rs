@@ -414,13 +414,13 @@ fn previews_find_folded_series_on_any_page() {
 fn times_to_live_are_numbered_and_found_again() {
     let mut members = Members::default();
     let handle = Handle { slot: SlotId::scalar(0), generation: 0 };
-    let most = u32::from(u16::MAX);
-    let numbers: Vec<u16> = (0..most + 10).map(|ttl| members.ttl_number(ttl * 3)).collect();
-    for (ttl, number) in (0..most + 10).zip(numbers) {
-        assert_eq!(members.ttl_number(ttl * 3), number);
-        let found = members.resolved(SeriesRef { handle, ttl: number }, 7).ttl;
+    assert_eq!([5, 3, 5, 8].map(|ttl| members.ttl_number(ttl)), [0, 1, 0, 2]);
+    // Room for one more.
+    members.ttls.extend(10..u32::from(u16::MAX) + 6);
+    for (ttl, number, found) in [(3, 1, 3), (1, 65_534, 1), (2, 65_535, 7), (1, 65_534, 1)] {
+        assert_eq!(members.ttl_number(ttl), number);
         // Beyond the numbered ones, the time to live of the current rule applies.
-        assert_eq!(found, if ttl < most { ttl * 3 } else { 7 });
+        assert_eq!(members.resolved(SeriesRef { handle, ttl: number }, 7).ttl, found);
     }
     assert_eq!(members.ttls.len(), usize::from(u16::MAX));
 }
