@@ -11,21 +11,12 @@
 //! deciding tuple that begins `x` ranks off spans at most `2ε'(n + x/m)`, and `x + ε'n ≤ 2ε'(n + x/m)` gives
 //! `x ≤ εn`.
 
-/// A quantile to estimate.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Target {
-    /// The rank, from 0 to 1.
-    pub(crate) quantile: f64,
-    /// The allowed error of the rank, as a fraction of the number of values.
-    pub(crate) error: f64,
-}
+use crate::mapper::Quantile;
 
-impl Target {
-    /// Returns the internal error that keeps answers within `error`. See the module documentation.
-    fn internal_error(&self) -> f64 {
-        let margin = self.quantile.min(1.0 - self.quantile);
-        if margin > 0.0 { self.error * margin / (margin + 2.0 * self.error) } else { self.error }
-    }
+/// Returns the internal error that keeps answers within the error of a target. See the module documentation.
+fn internal_error(target: Quantile) -> f64 {
+    let margin = target.quantile.min(1.0 - target.quantile);
+    if margin > 0.0 { target.error * margin / (margin + 2.0 * target.error) } else { target.error }
 }
 
 /// The number of tuples above which the error bound is relaxed, so that a target with error 0 cannot use
@@ -66,10 +57,10 @@ pub(crate) fn order(a: f64, b: f64) -> std::cmp::Ordering {
 }
 
 /// Returns the allowed `g + Δ` at rank `r` of `n`: the minimum over all targets.
-fn allowed(targets: &[Target], r: f64, n: f64) -> f64 {
+fn allowed(targets: &[Quantile], r: f64, n: f64) -> f64 {
     let mut least = f64::INFINITY;
-    for target in targets {
-        let (q, error) = (target.quantile, target.internal_error());
+    for &target in targets {
+        let (q, error) = (target.quantile, internal_error(target));
         let bound = if q * n <= r {
             if q > 0.0 { 2.0 * error * r / q } else { f64::INFINITY }
         } else if q < 1.0 {
@@ -94,7 +85,7 @@ impl Sketch {
     }
 
     /// Adds weighted `values` in ascending [`order`].
-    pub(crate) fn insert_sorted(&mut self, targets: &[Target], values: &[Weighted]) {
+    pub(crate) fn insert_sorted(&mut self, targets: &[Quantile], values: &[Weighted]) {
         let old = std::mem::take(&mut self.tuples);
         let mut merged = Vec::with_capacity(old.len() + values.len());
         let mut rest = old.into_iter().peekable();
@@ -122,7 +113,7 @@ impl Sketch {
     }
 
     /// Merges neighbours where the bound allows it. The first tuple is the minimum and stays.
-    fn compress(&mut self, targets: &[Target]) {
+    fn compress(&mut self, targets: &[Quantile]) {
         if self.tuples.len() < 3 {
             return;
         }
@@ -160,10 +151,10 @@ impl Sketch {
     }
 
     /// Returns the value at a target; `None` if there are no values.
-    pub(crate) fn query(&self, target: Target) -> Option<f64> {
+    pub(crate) fn query(&self, target: Quantile) -> Option<f64> {
         let (first, rest) = self.tuples.split_first()?;
         let n = self.count as f64;
-        let limit = (target.quantile * n).ceil() + target.internal_error() * n;
+        let limit = (target.quantile * n).ceil() + internal_error(target) * n;
         let mut previous = first;
         let mut rank = 0u64;
         for tuple in rest {
@@ -182,10 +173,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const TARGETS: [Target; 3] = [
-        Target { quantile: 0.5, error: 0.05 },
-        Target { quantile: 0.9, error: 0.01 },
-        Target { quantile: 0.99, error: 0.001 },
+    const TARGETS: [Quantile; 3] = [
+        Quantile { quantile: 0.5, error: 0.05 },
+        Quantile { quantile: 0.9, error: 0.01 },
+        Quantile { quantile: 0.99, error: 0.001 },
     ];
 
     /// Returns the distance in ranks between the answer and the exact quantile.
@@ -258,9 +249,9 @@ mod tests {
     #[test]
     fn the_extremes_are_exact() {
         let targets = [
-            Target { quantile: 0.0, error: 0.0 },
-            Target { quantile: 0.5, error: 0.05 },
-            Target { quantile: 1.0, error: 0.0 },
+            Quantile { quantile: 0.0, error: 0.0 },
+            Quantile { quantile: 0.5, error: 0.05 },
+            Quantile { quantile: 1.0, error: 0.0 },
         ];
         let mut sketch = Sketch::default();
         for base in 0..20 {
@@ -274,7 +265,7 @@ mod tests {
 
     #[test]
     fn an_exact_target_uses_bounded_memory() {
-        let targets = [Target { quantile: 0.5, error: 0.0 }];
+        let targets = [Quantile { quantile: 0.5, error: 0.0 }];
         let mut sketch = Sketch::default();
         let mut state = 1u64;
         for _ in 0..600 {

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::quantile::{Sketch, Target, Weighted, order};
+use super::quantile::{Sketch, Weighted, order};
 use super::raw_values::RawValues;
 use super::thinning::{label_text, thin};
 use super::weighted_sum::{DecreaseFlag, add_weighted};
-use crate::mapper::SummaryOptions;
+use crate::mapper::{Quantile, SummaryOptions};
 use crate::statsd::clock::Moment;
 
 /// The number of raw values at which a stream adds them to its sketch.
@@ -52,7 +52,7 @@ impl Window {
 /// The settings that all series of a summary share.
 #[derive(Debug)]
 pub(crate) struct SummarySpec {
-    targets: Vec<Target>,
+    targets: Vec<Quantile>,
     labels: Vec<Box<[u8]>>,
     /// A stream starts at the end of each part.
     window: Window,
@@ -60,18 +60,12 @@ pub(crate) struct SummarySpec {
 }
 
 impl SummarySpec {
-    /// Creates settings from the options of a rule. Quantiles are sorted; the last of equal ones wins; those
-    /// outside 0 to 1 are ignored.
+    /// Creates settings from the options of a rule, whose quantiles are from 0 to 1. They are sorted; the last of
+    /// equal ones wins.
     pub(crate) fn new(options: &SummaryOptions) -> Self {
-        let mut targets: Vec<Target> = Vec::with_capacity(options.quantiles.len());
-        for quantile in &options.quantiles {
-            let target = Target {
-                quantile: quantile.quantile,
-                error: if quantile.error >= 0.0 { quantile.error } else { 0.0 },
-            };
-            if !(0.0..=1.0).contains(&target.quantile) {
-                continue;
-            }
+        let mut targets: Vec<Quantile> = Vec::with_capacity(options.quantiles.len());
+        for &Quantile { quantile, error } in &options.quantiles {
+            let target = Quantile { quantile, error: error.max(0.0) };
             match targets.iter_mut().find(|known| known.quantile == target.quantile) {
                 Some(known) => *known = target,
                 None => targets.push(target),
@@ -263,7 +257,7 @@ fn exact(values: &[Weighted], total: u64, quantile: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapper::{Defaults, Quantile};
+    use crate::mapper::Defaults;
     use crate::statsd::clock::Clock;
 
     fn spec(max_age: Duration, age_buckets: u32) -> Arc<SummarySpec> {
@@ -373,17 +367,10 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_sorted_deduplicated_and_in_range() {
+    fn quantiles_are_sorted_and_deduplicated() {
         let quantile = |quantile, error| Quantile { quantile, error };
         let spec = SummarySpec::new(&SummaryOptions {
-            quantiles: vec![
-                quantile(0.9, 0.1),
-                quantile(1.5, 0.1),
-                quantile(0.00001, 0.1),
-                quantile(0.9, 0.2),
-                quantile(-1.0, 0.1),
-                quantile(f64::NAN, 0.1),
-            ],
+            quantiles: vec![quantile(0.9, 0.1), quantile(0.00001, 0.1), quantile(0.9, 0.2)],
             ..SummaryOptions::default()
         });
         let labels: Vec<_> = spec.quantiles().map(|(_, label)| label.to_vec()).collect();
