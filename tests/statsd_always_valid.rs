@@ -9,6 +9,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kstatd::exposition::message::{self, Delimited};
 use kstatd::exposition::{Format, ScrapeQuery};
 use kstatd::mapper::Mapper;
 use kstatd::statsd::line::ParserFlags;
@@ -130,6 +131,8 @@ fn offline(mapping: &str, key_cache_size: usize, sets: bool, clock: &Clock) -> O
         OfflineConfig {
             flags: ParserFlags { sets, ..ParserFlags::default() },
             key_cache_size,
+            // Those that parse every line have start times, which text does not have.
+            openmetrics_created: key_cache_size == 0,
             reserved: reserved(true),
             clock: clock.clone(),
             ..OfflineConfig::default()
@@ -223,15 +226,15 @@ proptest! {
                 let open_metrics = body(short.frames(Format::OpenMetrics, &query));
                 let other_lines = others.clone();
                 prop_assert_eq!(exposition::check_open_metrics(&(others + &open_metrics)), Ok(()));
-                let with_created = body(short.openmetrics_with_created());
+                let with_created = body(long.frames(Format::OpenMetrics, &query));
                 prop_assert_eq!(exposition::check_open_metrics(&(other_lines + &with_created)), Ok(()));
                 let is_other = |line: &&str| !line.contains("_created");
                 prop_assert!(with_created.lines().filter(is_other).eq(open_metrics.lines().filter(is_other)));
                 // No format lacks a series.
                 prop_assert_eq!(exposition::text_samples(&text), exposition::text_samples(&open_metrics));
                 prop_assert_eq!(&text, &body(long.frames(Format::Text, &query)));
-                let protobuf: Vec<u8> =
-                    short.protobuf_frames(&query).flat_map(|frame| frame.to_vec()).collect();
+                let protobuf = message::frames(vec![short.typed(&query)], Delimited::default());
+                let protobuf: Vec<u8> = protobuf.flatten().collect();
                 prop_assert_eq!(exposition::text_samples(&text), Ok(exposition::protobuf_samples(&protobuf)));
             }
 

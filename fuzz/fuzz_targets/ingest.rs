@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kstatd::exposition::budget::{Budget, BudgetMode};
+use kstatd::exposition::message::{self, Delimited, ProtoText};
 use kstatd::exposition::prototext::Layout;
 use kstatd::exposition::tests::text_converter::TextConverter;
 use kstatd::exposition::{Format, ScrapeQuery};
@@ -52,6 +53,8 @@ fn offline(bits: u8, key_cache_size: usize, clock: &Clock) -> Offline {
             key_cache_size,
             budget: if on(5) { Budget::default() } else { budget() },
             keep_empty_labels: true,
+            // Both or none count them for budgets.
+            openmetrics_created: key_cache_size == 0 || !on(5),
             reserved: Arc::new(|name| name.starts_with("kube_") || is_own_name(name)),
             clock: clock.clone(),
             ..OfflineConfig::default()
@@ -111,15 +114,16 @@ fuzz_target!(|data: &[u8]| {
     }
     let open_metrics = text(short.frames(Format::OpenMetrics, &query));
     assert_eq!(exposition::check_open_metrics(&open_metrics), Ok(()), "{open_metrics}");
-    let with_created = text(short.openmetrics_with_created());
+    let with_created = text(long.frames(Format::OpenMetrics, &query));
     assert_eq!(exposition::check_open_metrics(&with_created), Ok(()), "{with_created}");
     assert_eq!(plain, text(long.frames(Format::Text, &query)));
-    let protobuf = body(short.protobuf_frames(&query));
+    let protobuf = body(message::frames(vec![short.typed(&query)], Delimited::default()));
     assert_eq!(exposition::text_samples(&plain), Ok(exposition::protobuf_samples(&protobuf)));
 
     for layout in [Layout::Lines, Layout::Compact] {
         let translated = TextConverter::new([Bytes::from(protobuf.clone())].into_iter(), layout);
-        assert_eq!(text(short.prototext_frames(layout, &query)), text(translated));
+        let direct = message::frames(vec![short.typed(&query)], ProtoText::new(layout));
+        assert_eq!(text(direct), text(translated));
     }
 
     let own = text(short.self_metrics());

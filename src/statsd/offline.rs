@@ -10,8 +10,7 @@ use super::metrics::{Listener, OwnSelection};
 use super::pipeline::config::PipelineConfig;
 use super::scrape::Scrape;
 use super::series::registry::Reserved;
-use crate::exposition::message::{self, Delimited, ProtoText};
-use crate::exposition::prototext::Layout;
+use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, ScrapeQuery};
 use crate::mapper::Mapper;
 
@@ -115,35 +114,18 @@ impl Offline {
         Scrape::new(registry.view(), Vec::new(), None, query.names.clone(), registry.clock.clone())
     }
 
-    /// Writes the series as text.
+    /// Writes the series as text. OpenMetrics has start times if [`OfflineConfig::openmetrics_created`] is set.
     pub fn frames(
         &self,
         format: Format,
         query: &ScrapeQuery,
     ) -> impl Iterator<Item = Bytes> + Send + use<> {
-        self.scrape(query).text(format, false)
+        self.scrape(query).text(format, self.shared.registry.exposes_start_times)
     }
 
-    /// Writes the series as OpenMetrics with start times.
-    pub fn openmetrics_with_created(&self) -> impl Iterator<Item = Bytes> + Send + use<> {
-        self.scrape(&ScrapeQuery::default()).text(Format::OpenMetrics, true)
-    }
-
-    /// Writes the series as length-delimited protobuf messages.
-    pub fn protobuf_frames(
-        &self,
-        query: &ScrapeQuery,
-    ) -> impl Iterator<Item = Bytes> + Send + use<> {
-        message::frames(vec![Box::new(self.scrape(query))], Delimited::default())
-    }
-
-    /// Writes the series as protobuf text.
-    pub fn prototext_frames(
-        &self,
-        layout: Layout,
-        query: &ScrapeQuery,
-    ) -> impl Iterator<Item = Bytes> + Send + use<> {
-        message::frames(vec![Box::new(self.scrape(query))], ProtoText::new(layout))
+    /// Returns the series for the formats that are not text.
+    pub fn typed(&self, query: &ScrapeQuery) -> Box<dyn TypedBody> {
+        Box::new(self.scrape(query))
     }
 
     /// Writes the pipeline's own metrics as text format 0.0.4.

@@ -35,15 +35,21 @@ type Body = Box<dyn Iterator<Item = Bytes> + Send>;
 
 /// Returns a body in every format.
 fn bodies(offline: &Offline, query: &ScrapeQuery) -> Vec<(&'static str, Body)> {
-    let lines = offline.prototext_frames(Layout::Lines, query);
-    let compact = offline.prototext_frames(Layout::Compact, query);
     vec![
         ("text", Box::new(offline.frames(Format::Text, query))),
         ("OpenMetrics", Box::new(offline.frames(Format::OpenMetrics, query))),
-        ("delimited", Box::new(offline.protobuf_frames(query))),
-        ("protobuf text", Box::new(lines)),
-        ("compact text", Box::new(compact)),
+        ("delimited", delimited(offline, query)),
+        ("protobuf text", prototext(offline, Layout::Lines, query)),
+        ("compact text", prototext(offline, Layout::Compact, query)),
     ]
+}
+
+fn delimited(offline: &Offline, query: &ScrapeQuery) -> Body {
+    Box::new(message::frames(vec![offline.typed(query)], Delimited::default()))
+}
+
+fn prototext(offline: &Offline, layout: Layout, query: &ScrapeQuery) -> Body {
+    Box::new(message::frames(vec![offline.typed(query)], ProtoText::new(layout)))
 }
 
 /// A lower bound on the number of series per page, except for the last one.
@@ -81,7 +87,7 @@ fn work_without_output_is_split_into_pieces() {
     let empty = |body: Body| body.take_while(|piece| piece.is_empty()).count();
     let least = SERIES / (MAX_PAGES * 160);
     // A message begins with its length.
-    assert!(empty(Box::new(offline.protobuf_frames(&ScrapeQuery::default()))) >= least);
+    assert!(empty(delimited(&offline, &ScrapeQuery::default())) >= least);
     // No family is selected.
     let other = ScrapeQuery { names: Some(["other".to_owned()].into()), ..ScrapeQuery::default() };
     for (format, body) in bodies(&offline, &other) {
@@ -107,8 +113,8 @@ fn all_protobuf_formats_agree() {
     let offline = offline((0..300).flat_map(series));
     let query = ScrapeQuery::default();
     for layout in [Layout::Lines, Layout::Compact] {
-        let direct: Vec<u8> = offline.prototext_frames(layout, &query).flatten().collect();
-        let binary = offline.protobuf_frames(&query);
+        let direct: Vec<u8> = prototext(&offline, layout, &query).flatten().collect();
+        let binary = delimited(&offline, &query);
         let converted: Vec<u8> = TextConverter::new(binary, layout).flatten().collect();
         assert_eq!(String::from_utf8(direct), String::from_utf8(converted));
     }
@@ -129,7 +135,7 @@ fn a_message_matches_its_length_while_series_change() {
     };
     send(&mut offline, 1);
     for gone in [false, true] {
-        let mut body = offline.protobuf_frames(&ScrapeQuery::default());
+        let mut body = delimited(&offline, &ScrapeQuery::default());
         let mut bytes = Vec::new();
         while bytes.is_empty() {
             bytes.extend(body.next().expect("the first bytes"));

@@ -9,8 +9,10 @@ use fastrand::Rng;
 use super::features::Feature;
 use super::model::Kind;
 use super::{History, fits, options, random_rules, taken_name};
+use crate::exposition::Format;
 use crate::exposition::budget::BudgetMode;
 use crate::exposition::tests::samples::{self, Key, Samples};
+use crate::statsd::scrape::Scrape;
 
 /// The wall clock at the start of a history, as of [`Clock::manual`](crate::statsd::Clock::manual).
 const EPOCH: f64 = 1_767_225_600.0;
@@ -52,7 +54,9 @@ impl History {
     /// Compares OpenMetrics with start times with a scrape as text, and the start times with those before. Returns the number
     /// of samples that budgets count.
     pub(super) fn check_start_times(&mut self, text: &Samples) -> Result<usize, String> {
-        let body: Vec<u8> = self.offline.openmetrics_with_created().flatten().collect();
+        let registry = &self.offline.shared().registry;
+        let scrape = Scrape::new(registry.view(), Vec::new(), None, None, registry.clock.clone());
+        let body: Vec<u8> = scrape.text(Format::OpenMetrics, true).flatten().collect();
         let mut others = samples::of_text(&body)?;
         let all = others.len();
         let times: Samples =
