@@ -22,31 +22,8 @@ const STRIDE: usize = DATAGRAM + 1 + 1_408;
 /// The length of a sender's address: that of the longer IP family.
 const NAME: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
 
-/// What the kernel reports about each datagram. There must not be room for anything else: a client of a Unix socket can attach
-/// open files, and the kernel opens as many of them in this process as there is room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ControlData {
-    None,
-    /// The number of dropped datagrams, of a UDP socket.
-    Drops,
-    /// The sending process, of a Unix socket with `SO_PASSCRED`.
-    Credentials,
-}
-
-impl ControlData {
-    /// Returns its length in words: a `cmsghdr` of two, and a 32-bit counter or a `ucred`.
-    fn words(self) -> usize {
-        match self {
-            Self::None => 0,
-            Self::Drops => 3,
-            Self::Credentials => 4,
-        }
-    }
-
-    fn bytes(self) -> usize {
-        self.words() * size_of::<u64>()
-    }
-}
+/// The length of the credentials of a sender in words: a `cmsghdr` of two, and a `ucred`.
+const CREDENTIALS: usize = 4;
 
 /// A slice that the kernel writes to through pointers kept between calls. Readers use the same pointer,
 /// because a reference with another provenance would invalidate those pointers.
@@ -86,7 +63,8 @@ pub(crate) struct Batch {
     _vectors: Shared<libc::iovec>,
     /// The sender of each datagram.
     names: Shared<libc::sockaddr_in6>,
-    reported: ControlData,
+    /// The number of words of `control` for each datagram.
+    room: usize,
     control: Shared<u64>,
     filled: usize,
     /// The index of the next datagram.
@@ -97,11 +75,15 @@ pub(crate) struct Batch {
 unsafe impl Send for Batch {}
 
 impl Batch {
-    pub(crate) fn new(reported: ControlData) -> Self {
+    /// Creates the buffers of a socket. With `credentials`, those of a Unix socket with `SO_PASSCRED`, the kernel reports the
+    /// process that sent each datagram. There must not be room for anything else: a client of a Unix socket can attach open
+    /// files, and the kernel opens as many of them in this process as there is room for.
+    pub(crate) fn new(credentials: bool) -> Self {
+        let room = if credentials { CREDENTIALS } else { 0 };
         // Untouched pages of these 4 MB use no memory: a short datagram touches only the first page of its
         // buffer.
         let mut buffers = Shared::new(vec![0u8; BATCH * STRIDE]);
-        let mut control = Shared::new(vec![0u64; BATCH * reported.words()]);
+        let mut control = Shared::new(vec![0u64; BATCH * room]);
         // SAFETY: all fields of `sockaddr_in6` are integers, for which zero is a valid value.
         let mut names = Shared::new(vec![unsafe { zeroed::<libc::sockaddr_in6>() }; BATCH]);
         let vector =
@@ -114,14 +96,14 @@ impl Batch {
             header.msg_hdr.msg_iovlen = 1;
             header.msg_hdr.msg_name = names.at(at).cast();
             header.msg_hdr.msg_namelen = NAME;
-            if reported != ControlData::None {
-                header.msg_hdr.msg_control = control.at(at * reported.words()).cast();
+            if credentials {
+                header.msg_hdr.msg_control = control.at(at * room).cast();
             }
-            header.msg_hdr.msg_controllen = reported.bytes();
+            header.msg_hdr.msg_controllen = room * size_of::<u64>();
             header
         };
         let headers = (0..BATCH).map(header).collect();
-        Self { buffers, headers, _vectors: vectors, names, reported, control, filled: 0, next: 0 }
+        Self { buffers, headers, _vectors: vectors, names, room, control, filled: 0, next: 0 }
     }
 
     /// Receives all available datagrams, up to a batch, without blocking. Discards the previous batch.
@@ -135,7 +117,7 @@ impl Batch {
         for header in self.headers.iter_mut().take(self.filled) {
             header.msg_hdr.msg_flags = 0;
             header.msg_hdr.msg_namelen = NAME;
-            header.msg_hdr.msg_controllen = self.reported.bytes();
+            header.msg_hdr.msg_controllen = self.room * size_of::<u64>();
         }
         (self.filled, self.next) = (0, 0);
         loop {
@@ -200,37 +182,19 @@ impl Batch {
             .count()
     }
 
-    /// Returns the kernel's drop counter from the last datagram. It is present only after drops.
-    pub(crate) fn drops(&self) -> Option<u32> {
-        self.control_data(self.filled.checked_sub(1)?, libc::SO_RXQ_OVFL)
-    }
-
     /// Returns the ID of the process that sent the next datagram, if the socket asks for credentials. It is 0 for a process
     /// that cannot be seen from here.
     pub(crate) fn process(&self) -> Option<u32> {
-        self.control_data(self.next, libc::SCM_CREDENTIALS)
-    }
-
-    /// Returns the first 32 bits of the control data of this type that belong to a datagram.
-    fn control_data(&self, datagram: usize, kind: libc::c_int) -> Option<u32> {
-        let header = self.headers.get(..self.filled)?.get(datagram)?;
-        let start = datagram * self.reported.words();
+        let header = self.headers.get(..self.filled)?.get(self.next)?;
+        let start = self.next * self.room;
         let written = header.msg_hdr.msg_controllen.div_ceil(size_of::<u64>());
-        find_control_data(self.control.read().get(start..start + written)?, kind)
+        // The `cmsghdr` consists of length, level and type.
+        let [_, kind, process, ..] = self.control.read().get(start..start + written)? else {
+            return None;
+        };
+        let kind = (*kind as u32 as i32, (kind >> 32) as u32 as i32);
+        (kind == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS)).then_some(*process as u32)
     }
-}
-
-/// Finds the first word after the `cmsghdr` (length, level, type) of this type.
-fn find_control_data(mut words: &[u64], kind: libc::c_int) -> Option<u32> {
-    while let [length, header, data, ..] = words {
-        let (level, option) = (*header as u32 as i32, (header >> 32) as u32 as i32);
-        if (level, option) == (libc::SOL_SOCKET, kind) {
-            return Some(*data as u32);
-        }
-        let next = usize::try_from(*length).ok()?.div_ceil(size_of::<u64>()).max(2);
-        words = words.get(next..)?;
-    }
-    None
 }
 
 /// Returns the IP address of a sender. IPv4 addresses mapped to IPv6 are converted back.

@@ -13,7 +13,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use socket2::Socket;
 
-use super::batch::{Batch, ControlData};
+use super::batch::Batch;
 use super::net::kernel_drops;
 use super::wakeup_batcher::WakeupBatcher;
 use crate::statsd::metrics::{Listener, Metrics, SocketStats, bump};
@@ -31,54 +31,52 @@ pub(crate) struct SocketState {
     listener: Listener,
     /// The index among the sockets of this listener.
     number: usize,
-    /// `None` after a read error until a new socket is open.
-    socket: Lock<Option<Arc<Socket>>>,
-    drops: Lock<Drops>,
+    current: Lock<CurrentSocket>,
 }
 
-/// The kernel's 32-bit counter of the current socket, and the sum over all sockets so far.
+/// A socket, and the datagrams that it and those before it have dropped.
 #[derive(Debug, Default)]
-struct Drops {
+struct CurrentSocket {
+    /// `None` after a read error until a new socket is open.
+    socket: Option<Arc<Socket>>,
+    /// The kernel's 32-bit counter of the socket when it was last read.
     seen: u32,
-    total: u64,
+    dropped: u64,
 }
 
-impl Drops {
-    /// Updates the sum with a counter value. Ignores a value older than the last one.
-    fn update(&mut self, counter: u32) {
-        let more = counter.wrapping_sub(self.seen);
-        if more < 1 << 31 {
-            self.seen = counter;
-            self.total += u64::from(more);
+impl CurrentSocket {
+    /// Reads the counter of the socket.
+    fn count_drops(&mut self) {
+        if let Some(counter) = self.socket.as_deref().and_then(kernel_drops) {
+            self.update(counter);
         }
+    }
+
+    fn update(&mut self, counter: u32) {
+        self.dropped += u64::from(counter.wrapping_sub(self.seen));
+        self.seen = counter;
     }
 }
 
 impl SocketState {
     /// Returns the state of the socket and the drops of this and earlier sockets.
     pub(crate) fn facts(&self) -> SocketStats {
-        let socket = self.socket.lock();
-        let mut drops = self.drops.lock();
-        if let Some(counter) = socket.as_deref().and_then(kernel_drops) {
-            drops.update(counter);
-        }
+        let mut current = self.current.lock();
+        current.count_drops();
+        let socket = current.socket.as_deref();
         SocketStats {
             listener: self.listener,
             socket: self.number,
-            dropped: drops.total,
-            receive_buffer: socket.as_deref().and_then(|socket| socket.recv_buffer_size().ok()),
+            dropped: current.dropped,
+            receive_buffer: socket.and_then(|socket| socket.recv_buffer_size().ok()),
         }
     }
 
     fn set(&self, socket: Option<Arc<Socket>>) {
-        let mut present = self.socket.lock();
-        let mut drops = self.drops.lock();
-        // Reads the final count of the old socket. The counter of the new one starts at 0.
-        if let Some(counter) = present.as_deref().and_then(kernel_drops) {
-            drops.update(counter);
-        }
-        drops.seen = 0;
-        *present = socket;
+        let mut current = self.current.lock();
+        // The final count of the old socket. The counter of the new one starts at 0.
+        current.count_drops();
+        (current.socket, current.seen) = (socket, 0);
     }
 }
 
@@ -113,19 +111,14 @@ impl DatagramSource {
         registry: &Registry,
         token: Token,
     ) -> io::Result<Self> {
-        let reported = match listener {
-            Listener::Udp => ControlData::Drops,
-            _ if socket.passcred()? => ControlData::Credentials,
-            _ => ControlData::None,
-        };
-        let state =
-            SocketState { listener, number, socket: Lock::new(None), drops: Lock::default() };
+        let credentials = listener != Listener::Udp && socket.passcred()?;
+        let state = SocketState { listener, number, current: Lock::default() };
         let mut source = Self {
             state: Arc::new(state),
             token,
             socket: None,
             open,
-            batch: Batch::new(reported),
+            batch: Batch::new(credentials),
             batcher: None,
             has_more: false,
             is_broken: false,
@@ -178,9 +171,6 @@ impl DatagramSource {
                 self.pause = FIRST_RETRY;
                 // A batch that is not full contained everything.
                 self.has_more = self.batch.is_full() || self.is_broken;
-                if let Some(counter) = self.batch.drops() {
-                    self.state.drops.lock().update(counter);
-                }
                 let truncated = self.batch.truncated() as u64;
                 metrics.truncated[self.listener() as usize].fetch_add(truncated, Ordering::Relaxed);
                 let (bytes, more) = (self.batch.bytes(), self.has_more);
@@ -236,14 +226,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_drop_counter_may_wrap_and_arrive_late() {
-        let mut drops = Drops::default();
-        drops.update(5);
-        drops.update(3);
-        assert_eq!(drops.total, 5);
-        drops.update(u32::MAX / 2);
-        drops.update(u32::MAX - 1);
-        drops.update(4);
-        assert_eq!(drops.total, u64::from(u32::MAX) + 5);
+    fn the_drop_counter_may_wrap() {
+        let mut current = CurrentSocket::default();
+        current.update(5);
+        assert_eq!(current.dropped, 5);
+        current.update(u32::MAX - 1);
+        current.update(4);
+        assert_eq!(current.dropped, u64::from(u32::MAX) + 5);
     }
 }

@@ -82,10 +82,6 @@ fn prepare(socket: &Socket, read_buffer: usize) {
     {
         tracing::warn!(%error, bytes = wanted, "Cannot set the size of the receive buffer");
     }
-    // Without this option there are no drops to report.
-    if let Err(error) = set_option(socket, libc::SO_RXQ_OVFL, 1) {
-        tracing::debug!(%error, "The kernel does not report drops");
-    }
 }
 
 fn set_option(socket: &impl AsRawFd, option: i32, value: i32) -> io::Result<()> {
@@ -145,7 +141,7 @@ mod tests {
 
     use socket2::MsgHdr;
 
-    use super::super::batch::{Batch, ControlData};
+    use super::super::batch::Batch;
     use super::*;
 
     fn local() -> Socket {
@@ -165,7 +161,7 @@ mod tests {
         for datagram in &sent {
             sender.send_to(datagram, address(&socket)).expect("sent");
         }
-        let mut batch = Batch::new(ControlData::Drops);
+        let mut batch = Batch::new(false);
         let mut received: Vec<Vec<u8>> = Vec::new();
         while received.len() < sent.len() {
             // On the loopback interface a datagram is available as soon as it is sent.
@@ -183,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn both_drop_counters_of_the_kernel_agree() {
+    fn the_kernel_counts_what_it_drops() {
         let socket = bind_udp("127.0.0.1:0".parse().expect("address"), 1, false).expect("bind");
         let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
         const SENT: u32 = 2_000;
@@ -192,16 +188,12 @@ mod tests {
         }
         let dropped = kernel_drops(&socket).expect("Linux counts");
         assert!(dropped > 0, "a tiny buffer holds no 2000 datagrams");
-        let mut batch = Batch::new(ControlData::Drops);
+        let mut batch = Batch::new(false);
         let mut received = 0;
         while let Ok(count) = batch.receive(&socket) {
             received += count as u32;
         }
         assert_eq!(received + dropped, SENT);
-        // A datagram received after drops carries their number.
-        sender.send_to(b"after", address(&socket)).expect("sent");
-        batch.receive(&socket).expect("received");
-        assert_eq!(batch.drops(), Some(dropped));
     }
 
     #[test]
@@ -214,7 +206,7 @@ mod tests {
             let socket = bind_unixgram(name, 0).expect("bind");
             let sender = Socket::new(Domain::UNIX, Type::DGRAM, None).expect("socket");
             sender.send_to(b"a:1|c", &socket.local_addr().expect("address")).expect("sent");
-            let mut batch = Batch::new(ControlData::None);
+            let mut batch = Batch::new(false);
             assert_eq!(batch.receive(&socket).expect("received"), 1);
             assert_eq!(batch.take(), Some((&b"a:1|c"[..], None)));
             assert_eq!(
@@ -228,10 +220,10 @@ mod tests {
     /// The kernel opens files that a datagram carries wherever there is room for their numbers.
     #[test]
     fn files_that_senders_attach_are_not_opened() {
-        for reported in [ControlData::None, ControlData::Credentials] {
-            let name = format!("@kstatd-files-{}-{reported:?}", std::process::id());
+        for credentials in [false, true] {
+            let name = format!("@kstatd-files-{}-{credentials}", std::process::id());
             let socket = bind_unixgram(&name, 0).expect("bind");
-            socket.set_passcred(reported == ControlData::Credentials).expect("an option");
+            socket.set_passcred(credentials).expect("an option");
             let sender = Socket::new(Domain::UNIX, Type::DGRAM, None).expect("socket");
             let (mut kept, attached) = UnixStream::pair().expect("sockets");
             let file = attached.as_raw_fd().to_ne_bytes();
@@ -248,10 +240,10 @@ mod tests {
                 MsgHdr::new().with_addr(&address).with_buffers(&bytes).with_control(&control);
             assert_eq!(sender.sendmsg(&message, 0).expect("sent"), 5);
             drop(attached);
-            let mut batch = Batch::new(reported);
+            let mut batch = Batch::new(credentials);
             assert_eq!(batch.receive(&socket).expect("received"), 1);
             let is_known = batch.process() == Some(std::process::id());
-            assert_eq!(is_known, reported == ControlData::Credentials);
+            assert_eq!(is_known, credentials);
             assert_eq!(batch.take(), Some((&b"a:1|c"[..], None)));
             kept.set_nonblocking(true).expect("an option");
             let end = kept.read(&mut [0]).map_err(|error| error.kind());

@@ -17,8 +17,8 @@ mod kernel {
         pub(crate) bytes: Vec<u8>,
         /// The sender's address, if it has one.
         pub(crate) from: Option<[u8; 4]>,
-        /// The number of datagrams dropped before it.
-        pub(crate) drops: Option<u32>,
+        /// The process that sent it, if the kernel reports it.
+        pub(crate) process: Option<u32>,
     }
 
     thread_local! {
@@ -71,15 +71,13 @@ mod kernel {
                 (*name).sin_addr.s_addr = u32::from_ne_bytes(address);
                 (*message).msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
             }
-            let mut words = Vec::new();
-            let mut control = |option: libc::c_int, data: &[u64], bytes: u64| {
+            // A `cmsghdr`, of length, level and type, and a `ucred` of 12 bytes.
+            let credentials = |process: u32| {
                 let level = u64::from(libc::SOL_SOCKET as u32);
-                words.extend_from_slice(&[16 + bytes, level | u64::from(option as u32) << 32]);
-                words.extend_from_slice(data);
+                let kind = u64::from(libc::SCM_CREDENTIALS as u32) << 32;
+                vec![16 + 12, level | kind, u64::from(process), 0]
             };
-            if let Some(drops) = datagram.drops {
-                control(libc::SO_RXQ_OVFL, &[u64::from(drops)], 4);
-            }
+            let words: Vec<u64> = datagram.process.map(credentials).unwrap_or_default();
             assert!((*message).msg_controllen >= words.len() * 8);
             ptr::copy_nonoverlapping(words.as_ptr(), (*message).msg_control.cast(), words.len());
             (*message).msg_controllen = words.len() * 8;
@@ -92,7 +90,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::os::fd::{AsRawFd, RawFd};
 
-    use super::batch::{Batch, ControlData};
+    use super::batch::Batch;
     use super::kernel::{SENT, Sent};
 
     /// A socket that the substitute ignores.
@@ -107,24 +105,24 @@ mod tests {
     fn send(number: usize) -> Vec<u8> {
         let bytes = vec![number as u8; [0, 1, 700, 66_000][number % 4]];
         let from = (!number.is_multiple_of(3)).then_some([127, 0, 0, number as u8]);
-        let drops = number.is_multiple_of(2).then_some(number as u32);
-        SENT.with_borrow_mut(|sent| sent.push_back(Sent { bytes: bytes.clone(), from, drops }));
+        let process = number.is_multiple_of(2).then_some(number as u32);
+        SENT.with_borrow_mut(|sent| sent.push_back(Sent { bytes: bytes.clone(), from, process }));
         bytes
     }
 
     /// Repeated calls into the same memory, which is read in between, also after the batch has moved.
     #[test]
     fn received_datagrams_are_read() {
-        let mut batch = Batch::new(ControlData::Drops);
+        let mut batch = Batch::new(true);
         let mut number = 0;
         for count in [3, 64, 1, 5] {
             let sent: Vec<_> = (0..count).map(|at| (number + at, send(number + at))).collect();
             assert_eq!(batch.receive(&IgnoredSocket).ok(), Some(count));
             let long = sent.iter().filter(|(_, bytes)| bytes.len() > 65_535).count();
             assert_eq!((batch.truncated(), batch.is_full()), (long, count == 64));
-            let last = number + count - 1;
-            assert_eq!(batch.drops(), last.is_multiple_of(2).then_some(last as u32));
             for (number, bytes) in &sent {
+                let process = number.is_multiple_of(2).then_some(*number as u32);
+                assert_eq!(batch.process(), process);
                 let (datagram, address) = batch.take().expect("it was sent");
                 assert!(datagram == &bytes[..bytes.len().min(65_535)], "{number}");
                 let from =
