@@ -124,6 +124,6 @@ impl<'d> Values<'d> {
 
     /// Reports that `what` has another type than `wanted`.
     pub(crate) fn report_type(&mut self, node: &Node, what: &str, wanted: &str) {
-        self.problems.push(node.type_mismatch(what, wanted, false));
+        self.problems.push(node.type_mismatch(what, wanted));
     }
 }

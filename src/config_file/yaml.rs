@@ -35,13 +35,13 @@ impl Node {
     }
 
     /// Returns the problem that `what` has another type than `wanted`. The message has quotes around an unquoted scalar if
-    /// `is_quoted`, or if it has characters that would not be seen.
-    pub(crate) fn type_mismatch(&self, what: &str, wanted: &str, is_quoted: bool) -> Problem {
+    /// it has characters that would not be seen.
+    pub(crate) fn type_mismatch(&self, what: &str, wanted: &str) -> Problem {
         let got = match &self.value {
             Value::Scalar(Scalar { text, notation }) => {
                 let quoted = format!("{text:?}");
                 let is_visible = quoted.len() == text.len() + 2;
-                let is_plain = !is_quoted && *notation == Notation::Plain && is_visible;
+                let is_plain = *notation == Notation::Plain && is_visible;
                 if is_plain { text.clone() } else { quoted }
             }
             Value::Sequence(_) => "a list".to_owned(),

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use crate::config_file::{
-    Document, Node, Notation, Problem, ProblemClass, Resolved, Scalar, Value, hint, nearest,
-    resolve,
+    Document, Node, Notation, Problem, ProblemClass, Resolved, Scalar, Value, Values, hint,
+    nearest, resolve,
 };
 use crate::exposition::budget::RuleBudget;
 use crate::exposition::normalise::{Normaliser, Step};
@@ -35,12 +35,12 @@ pub(super) fn load(text: &str) -> RawFile {
             return file;
         }
     };
-    let mut reader = Reader { document: &document, errors: Vec::new(), warnings: Vec::new() };
+    let values = Values::new(&document);
+    let mut reader = Reader { document: &document, values, warnings: Vec::new() };
     if let Some(root) = document.root() {
         reader.file(root, &mut file);
     }
-    file.errors = reader.errors;
-    file.errors.extend(document.duplicates.iter().cloned());
+    file.errors = reader.values.problems;
     file.errors.sort_by_key(|problem| (problem.line, problem.column));
     // A problem in a fragment merged into several rules is reported once.
     file.errors.dedup();
@@ -68,7 +68,7 @@ const CORRECTIONS: [(&str, &str); 14] = [
 
 struct Reader<'d> {
     document: &'d Document,
-    errors: Vec<Problem>,
+    values: Values<'d>,
     warnings: Vec<Problem>,
 }
 
@@ -78,7 +78,7 @@ impl<'d> Reader<'d> {
             match key {
                 "defaults" => self.defaults(value, file),
                 _ => {
-                    for item in self.items(value, "mappings") {
+                    for item in self.values.items(value, "mappings").unwrap_or_default() {
                         let rule = self.rule(item);
                         file.rules.push(rule);
                     }
@@ -99,7 +99,7 @@ impl<'d> Reader<'d> {
         ];
         let RawFile { defaults, invalid, .. } = file;
         for (key, value) in self.entries(node, "defaults", &KEYS) {
-            let errors = self.errors.len();
+            let errors = self.values.problems.len();
             match key {
                 "observer_type" => defaults.observer_type = self.observer_type(value),
                 "match_type" => defaults.match_type = self.match_type(value).unwrap_or_default(),
@@ -113,7 +113,7 @@ impl<'d> Reader<'d> {
                 "normalise" => defaults.normalise = self.normaliser(value),
                 _ => defaults.histogram_options = self.histogram_options(value).unwrap_or_default(),
             }
-            invalid.note(key, self.errors.len() > errors);
+            invalid.note(key, self.values.problems.len() > errors);
         }
     }
 
@@ -144,7 +144,7 @@ impl<'d> Reader<'d> {
             rule.invalid.note(meant.unwrap_or_default(), true);
         }
         for (key, value) in self.entries(node, "a rule", &KEYS) {
-            let errors = self.errors.len();
+            let errors = self.values.problems.len();
             let own = &mut rule.rule;
             match key {
                 "match" => rule.pattern = self.text(value, key).map(at(value)),
@@ -167,7 +167,7 @@ impl<'d> Reader<'d> {
                 "normalise" => own.normalise = self.normaliser(value),
                 _ => own.scale = self.float(value, key),
             }
-            rule.invalid.note(key, self.errors.len() > errors);
+            rule.invalid.note(key, self.values.problems.len() > errors);
         }
         // An item that is not a map has been reported already.
         let empty = !matches!(&node.value, Value::Mapping(_)) && !node.is_null();
@@ -220,7 +220,7 @@ impl<'d> Reader<'d> {
         for (label, steps) in self.mapping(node, "normalise").unwrap_or_default() {
             let Some(name) = self.text(label, "a label name") else { continue };
             let steps = match &steps.value {
-                Value::Sequence(_) => self.items(steps, "normalise"),
+                Value::Sequence(_) => self.values.items(steps, "normalise").unwrap_or_default(),
                 _ => vec![steps],
             };
             let steps = steps.into_iter().filter_map(|step| self.step(step)).collect();
@@ -235,7 +235,7 @@ impl<'d> Reader<'d> {
             return self.step_with_options(node);
         }
         if node.is_null() {
-            self.wrong_type(node, "a step of normalise", "a keyword, truncate or regex");
+            self.values.report_type(node, "a step of normalise", "a keyword, truncate or regex");
             return None;
         }
         let text = self.text(node, "a step of normalise")?;
@@ -257,13 +257,13 @@ impl<'d> Reader<'d> {
                 "truncate" => {
                     truncate = self.unsigned(value, key);
                     if truncate == Some(0) {
-                        self.wrong_type(value, key, "a number of bytes above 0");
+                        self.values.report_type(value, key, "a number of bytes above 0");
                         return None;
                     }
                 }
                 "regex" => {
                     if value.is_null() {
-                        self.wrong_type(value, key, "a regular expression");
+                        self.values.report_type(value, key, "a regular expression");
                         return None;
                     }
                     let text = self.text(value, key)?;
@@ -272,7 +272,8 @@ impl<'d> Reader<'d> {
                         Err(reason) => {
                             let message = format!("invalid regular expression {text:?}: {reason}");
                             let hint = "the syntax is that of Go's regexp (RE2)";
-                            self.error(ProblemClass::InvalidRegex, value, message, hint);
+                            let class = ProblemClass::InvalidRegex;
+                            self.values.error(class, value.position, message, hint);
                             return None;
                         }
                     }
@@ -284,7 +285,7 @@ impl<'d> Reader<'d> {
             (Some(bytes), None) => Some(Step::Truncate(bytes as usize)),
             (None, Some(regex)) => Some(Step::Replace(regex, replacement)),
             _ => {
-                self.wrong_type(node, "a step of normalise", "either truncate or regex");
+                self.values.report_type(node, "a step of normalise", "either truncate or regex");
                 None
             }
         }
@@ -312,7 +313,7 @@ impl<'d> Reader<'d> {
 
     fn quantiles(&mut self, node: &'d Node) -> Vec<Quantile> {
         let mut quantiles = Vec::new();
-        for item in self.items(node, "quantiles") {
+        for item in self.values.items(node, "quantiles").unwrap_or_default() {
             let mut quantile = Quantile { quantile: 0.0, error: 0.0 };
             for (key, value) in self.entries(item, "a quantile", &["quantile", "error"]) {
                 let number = self.float(value, key).unwrap_or_default();
@@ -355,7 +356,7 @@ impl<'d> Reader<'d> {
     /// Reads upper bounds and sorts them if necessary.
     fn buckets(&mut self, node: &'d Node) -> Vec<f64> {
         let mut buckets = Vec::new();
-        for item in self.items(node, "buckets") {
+        for item in self.values.items(node, "buckets").unwrap_or_default() {
             buckets.push(self.float(item, "a bucket").unwrap_or_default());
         }
         // NaN compares false with everything: its bucket stays empty, as in statsd_exporter.
@@ -425,19 +426,10 @@ impl<'d> Reader<'d> {
         let found = table.iter().find(|(word, _)| *word == text);
         if found.is_none() {
             let hint = format!("write {words}, in lower case");
-            self.error(class, node, format!("unknown {what} {text:?}"), hint);
+            let message = format!("unknown {what} {text:?}");
+            self.values.error(class, node.position, message, hint);
         }
         found.map(|(_, value)| value.clone())
-    }
-
-    fn error(
-        &mut self,
-        class: ProblemClass,
-        node: &Node,
-        message: String,
-        hint: impl Into<String>,
-    ) {
-        self.errors.push(Problem::error(class, node.position, message, hint));
     }
 
     fn warn(&mut self, class: ProblemClass, node: &Node, message: String, hint: impl Into<String>) {
@@ -460,7 +452,7 @@ impl<'d> Reader<'d> {
             }
             let hint = unknown_key_hint(text, known);
             let message = format!("unknown key {text:?} in {what}");
-            self.error(ProblemClass::UnknownField, key, message, hint);
+            self.values.error(ProblemClass::UnknownField, key.position, message, hint);
         }
         result
     }
@@ -468,17 +460,9 @@ impl<'d> Reader<'d> {
     fn mapping(&mut self, node: &'d Node, what: &str) -> Option<Vec<(&'d Node, &'d Node)>> {
         let pairs = self.document.pairs(node);
         if pairs.is_none() && !node.is_null() {
-            self.wrong_type(node, what, "a map of keys and values");
+            self.values.report_type(node, what, "a map of keys and values");
         }
         pairs
-    }
-
-    fn items(&mut self, node: &'d Node, what: &str) -> Vec<&'d Node> {
-        let items = self.document.items(node);
-        if items.is_none() && !node.is_null() {
-            self.wrong_type(node, what, "a list");
-        }
-        items.unwrap_or_default()
     }
 
     /// Returns the scalar; `None` if it is null or (with an error) not a scalar.
@@ -489,7 +473,7 @@ impl<'d> Reader<'d> {
         wanted: &str,
     ) -> Option<(&'d Scalar, Resolved)> {
         let Value::Scalar(scalar) = &node.value else {
-            self.wrong_type(node, what, wanted);
+            self.values.report_type(node, what, wanted);
             return None;
         };
         let resolved =
@@ -502,7 +486,7 @@ impl<'d> Reader<'d> {
         if let Notation::Tagged(tag) = &scalar.notation
             && tag == "tag:yaml.org,2002:binary"
         {
-            self.wrong_type(node, what, "text");
+            self.values.report_type(node, what, "text");
             return None;
         }
         Some(scalar.text.clone())
@@ -547,7 +531,7 @@ impl<'d> Reader<'d> {
         let (_, resolved) = self.scalar(node, what, wanted)?;
         let value = convert(resolved);
         if value.is_none() {
-            self.wrong_type(node, what, precisely);
+            self.values.report_type(node, what, precisely);
         }
         value
     }
@@ -567,7 +551,8 @@ impl<'d> Reader<'d> {
             _ => None,
         };
         let Some(nanoseconds) = nanoseconds else {
-            self.wrong_type(node, what, "a duration such as 30s or 1h20m, of at most 292 years");
+            let wanted = "a duration such as 30s or 1h20m, of at most 292 years";
+            self.values.report_type(node, what, wanted);
             return Duration::ZERO;
         };
         if resolved != Resolved::Text && nanoseconds != 0 {
@@ -582,10 +567,6 @@ impl<'d> Reader<'d> {
             return Duration::ZERO;
         };
         Duration::from_nanos(nanoseconds)
-    }
-
-    fn wrong_type(&mut self, node: &Node, what: &str, wanted: &str) {
-        self.errors.push(node.type_mismatch(what, wanted, true));
     }
 }
 
