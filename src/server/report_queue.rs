@@ -11,8 +11,8 @@ use crate::util::serial_blocking::SerialBlocking;
 
 /// The maximum number of reports in one queue, and of those for one client.
 const REPORTS: (usize, usize) = (8, 2);
-/// The same for own metrics, which Prometheus needs.
-const OWN_METRICS: (usize, usize) = (32, 2);
+/// The same for own metrics, which Prometheus needs. It may share its address with clients that read slowly: behind a proxy all do.
+const OWN_METRICS: (usize, usize) = (32, 8);
 
 /// The queue of the requests for a report.
 #[derive(Clone, Debug)]
