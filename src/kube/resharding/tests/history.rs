@@ -78,6 +78,7 @@ impl Pod {
 #[derive(Default)]
 struct Shown {
     last: Option<Instant>,
+    last_by: Option<usize>,
     /// The pods that have shown it first and last, and the number of scrapes of the former one since the latter has shown it.
     former: Option<usize>,
     by: Option<usize>,
@@ -181,7 +182,7 @@ impl History {
                     self.interval
                 ));
             }
-            shown.last = Some(now);
+            (shown.last, shown.last_by) = (Some(now), Some(at));
             if shown.by == Some(at) {
                 continue;
             }
@@ -224,6 +225,11 @@ impl History {
 
     /// Adds pods, sometimes more of them before the first have finished, and waits until all have.
     fn scale_up(&mut self) -> Result<(), String> {
+        // One pod shows each object by now. It may be one that has lost it before.
+        for shown in self.shown.values_mut() {
+            (shown.former, shown.by) = (None, shown.last_by);
+        }
+        self.is_scaled_again = false;
         let mut total = self.add_pods()?;
         self.is_scaled_again = self.rng.u32(0..3) == 0;
         if self.is_scaled_again {
