@@ -621,6 +621,7 @@ impl World {
         drop(cluster);
         let checked = checked.and_then(|old| self.check_applied().map(|()| old));
         let checked = checked.and_then(|old| self.check_status().map(|()| old));
+        let checked = checked.and_then(|old| self.check_failures().map(|()| old));
         let checked = checked.and_then(|old| self.check_watches().map(|()| old));
         let checked = checked.and_then(|old| match self.needless_request() {
             Some(why) => Err(Violation(why)),

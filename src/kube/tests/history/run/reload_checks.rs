@@ -83,6 +83,24 @@ impl World {
         }
     }
 
+    /// Checks that no list/watch has failed before the first fault and reload, if the server has all that they use.
+    pub(super) fn check_failures(&self) -> Result<(), Violation> {
+        let first = self.scenario.events.iter().map(|event| event.begin).min();
+        let is_undisturbed = self.disturbed == self.start
+            && self.scenario.lacks.is_empty()
+            && self.scenario.has_plain_watches()
+            && first.is_none_or(|first| self.start.elapsed() < first);
+        let lists = if is_undisturbed { self.pipeline.handle().lists() } else { Vec::new() };
+        let mut lists = lists.iter().map(|one| one.facts(false));
+        match lists.find(|one| !one.errors.is_empty()) {
+            Some(one) => {
+                let (errors, status) = (one.errors, one.status);
+                Err(Violation(format!("{errors:?} without a fault: {status:?}")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Limits the requests of watches in times without faults and reloads: one at the end of each, which lasts for minutes on a
     /// shared connection, and up to 36 s on a connection of its own. That includes those of a client that has to notice that
     /// connections can be shared again.
