@@ -340,7 +340,7 @@ fn empty_limit_values_are_rejected() {
         );
     }
     for (rule, said) in [
-        ("normalise: {url: {truncate: 0}}", "line 2, column 72: truncate is \"0\""),
+        ("normalise: {url: {truncate: 0}}", "line 2, column 72: truncate is 0"),
         ("limits: {fold_value: ''}", "fold_value"),
     ] {
         let text = format!("mappings:\n- {{match: a.*, name: a, labels: {{url: $1}}, {rule}}}\n");
