@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::client::{Client, ClientError};
 use super::config::PipelineConfig;
 use super::follow::following::Plan;
-use super::follow::progress::{ListWatch, Progress, Status};
+use super::follow::progress::{ListWatch, Progress, Pulse, Status};
 use super::follow::reconcile::{ProgressByKind, ReconcileStatus, Reconciler, Wanted};
 use super::follow::shared::Shared;
 use super::follow::timing::Timing;
@@ -223,9 +223,9 @@ impl PipelineHandle {
         self.lists().iter().map(|progress| progress.status()).collect()
     }
 
-    /// Returns a snapshot of each list/watch without its size.
-    pub(crate) fn unmeasured(&self) -> Vec<ListWatch> {
-        self.lists().iter().map(|progress| progress.facts(false)).collect()
+    /// Returns the activity of each list/watch.
+    pub(crate) fn pulses(&self) -> Vec<Pulse> {
+        self.lists().iter().map(|progress| progress.pulse()).collect()
     }
 
     /// Returns a snapshot of the pipeline.
@@ -233,7 +233,7 @@ impl PipelineHandle {
         let lists = self.lists();
         let ready = self.is_ready();
         // Computed without holding the lock.
-        let lists: Vec<ListWatch> = lists.iter().map(|progress| progress.facts(true)).collect();
+        let lists: Vec<ListWatch> = lists.iter().map(|progress| progress.facts()).collect();
         let missing = self.missing_namespaces.lock().clone();
         let missing_namespaces = snapshot::without_objects(missing, &lists);
         PipelineSnapshot { lists, ready, pending: self.pending(), missing_namespaces }

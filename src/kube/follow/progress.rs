@@ -89,18 +89,18 @@ pub struct Status {
     pub stopped: bool,
 }
 
-impl Status {
-    /// Returns the time until which the data was up to date, also before the first list. A failing list/watch may still
-    /// receive data.
-    pub(crate) fn works_until(&self) -> Option<SystemTime> {
-        let heard = self.heard?;
-        Some(self.failure.as_ref().map_or(heard, |failure| failure.since.min(heard)))
-    }
+/// Returns the time until which the data was up to date. A failing list/watch may still receive data.
+fn current(heard: Option<SystemTime>, fails_since: Option<SystemTime>) -> Option<SystemTime> {
+    let heard = heard?;
+    Some(fails_since.map_or(heard, |since| since.min(heard)))
+}
 
+impl Status {
     /// Returns the time until which the served data was up to date.
     #[must_use]
     pub fn current(&self) -> Option<SystemTime> {
-        self.works_until().filter(|_| self.listed.is_some())
+        let since = self.failure.as_ref().map(|failure| failure.since);
+        current(self.heard, since).filter(|_| self.listed.is_some())
     }
 
     /// Returns whether a complete state is served, however old.
@@ -108,6 +108,21 @@ impl Status {
     pub fn is_complete(&self) -> bool {
         self.listed.is_some() && !self.given_up
     }
+}
+
+/// The frequently changing figures of a list/watch.
+#[derive(Clone, Debug)]
+pub(crate) struct Pulse {
+    /// The resource name.
+    pub(crate) kind: String,
+    /// The number of objects in the store.
+    pub(crate) objects: usize,
+    /// The number of changes received; see [`ListWatch::events`].
+    pub(crate) events: u64,
+    /// The time until which the data was up to date; also set before the first list, unlike [`Status::current`].
+    pub(crate) current: Option<SystemTime>,
+    /// Its objects are served; see [`ListWatch::shown`].
+    pub(crate) shown: bool,
 }
 
 /// A snapshot of one list/watch with its status, size and error counts.
@@ -415,9 +430,20 @@ impl Progress {
         (heard > 0).then(|| UNIX_EPOCH + Duration::from_micros(heard))
     }
 
-    /// Returns a snapshot, whose size is 0 unless it is `measured`. See [`Store::size`](crate::cache::Store::size) for the
-    /// cost of that.
-    pub(crate) fn facts(&self, measured: bool) -> ListWatch {
+    /// Returns the frequently changing figures. It is cheap.
+    pub(crate) fn pulse(&self) -> Pulse {
+        let since = self.lock().status.failure.as_ref().map(|failure| failure.since);
+        Pulse {
+            kind: self.scope.api.name(),
+            objects: self.served.store.len(),
+            events: self.events.load(Ordering::Relaxed),
+            current: current(self.last_heard(), since),
+            shown: self.shown.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns a complete snapshot. See [`Store::size`](crate::cache::Store::size) for its cost.
+    pub(crate) fn facts(&self) -> ListWatch {
         let state = self.lock();
         let (status, errors) = (self.status_of(&state), state.errors.values().cloned().collect());
         drop(state);
@@ -425,7 +451,7 @@ impl Progress {
             status,
             api: self.scope.api.clone(),
             selectors: self.scope.selectors(),
-            size: if measured { self.served.store.size() } else { Size::default() },
+            size: self.served.store.size(),
             events: self.events.load(Ordering::Relaxed),
             errors,
             shown: self.shown.load(Ordering::Relaxed),

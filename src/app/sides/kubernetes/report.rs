@@ -161,12 +161,12 @@ impl Reporter for KubeReporter {
         let now = unix(Some(SystemTime::now())).unwrap_or_default();
         self.over_budget(now);
         let mut oldest: Option<f64> = None;
-        for list in self.handle.unmeasured() {
-            sample.total("events", "", list.events as f64);
-            sample.total("events", &list.api.name(), list.events as f64);
-            if list.shown {
-                sample.level("objects", "", list.status.objects as f64);
-                let age = unix(list.status.works_until()).map(|until| (now - until).max(0.0));
+        for pulse in self.handle.pulses() {
+            sample.total("events", "", pulse.events as f64);
+            sample.total("events", &pulse.kind, pulse.events as f64);
+            if pulse.shown {
+                sample.level("objects", "", pulse.objects as f64);
+                let age = unix(pulse.current).map(|current| (now - current).max(0.0));
                 oldest = age.map(|age| oldest.unwrap_or(age).max(age)).or(oldest);
             }
         }

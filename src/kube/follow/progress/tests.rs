@@ -86,7 +86,7 @@ fn failures_are_counted_by_reason() {
     {
         progress.count(reason, message);
     }
-    let errors = progress.facts(true).errors;
+    let errors = progress.facts().errors;
     let mut found: Vec<_> =
         errors.iter().map(|errors| (errors.reason, errors.count, &*errors.message)).collect();
     found.sort_by_key(|(.., message)| *message);
@@ -99,13 +99,12 @@ fn failures_are_counted_by_reason() {
 #[test]
 fn data_is_current_until_the_last_data_or_the_first_failure() {
     let (progress, ..) = progress();
-    assert_eq!((progress.status().heard, progress.status().works_until()), (None, None));
+    assert_eq!((progress.status().heard, progress.pulse().current), (None, None));
     let before = SystemTime::now();
     progress.heard();
     let heard = progress.status().heard.expect("data");
     assert!(heard + SECOND > before && heard <= SystemTime::now(), "{heard:?}");
-    let status = progress.status();
-    assert_eq!((status.works_until(), status.current()), (Some(heard), None));
+    assert_eq!((progress.pulse().current, progress.status().current()), (Some(heard), None));
     progress.listed();
     assert_eq!(progress.status().current(), Some(heard));
     let status = |failed: SystemTime| {
@@ -140,10 +139,10 @@ fn changes_and_objects_are_counted() {
     progress.coming(7);
     progress.encoding(Encoding::Json);
     progress.stopped(true);
-    let (status, facts) = (progress.status(), progress.facts(true));
-    assert_eq!((status.objects, facts.status.objects), (2, 2));
-    assert_eq!((facts.events, status.coming), (3, 7));
-    assert_eq!((&*facts.api.name(), &*status.resource), ("pods", "pods"));
+    let (status, pulse, facts) = (progress.status(), progress.pulse(), progress.facts());
+    assert_eq!((status.objects, pulse.objects, facts.status.objects), (2, 2, 2));
+    assert_eq!((pulse.events, facts.events, status.coming), (3, 3, 7));
+    assert_eq!((&*pulse.kind, &*status.resource), ("pods", "pods"));
     assert_eq!(status.namespace.as_deref(), Some("space"));
     assert_eq!((status.encoding, status.stopped), (Some(Encoding::Json), true));
     progress.stopped(false);
@@ -158,13 +157,13 @@ fn only_served_objects_are_counted_by_namespace() {
     let rejected = progress.rejected.as_ref().expect("a budget");
     rejected.insert(store.key(b"b"), b"other");
     assert!(progress.totals().is_none() && progress.rejected().is_none());
-    assert!(!progress.is_shown() && !progress.facts(true).shown);
+    assert!(!progress.is_shown() && !progress.pulse().shown && !progress.facts().shown);
     progress.show();
-    assert!(progress.is_shown() && progress.facts(true).shown);
+    assert!(progress.is_shown() && progress.pulse().shown && progress.facts().shown);
     let Totals { resource, shown, rejected } = progress.totals().expect("served");
     assert_eq!((&*resource, shown), ("*v1.Pod", BTreeMap::from([(namespace, 1)])));
     assert_eq!(rejected, [(b"other".to_vec(), 1)]);
-    assert_eq!(progress.facts(true).rejected, 1);
+    assert_eq!(progress.facts().rejected, 1);
     assert!(progress.place(b"b").rejected && !progress.place(b"a").rejected);
     assert_eq!(
         (progress.place(b"a").families, progress.place(b"b").families),
