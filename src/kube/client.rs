@@ -6,6 +6,7 @@
 //! a reused connection, or once after a 401 if the credentials could be renewed. Nothing here depends on resource
 //! types.
 
+mod bounded;
 mod config;
 pub(crate) mod connection;
 pub(crate) mod endpoint;
@@ -29,16 +30,17 @@ use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Either, Limited};
+use http_body_util::{BodyExt, Limited};
 use tokio::time::Instant;
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tower::{BoxError, service_fn};
 
 use super::frame::{Encoding, Status};
+use bounded::bounded;
 use config::Setup;
 pub use config::{ClientOptions, check_url};
 pub(crate) use connection::Body;
-use connection::Connections;
+use connection::{BodyError, Connections};
 pub(crate) use error::causes;
 pub use error::{ClientError, TransportError};
 use identity::Identity;
@@ -48,7 +50,7 @@ use inner::Inner;
 const ANSWER: Duration = Duration::from_secs(30);
 /// The maximum number of retries of the version request to a busy server, as in client-go.
 const PATIENCE: u32 = 10;
-/// The maximum size of the response to a single request of kube's client, in bytes. A watch may be of any size.
+/// The maximum size of the response to a single request, or of an event of a watch of kube's client, in bytes.
 const MAX_ANSWER: usize = 4 * 1024 * 1024;
 /// The maximum size of an error response, in bytes.
 const MAX_STATUS: usize = 64 * 1024;
@@ -191,7 +193,8 @@ impl Client {
     async fn serve(
         &self,
         request: Request<::kube::client::Body>,
-    ) -> Result<Response<Either<Body, Limited<Body>>>, BoxError> {
+    ) -> Result<Response<impl hyper::body::Body<Data = Bytes, Error = BodyError> + use<>>, BoxError>
+    {
         let (mut head, body) = request.into_parts();
         let query = head.uri.query().unwrap_or_default();
         let is_watch = query.split('&').any(|parameter| parameter == "watch=true");
@@ -211,10 +214,7 @@ impl Client {
             let Refusal { code, message, retry_after } = Refusal::read(response).await;
             return Err(ClientError::Refused { url: url(), code, message, retry_after }.into());
         }
-        Ok(response.map(|body| match is_watch {
-            true => Either::Left(body),
-            false => Either::Right(Limited::new(body, MAX_ANSWER)),
-        }))
+        Ok(response.map(|body| bounded(body, is_watch, MAX_ANSWER)))
     }
 
     /// Waits for the response to a request of kube's client, for at most 30 s.

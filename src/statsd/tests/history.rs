@@ -475,8 +475,7 @@ impl History {
         self.trace("lines", lines.join("\n").as_bytes());
         let mut reasons = self.offline.reasons_since(&before);
         if is_preceded {
-            // The line before them is dropped by its rule.
-            reasons.retain(|reason| !matches!(*reason, "dropped_by_rule" | "dropped"));
+            senders::leave_out_dropped(&mut reasons);
         }
         if !spoiled.is_empty() {
             self.used(Feature::Garbage);

@@ -213,6 +213,11 @@ impl Source for SeriesSource {
     }
 }
 
+/// Leaves out the reasons for which [`DROPPED`], which came before other lines, counts as dropped.
+pub(super) fn leave_out_dropped(reasons: &mut Vec<&'static str>) {
+    reasons.retain(|reason| !matches!(*reason, "dropped_by_rule" | "dropped"));
+}
+
 impl History {
     /// Sends lines from one of the pods, which state this origin if there is one.
     pub(super) fn send_with(
@@ -230,8 +235,7 @@ impl History {
         self.trace("lines", about.as_bytes());
         let mut reasons = self.offline.reasons_since(&before);
         if is_preceded {
-            // The line before them is dropped by its rule.
-            reasons.retain(|reason| !matches!(*reason, "dropped_by_rule" | "dropped"));
+            leave_out_dropped(&mut reasons);
         }
         Ok((reasons, labels))
     }

@@ -55,13 +55,15 @@ impl World {
         self.apply();
     }
 
+    /// Returns true if the last reload has had the time that it may take.
+    fn is_reload_due(&self) -> bool {
+        let late = self.may_be_stale_until.max(self.disturbed) + *RELOAD;
+        Instant::now() >= late && self.lasting.is_empty()
+    }
+
     /// Checks that the last reload is applied in time.
     pub(super) fn check_applied(&self) -> Result<(), Violation> {
-        let late = self.may_be_stale_until.max(self.disturbed) + *RELOAD;
-        if Instant::now() < late
-            || !self.lasting.is_empty()
-            || self.pipeline.handle().is_applied(self.applied)
-        {
+        if !self.is_reload_due() || self.pipeline.handle().is_applied(self.applied) {
             return Ok(());
         }
         let pending = self.pipeline.handle().pending();
@@ -70,9 +72,8 @@ impl World {
 
     /// Checks that the status has each list/watch once after a reload: those that it replaced have ended.
     pub(super) fn check_status(&self) -> Result<(), Violation> {
-        let late = self.may_be_stale_until.max(self.disturbed) + *RELOAD;
         let handle = self.pipeline.handle();
-        if Instant::now() < late || !self.lasting.is_empty() || !handle.is_applied(self.applied) {
+        if !self.is_reload_due() || !handle.is_applied(self.applied) {
             return Ok(());
         }
         let mut seen = BTreeSet::new();
@@ -83,7 +84,7 @@ impl World {
         }
     }
 
-    /// Checks that no list/watch has failed before the first fault and reload, if the server has all that they use.
+    /// Checks that no list/watch has failed before the first fault and reload, unless the server lacks something that they use.
     pub(super) fn check_failures(&self) -> Result<(), Violation> {
         let first = self.scenario.events.iter().map(|event| event.begin).min();
         let is_undisturbed = self.disturbed == self.start
@@ -91,7 +92,7 @@ impl World {
             && self.scenario.has_plain_watches()
             && first.is_none_or(|first| self.start.elapsed() < first);
         let lists = if is_undisturbed { self.pipeline.handle().lists() } else { Vec::new() };
-        let mut lists = lists.iter().map(|one| one.facts(false));
+        let mut lists = lists.iter().map(|one| one.facts());
         match lists.find(|one| !one.errors.is_empty()) {
             Some(one) => {
                 let (errors, status) = (one.errors, one.status);
