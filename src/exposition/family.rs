@@ -156,17 +156,17 @@ impl Family {
 
     /// Appends the family as text, under the name that the format gives to a family of this type.
     pub fn text(&self, out: &mut Vec<u8>, format: Format) {
+        self.head_text(out, format);
+        self.series.iter().for_each(|series| series.text(self.name, out, format));
+    }
+
+    /// Appends what is before its series.
+    pub(crate) fn head_text(&self, out: &mut Vec<u8>, format: Format) {
         let name = match (format, self.kind) {
             (Format::OpenMetrics, Kind::Counter) => self.name.strip_suffix("_total"),
             _ => None,
         };
-        self.text_as(out, format, name.unwrap_or(self.name), self.kind.as_str());
-    }
-
-    /// Appends the family as text, with another name or type in its header.
-    pub fn text_as(&self, out: &mut Vec<u8>, format: Format, name: &str, kind: &str) {
-        header::write(out, format, name, kind, self.help);
-        self.series.iter().for_each(|series| series.text(self.name, out, format));
+        header::write(out, format, name.unwrap_or(self.name), self.kind.as_str(), self.help);
     }
 
     /// Passes the family to an encoder. `created` is the start of all its series that start from zero, if known.

@@ -104,6 +104,11 @@ pub trait Source: Send + Sync {
         Box::new(self.frames(format, query).map(Piece::Text))
     }
 
+    /// Returns the bytes that the last body took as a whole before its client read them; 0 if it is made while the client reads.
+    fn last_size(&self) -> usize {
+        0
+    }
+
     /// Lists the data that is still missing and without which the source must not be scraped, in words for an operator.
     fn missing(&self) -> Vec<String> {
         Vec::new()

@@ -290,7 +290,7 @@ impl Authorisation {
             let _new = if memory.lock().was_granted(&digest) {
                 None
             } else {
-                let permit = self.new.acquire(client).await;
+                let permit = self.new.acquire(client, 1).await;
                 Some(permit.ok_or("too many pending reviews of new tokens and requests")?)
             };
             let _permit = self.permits.acquire().await.map_err(|error| error.to_string())?;

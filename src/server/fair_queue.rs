@@ -2,7 +2,7 @@
 //! permits.
 //!
 //! Each client address has a limit on permits and on waiting requests. Permits are granted in the order of requests, so
-//! the wait behind requests of other addresses is bounded.
+//! the wait behind requests of other addresses is bounded. A large request takes several permits.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -34,7 +34,7 @@ struct Client {
     waiting: Arc<Semaphore>,
 }
 
-/// A permit, returned on drop.
+/// The permits of a request, returned on drop.
 #[derive(Debug)]
 pub(super) struct Permit {
     _of_all: OwnedSemaphorePermit,
@@ -53,16 +53,16 @@ impl FairQueue {
         }
     }
 
-    /// Waits for a permit; `None` if too many requests are waiting. Addresses of one IPv6 network
-    /// (/64) count as one client.
-    pub(super) async fn acquire(&self, client: Option<IpAddr>) -> Option<Permit> {
+    /// Waits for `permits`, of which a client can have that many; `None` if too many requests are waiting. Addresses of one
+    /// IPv6 network (/64) count as one client.
+    pub(super) async fn acquire(&self, client: Option<IpAddr>, permits: u32) -> Option<Permit> {
         let client = self.client(client.map(network));
         let _waiting = (
             Arc::clone(&self.waiting).try_acquire_owned().ok()?,
             Arc::clone(&client.waiting).try_acquire_owned().ok()?,
         );
-        let of_client = Arc::clone(&client.permits).acquire_owned().await.ok()?;
-        let of_all = Arc::clone(&self.permits).acquire_owned().await.ok()?;
+        let of_client = Arc::clone(&client.permits).acquire_many_owned(permits).await.ok()?;
+        let of_all = Arc::clone(&self.permits).acquire_many_owned(permits).await.ok()?;
         Some(Permit { _of_all: of_all, _of_client: of_client, _client: client })
     }
 
@@ -126,12 +126,12 @@ mod tests {
     async fn permits_alternate_between_clients() {
         let queue = FairQueue::new(2, 2);
         let attacker = address("::ffff:10.0.0.1");
-        let first = queue.acquire(attacker).await.expect("a permit");
-        let second = queue.acquire(attacker).await.expect("a permit");
-        let mut flood: Vec<_> = (0..300).map(|_| Box::pin(queue.acquire(attacker))).collect();
+        let first = queue.acquire(attacker, 1).await.expect("a permit");
+        let second = queue.acquire(attacker, 1).await.expect("a permit");
+        let mut flood: Vec<_> = (0..300).map(|_| Box::pin(queue.acquire(attacker, 1))).collect();
         let refused = flood.iter_mut().map(|it| poll(it.as_mut())).filter(Poll::is_ready).count();
         assert_eq!(refused, 300 - MAX_WAITING_PER_CLIENT);
-        let mut other = pin!(queue.acquire(address("10.0.0.2")));
+        let mut other = pin!(queue.acquire(address("10.0.0.2"), 1));
         assert!(poll(other.as_mut()).is_pending());
         drop(first);
         assert!(matches!(poll(other.as_mut()), Poll::Ready(Some(_))));
@@ -141,18 +141,19 @@ mod tests {
     #[tokio::test]
     async fn waiting_requests_are_bounded() {
         let queue = FairQueue::new(1, 1);
-        let kept = queue.acquire(None).await.expect("a permit");
+        let kept = queue.acquire(None, 1).await.expect("a permit");
         let clients: Vec<_> = (0..MAX_WAITING as u128 + 1)
             .map(|number| Some(IpAddr::V6(Ipv6Addr::from_bits(number << 64))))
             .collect();
-        let mut waiting: Vec<_> = clients.iter().map(|it| Box::pin(queue.acquire(*it))).collect();
+        let mut waiting: Vec<_> =
+            clients.iter().map(|it| Box::pin(queue.acquire(*it, 1))).collect();
         let refused = waiting.iter_mut().map(|it| poll(it.as_mut())).filter(Poll::is_ready).count();
         assert_eq!(refused, 1);
         // The same network, another address.
-        let mut same = pin!(queue.acquire(address("::2")));
+        let mut same = pin!(queue.acquire(address("::2"), 1));
         assert!(matches!(poll(same.as_mut()), Poll::Ready(None)));
         drop((waiting, kept));
-        drop(queue.acquire(address("10.0.0.1")).await.expect("a permit"));
+        drop(queue.acquire(address("10.0.0.1"), 1).await.expect("a permit"));
         assert_eq!(queue.clients.lock().0.len(), 1);
     }
 }

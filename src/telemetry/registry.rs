@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,8 +11,8 @@ use super::connections::CONNECTIONS;
 use super::metric::Row;
 use super::process::Process;
 use super::{build, process};
-use crate::exposition::family::{Collect, Family, TypedFamilies};
-use crate::exposition::frames::Frames;
+use crate::exposition::family::{Collect, Family, Series, TypedFamilies};
+use crate::exposition::frames::{FRAME, Frames};
 use crate::exposition::typed::TypedBody;
 use crate::exposition::{Format, ScrapeQuery, Source, labels};
 
@@ -53,7 +54,7 @@ impl Recorder {
 
     /// Ends the registration.
     pub fn finish(self) -> OwnMetrics {
-        OwnMetrics { collectors: self.0.into(), start: None }
+        OwnMetrics { collectors: self.0.into(), start: None, size: Arc::new(usize::MAX.into()) }
     }
 }
 
@@ -76,6 +77,8 @@ pub struct OwnMetrics {
     collectors: Arc<[Arc<dyn Collect>]>,
     /// The start of the process, if counters have a start time.
     start: Option<Duration>,
+    /// The size of the last complete body, which may be large before there is one.
+    size: Arc<AtomicUsize>,
 }
 
 impl OwnMetrics {
@@ -107,6 +110,12 @@ impl OwnMetrics {
                 family.series.retain(|series| is_of(namespaces, &series.labels));
             });
             families.retain(|family| !family.series.is_empty());
+        } else if query.names.is_none() {
+            let size = |family: &Family| {
+                let labels: usize = family.series.iter().map(|series| series.labels.len()).sum();
+                labels + size_of_val(&*family.series)
+            };
+            self.size.store(families.iter().map(size).sum(), Ordering::Relaxed);
         }
         families
     }
@@ -119,14 +128,15 @@ impl OwnMetrics {
     /// Encodes the body of a scrape.
     #[cfg(test)]
     pub(crate) fn encode(&self, format: Format) -> String {
-        String::from_utf8_lossy(&self.text(&ScrapeQuery::default(), format)).into_owned()
+        let body: Vec<Bytes> = self.frames(format, &ScrapeQuery::default()).collect();
+        String::from_utf8_lossy(&body.concat()).into_owned()
     }
+}
 
-    fn text(&self, query: &ScrapeQuery, format: Format) -> Vec<u8> {
-        let mut out = Vec::with_capacity(16 << 10);
-        self.asked_for(query).iter().for_each(|family| family.text(&mut out, format));
-        out
-    }
+/// A part of a body as text: the head of a family without series, or a series with the name of its family.
+enum Part {
+    Head(Family),
+    Series(&'static str, Series),
 }
 
 /// Returns whether rendered labels contain one of these namespaces.
@@ -153,11 +163,26 @@ impl Source for OwnMetrics {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        let mut text = self.text(query, format);
+        // A slow client holds what is not written yet, which for histograms is far less than their text.
+        let mut parts = self.asked_for(query).into_iter().flat_map(|mut family| {
+            let (name, series) = (family.name, std::mem::take(&mut family.series));
+            let series = series.into_iter().map(move |series| Part::Series(name, series));
+            std::iter::once(Part::Head(family)).chain(series)
+        });
         Box::new(Frames::new(move |out| {
-            std::mem::swap(out, &mut text);
-            false
+            while out.len() < FRAME {
+                match parts.next() {
+                    Some(Part::Head(family)) => family.head_text(out, format),
+                    Some(Part::Series(name, series)) => series.text(name, out, format),
+                    None => return false,
+                }
+            }
+            true
         }))
+    }
+
+    fn last_size(&self) -> usize {
+        self.size.load(Ordering::Relaxed)
     }
 
     fn has_namespaces(&self) -> bool {
@@ -178,7 +203,6 @@ impl Source for OwnMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exposition::frames::FRAME;
     use crate::exposition::message::{self, ProtoText};
     use crate::exposition::prototext::Layout;
     use crate::telemetry::metric::{Gauge, Labelled};
@@ -203,7 +227,6 @@ mod tests {
         recorder.extend([Row::gauge("many", "Many.", many), Row::gauge("one", "One.", || 1.0)]);
         let (own, query) = (recorder.finish(), ScrapeQuery::default());
         let text: Vec<Bytes> = own.frames(Format::Text, &query).collect();
-        assert_eq!(text.concat(), own.text(&query, Format::Text));
         let typed = own.typed(&query).expect("a typed form");
         let typed: Vec<Bytes> =
             message::frames(vec![typed], ProtoText::new(Layout::Lines)).collect();

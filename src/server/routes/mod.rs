@@ -46,15 +46,24 @@ fn metrics(
 /// that is busy may be the one that waits for socket events.
 fn own_metrics(router: Router, path: &str, scrape: Scrape) -> Router {
     let (scrape, worker) = (Arc::new(scrape), SerialBlocking::default());
-    let queue = ReportQueue::of_own_metrics();
+    let queue = ReportQueue::new();
     router.at_async(path, Methods::Any, move |call| {
         let (scrape, worker) = (Arc::clone(&scrape), worker.clone());
         let queue = queue.clone();
         async move {
             // Other replicas ask for this during a change of the shard, and may not wait behind slow readers.
             let is_small = call.query() == SHARD_STAGE_QUERY;
+            let bytes = scrape
+                .sources
+                .iter()
+                .map(|source| source.last_size())
+                .fold(0, usize::saturating_add);
             let answer = |call| response::blocking(worker, move || scrape.respond(&call));
-            if is_small { answer(call).await } else { queue.answer(call, answer).await }
+            if is_small {
+                answer(call).await
+            } else {
+                queue.answer_of_size(bytes, call, answer).await
+            }
         }
     })
 }

@@ -178,7 +178,7 @@ impl Checker {
         if let Some(verdict) = self.seen.lock().verdict(&digest) {
             return verdict;
         }
-        let Some(permit) = self.queue.acquire(client).await else { return Verdict::Busy };
+        let Some(permit) = self.queue.acquire(client, 1).await else { return Verdict::Busy };
         // Another request may have checked the same credentials meanwhile.
         if let Some(verdict) = self.seen.lock().verdict(&digest) {
             return verdict;
@@ -333,7 +333,7 @@ mod tests {
         let users = BTreeMap::from([("alice".to_owned(), HASH.to_owned())]);
         let right = basic("alice", "pw");
         assert_eq!(checker.check(&users, Some(&right), None).await, Verdict::Known);
-        let permits = [checker.queue.acquire(None).await, checker.queue.acquire(None).await];
+        let permits = [checker.queue.acquire(None, 1).await, checker.queue.acquire(None, 1).await];
         assert!(permits.iter().all(Option::is_some));
         for number in 0..2 * MAX_CACHED as u64 {
             let mut digest = [0; 32];
