@@ -143,6 +143,47 @@ impl Fault {
     }
 }
 
+/// The end of such a fault is no event of the file system.
+#[test]
+fn files_are_read_again_after_a_lack_of_descriptors() {
+    let cluster = Cluster::new(3);
+    let dir = tempfile::tempdir().expect("directory");
+    let (options_file, custom_file) =
+        (dir.path().join("options.yaml"), dir.path().join("custom.yaml"));
+    std::fs::write(&options_file, options("kube_pod_info")).expect("write");
+    std::fs::write(&custom_file, custom("one")).expect("write");
+    let mut flags = vec![
+        cluster.flag(),
+        format!("--config={}", options_file.display()),
+        format!("{CUSTOM}={}", custom_file.display()),
+    ];
+    flags.extend(STATSD.map(str::to_owned));
+    let kstatd = Kstatd::start(&flags);
+    let are_in_force = || {
+        kstatd.gauge("config") == Some(true) && kstatd.gauge("customresourceconfig") == Some(true)
+    };
+    until("the first content is in force", || are_in_force().then_some(()));
+    let limit = |files: &str| {
+        let pid = kstatd.program.id().to_string();
+        let flag = format!("--nofile={files}:");
+        let limited = Command::new("prlimit").args(["--pid", &pid, &flag]).status();
+        assert!(limited.expect("prlimit").success());
+    };
+    limit("4");
+    common::replace(&options_file, &options("kube_pod_created"));
+    common::replace(&custom_file, &custom("two"));
+    kstatd.program.line(&["Cannot apply the new configuration", "Too many open files"]);
+    // The files are compared once more just after the attempt. The lack lasts longer.
+    let began = Instant::now();
+    let is_over = || (began.elapsed() > Duration::from_secs(2)).then_some(());
+    until("the lack has lasted for two seconds", is_over);
+    limit("1000");
+    until("the new content is in force", || {
+        let is_new = kstatd.has("kube_pod_info") && kstatd.has("kube_customresource_two");
+        (is_new && are_in_force()).then_some(())
+    });
+}
+
 #[test]
 fn options_and_custom_resources_are_applied_independently() {
     let cluster = Cluster::new(3);

@@ -9,7 +9,7 @@
 //!
 //! Operations are identified by device and inode: a path that points to another file by now is read again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -52,6 +52,8 @@ struct Operations {
     /// Results that must not be lost, at most one of each path, and how many have been kept so far.
     kept: BTreeMap<PathBuf, Kept>,
     kept_so_far: u64,
+    /// The files that could not be read the last time, for a reason that may pass without an event of the file system.
+    failed: BTreeSet<PathBuf>,
 }
 
 /// A result that arrived after its caller had timed out, or content that cannot be read again.
@@ -67,6 +69,7 @@ static OPERATIONS: Lock<Operations> = Lock::new(Operations {
     running: Vec::new(),
     kept: BTreeMap::new(),
     kept_so_far: 0,
+    failed: BTreeSet::new(),
 });
 static LATE: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
 
@@ -193,6 +196,7 @@ fn read_and(path: &Path, leave: bool) -> io::Result<Vec<u8>> {
     }
     let error = match read_of_kind(path, |_| Ok(())) {
         Ok((content, is_regular)) => {
+            OPERATIONS.lock().failed.remove(path);
             if !is_regular && is_limited() {
                 OPERATIONS.lock().keep(path.to_owned(), Ok(content.clone()), leave);
                 if leave {
@@ -210,7 +214,23 @@ fn read_and(path: &Path, leave: bool) -> io::Result<Vec<u8>> {
         return unapplied.cloned().ok_or(error);
     }
     operations.kept.remove(path);
+    if may_pass_unnoticed(&error) {
+        operations.failed.insert(path.to_owned());
+    } else {
+        operations.failed.remove(path);
+    }
     Err(error)
+}
+
+/// Returns false for reasons that end with a change of a directory or of the file, which is watched.
+fn may_pass_unnoticed(error: &io::Error) -> bool {
+    use io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied};
+    !matches!(error.kind(), NotFound | PermissionDenied | IsADirectory | NotADirectory)
+}
+
+/// True if the last [`read`] failed for a reason that may pass without an event of the file system, such as a lack of descriptors.
+pub(crate) fn has_failed(path: &Path) -> bool {
+    OPERATIONS.lock().failed.contains(path)
 }
 
 /// Discards kept content of a file.

@@ -24,7 +24,7 @@ use crate::util::waiting;
 /// Debounce time after the first event of a change, for writers that write in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 
-/// Poll interval for directories that the system cannot watch.
+/// Poll interval for directories that the system cannot watch, and for files that could not be read.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of symbolic links followed on the way to a file.
@@ -37,6 +37,9 @@ pub struct FileWatch {
     due: Option<Instant>,
     /// The next comparison reports files that were written with the same content.
     is_unverified: bool,
+    /// The next comparison is due to [`POLL_INTERVAL`]. Only then is a file that can be read again reported, so that one which
+    /// fails each time is not read all the time.
+    is_poll: bool,
     /// The comparison in progress on a blocking thread, and whether it reports such files.
     comparison: Option<(JoinHandle<Comparison>, bool)>,
     /// Changes when an unresponsive file answers.
@@ -47,7 +50,7 @@ pub struct FileWatch {
 #[derive(Default)]
 pub struct WatchedFiles {
     events: Arc<Notify>,
-    /// True if a directory cannot be watched.
+    /// True if a directory cannot be watched, or a file could not be read.
     needs_polling: AtomicBool,
     state: Lock<State>,
 }
@@ -83,9 +86,14 @@ pub enum Comparison {
 impl FileWatch {
     /// Creates a watch without files.
     pub fn new() -> Self {
-        let (due, is_unverified, comparison) = (None, false, None);
-        let late_answers = reader::late();
-        Self { files: Arc::default(), due, is_unverified, comparison, late_answers }
+        Self {
+            files: Arc::default(),
+            due: None,
+            is_unverified: false,
+            is_poll: false,
+            comparison: None,
+            late_answers: reader::late(),
+        }
     }
 
     /// Returns the files, for code that reads them.
@@ -111,7 +119,7 @@ impl FileWatch {
                     tokio::select! {
                         () = self.files.events.notified() => {}
                         Ok(()) = self.late_answers.changed() => {}
-                        () = waiting::until(look) => {}
+                        () = waiting::until(look) => self.is_poll = true,
                     }
                 }
                 let due = *self.due.get_or_insert_with(|| Instant::now() + DEBOUNCE);
@@ -119,7 +127,12 @@ impl FileWatch {
                 self.due = None;
                 let (files, verifies) =
                     (Arc::clone(&self.files), std::mem::take(&mut self.is_unverified));
-                self.comparison = Some((spawn_blocking(move || files.compare()), verifies));
+                let is_poll = std::mem::take(&mut self.is_poll);
+                let compare = move || match files.compare() {
+                    _ if is_poll && files.have_recovered() => Comparison::Changed,
+                    result => result,
+                };
+                self.comparison = Some((spawn_blocking(compare), verifies));
             }
             let Some((comparison, verifies)) = &mut self.comparison else { continue };
             let result = comparison.await.unwrap_or(Comparison::Changed);
@@ -139,20 +152,30 @@ impl WatchedFiles {
     pub fn follow(&self, paths: impl IntoIterator<Item = PathBuf>) -> bool {
         let mut state = self.state.lock();
         let is_new = state.follow(paths.into_iter().collect(), &self.events);
-        self.needs_polling.store(!state.unwatchable.is_empty(), Ordering::Relaxed);
+        self.needs_polling.store(state.needs_polling(), Ordering::Relaxed);
         is_new
+    }
+
+    /// Returns true if a file can be read that could not be read the last time.
+    fn have_recovered(&self) -> bool {
+        let recovered = |path: &Path| reader::has_failed(path) && matches!(read(path), Ok(Some(_)));
+        self.state.lock().files.iter().any(|file| recovered(&file.path))
     }
 
     /// Compares the files with the last comparison.
     pub fn compare(&self) -> Comparison {
         let mut state = self.state.lock();
         let comparison_result = state.compare(&self.events);
-        self.needs_polling.store(!state.unwatchable.is_empty(), Ordering::Relaxed);
+        self.needs_polling.store(state.needs_polling(), Ordering::Relaxed);
         comparison_result
     }
 }
 
 impl State {
+    fn needs_polling(&self) -> bool {
+        !self.unwatchable.is_empty() || self.files.iter().any(|file| reader::has_failed(&file.path))
+    }
+
     fn follow(&mut self, paths: BTreeSet<PathBuf>, events: &Arc<Notify>) -> bool {
         let mut old = std::mem::take(&mut self.files);
         let unread = |path| WatchedFile { path, content: None, stamp: None, reported: None };
@@ -300,6 +323,24 @@ mod tests {
 
     async fn within<T>(future: impl Future<Output = T>) -> T {
         tokio::time::timeout(Duration::from_secs(60), future).await.expect("in time")
+    }
+
+    /// Between the read that failed and the comparison, the fault has passed without an event.
+    #[tokio::test(start_paused = true)]
+    async fn files_that_can_be_read_again_are_reported() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("options.yaml");
+        // Reads at its beginning fail with EIO.
+        std::os::unix::fs::symlink("/proc/self/mem", &path).expect("link");
+        reader::read(&path).expect_err("an error");
+        fs::remove_file(&path).expect("removed");
+        fs::write(&path, "a").expect("written");
+        let mut watch = FileWatch::new();
+        watch.files().follow([path.clone()]);
+        assert_eq!(watch.files().compare(), Comparison::Same);
+        assert!(within(watch.changed(false)).await);
+        reader::read(&path).expect("readable");
+        assert!(!watch.files().have_recovered());
     }
 
     #[tokio::test]
