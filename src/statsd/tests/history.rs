@@ -77,6 +77,7 @@ mod metric_count;
 mod model;
 mod native_buckets;
 mod options;
+mod pod_connections;
 mod random_rules;
 mod relay_target;
 mod senders;

@@ -425,8 +425,8 @@ impl Senders for Pods {
         let known = |at: usize| model.members.keys().nth(at % model.members.len());
         let address = match rng.u32(0..10) {
             0 => None,
-            1 => Some(Ipv4Addr::from([10, 9, 0, rng.u8(0..2)]).into()),
-            2 => Some(Ipv4Addr::from([10, 1, rng.u8(0..2), rng.u8(0..13)]).into()),
+            1 => Some(Ipv4Addr::from([127, 9, 0, rng.u8(0..2)]).into()),
+            2 => Some(Ipv4Addr::from([127, 1, rng.u8(0..2), rng.u8(0..13)]).into()),
             _ => {
                 let live = model.live.get(rng.usize(..model.live.len().max(1)));
                 // Without another choice, so that those that follow stay the same.

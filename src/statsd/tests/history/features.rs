@@ -91,16 +91,15 @@ pub(super) fn are_exclusive(one: Feature, other: Feature) -> bool {
         || is_limiting(other) && one == ManySeries
 }
 
-/// Returns the names of the features of histories with a cluster, whose lines come over UDP to one worker.
+/// Returns the names of the features of histories with a cluster, whose lines come over UDP to one worker, or over TCP.
 fn names_with_cluster() -> impl Iterator<Item = &'static str> {
     use Feature::{
-        ClockJump, DerivedName, ManySeries, ManyValues, Relay, RelayMoved, RelayRefused, Tcp,
+        ClockJump, DerivedName, ManySeries, ManyValues, Relay, RelayMoved, RelayRefused,
         TypeConflict, Udp, Unixgram, UnreadTags, Workers,
     };
     let others = [
         Udp,
         Unixgram,
-        Tcp,
         Workers,
         ClockJump,
         TypeConflict,

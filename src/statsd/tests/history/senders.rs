@@ -8,6 +8,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 
 use super::features::Feature;
+use super::pod_connections::PodConnections;
 use super::unreadable::bytes_of;
 use super::{History, Labels};
 use crate::exposition::typed::TypedBody;
@@ -69,6 +70,19 @@ pub(super) struct Copies {
     /// The lines by the outcome of the search for their sender.
     outcomes: BTreeMap<String, u64>,
     rejected_claims: u64,
+    connections: PodConnections,
+}
+
+/// What was sent for some lines.
+pub(super) struct SentLines {
+    /// The labels that they get.
+    labels: Labels,
+    /// A description.
+    about: String,
+    /// Another line came before or between them.
+    has_other: bool,
+    /// They came over TCP.
+    is_stream: bool,
 }
 
 impl Copies {
@@ -91,7 +105,10 @@ impl Copies {
             (shared.relay, shared.mirror) = (Some(relay), Some(Mirror::new(true)));
         });
         let (sent, outcomes) = (Vec::new(), BTreeMap::new());
-        (offline, Self { relay: sender, replica, next: 0, sent, outcomes, rejected_claims: 0 })
+        let connections = PodConnections::new(offline.shared());
+        let (next, rejected_claims) = (0, 0);
+        let relay = sender;
+        (offline, Self { relay, replica, next, sent, outcomes, rejected_claims, connections })
     }
 
     pub(super) fn replica(&self) -> &Offline {
@@ -108,15 +125,14 @@ impl Copies {
         replica.end_senders(&ended);
     }
 
-    /// Sends lines from one of the pods. Returns the labels that they get, a description, and whether another line came before
-    /// them.
+    /// Sends lines from one of the pods.
     pub(super) fn send(
         &mut self,
         offline: &mut Offline,
         pods: &dyn Senders,
         origin: &Origin,
         lines: &[String],
-    ) -> Result<(Labels, String, bool), String> {
+    ) -> Result<SentLines, String> {
         let peer = origin.address.map_or(Peer::Unknown, Peer::Address);
         let mut text = String::new();
         if let Some(claim) = pods.before() {
@@ -131,16 +147,31 @@ impl Copies {
         let outcome = sender.outcome.as_str();
         pods.check(origin, &labels, outcome).map_err(|why| format!("{lines:?}: {why}"))?;
         self.count(&sender, lines.len() as u64);
-        let is_preceded = !text.is_empty();
+        let mut has_other = !text.is_empty();
         text.extend(lines.iter().map(|line| format!("{line}{}\n", origin.claim)));
-        let bytes = bytes_of(&text);
-        offline.datagrams([(origin.address, &bytes[..])]);
+        let plan = self.connections.plan(origin.address);
+        if let Some(plan) = &plan {
+            let mut between = String::new();
+            if let Some(other) = plan.interrupter {
+                let sender = Sender::resolve(pods.index(), Peer::Address(other), b"");
+                self.count(&sender, 1);
+                between = format!("{DROPPED}\n");
+                has_other = true;
+            }
+            self.connections.send(plan, &bytes_of(&text), between.as_bytes());
+            // It came before the last line.
+            let last = text.trim_end().rfind('\n').map_or(0, |end| end + 1);
+            text.insert_str(last, &between);
+        } else {
+            offline.datagrams([(origin.address, &bytes_of(&text)[..])]);
+        }
         let mirror = offline.shared().mirror.as_ref().expect("a mirror");
         let copy = mirror.read(Some(self.next), true, usize::MAX);
         self.next = copy.next;
         self.replica.lines_with_senders(copy.text.trim_ascii_end());
-        self.sent.extend(bytes);
-        Ok((labels, format!("{text}from {:?}: {outcome}", origin.address), is_preceded))
+        self.sent.extend(bytes_of(&text));
+        let about = format!("{text}from {:?}: {outcome}", origin.address);
+        Ok(SentLines { labels, about, has_other, is_stream: plan.is_some() })
     }
 
     /// Counts lines from a sender.
@@ -213,7 +244,7 @@ impl Source for SeriesSource {
     }
 }
 
-/// Leaves out the reasons for which [`DROPPED`], which came before other lines, counts as dropped.
+/// Leaves out the reasons for which [`DROPPED`], which came among other lines, counts as dropped.
 pub(super) fn leave_out_dropped(reasons: &mut Vec<&'static str>) {
     reasons.retain(|reason| !matches!(*reason, "dropped_by_rule" | "dropped"));
 }
@@ -229,12 +260,15 @@ impl History {
         let (pods, copies) = self.pods.as_mut().expect("pods");
         let mut origin = pods.next(&mut self.rng);
         origin.claim = claim.unwrap_or(origin.claim);
-        let (labels, about, is_preceded) =
+        let SentLines { labels, about, has_other, is_stream } =
             copies.send(&mut self.offline, &**pods, &origin, lines)?;
+        if is_stream {
+            self.used(Feature::Tcp);
+        }
         self.used(if labels.is_empty() { Feature::UnknownSender } else { Feature::Enriched });
         self.trace("lines", about.as_bytes());
         let mut reasons = self.offline.reasons_since(&before);
-        if is_preceded {
+        if has_other {
             leave_out_dropped(&mut reasons);
         }
         Ok((reasons, labels))

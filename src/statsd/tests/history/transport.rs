@@ -52,7 +52,7 @@ pub(super) struct Transport {
 }
 
 /// Returns true once the kernel and the receiver have taken everything that was written to a connection.
-fn is_read(tcp: &TcpStream) -> bool {
+pub(super) fn is_read(tcp: &TcpStream) -> bool {
     let port = |address: std::io::Result<SocketAddr>| address.expect("an address").port();
     let (own, other) = (port(tcp.local_addr()), port(tcp.peer_addr()));
     let hex = |port: u16| format!(":{port:04X}");

@@ -64,7 +64,7 @@ impl Object {
 
     /// Returns the address of a pod's node.
     pub fn node_address(&self) -> Ipv4Addr {
-        [10, 9, 0, self.number() % 2].into()
+        [127, 9, 0, self.number() % 2].into()
     }
 
     /// Returns status and reason of a pod's DisruptionTarget condition. Some pods have one that was called off.
@@ -80,13 +80,13 @@ impl Object {
         self.number().is_multiple_of(12)
     }
 
-    /// Returns the address of a pod. It is reused, and two pods of a namespace may have the same for a while.
+    /// Returns the address of a pod, from which it can send lines on the loopback interface. It is reused, and two pods of a namespace may have the same for a while.
     pub fn address(&self) -> Ipv4Addr {
         if self.is_in_host_network() {
             return self.node_address();
         }
         let namespace = NAMESPACES.iter().position(|name| *name == self.scope.namespace);
-        [10, 1, namespace.unwrap_or_default() as u8, self.number() % 12].into()
+        [127, 1, namespace.unwrap_or_default() as u8, self.number() % 12].into()
     }
 
     /// Returns the second address of a pod, if it has two.
