@@ -43,7 +43,7 @@ use lifetime::Lifetime;
 use many_series::ManySeries;
 use many_values::ManyValues;
 pub(crate) use model::Labels;
-use model::{Burst, Key, Kind, Mapping, Model, Observed, Shape, Value};
+use model::{Burst, FOREVER, Key, Kind, Mapping, Model, Observed, Shape, Value};
 use options::{Options, TagStyle};
 use random_rules::RandomRules;
 use relay_target::RelayTarget;
@@ -651,7 +651,8 @@ fn yaml(
         values.yaml(),
         series.yaml(),
     ];
-    options.defaults() + mapping.defaults() + &rules.concat()
+    let yaml = options.defaults() + mapping.defaults() + &rules.concat();
+    yaml.replace(&format!("ttl: {FOREVER}s"), "ttl: 0s")
 }
 
 /// Returns true if a number is within a budget.

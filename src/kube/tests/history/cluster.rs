@@ -58,6 +58,8 @@ pub const VERSIONS: [Kind; 2] = [Kind::Widget, Kind::WidgetV2];
 pub const DEFINED_KINDS: [Kind; 2] = [Kind::Definition, Kind::WidgetV2];
 /// The name of the definition of the custom kind. Other definitions are for kinds without a watch.
 const WIDGETS: &str = "o0";
+/// The scope of definitions.
+const DEFINITIONS: Scope = Scope { kind: Kind::Definition, namespace: "" };
 /// The interval of bookmarks on a watch.
 pub const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// The age of the versions that [`Cluster::compact_old`] keeps.
@@ -288,10 +290,13 @@ impl Cluster {
 
     /// Returns true if the server serves a kind: a version of the custom one needs a definition, in histories with these.
     pub fn serves(&self, kind: Kind) -> bool {
-        let scope = Scope { kind: Kind::Definition, namespace: "" };
-        let is_defined = VERSIONS.contains(&kind) && self.snapshots.contains_key(&scope);
-        !is_defined
-            || self.objects.get(&key(scope, WIDGETS)).is_some_and(|object| object.serves(kind))
+        let is_defined = VERSIONS.contains(&kind) && self.snapshots.contains_key(&DEFINITIONS);
+        !is_defined || self.definition().is_some_and(|object| object.serves(kind))
+    }
+
+    /// Returns the definition of the custom kind, if there is one.
+    pub fn definition(&self) -> Option<&Object> {
+        self.objects.get(&key(DEFINITIONS, WIDGETS))
     }
 
     /// Returns the time in seconds of 2026, which is the number of the last state.
@@ -355,7 +360,7 @@ impl Cluster {
 
     /// Sometimes changes which versions of the custom kind are served. No watch reports it if a compaction follows.
     pub fn upgrade_definition(&mut self) {
-        let definition = key(Scope { kind: Kind::Definition, namespace: "" }, WIDGETS);
+        let definition = key(DEFINITIONS, WIDGETS);
         let mut rng = self.upgrades.fork();
         if self.objects.contains_key(&definition) && rng.bool() {
             self.update(&definition, &mut rng);

@@ -33,13 +33,19 @@ pub struct Dropped {
     possible: i64,
     /// Those that ended up to this second must be dropped.
     certain: i64,
+    /// What had happened by then is known: there was no fault since.
+    known: Option<Instant>,
 }
 
 impl Dropped {
-    /// Returns true if the process has certainly dropped a pod that ended at this second, in this state.
+    /// Returns true if the process has certainly dropped a pod that ended at this second, which this state was the first to say.
     pub fn has_certainly(self, ended: Option<u64>, state: u64) -> bool {
-        // What has just changed may not have arrived yet.
         self.shows(ended) == Some(false) && state.cast_signed() <= self.certain
+    }
+
+    /// Returns true if the process certainly knows what had happened by this time.
+    pub fn certainly_knows(self, time: Instant) -> bool {
+        self.known.is_some_and(|known| time < known)
     }
 
     /// Returns whether a pod that ended at this second is shown, or `None` if it need not be.
@@ -77,7 +83,11 @@ impl Completed {
             let before = readings.partition_point(|(at, _)| *at <= looked).checked_sub(1)?;
             readings[before..].iter().map(|(_, second)| due(*second)).min()
         });
-        Dropped { possible: possible.unwrap_or(i64::MIN), certain: certain.unwrap_or(i64::MIN) }
+        Dropped {
+            possible: possible.unwrap_or(i64::MIN),
+            certain: certain.unwrap_or(i64::MIN),
+            known: looked,
+        }
     }
 }
 

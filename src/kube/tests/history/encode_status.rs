@@ -215,7 +215,7 @@ pub(super) fn node_json(object: &Object) -> String {
 
 /// Encodes the status of a job.
 pub(super) fn job(object: &Object) -> Vec<u8> {
-    let conditions = object.status.end.map(|End { phase, reason }| {
+    let conditions = object.status.end.map(|End { phase, reason, .. }| {
         let reason = if reason.is_empty() { Vec::new() } else { field(5, reason.as_bytes()) };
         field(1, &[field(1, phase.as_bytes()), field(2, b"True"), reason].concat())
     });
@@ -224,7 +224,7 @@ pub(super) fn job(object: &Object) -> Vec<u8> {
 
 /// Returns the status of a job as JSON.
 pub(super) fn job_json(object: &Object) -> String {
-    let conditions = object.status.end.map(|End { phase, reason }| {
+    let conditions = object.status.end.map(|End { phase, reason, .. }| {
         format!(r#"{{"type":"{phase}","status":"True","reason":"{reason}"}}"#)
     });
     format!(r#","status":{{"conditions":[{}]}}"#, conditions.unwrap_or_default())
@@ -311,7 +311,7 @@ mod tests {
             ended: vec![termination("Completed", 7), termination("OOMKilled", 9)],
         };
         let setup = Container { phase: Phase::Waiting, ended: vec![termination("Error", 8)] };
-        let end = Some(End { phase: "Failed", reason: "Evicted" });
+        let end = Some(End { phase: "Failed", reason: "Evicted", at: 0 });
         let (containers, disruption) = (vec![app, setup], Some("DeletionByTaintManager"));
         let status = Status { containers, end, disruption, ..Status::default() };
         let terminated = |exit_code, reason, second, id: &str| {
@@ -384,7 +384,7 @@ mod tests {
     /// The same for the end of a job, and for an Event with and without a series.
     #[test]
     fn jobs_and_events() {
-        let end = Some(End { phase: "Failed", reason: "BackoffLimitExceeded" });
+        let end = Some(End { phase: "Failed", reason: "BackoffLimitExceeded", at: 0 });
         let bytes = job(&object(Kind::Job, Status { end, ..Status::default() }));
         let condition = JobCondition {
             r#type: text("Failed"),

@@ -197,6 +197,7 @@ impl Scenario {
             .with_lists_after_streams(seed)
             .with_rare_reloads(seed)
             .with_ledger_reloads(seed)
+            .with_calm_beginning(seed)
     }
 
     /// One kind of fault again and again, if it is named, with budgets that are reloaded often, a defined custom kind, or
@@ -330,8 +331,15 @@ impl Scenario {
             false if rng.u32(0..4) == 0 && !self.events.iter().any(is_restored) => Pace::Busy,
             false => Pace::Usual,
         };
-        if self.limits.is_none() && rng.u32(0..4) == 0 {
+        let mut others = Rng::with_seed(seed ^ 0x3c6e_f372_fe94_f82b);
+        let may_drop = self.limits.is_none() && self.kinds.contains(&Kind::Pod);
+        if may_drop && (rng.u32(0..4) == 0 || others.u32(0..5) == 0) {
             self.drop_completed(&mut rng);
+            if others.bool() {
+                // Which pods are dropped is only certain without faults.
+                let faulty = self.length.mul_f64(0.4);
+                self.events.retain(|event| event.begin < faulty);
+            }
         }
         if rng.u32(0..4) == 0 {
             // Only lists that are not streamed come from the cache.
@@ -488,9 +496,23 @@ impl Scenario {
         self.limits.is_none() && self.custom.is_none() && self.object_shards.is_none()
     }
 
-    /// Lets completed pods lose their series.
+    /// Lets completed pods lose their series, in half of the histories soon, so that many do before pods are listed again.
     pub(super) fn drop_completed(&mut self, rng: &mut Rng) {
-        self.drop_completed_after = Some(Duration::from_secs(rng.u64(1..400)));
+        let seconds = rng.u64(1..400);
+        let divisor = if seconds % 2 == 0 { 10 } else { 1 };
+        self.drop_completed_after = Some(Duration::from_secs(1 + seconds / divisor));
+    }
+
+    /// Lets no fault interrupt the first watches for a while, in some histories.
+    #[cfg(test)]
+    fn with_calm_beginning(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x1f1d_36f1_5be0_cd19);
+        if rng.u32(0..4) == 0 {
+            let calm = Duration::from_secs(rng.u64(40..150));
+            self.events.iter_mut().for_each(|event| event.begin += calm);
+            self.length += calm;
+        }
+        self
     }
 
     /// Lets a server lack what it never supports.

@@ -105,6 +105,8 @@ pub struct End {
     pub phase: &'static str,
     /// `status.reason` of a pod, or the reason of the condition; may be empty.
     pub reason: &'static str,
+    /// The number of the first state with it.
+    pub at: u64,
 }
 
 /// A status of a node's condition.
@@ -156,7 +158,7 @@ impl Status {
                     ("Failed", ""),
                 ];
                 let (phase, reason) = ends[rng.usize(..4)];
-                self.end = Some(End { phase, reason });
+                self.end = Some(End { phase, reason, at });
             }
             _ => {}
         }
@@ -204,7 +206,7 @@ impl Status {
     }
 
     fn finish(&mut self, phase: &'static str, reason: &'static str, at: u64) {
-        self.end = Some(End { phase, reason });
+        self.end = Some(End { phase, reason, at });
         for container in &mut self.containers {
             if container.phase == Phase::Running {
                 container.end_run(if phase == "Failed" { "Error" } else { "Completed" }, at);

@@ -10,6 +10,7 @@ use super::accounts::{Account, Accounts};
 use super::cluster::{Cluster, Kind};
 use super::completed::Dropped;
 use super::ledger::shows_uid;
+use super::status::End;
 use crate::cache::Catalog;
 use crate::kube::WatchedResource;
 use crate::kube::shard::Shard;
@@ -105,19 +106,29 @@ fn label<'l>(line: &'l str, name: &str) -> Option<&'l str> {
 fn certainly_dropped(cluster: &Cluster, dropped: Dropped) -> BTreeMap<(String, String), f64> {
     let mut counts: BTreeMap<(String, String), f64> = BTreeMap::new();
     let pods = cluster.of_kind(Kind::Pod);
-    for pod in pods.filter(|pod| dropped.has_certainly(pod.ended(), pod.state)) {
-        let Some(end) = &pod.status.end else { continue };
+    for pod in pods {
+        let is_dropped = |end: &End| dropped.has_certainly(pod.ended(), end.at);
+        let Some(end) = pod.status.end.filter(is_dropped) else { continue };
         let key = (pod.scope.namespace.to_owned(), end.phase.to_owned());
         *counts.entry(key).or_default() += 1.0;
     }
     counts
 }
 
-/// Returns the number of pods of a namespace that have ever ended in this phase.
-fn ended(accounts: &Accounts, (namespace, phase): &(String, String)) -> usize {
+/// Returns the number of pods of a namespace that have ended in this phase, may have lost their series, and are not certainly known to
+/// be gone.
+fn possibly_dropped(
+    accounts: &Accounts,
+    dropped: Dropped,
+    (namespace, phase): &(String, String),
+) -> usize {
     let pods = accounts.of_kind(Kind::Pod).map(|(_, account)| account);
     let of_namespace = pods.filter(|pod| pod.object.scope.namespace == namespace);
-    of_namespace.filter(|pod| pod.status.end.is_some_and(|end| end.phase == phase)).count()
+    let of_phase = of_namespace.filter(|pod| pod.status.end.is_some_and(|end| end.phase == phase));
+    let is_gone = |pod: &&Account| {
+        !pod.is_present && pod.removed_at.is_some_and(|at| dropped.certainly_knows(at))
+    };
+    of_phase.filter(|pod| !is_gone(pod)).count()
 }
 
 /// The reasons for which totals and workloads may differ from the pods of the same scrape.
@@ -252,7 +263,7 @@ pub fn compare(
     let are_equal = have.keys().eq(want.keys())
         && have.iter().all(|(key, have)| {
             let least = least.get(key).copied().unwrap_or_default();
-            let most = if dropped.is_some() { ended(accounts, key) as f64 } else { 0.0 };
+            let most = dropped.map_or(0, |dropped| possibly_dropped(accounts, dropped, key)) as f64;
             (least..=most).contains(&(have - want[key]))
         });
     if !are_equal {

@@ -25,6 +25,8 @@ const NARROW: usize = 13;
 const NARROW_USER: u32 = 1;
 /// The number of the rule that no line matches.
 const UNMATCHED: usize = 14;
+/// The time to live, in seconds, of series whose rule has none. It is longer than any history.
+pub(super) const FOREVER: u64 = 1_000_000_000;
 /// A label of senders.
 const WORKLOAD: &str = "workload";
 
@@ -37,7 +39,7 @@ pub(super) struct Mapping {
     pub(super) values: Option<u64>,
     /// The limit of series of a metric, if any.
     pub(super) series: Option<u64>,
-    /// The time to live in seconds; 0 means for ever.
+    /// The time to live in seconds; 0 means for ever in histories without one, and [`FOREVER`] in others.
     pub(super) ttl: u64,
     pub(super) histogram: bool,
     /// The factor of the values of each [kind](Kind).
@@ -112,6 +114,9 @@ impl Mapping {
         self.unmatched = rng.bool().then(|| (Kind::ALL[rng.usize(0..3)], rng.u32(0..3)));
         if self.unmatched.is_some() {
             self.order.insert(rng.usize(0..=self.order.len()), UNMATCHED);
+        }
+        if self.ttl > 0 && rng.u32(0..4) == 0 {
+            self.ttl = FOREVER;
         }
     }
 

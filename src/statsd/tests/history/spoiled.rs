@@ -7,8 +7,9 @@ use fastrand::Rng;
 use super::History;
 use super::features::Feature;
 
-/// Malformed lines and their causes. Events and service checks are also counted as the original counts them.
-const LINES: [(&str, &[&str]); 13] = [
+/// Malformed lines and their causes. Events and service checks are also counted as the original counts them. Lines with a rate that is
+/// no number are valid without it; a rule drops these.
+const LINES: [(&str, &[&str]); 15] = [
     ("bad", &["malformed_line"]),
     ("c.v0.u1", &["malformed_line"]),
     (":1|c", &["malformed_line"]),
@@ -21,6 +22,8 @@ const LINES: [(&str, &[&str]); 13] = [
     ("c.v0.u1:-1|c", &["illegal_negative_counter"]),
     ("o.v0.u1:1|ms|@9", &["no_event"]),
     ("_e{1,1}:a|b|#sender:s1", &["dogstatsd_event", "malformed_value"]),
+    ("drop.x:1|c|@x", &["invalid_sample_factor"]),
+    ("drop.y:1|ms|@x|#sender:s1", &["invalid_sample_factor"]),
     ("_sc|c.v0.u1|0", &["dogstatsd_service_check", "malformed_line"]),
 ];
 
@@ -73,7 +76,11 @@ impl Spoiled {
     /// Returns true if a rejection with this cause is that of one of the last malformed lines. The name of an event has a comma, so that
     /// it is also counted as a wrong tag.
     pub(super) fn explains(&self, cause: &str) -> bool {
-        let cause = if cause == "tag_error" { "dogstatsd_event" } else { cause };
+        let cause = match cause {
+            "tag_error" => "dogstatsd_event",
+            "dropped_by_rule" | "dropped" => "invalid_sample_factor",
+            _ => cause,
+        };
         self.last.contains_key(cause)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::options::{BUILT_IN, Options};
-use crate::kube::tests::history::cluster::{Cluster, Scope};
+use crate::kube::tests::history::cluster::{Cluster, Kind, Scope};
 
 /// The time after which a shown object is certainly the present one of the cluster, and not a former one with its name.
 const KNOWN: Duration = Duration::from_secs(60);
@@ -19,7 +19,7 @@ const NOTED: [&str; 4] = [
     "kube_secret_type{",
 ];
 
-/// The number of a kind, and the UID of an object.
+/// The number of a kind, of which the custom one is the last, and the UID of an object.
 type Key = (usize, String);
 
 /// The objects and series of the last scrapes.
@@ -33,6 +33,8 @@ pub(super) struct Continuity {
     series: HashSet<String>,
     /// The number of states of each scope that are among them.
     considered: BTreeMap<Scope, usize>,
+    /// The UID and state of the definition: objects of the custom kind may go when it changes.
+    definition: Option<(String, u64)>,
 }
 
 impl Continuity {
@@ -55,9 +57,16 @@ impl Continuity {
         is_in_force: bool,
     ) -> Result<(), String> {
         self.check_series(cluster, text)?;
+        let definition = cluster.definition().map(|object| (object.uid.clone(), object.state));
+        if definition != self.definition {
+            self.definition = definition;
+            self.shown.retain(|(number, _), _| *number < BUILT_IN.len());
+        }
         let mut still: BTreeMap<Key, Instant> = BTreeMap::new();
-        for (number, (kind, _, label)) in BUILT_IN.into_iter().enumerate() {
-            let names = names(text, &format!("kube_{label}_"), label);
+        let built_in = BUILT_IN.map(|(kind, _, label)| (kind, format!("kube_{label}_"), label));
+        let kinds = built_in.into_iter().chain([(Kind::Widget, "w".to_owned(), "object")]);
+        for (number, (kind, families, label)) in kinds.enumerate() {
+            let names = names(text, &families, label);
             for object in cluster.of_kind(kind) {
                 let key = (number, object.uid.clone());
                 let since = self.shown.get(&key).copied();

@@ -80,9 +80,13 @@ impl Options {
         }
     }
 
-    /// Returns true if they show an object of a built-in kind.
+    /// Returns true if they show an object of a built-in kind, or of the custom one.
     pub(super) fn show(&self, kind: usize, object: &Object) -> bool {
-        self.kinds.contains(&kind) && self.select(object)
+        let is_watched = match kind == BUILT_IN.len() {
+            true => self.custom.flatten().is_some(),
+            false => self.kinds.contains(&kind),
+        };
+        is_watched && self.select(object)
     }
 
     /// Returns true if an object is of their shard and namespaces.
