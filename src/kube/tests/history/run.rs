@@ -173,8 +173,8 @@ pub struct World {
     refusals: Refusals,
     /// The number of lists when watches began to be refused, while no other fault goes on.
     unwatched: Option<u64>,
-    /// The time and the number of requests since which nothing has caused requests but the ends of watches.
-    calm: Option<(Instant, u64)>,
+    /// The time and the number of requests, also by kind, since which nothing has caused requests but the ends of watches.
+    calm: Option<(Instant, u64, BTreeMap<Kind, u64>)>,
     /// The time of the last scrape.
     last_check: Instant,
     outcome: Outcome,

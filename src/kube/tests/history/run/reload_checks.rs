@@ -1,12 +1,13 @@
 //! Reloads of the options, those that change the kinds, the time within which any reload takes effect, and the cost of watches.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::super::checker::Violation;
+use super::super::cluster::{Kind, NAMESPACES};
 use super::super::journal::Topic;
 use super::super::queue::Action;
 use super::{RELOAD, World};
@@ -116,18 +117,32 @@ impl World {
             self.calm = None;
             return Ok(());
         }
+        let kinds = &self.scenario.kinds;
+        let of_kinds: BTreeMap<Kind, u64> =
+            kinds.iter().map(|kind| (*kind, self.server.requests_for(*kind))).collect();
         // A shared connection is probed in addition.
         let requests = self.server.requests() - self.server.probes();
-        let (since, before) = *self.calm.get_or_insert((now, requests));
-        let (made, watches) = (requests - before, self.request_limit.watches);
+        let (since, before, before_of_kinds) =
+            self.calm.get_or_insert_with(|| (now, requests, of_kinds.clone()));
+        let time = now - *since;
         let shortest = if self.scenario.http2 { SHARED_WATCH } else { OWN_WATCH };
-        let lasted = (now - since).as_secs_f64() / shortest.as_secs_f64();
+        let lasted = time.as_secs_f64() / shortest.as_secs_f64();
         // Each may be at its end when the time begins, and a request may have to be repeated.
-        if made as f64 > watches as f64 * (1.0 + 1.1 * lasted) + 1.0 {
-            return Err(Violation(format!(
-                "{made} requests of {watches} watches in {:?} without faults",
-                now - since
-            )));
+        let are_too_many =
+            |made: u64, watches: u64| made as f64 > watches as f64 * (1.0 + 1.1 * lasted) + 1.0;
+        let (made, watches) = (requests - *before, self.request_limit.watches);
+        if are_too_many(made, watches) {
+            let why = format!("{made} requests of {watches} watches in {time:?} without faults");
+            return Err(Violation(why));
+        }
+        for (kind, requests) in of_kinds {
+            let made = requests - before_of_kinds.get(&kind).copied().unwrap_or_default();
+            let is_divided = self.scenario.each_namespace && kind.namespaced();
+            let watches = if is_divided { NAMESPACES.len() as u64 } else { 1 };
+            if are_too_many(made, watches) {
+                let why = format!("{made} requests for {kind:?} in {time:?} without faults");
+                return Err(Violation(why));
+            }
         }
         Ok(())
     }
