@@ -499,7 +499,7 @@ impl Scenario {
     /// Lets completed pods lose their series, in half of the histories soon, so that many do before pods are listed again.
     pub(super) fn drop_completed(&mut self, rng: &mut Rng) {
         let seconds = rng.u64(1..400);
-        let divisor = if seconds % 2 == 0 { 10 } else { 1 };
+        let divisor = if seconds.is_multiple_of(2) { 10 } else { 1 };
         self.drop_completed_after = Some(Duration::from_secs(1 + seconds / divisor));
     }
 
