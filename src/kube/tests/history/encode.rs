@@ -462,9 +462,9 @@ mod tests {
         let status = Some(PodStatus {
             phase,
             conditions: vec![called_off],
-            host_ip: Some("10.9.0.1".to_owned()),
-            pod_ip: Some("10.1.0.5".to_owned()),
-            pod_ips: vec![PodIp { ip: Some("10.1.0.5".to_owned()) }],
+            host_ip: Some("127.9.0.1".to_owned()),
+            pod_ip: Some("127.1.0.5".to_owned()),
+            pod_ips: vec![PodIp { ip: Some("127.1.0.5".to_owned()) }],
             start_time: start,
             ..PodStatus::default()
         });
