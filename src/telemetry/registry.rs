@@ -227,6 +227,9 @@ mod tests {
         recorder.extend([Row::gauge("many", "Many.", many), Row::gauge("one", "One.", || 1.0)]);
         let (own, query) = (recorder.finish(), ScrapeQuery::default());
         let text: Vec<Bytes> = own.frames(Format::Text, &query).collect();
+        let mut whole = Vec::new();
+        own.families(None).iter().for_each(|family| family.text(&mut whole, Format::Text));
+        assert_eq!(text.concat(), whole);
         let typed = own.typed(&query).expect("a typed form");
         let typed: Vec<Bytes> =
             message::frames(vec![typed], ProtoText::new(Layout::Lines)).collect();
