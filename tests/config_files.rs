@@ -61,6 +61,17 @@ impl Kstatd {
         Self { program, main, telemetry }
     }
 
+    /// Starts with files of options and of custom resources.
+    fn start_with_files(cluster: &Cluster, options: &Path, custom: &Path) -> Self {
+        let mut flags = vec![
+            cluster.flag(),
+            format!("--config={}", options.display()),
+            format!("{CUSTOM}={}", custom.display()),
+        ];
+        flags.extend(STATSD.map(str::to_owned));
+        Self::start(&flags)
+    }
+
     fn has(&self, family: &str) -> bool {
         get(self.main, "/metrics").text().contains(&format!("\n{family}{{"))
     }
@@ -152,13 +163,7 @@ fn files_are_read_again_after_a_lack_of_descriptors() {
         (dir.path().join("options.yaml"), dir.path().join("custom.yaml"));
     std::fs::write(&options_file, options("kube_pod_info")).expect("write");
     std::fs::write(&custom_file, custom("one")).expect("write");
-    let mut flags = vec![
-        cluster.flag(),
-        format!("--config={}", options_file.display()),
-        format!("{CUSTOM}={}", custom_file.display()),
-    ];
-    flags.extend(STATSD.map(str::to_owned));
-    let kstatd = Kstatd::start(&flags);
+    let kstatd = Kstatd::start_with_files(&cluster, &options_file, &custom_file);
     let are_in_force = || {
         kstatd.gauge("config") == Some(true) && kstatd.gauge("customresourceconfig") == Some(true)
     };
@@ -193,13 +198,7 @@ fn options_and_custom_resources_are_applied_independently() {
     let (old_custom, new_custom) = (custom("one"), custom("two"));
     std::fs::write(&first, &old_options).expect("write");
     std::fs::write(&second, &old_custom).expect("write");
-    let mut flags = vec![
-        cluster.flag(),
-        format!("--config={}", first.display()),
-        format!("{CUSTOM}={}", second.display()),
-    ];
-    flags.extend(STATSD.map(str::to_owned));
-    let kstatd = Kstatd::start(&flags);
+    let kstatd = Kstatd::start_with_files(&cluster, &first, &second);
     // Returns whether each file's original or changed content is applied.
     let shows = |options: Fault, custom: Fault| {
         kstatd.has("kube_pod_info") == (options == Fault::New)

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use socket2::{Domain, Socket, Type};
 
-use super::transport::is_read;
+use super::transport::{apply_until, is_read};
 use crate::statsd::Listener;
 use crate::statsd::ingest::Shared;
 use crate::statsd::receive::net::bind_tcp;
@@ -26,7 +25,7 @@ pub(super) struct PodConnections {
     open: BTreeMap<IpAddr, TcpStream>,
 }
 
-/// How the next lines come.
+/// The way in which the next lines come.
 pub(super) struct Plan {
     address: IpAddr,
     /// The connection ends after them, without a line feed.
@@ -76,31 +75,25 @@ impl PodConnections {
             stream.write_all(part).expect("sent");
             self.receiver.apply_received();
         }
-        until(|| {
-            self.receiver.apply_received();
-            self.shared.metrics.lines(Some(Listener::Tcp)) == expected
-        });
+        self.wait_for(expected);
         if !plan.is_cut {
             return;
         }
         let stream = self.open.remove(&plan.address).expect("a connection");
-        until(|| {
-            self.receiver.apply_received();
-            is_read(&stream)
-        });
+        apply_until(&mut self.receiver, || is_read(&stream));
         if let Some(other) = plan.interrupter.and_then(|other| self.open.get_mut(&other)) {
             other.write_all(between).expect("sent");
             expected += count(between);
-            until(|| {
-                self.receiver.apply_received();
-                self.shared.metrics.lines(Some(Listener::Tcp)) == expected
-            });
+            self.wait_for(expected);
         }
         drop(stream);
-        until(|| {
-            self.receiver.apply_received();
-            self.shared.metrics.lines(Some(Listener::Tcp)) == expected + 1
-        });
+        self.wait_for(expected + 1);
+    }
+
+    /// Applies what is received until this number of lines has come over TCP.
+    fn wait_for(&mut self, lines: u64) {
+        let metrics = &self.shared.metrics;
+        apply_until(&mut self.receiver, || metrics.lines(Some(Listener::Tcp)) == lines);
     }
 }
 
@@ -111,13 +104,4 @@ fn connect(from: IpAddr, to: SocketAddr) -> TcpStream {
     socket.connect(&to.into()).expect("connected");
     socket.set_tcp_nodelay(true).expect("an option");
     socket.into()
-}
-
-/// Waits for the kernel, which delivers to the loopback interface at once unless the machine is busy.
-fn until(mut probe: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !probe() {
-        assert!(Instant::now() < end, "lines of a connection got lost");
-        std::thread::yield_now();
-    }
 }

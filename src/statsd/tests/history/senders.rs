@@ -73,11 +73,11 @@ pub(super) struct Copies {
     connections: PodConnections,
 }
 
-/// What was sent for some lines.
+/// The result of sending lines.
 pub(super) struct SentLines {
     /// The labels that they get.
     labels: Labels,
-    /// A description.
+    /// The lines and the outcome of the search for their sender, for the journal.
     about: String,
     /// Another line came before or between them.
     has_other: bool,

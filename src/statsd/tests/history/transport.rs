@@ -66,6 +66,17 @@ pub(super) fn is_read(tcp: &TcpStream) -> bool {
     is_empty((own, other)) && is_empty((other, own))
 }
 
+/// Applies what is received until `probe` returns true. The kernel delivers to the loopback interface at once, unless the machine is busy.
+pub(super) fn apply_until(receiver: &mut ReceiveLoop, mut probe: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    receiver.apply_received();
+    while !probe() {
+        assert!(Instant::now() < end, "what was sent got lost");
+        std::thread::yield_now();
+        receiver.apply_received();
+    }
+}
+
 impl Transport {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -192,12 +203,7 @@ impl Transport {
 
     /// Resets the TCP connection once everything has been read, and opens another one.
     fn reset(&mut self) {
-        let end = Instant::now() + Duration::from_secs(60);
-        while !is_read(&self.tcp) {
-            self.receiver.apply_received();
-            assert!(Instant::now() < end, "a connection is not read");
-            std::thread::yield_now();
-        }
+        apply_until(&mut self.receiver, || is_read(&self.tcp));
         SockRef::from(&self.tcp).set_linger(Some(Duration::ZERO)).expect("an option");
         let listener = self.tcp.peer_addr().expect("an address");
         // Closes the former one.
