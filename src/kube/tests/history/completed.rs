@@ -6,10 +6,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use fastrand::Rng;
 use tokio::time::Instant;
 
 use super::cluster::BOOKMARK_INTERVAL;
 use super::encode::YEAR;
+use super::scenario::Scenario;
 use super::server::Server;
 use crate::util::wall_clock::simulation::{Simulated, simulate};
 
@@ -18,6 +20,15 @@ const DELAY: Duration = Duration::from_secs(2);
 
 /// A new reading of the wall clock, with its time.
 type Reading = (Instant, u64);
+
+impl Scenario {
+    /// Lets completed pods lose their series, in half of the histories soon, so that many do before pods are listed again.
+    pub(super) fn drop_completed(&mut self, rng: &mut Rng) {
+        let seconds = rng.u64(1..400);
+        let divisor = if seconds.is_multiple_of(2) { 10 } else { 1 };
+        self.drop_completed_after = Some(Duration::from_secs(1 + seconds / divisor));
+    }
+}
 
 /// The drop of completed pods.
 pub struct Completed {
@@ -33,7 +44,7 @@ pub struct Dropped {
     possible: i64,
     /// Those that ended up to this second must be dropped.
     certain: i64,
-    /// What had happened by then is known: there was no fault since.
+    /// The time before which everything is known: there was no fault since.
     known: Option<Instant>,
 }
 

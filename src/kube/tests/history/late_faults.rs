@@ -41,6 +41,18 @@ impl Scenario {
         self
     }
 
+    /// Lets no fault interrupt the first watches for a while, in some histories.
+    #[cfg(test)]
+    pub(super) fn with_calm_beginning(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x1f1d_36f1_5be0_cd19);
+        if rng.u32(0..4) == 0 {
+            let calm = Duration::from_secs(rng.u64(40..150));
+            self.events.iter_mut().for_each(|event| event.begin += calm);
+            self.length += calm;
+        }
+        self
+    }
+
     /// Lets the watches of some histories fall silent several times, far apart, without any other fault.
     #[cfg(test)]
     pub(super) fn with_repeated_silences(mut self, seed: u64) -> Self {

@@ -496,25 +496,6 @@ impl Scenario {
         self.limits.is_none() && self.custom.is_none() && self.object_shards.is_none()
     }
 
-    /// Lets completed pods lose their series, in half of the histories soon, so that many do before pods are listed again.
-    pub(super) fn drop_completed(&mut self, rng: &mut Rng) {
-        let seconds = rng.u64(1..400);
-        let divisor = if seconds.is_multiple_of(2) { 10 } else { 1 };
-        self.drop_completed_after = Some(Duration::from_secs(1 + seconds / divisor));
-    }
-
-    /// Lets no fault interrupt the first watches for a while, in some histories.
-    #[cfg(test)]
-    fn with_calm_beginning(mut self, seed: u64) -> Self {
-        let mut rng = Rng::with_seed(seed ^ 0x1f1d_36f1_5be0_cd19);
-        if rng.u32(0..4) == 0 {
-            let calm = Duration::from_secs(rng.u64(40..150));
-            self.events.iter_mut().for_each(|event| event.begin += calm);
-            self.length += calm;
-        }
-        self
-    }
-
     /// Lets a server lack what it never supports.
     pub fn restrict(&self, server: &Server) {
         for (number, lack) in self.lacks.iter().enumerate() {
