@@ -53,7 +53,7 @@ impl FairQueue {
         }
     }
 
-    /// Waits for `permits`, of which a client can have that many; `None` if too many requests are waiting. Addresses of one
+    /// Waits for this number of permits, which a client can have; `None` if too many requests are waiting. Addresses of one
     /// IPv6 network (/64) count as one client.
     pub(super) async fn acquire(&self, client: Option<IpAddr>, permits: u32) -> Option<Permit> {
         let client = self.client(client.map(network));

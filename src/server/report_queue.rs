@@ -11,7 +11,7 @@ use crate::util::serial_blocking::SerialBlocking;
 
 /// The maximum number of large reports in one queue, and of those for one client.
 const REPORTS: (usize, usize) = (8, 2);
-/// How many reports of less than a megabyte may take the place of a large one. Prometheus needs own metrics, which are rarely large, and
+/// The number of reports of less than a megabyte that may take the place of a large one. Prometheus needs own metrics, which are rarely large, and
 /// may share its address with clients that read slowly: behind a proxy all do.
 const SMALL: usize = 4;
 

@@ -80,7 +80,8 @@ impl Object {
         self.number().is_multiple_of(12)
     }
 
-    /// Returns the address of a pod, from which it can send lines on the loopback interface. It is reused, and two pods of a namespace may have the same for a while.
+    /// Returns the address of a pod, from which it can send lines on the loopback interface. It is reused, and two pods of a
+    /// namespace may have the same for a while.
     pub fn address(&self) -> Ipv4Addr {
         if self.is_in_host_network() {
             return self.node_address();

@@ -19,7 +19,7 @@ const NOTED: [&str; 4] = [
     "kube_secret_type{",
 ];
 
-/// The number of a kind, of which the custom one is the last, and the UID of an object.
+/// The number of a kind (the custom one is the last) and the UID of an object.
 type Key = (usize, String);
 
 /// The objects and series of the last scrapes.
